@@ -7,7 +7,9 @@ STAMP := .venv/.installed
 LOCK := uv pip compile --universal --generate-hashes --python-version 3.11 \
 	--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"
 # Without "bench" and "gpu": their gigabytes are for nobody who runs the tests.
-EXTRAS := --extra dask --extra mosek --extra parquet --extra solvers --extra test
+SHOWN := --extra pages --extra pictures
+EXTRAS := $(SHOWN) --extra dask --extra data --extra mosek --extra parallel --extra parquet \
+	--extra safetensors --extra solvers --extra test
 TRAINERS := --extra flower --extra opacus --extra pfl --extra torch --group trainers
 # PyTorch for the processor alone; where this index is out of reach, as pip finds it elsewhere.
 TORCH := torch==2.13.0
@@ -92,7 +94,7 @@ lock:
 	$(LOCK) $(EXTRAS) $(UPGRADE) pyproject.toml -o requirements.lock
 	$(LOCK) $(EXTRAS) --resolution lowest-direct $(UPGRADE) pyproject.toml \
 		-o requirements-lowest.lock
-	$(LOCK) --group build -c requirements.lock pyproject.toml -o requirements-demo.lock
+	$(LOCK) $(SHOWN) --group build -c requirements.lock pyproject.toml -o requirements-demo.lock
 	$(LOCK) $(TRAINERS) --no-emit-package torch $(UPGRADE) pyproject.toml \
 		-o requirements-trainers.lock
 	$(LOCK) --extra jax --group trainers-jax $(UPGRADE) pyproject.toml \
@@ -108,7 +110,7 @@ $(NEEDED): requirements-demo.lock pyproject.toml
 		echo "Name another one: make PYTHON=python3.12"; exit 1; } >&2
 	$(PYTHON) -m venv --clear .venv
 	@$(BIN)/python tools/install.py requirements-demo.lock
-	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e . -e ./lab
 	@touch $@
 
 $(STAMP): $(NEEDED) requirements.lock

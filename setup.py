@@ -15,8 +15,5 @@ setup(
     version=said["version_of"](ROOT) or said["UNKNOWN"],
     packages=[*find_namespace_packages(include=["noisedesign*"]), PROBLEMS],
     package_dir={PROBLEMS: "problems"},
-    package_data={
-        "noisedesign": ["py.typed", "tasks/page/*.jinja"],
-        PROBLEMS: ["*.md", "*.csv", "*/*"],
-    },
+    package_data={"noisedesign": ["py.typed", "pages/*.jinja"], PROBLEMS: ["*.md", "*.csv", "*/*"]},
 )

@@ -22,11 +22,11 @@ import numpy as np
 
 from noisedesign.base.banded_matrices import dense
 from noisedesign.base.monitor import Monitor
+from noisedesign.certify.certificate import judge_strategy
+from noisedesign.certify.repair import unit_strategy
 from noisedesign.families.banded import solver as banded
 from noisedesign.families.banded.bound import banded_lower_bound
 from noisedesign.families.banded.program import BandedProgram, banded_program
-from noisedesign.program.certificate import judge_strategy
-from noisedesign.program.repair import unit_strategy
 from noisedesign.system.participation import MinSeparation, Participation, single
 from noisedesign.system.workloads.workload import prefix_gram
 

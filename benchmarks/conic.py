@@ -18,13 +18,13 @@ from dataclasses import replace
 
 from benchmarks.conic_variants import GAP, VARIANTS, DualModel, Variant, instances
 from noisedesign.base.monitor import Monitor
+from noisedesign.certify.program import Program
 from noisedesign.conic.solvers import conic_solver
 from noisedesign.families.disjoint import model as conic_model
 from noisedesign.families.disjoint.family import FAMILY
 from noisedesign.families.disjoint.model import ConicModel
 from noisedesign.families.disjoint.program import Found, program_of
-from noisedesign.program.problem import Problem
-from noisedesign.program.program import Program
+from noisedesign.problem.problem import Problem
 from noisedesign.tasks import report
 from noisedesign.tasks.report import Record
 

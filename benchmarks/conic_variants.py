@@ -13,13 +13,13 @@ import numpy as np
 
 import noisedesign as nd
 from noisedesign.base.checks import Array
+from noisedesign.certify.program import DualPoint, Program
 from noisedesign.conic.data import Point, slacks
 from noisedesign.conic.program import Assembly, ConicProgram, constant, lower_triangle
 from noisedesign.families.disjoint import model as conic_model
 from noisedesign.families.disjoint.model import ConicModel
 from noisedesign.files.problem_file import load_problem
-from noisedesign.program.problem import Problem
-from noisedesign.program.program import DualPoint, Program
+from noisedesign.problem.problem import Problem
 
 GAP = 1e-6
 PROBLEMS = Path(__file__).parents[1] / "problems"

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import noisedesign as nd
 from noisedesign.families.disjoint.program import program_of
+from noisedesign.families.family import family_of
 from noisedesign.files.problem_file import load_problem
-from noisedesign.program.family import family_of
-from noisedesign.program.problem import Problem
+from noisedesign.problem.problem import Problem
 from noisedesign.tasks import report
 from noisedesign.tasks.report import Record
 
@@ -45,7 +45,7 @@ def shipped() -> dict[str, Problem]:
 def row_of(name: str, problem: Problem) -> Record:
     """Counts and statuses at both gaps, and what kind of problem it is."""
     program = program_of(problem)
-    limits = {"cap": program.cap is not None, "floor": program.raising}
+    limits = {"cap": program.cap is not None, "floor": program.floored}
     row: Record = {
         "problem": name,
         "design": problem.axes,

@@ -22,7 +22,7 @@ from scipy.sparse.linalg import cg, eigsh
 
 import noisedesign as nd
 from noisedesign.files.picture_file import COLOURS, legend_below, new_figure, style, write_figure
-from noisedesign.program.noise import PairwiseCovariance
+from noisedesign.forms import PairwiseCovariance
 from noisedesign.tasks.report import Record, print_table
 
 SIZES = (1_000, 10_000, 100_000)

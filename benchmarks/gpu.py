@@ -23,7 +23,7 @@ import numpy as np
 import noisedesign as nd
 from noisedesign.base.checks import InputError
 from noisedesign.base.device import Device, device_of, eigh, on_host
-from noisedesign.program.problem import Problem
+from noisedesign.problem.problem import Problem
 from noisedesign.tasks import report
 from noisedesign.tasks.report import Record
 

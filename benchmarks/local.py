@@ -20,8 +20,8 @@ import networkx as nx
 import numpy as np
 
 import noisedesign as nd
-from noisedesign.program.design import seed_plan_of
-from noisedesign.program.structure import SpaceStructure
+from noisedesign.design.design import seed_plan_of
+from noisedesign.forms.structure import SpaceStructure
 from noisedesign.system import datasets
 from noisedesign.tasks import report
 from noisedesign.tasks.report import Record

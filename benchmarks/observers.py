@@ -28,9 +28,9 @@ import noisedesign as nd
 from noisedesign.base.checks import Array
 from noisedesign.base.monitor import Monitor
 from noisedesign.families.observers.family import FAMILY
-from noisedesign.families.observers.program import ObserverProblem
+from noisedesign.families.observers.program import ObserverProgram
 from noisedesign.privacy import views
-from noisedesign.program.problem import SpaceProblem
+from noisedesign.problem.problem import SpaceProblem
 from noisedesign.system.workloads import ErrorMeasure
 from noisedesign.tasks import report
 from noisedesign.tasks.report import Record
@@ -69,18 +69,20 @@ def cases() -> list[Case]:
     ]
 
 
-def problem_of(case: Case, *, horizon: int | None = None) -> ObserverProblem:
+def problem_of(case: Case, *, horizon: int | None = None) -> ObserverProgram:
     nodes = range(len(case.graph))
     observers = views.coalitions(nodes=nodes, size=case.pooled)
-    return ObserverProblem(
+    problem = SpaceProblem(
         mixing=nd.mixing_matrix(case.graph),
-        horizon=case.horizon if horizon is None else horizon,
+        error=ErrorMeasure(horizon=case.horizon if horizon is None else horizon),
         observers=observers if case.pooled > 1 else tuple(observers),
         max_variance=CAP,
+        responses="fixed",
     )
+    return FAMILY.program(problem)
 
 
-def whisper(problem: ObserverProblem) -> float:
+def whisper(problem: ObserverProgram) -> float:
     """Relative to LDP."""
     everybody = SpaceProblem(
         mixing=problem.mixing, error=ErrorMeasure(horizon=problem.horizon), max_variance=1e4
@@ -90,7 +92,7 @@ def whisper(problem: ObserverProblem) -> float:
     return design.objective / problem.unit_error
 
 
-def told_to(problem: ObserverProblem, covariance: Array, *observers: views.Observer) -> float:
+def told_to(problem: ObserverProgram, covariance: Array, *observers: views.Observer) -> float:
     """mu of the worst observer, over that of the budget."""
     worst = replace(problem, observers=observers).worst(covariance)[0]
     return math.sqrt(worst)

@@ -29,9 +29,9 @@ import numpy as np
 import noisedesign as nd
 from noisedesign.base import linalg as _linalg
 from noisedesign.base.machine import this_machine
+from noisedesign.certify import repair
+from noisedesign.certify.certificate import judge_strategy
 from noisedesign.families.disjoint.program import dual_of, program_of
-from noisedesign.program import repair
-from noisedesign.program.certificate import judge_strategy
 from noisedesign.tasks import report
 from noisedesign.tasks.report import Record
 

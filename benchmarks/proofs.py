@@ -15,10 +15,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import noisedesign as nd
+from noisedesign.design.proof import prove
 from noisedesign.files.problem_file import load_problem
 from noisedesign.files.problem_set import problem_files
 from noisedesign.files.toml import shipped_folder
-from noisedesign.program.proof import prove
 from noisedesign.tasks import report
 from noisedesign.tasks.report import Record
 

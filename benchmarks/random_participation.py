@@ -23,14 +23,14 @@ import noisedesign as nd
 from noisedesign.base.checks import Array
 from noisedesign.base.monitor import Monitor
 from noisedesign.base.tables import Record, print_table
+from noisedesign.certify.certificate import lower_bound
+from noisedesign.certify.program import DualPoint
 from noisedesign.families.amplified.bound import leveled, relief
 from noisedesign.families.amplified.program import NonnegativeProgram
 from noisedesign.families.amplified.solver import solve
+from noisedesign.families.family import family_of
+from noisedesign.forms.structure import TimeStructure
 from noisedesign.privacy.amplification import amplified_noise, bins_of
-from noisedesign.program.certificate import lower_bound
-from noisedesign.program.family import family_of
-from noisedesign.program.program import DualPoint
-from noisedesign.program.structure import TimeStructure
 
 EPOCHS, BINS = 20, 16
 COLUMNS = ("strategy", "fixed", "proved", "account", "deterministic", "seconds")

@@ -31,19 +31,20 @@ from noisedesign.base.atomic import overwriting, write_text
 from noisedesign.base.checks import InputError
 from noisedesign.base.machine import this_machine
 from noisedesign.conic.data import ERRORS
+from noisedesign.design.backends import all_backends
+from noisedesign.families.family import SEARCHED
+from noisedesign.files.picture_file import write_figure
 from noisedesign.files.problem_file import load_problem
 from noisedesign.files.problem_set import problem_files
-from noisedesign.program.backends import all_backends
-from noisedesign.program.family import SEARCHED
-from noisedesign.tasks import compare as comparing, performance
-from noisedesign.tasks.check_results import (
+from noisedesign.surveys import compare as comparing, performance
+from noisedesign.surveys.check_results import (
     MISSING,
     PENALTY,
     VERIFIED,
     CheckedResults,
     read_verdicts,
 )
-from noisedesign.tasks.compare import RUNS, SHORT_SECONDS, Comparison, compare
+from noisedesign.surveys.compare import RUNS, SHORT_SECONDS, Comparison, compare
 from noisedesign.tasks.report import REFUSED, Record
 
 QUICK_PROBLEMS = (
@@ -295,7 +296,7 @@ def comparison_section(options: argparse.Namespace, backends: list[str], target:
         )
     profiles = comparing.profiles(found.rows)
     drawn = target.with_suffix(".svg")
-    comparing.draw(profiles, drawn, time_limit=options.time_limit)
+    write_figure(comparing.figure_of(profiles, time_limit=options.time_limit), drawn)
     summary = comparing.summary(found.rows)
     errors = errors_of(found)
     return CURVES.format(
@@ -329,7 +330,7 @@ def verdicts_section(path: str, target: Path) -> str:
     names = tuple(dict.fromkeys(str(row["problem"]) for row in rows))
     found = CheckedResults(rows=tuple(rows), problems=names, time_limit=CPU_LIMIT, penalty=PENALTY)
     drawn = target.with_suffix(".svg")
-    performance.draw(found, drawn)
+    write_figure(performance.figure_of(found), drawn)
     solvers = list(dict.fromkeys(str(row["solver"]) for row in rows))
     return VERDICTS.format(
         charge=CPU_LIMIT * PENALTY,

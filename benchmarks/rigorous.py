@@ -27,7 +27,7 @@ from unittest.mock import patch
 import numpy as np
 
 import noisedesign as nd
-from noisedesign.program.proof import Proof, prove
+from noisedesign.design.proof import Proof, prove
 from noisedesign.tasks import report
 from noisedesign.tasks.report import Record
 

@@ -22,7 +22,7 @@ import networkx as nx
 import numpy as np
 
 import noisedesign as nd
-from noisedesign.program.space_time import MAX_COORDINATES
+from noisedesign.families.space_time import MAX_COORDINATES
 from noisedesign.system import datasets
 from noisedesign.tasks import report
 from noisedesign.tasks.report import Record

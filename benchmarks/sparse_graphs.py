@@ -14,14 +14,14 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
-from noisedesign.program.noise import PolynomialCovariance
-from noisedesign.program.problem import SpaceProblem
-from noisedesign.program.structure import SpaceStructure
+from noisedesign.design.solve import solve
+from noisedesign.forms import PolynomialCovariance
+from noisedesign.forms.structure import SpaceStructure
+from noisedesign.problem.problem import SpaceProblem
 from noisedesign.system.graph import build_graph, sparse_mixing_matrix
 from noisedesign.system.workloads.error import ErrorMeasure
 from noisedesign.tasks import report
 from noisedesign.tasks.report import Record
-from noisedesign.tasks.solve import solve
 
 GRAPHS: dict[str, dict[str, int]] = {
     "barabasi-albert": {"links": 3},

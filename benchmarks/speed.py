@@ -20,8 +20,8 @@ import numpy as np
 
 import noisedesign as nd
 from benchmarks import counts
-from noisedesign.program.backends import get_backend
-from noisedesign.program.problem import Problem
+from noisedesign.design.backends import get_backend
+from noisedesign.problem.problem import Problem
 from noisedesign.system import datasets
 from noisedesign.system.graph import WEIGHTS
 from noisedesign.system.workloads.workload import decentralized_gram

@@ -24,7 +24,7 @@ from noisedesign.families.toeplitz.solver import (
     optimize_buffered,
     optimize_toeplitz,
 )
-from noisedesign.program.streaming import StreamingDesign
+from noisedesign.families.toeplitz.streaming import StreamingDesign
 from noisedesign.system.workloads.toeplitz import Workload, gossip_workload, prefix_workload
 from noisedesign.tasks import report
 from noisedesign.tasks.report import Record

@@ -12,25 +12,10 @@ is::
     design = nd.solve(nd.SpaceProblem.from_graph(graph, privacy=target)).design
     print(design)
 
-What there is, by what it is for; ``help(nd.solve)`` and the like have an example each:
-
-- problems: SpaceProblem, TimeProblem, SpaceTimeProblem, and what they are made of: SpaceStructure,
-  TimeStructure, ErrorMeasure, PrivacyTarget;
-- graphs and mixing: build_graph, mixing_matrix, sparse_mixing_matrix, RandomMixing, NodeDropout,
-  EdgeDropout, RandomMatchings, pairwise_gossip, maximal_matchings;
-- participation: FixedEpoch, MinSeparation, Patterns, fixed_epoch, single, every_step;
-- random participation: BallsInBins, RandomAllocation, CyclicPoisson, TruncatedPoisson,
-  BMinSepSampling;
-- designs: solve, Solution, Design, Certificate, CheckpointFile, verify, Verification, simulate,
-  Simulation, baseline, baseline_names, compare, sweep, plot, report;
-- privacy of a run: calibrate, Calibration, privacy_after, Ledger, dp_event, neighboring_relation;
-  conversions: mu_of, epsilon_of, delta_of, renyi_of, noise_stddev_for;
-- who learns what: account, Exposure, Observer, made by ldp, pndp, secldp, insider, shared_seed,
-  secure_sum, tap, central; all coalitions of some nodes, made by coalitions;
-- training under a mechanism: train, TrainingTask, TrainingResult, load_training;
-- nodes that are gone: drop_out, every_drop_out, DropOut, mu_to_holders;
-- files: load_problem, shipped_problems, load_account, load_sweep, save_design, load_design, export;
-- what is wrong with an input: InputError.
+A SpaceProblem, TimeProblem or SpaceTimeProblem is solved by ``solve``, checked by ``verify`` and
+``simulate``, and written by ``save_design``, ``export`` and ``report``; ``calibrate`` and
+``account`` say what a run gives away. ``nd.__all__`` has all names, and docs/reference/python.md
+has them by what they are for; ``help(nd.solve)`` and the like have an example each.
 
 :mod:`noisedesign.noise` draws the noise of a design in a training run, and
 :mod:`noisedesign.adapters` in trainers; both need numpy and cryptography alone.
@@ -43,14 +28,27 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # what the table below does, in words that type checkers read
+if TYPE_CHECKING:  # the table below, in words that type checkers read
     __version__: str
     from noisedesign.base.checks import InputError as InputError
+    from noisedesign.certify.certificate import Certificate as Certificate
+    from noisedesign.design.design import Design as Design
+    from noisedesign.design.prefix import privacy_after as privacy_after
+    from noisedesign.design.solve import Solution as Solution, solve as solve
     from noisedesign.files.checkpoint_file import CheckpointFile as CheckpointFile
     from noisedesign.files.design_file import load_design as load_design, save_design as save_design
     from noisedesign.files.problem_file import load_problem as load_problem
     from noisedesign.files.problem_set import shipped_problems as shipped_problems
-    from noisedesign.files.sweep_file import load_sweep as load_sweep
+    from noisedesign.forms.structure import (
+        SpaceStructure as SpaceStructure,
+        TimeStructure as TimeStructure,
+    )
+    from noisedesign.mechanisms.baselines import (
+        baseline as baseline,
+        baseline_names as baseline_names,
+    )
+    from noisedesign.pages.plot import plot as plot
+    from noisedesign.pages.write import report as report
     from noisedesign.privacy.accounting import (
         delta_of as delta_of,
         epsilon_of as epsilon_of,
@@ -77,19 +75,15 @@ if TYPE_CHECKING:  # what the table below does, in words that type checkers read
         shared_seed as shared_seed,
         tap as tap,
     )
-    from noisedesign.program.calibration import Calibration as Calibration, calibrate as calibrate
-    from noisedesign.program.certificate import Certificate as Certificate
-    from noisedesign.program.design import Design as Design
-    from noisedesign.program.prefix import privacy_after as privacy_after
-    from noisedesign.program.problem import (
+    from noisedesign.problem.calibration import Calibration as Calibration, calibrate as calibrate
+    from noisedesign.problem.problem import (
         SpaceProblem as SpaceProblem,
         SpaceTimeProblem as SpaceTimeProblem,
         TimeProblem as TimeProblem,
     )
-    from noisedesign.program.structure import (
-        SpaceStructure as SpaceStructure,
-        TimeStructure as TimeStructure,
-    )
+    from noisedesign.surveys.compare import compare as compare
+    from noisedesign.surveys.sweep import sweep as sweep
+    from noisedesign.surveys.sweep_file import load_sweep as load_sweep
     from noisedesign.system.graph import (
         build_graph as build_graph,
         mixing_matrix as mixing_matrix,
@@ -118,8 +112,6 @@ if TYPE_CHECKING:  # what the table below does, in words that type checkers read
     )
     from noisedesign.system.workloads import ErrorMeasure as ErrorMeasure
     from noisedesign.tasks.account.request import load_account as load_account
-    from noisedesign.tasks.baselines import baseline as baseline, baseline_names as baseline_names
-    from noisedesign.tasks.compare import compare as compare
     from noisedesign.tasks.dropout import (
         DropOut as DropOut,
         drop_out as drop_out,
@@ -127,14 +119,7 @@ if TYPE_CHECKING:  # what the table below does, in words that type checkers read
         mu_to_holders as mu_to_holders,
     )
     from noisedesign.tasks.export import export as export
-    from noisedesign.tasks.page.write import report as report
-    from noisedesign.tasks.plot import plot as plot
     from noisedesign.tasks.simulate import Simulation as Simulation, simulate as simulate
-    from noisedesign.tasks.solve import Solution as Solution, solve as solve
-    from noisedesign.tasks.sweep import sweep as sweep
-    from noisedesign.tasks.train.request import load_training as load_training
-    from noisedesign.tasks.train.table import TrainingResult as TrainingResult, train as train
-    from noisedesign.tasks.train.training_task import TrainingTask as TrainingTask
     from noisedesign.tasks.verify import Verification as Verification, verify as verify
 
 _NAMES = {
@@ -143,19 +128,19 @@ _NAMES = {
     "files.design_file": "load_design save_design",
     "files.problem_file": "load_problem",
     "files.problem_set": "shipped_problems",
-    "files.sweep_file": "load_sweep",
+    "surveys.sweep_file": "load_sweep",
     "privacy.accounting": "delta_of epsilon_of mu_of noise_stddev_for renyi_of",
     "privacy.exposure": "Exposure account",
     "privacy.ledger": "Ledger dp_event neighboring_relation",
     "privacy.target": "PrivacyTarget",
     "privacy.views": "Observer central coalitions insider ldp pndp secldp secure_sum shared_seed "
     "tap",
-    "program.calibration": "Calibration calibrate",
-    "program.certificate": "Certificate",
-    "program.design": "Design",
-    "program.prefix": "privacy_after",
-    "program.problem": "SpaceProblem SpaceTimeProblem TimeProblem",
-    "program.structure": "SpaceStructure TimeStructure",
+    "problem.calibration": "Calibration calibrate",
+    "certify.certificate": "Certificate",
+    "design.design": "Design",
+    "design.prefix": "privacy_after",
+    "problem.problem": "SpaceProblem SpaceTimeProblem TimeProblem",
+    "forms.structure": "SpaceStructure TimeStructure",
     "system.graph": "build_graph mixing_matrix sparse_mixing_matrix",
     "system.participation": "BallsInBins BMinSepSampling CyclicPoisson FixedEpoch MinSeparation "
     "Patterns RandomAllocation TruncatedPoisson every_step fixed_epoch single",
@@ -163,18 +148,15 @@ _NAMES = {
     "maximal_matchings pairwise_gossip",
     "system.workloads": "ErrorMeasure",
     "tasks.account.request": "load_account",
-    "tasks.baselines": "baseline baseline_names",
-    "tasks.compare": "compare",
+    "mechanisms.baselines": "baseline baseline_names",
+    "surveys.compare": "compare",
     "tasks.dropout": "DropOut drop_out every_drop_out mu_to_holders",
     "tasks.export": "export",
-    "tasks.page.write": "report",
-    "tasks.plot": "plot",
+    "pages.write": "report",
+    "pages.plot": "plot",
     "tasks.simulate": "Simulation simulate",
-    "tasks.solve": "Solution solve",
-    "tasks.sweep": "sweep",
-    "tasks.train.request": "load_training",
-    "tasks.train.table": "TrainingResult train",
-    "tasks.train.training_task": "TrainingTask",
+    "design.solve": "Solution solve",
+    "surveys.sweep": "sweep",
     "tasks.verify": "Verification verify",
 }
 """Module of this package -> the public names that it has."""

@@ -13,8 +13,8 @@ import numpy as np
 
 import noisedesign as nd
 from noisedesign.noise import Agreement, Plan, Secret, noise
+from noisedesign.pages.plot import drop_out_figure
 from noisedesign.tasks.deploy import deploy, figure_of, rehearse
-from noisedesign.tasks.plot import drop_out_figure
 
 nodes, steps, batch = 5, 12, 20
 ring = nd.build_graph("ring", nodes=nodes)

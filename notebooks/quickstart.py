@@ -11,7 +11,7 @@ import networkx as nx
 import numpy as np
 
 import noisedesign as nd
-from noisedesign.tasks.plot import draw_comparison, draw_convergence, draw_matrix
+from noisedesign.pages.plot import draw_comparison, draw_convergence, draw_matrix
 
 graph = nx.florentine_families_graph()
 nx.draw_networkx(graph, pos=nx.spring_layout(graph, seed=1), node_color="#aecbfa", font_size=8)

@@ -10,7 +10,7 @@
 import matplotlib.pyplot as plt
 
 import noisedesign as nd
-from noisedesign.tasks.plot import draw_convergence
+from noisedesign.pages.plot import draw_convergence
 
 names = ("whisper/florentine", "whisper/ring-20", "objectives/florentine-momentum")
 problems = [nd.load_problem(f"{name}.toml") for name in names]
@@ -65,7 +65,7 @@ print(f"at most {100 * searched.design.gap:.0f} % above the best noise of any sh
 # %%
 from dataclasses import replace
 
-from noisedesign.program.noise import Noise
+from noisedesign.forms import Noise
 
 less = replace(in_space, noise=Noise.of_covariance(0.9 * in_space.covariance))
 verification = nd.verify(nd.load_design(nd.save_design(less, "less.npz")))

@@ -11,7 +11,7 @@ import matplotlib.pyplot as plt
 import networkx as nx
 
 import noisedesign as nd
-from noisedesign.tasks.plot import draw_matrix
+from noisedesign.pages.plot import draw_matrix
 
 graph = nx.florentine_families_graph()
 W = nd.mixing_matrix(graph)

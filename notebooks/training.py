@@ -12,9 +12,10 @@ import networkx as nx
 import numpy as np
 
 import noisedesign as nd
-from noisedesign.system.datasets import Examples
-from noisedesign.training.losses import Logistic
-from noisedesign.training.partition import iid
+import noisedesign_lab as lab
+from noisedesign_lab.datasets import Examples
+from noisedesign_lab.training.losses import Logistic
+from noisedesign_lab.training.partition import iid
 
 graph = nx.florentine_families_graph()
 W = nd.mixing_matrix(graph)
@@ -35,7 +36,7 @@ test = Examples(features=features[900:], targets=labels[900:])
 # correlate noise over nowhere, steps, nodes, and both. Budgets are of single examples, δ = 1e-6.
 
 # %%
-task = nd.TrainingTask(
+task = lab.TrainingTask(
     loss=Logistic(features=10),
     examples=train,
     test=test,
@@ -48,7 +49,7 @@ task = nd.TrainingTask(
     seeds=20,
     record=range(0, 31, 2),
 )
-found = nd.train(task)
+found = lab.train(task)
 found
 
 # %% [markdown]

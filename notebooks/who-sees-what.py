@@ -12,8 +12,8 @@ import networkx as nx
 import numpy as np
 
 import noisedesign as nd
+from noisedesign.pages.plot import account_figure
 from noisedesign.privacy import views
-from noisedesign.tasks.plot import account_figure
 
 graph = nx.florentine_families_graph()
 W = nd.mixing_matrix(graph, weights="metropolis-hastings")

@@ -100,7 +100,7 @@ def once(pairs):
 
 
 def same(a, b):
-    """Of JSON, where 1 is neither 1.0 nor true."""
+    """Whether two values are the same JSON, where 1 is neither 1.0 nor true."""
     return json.dumps(a, sort_keys=True) == json.dumps(b, sort_keys=True)
 
 
@@ -136,7 +136,7 @@ def array_of(content, name):
 
 
 class Problem(NamedTuple):
-    """What its text asks for.
+    """A problem, as its text asks for it.
 
     In this order: what a manifest has to say; H, and W where it is W^T W, in balls; arrays of noise
     and problem, and those that prove a bound, by name: what they are, and their shape, numbers or
@@ -230,7 +230,7 @@ def all_iterates(w, steps):
 
 
 def participation_of(table):
-    """What a manifest says of it, T, and the patterns."""
+    """The entry of a manifest for a participation, T, and the patterns."""
     kind = table.get("kind", "fixed-epoch")
     x = {key: value for key, value in table.items() if key != "kind"}
     require(all(type(y) is int and y >= 1 for y in x.values()), "participation: no counts")
@@ -342,8 +342,8 @@ def inverse(r):
 
 
 def multipliers(arrays, patterns):
-    """For every pattern j: j, its steps, and B with <B B^T, X> <= budget_j max diag(B B^T), of what
-    is positive of U_j."""
+    """Yield of every pattern j: j, its steps, and B with <B B^T, X> <= budget_j max diag(B B^T),
+    of what is positive of U_j."""
     steps, blocks = patterns, arrays.get("dual_blocks")
     if "dual_weights" in arrays:
         blocks = arrays["dual_weights"][:, None, None]
@@ -429,7 +429,7 @@ def close(a, b):
 
 
 def entries_of(problem, arrays):
-    """What the manifest has to say of arrays, once they are those which were asked for."""
+    """The entries of the manifest for arrays, once they are those which were asked for."""
     known, entries = problem.arrays | problem.proof, {}
     for name in problem.arrays:
         require(name in arrays, f"no array {name}")

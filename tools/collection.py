@@ -34,23 +34,15 @@ from unittest import mock
 from noisedesign import Design, InputError, load_problem, save_design, solve
 from noisedesign.base.atomic import overwriting, write_text
 from noisedesign.conic import formats
-from noisedesign.files.collection import (
-    BEST_FOUND,
-    MANIFEST,
-    OPTIMUM,
-    Instance,
-    collection,
-    described,
-    write_collection,
-)
+from noisedesign.design.backends import Backend, Conic, all_backends, get_backend
+from noisedesign.families.family import SEARCHED, family_of
+from noisedesign.files.picture_file import write_figure
 from noisedesign.files.problem_file import LoadedProblem
 from noisedesign.files.problem_set import problem_files
 from noisedesign.files.toml import shipped_folder
-from noisedesign.program.backends import Backend, Conic, all_backends, get_backend
-from noisedesign.program.family import SEARCHED, family_of
-from noisedesign.program.problem import Problem, SpaceProblem
-from noisedesign.tasks import performance
-from noisedesign.tasks.check_results import (
+from noisedesign.problem.problem import Problem, SpaceProblem
+from noisedesign.surveys import performance
+from noisedesign.surveys.check_results import (
     LEVELS,
     MISSING,
     PENALTY,
@@ -60,7 +52,16 @@ from noisedesign.tasks.check_results import (
     read_verdicts,
     write_verdicts,
 )
-from noisedesign.tasks.compare import WARM_UP
+from noisedesign.surveys.collection import (
+    BEST_FOUND,
+    MANIFEST,
+    OPTIMUM,
+    Instance,
+    collection,
+    described,
+    write_collection,
+)
+from noisedesign.surveys.compare import WARM_UP
 from noisedesign.tasks.model import conic_program
 
 OWN = "collection"
@@ -155,7 +156,7 @@ def references(arguments: argparse.Namespace) -> None:
 
 
 def manifest(arguments: argparse.Namespace) -> None:
-    """What is known of a problem already is kept; references of the other folders are narrowed."""
+    """Keep what is known of a problem already; references of the other folders are narrowed."""
     known: dict[str, Instance] = {}
     if (shipped_folder() / MANIFEST).exists() and not arguments.anew:
         known = collection()
@@ -190,7 +191,7 @@ def manifest(arguments: argparse.Namespace) -> None:
 PROGRAMS = ("problem", "format", "formulation", "variables", "blocks", "bytes", "sha256", "reason")
 
 COMMENTS = {".cbf": b"#", ".dat-s": b"*"}
-"""What lines of words begin with, by formats: versions stand there, so that they are not hashed."""
+"""Format -> the beginning of its lines of words, where versions stand, which are not hashed."""
 
 
 def programs(arguments: argparse.Namespace) -> None:
@@ -248,7 +249,7 @@ WALL_PER_CPU, WALL_BESIDE = 20, 120
 else runs on the machine, a solver that computes is ended by its own limit."""
 
 GIBIBYTES = 12
-"""Of addresses, that a run may take."""
+"""GiB of addresses that a run may take; a smaller limit ends more runs."""
 
 
 def answers(arguments: argparse.Namespace) -> None:
@@ -364,7 +365,7 @@ def _in_a_process(
 def _run(
     problem: Problem, backend: str, level: float, limit: float, target: Path, sender: Connection
 ) -> None:
-    """What a solver says is not for our output."""
+    """Run a solver, whose own output is thrown away."""
     nothing = os.open(os.devnull, os.O_WRONLY)
     for stream in (1, 2):
         os.dup2(nothing, stream)
@@ -411,7 +412,7 @@ def _limited(backend: Backend, limit: float, spent: list[float]) -> Iterator[Non
 
 
 def cpu_seconds() -> float:
-    """Of this process and of those it has waited for, all their threads, system calls included."""
+    """The seconds of this process and those it has waited for, in all threads and the system."""
     own = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return sum(one.ru_utime + one.ru_stime for one in own)
 
@@ -431,7 +432,7 @@ def results(arguments: argparse.Namespace) -> None:
     found = published(rows)
     with overwriting():
         write_verdicts(found, VERDICTS)
-        performance.draw(found, PICTURE)
+        write_figure(performance.figure_of(found), PICTURE)
         before, rest = PAGE.read_text().split(BEGIN)
         after = rest.split(END)[1]
         write_text(PAGE, f"{before}{BEGIN}\n\n{section(found)}\n{END}{after}")
@@ -448,7 +449,7 @@ def published(rows: Iterable[Mapping[str, Any]]) -> CheckedResults:
 
 
 def section(found: CheckedResults) -> str:
-    """What the page says of verdicts, in Markdown."""
+    """The part of the page on verdicts, in Markdown."""
     records = performance.summary(found)
     solvers = list(dict.fromkeys(str(record["solver"]) for record in records))
     told = [

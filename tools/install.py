@@ -11,9 +11,9 @@ import sys
 from pathlib import Path
 
 BEGINS = "Collecting "
-"""How pip's line about a package begins."""
+"""The beginning of pip's line about a package."""
 ENDS = "Installing collected packages"
-"""How its line begins when all are there, and have only to be unpacked."""
+"""The beginning of its line when all are there, and have only to be unpacked."""
 
 
 def main(lock: str) -> int:
@@ -46,7 +46,7 @@ def main(lock: str) -> int:
 
 
 def _show(words: str) -> None:
-    """In place of the words before; nothing where nobody is watching."""
+    """Replace the words before; nothing happens where nobody is watching."""
     if sys.stdout.isatty():
         print(f"\r  {words:<60.60}", end="", flush=True)
 

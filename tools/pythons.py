@@ -40,7 +40,7 @@ def supported() -> list[str]:
 
 
 def candidates(version: str) -> Iterator[str]:
-    """Where a Python of a version may be."""
+    """Yield the places where a Python of a version may be."""
     yield f"python{version}"
     pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
     yield from (str(found) for found in sorted(pyenv.glob(f"versions/{version}.*/bin/python")))

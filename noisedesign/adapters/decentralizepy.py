@@ -29,9 +29,6 @@ from noisedesign.base.checks import InputError
 from noisedesign.noise import Batches, Plan, RandomBatches, Secret, deal, noise
 from noisedesign.noise.plan import OWN
 
-_BELOW_CLIP = 1 - 2.0**-20
-"""Gradients are clipped to a little less than the clip: float32 rounds their norms."""
-
 
 class NoisyTraining(Training):
     """One step of noisy gradients a round: per example clipped, summed, noised, divided.
@@ -97,7 +94,7 @@ class NoisyTraining(Training):
             shuffle=False,
         )
         if named := [name for name, _ in model.named_buffers()]:
-            got = f"{', '.join(named[:3])}{', ...' * (len(named) > 3)}"
+            got = ", ".join([*named[:3], "..."] if len(named) > 3 else named)
             remedy = "Averages over batches are sent as they are: use GroupNorm, or none."
             raise InputError("model", expected="no buffers", got=got, remedy=remedy)
         plan = plan_at(plans, mapping.get_uid(rank, machine_id), nodes=mapping.get_n_procs())
@@ -134,7 +131,7 @@ class NoisyTraining(Training):
             self.optimizer.step()
 
     def _sums(self, named: Mapping[str, Any], inputs: Any, targets: Any) -> list[torch.Tensor]:
-        """Of the gradients of a batch, each clipped, one tensor a parameter."""
+        """Sum the gradients of a batch, each clipped, one tensor a parameter."""
 
         def loss_of(parameters: Mapping[str, Any], one: Any, target: Any) -> Any:
             out = torch.func.functional_call(self.model, dict(parameters), (one.unsqueeze(0),))
@@ -144,7 +141,8 @@ class NoisyTraining(Training):
         values = {name: p.detach() for name, p in named.items()}
         found = gradient(values, inputs, targets)
         norm = torch.linalg.vector_norm(torch.stack([_norms(g) for g in found.values()]), dim=0)
-        factor = (self.run.clip * _BELOW_CLIP / norm).clamp(max=1.0)
+        # A little less than the clip: float32 rounds norms.
+        factor = (self.run.clip * (1 - 2.0**-20) / norm).clamp(max=1.0)
         return [torch.tensordot(factor.to(g.dtype), g, dims=1) for g in found.values()]
 
 
@@ -214,7 +212,7 @@ def plan_at(plans: str | Path, node: int, *, nodes: int) -> Plan:
 
 
 def _secrets(plan: Plan, path: str) -> dict[str, Any]:
-    """What its noise is drawn from, of the secret of the run."""
+    """Return what a node draws from, derived from the secret of the run."""
     if not path:
         if plan.sources <= {OWN}:
             return {}
@@ -233,6 +231,6 @@ def _secrets(plan: Plan, path: str) -> dict[str, Any]:
 
 
 def _norms(gradients: torch.Tensor) -> torch.Tensor:
-    """Of one parameter, one an example, summed in float64."""
+    """Return the norms of one parameter's gradients, one an example, summed in float64."""
     rows = gradients.reshape(len(gradients), -1)
     return torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)

@@ -42,9 +42,6 @@ RECORD = "noisedesign"
 """Name of the record of a reply that says which node's noise is in it."""
 ROUND = "server-round"
 
-_BELOW_CLIP = 1 - 2.0**-22
-"""No norm is above the clip once numbers are rounded to float32."""
-
 
 class DesignedNoise:
     """A mod for replies to ``train``: the model that came, plus the clipped update, plus noise.
@@ -86,7 +83,7 @@ class DesignedNoise:
         self._noise, self._clip, self._public = noise, clip, tuple(public)
 
     def __call__(self, msg: Message, ctxt: Context, call_next: ClientAppCallable) -> Message:
-        """As Flower calls its mods."""
+        """Answer a message, as Flower calls its mods."""
         if msg.metadata.message_type.partition(".")[0] != MessageType.TRAIN:
             reply = call_next(msg, ctxt)
             if not reply.has_error():
@@ -147,7 +144,8 @@ class DesignedNoise:
 
 
 def dropout_metrics(replies: list[RecordDict], weighted_by_key: str) -> MetricRecord:
-    """For ``train_metrics_aggr_fn`` of a strategy: whose noise is in a round, and whose is missing.
+    """Tell whose noise is in a round, and whose is missing, as ``train_metrics_aggr_fn`` of a
+    strategy.
 
     It gives the strategy's own average of metrics, and ``noise-answered``, the nodes whose noise is
     in this round, ``noise-missing``, the partners of these that did not answer, so that the noise
@@ -226,13 +224,14 @@ def _difference(name: str, trained: np.ndarray, received: np.ndarray) -> np.ndar
 
 
 def _clip(update: list[np.ndarray], clip: float) -> None:
-    """To the norm ``clip`` at most, in place; the norm is taken in float64, over the largest entry,
-    as squares of these overflow. What is not finite is left for the noise to refuse."""
+    """Clip in place to the norm ``clip``, taken in float64 over the largest entry, as squares
+    overflow. What is not finite is left for the noise to refuse."""
     peak = max((float(np.abs(u).max(initial=0.0)) for u in update), default=0.0)
     if not 0 < peak < np.inf:
         return
     square = sum(np.sum(np.square(np.divide(u, peak, dtype=np.float64))) for u in update)
     length = float(np.sqrt(square))  # from 1 on
     if clip / peak < length:
+        scale = clip * (1 - 2.0**-22) / length  # no norm is above the clip once rounded to float32
         for array in update:
-            array[...] = np.divide(array, peak, dtype=np.float64) * (clip * _BELOW_CLIP / length)
+            array[...] = np.divide(array, peak, dtype=np.float64) * scale

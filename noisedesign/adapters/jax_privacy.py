@@ -39,9 +39,6 @@ from noisedesign.noise.filters import Banded, Buffered, Filter, Fresh, Moving, T
 from noisedesign.noise.plan import OWN, Plan
 from noisedesign.noise.source import NodeNoise
 
-_JAX_STREAM = "jax"
-_FEW_DIGITS = "Sum gradients in float32 or float64: in less, noise is rounded away."
-
 
 class Training(Run):
     """One training run of one node, in JAX.
@@ -206,7 +203,7 @@ class Training(Run):
         return Designed()
 
     def state_dict(self) -> dict[str, Any]:
-        """As of :class:`Run`, once all steps that were asked for are taken.
+        """The state of :class:`Run`, once all steps that were asked for are taken.
 
         Compiled ones run by themselves.
 
@@ -221,7 +218,7 @@ class Training(Run):
     def _on_host(
         self, function: Any, step: Any, records: Any, leaves: list[Any], *, traced: bool
     ) -> tuple[Any, list[Any]]:
-        """The next state, and ``function(records, *leaves)``: at once or, of values that are
+        """Return the next state and ``function(records, *leaves)``: at once or, of values that are
         traced, whenever the program is run, once and in order."""
         if records is None:
             if not self._announced:
@@ -261,11 +258,11 @@ class Training(Run):
         return jax.numpy.asarray(self.step, dtype=np.int32)
 
     def _prng_key(self) -> Any:
-        """Of the secret, the design and the node; the secret is used from now on."""
+        """Make a key of the secret, the design and the node; the secret is used from now on."""
         self.noise.step(0, (0,))
         secret, plan = self.noise.secret, self.noise.plan
         assert secret is not None
-        bits = secret.step_key(f"{_JAX_STREAM} {plan.streams[0].name}", 0, digest=plan.digest)
+        bits = secret.step_key(f"jax {plan.streams[0].name}", 0, digest=plan.digest)
         return jax.random.wrap_key_data(np.frombuffer(bits[:8], np.uint32), impl="threefry2x32")
 
 
@@ -275,7 +272,7 @@ def _numbered(arguments: int | Iterable[int]) -> tuple[int, ...]:
 
 
 def _check_rows(args: Sequence[Any], of_records: Sequence[int], others: Iterable[int]) -> None:
-    """That arguments of records have a row a record, and that no other has as many."""
+    """Check that arguments of records have a row a record, and that no other has as many."""
 
     def rows(numbers: Iterable[int]) -> set[int | None]:
         shapes = [np.shape(leaf) for at in numbers for leaf in jax.tree.leaves(args[at])]
@@ -305,18 +302,23 @@ def _traced(*values: Any) -> bool:
 
 
 def _leaves(sums: Any) -> tuple[list[Any], Any]:
-    """As arrays of JAX, which may have fewer digits than what is given."""
+    """Return arrays of JAX, which may have fewer digits than what is given."""
     leaves, tree = jax.tree.flatten(sums)
     for at, leaf in enumerate(leaves):
         dtype = getattr(leaf, "dtype", None)
         if dtype not in (np.float32, np.float64):
             expected, got = "float32 or float64", describe(leaf) if dtype is None else str(dtype)
-            raise InputError(f"sums[{at}]", expected=expected, got=got, remedy=_FEW_DIGITS)
+            raise InputError(
+                f"sums[{at}]",
+                expected=expected,
+                got=got,
+                remedy="Sum gradients in float32 or float64: in less, noise is rounded away.",
+            )
     return [jax.numpy.asarray(leaf) for leaf in leaves], tree
 
 
 def _numbers(records: Any) -> Any:
-    """What a compiled program can hand over."""
+    """Return records that a compiled program can hand over."""
     if hasattr(records, "dtype") and jax.numpy.issubdtype(records.dtype, np.integer):
         return records
     expected = "an array of integers, where update is compiled"

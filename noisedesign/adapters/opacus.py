@@ -61,12 +61,12 @@ class DesignedOptimizer(DPOptimizer):
         self._run, self._batches, self._samples = run, batches, 0
 
     def clip_and_accumulate(self) -> None:
-        """As of ``DPOptimizer``, and counts the records."""
+        """Clip and accumulate as ``DPOptimizer`` does, and count the records."""
         self._samples += len(self._get_flat_grad_sample(self.params[0]))
         super().clip_and_accumulate()
 
     def zero_grad(self, set_to_none: bool = False) -> None:
-        """As of ``DPOptimizer``.
+        """Reset gradients as ``DPOptimizer`` does.
 
         Args:
             set_to_none: likewise.
@@ -110,7 +110,7 @@ class RoundBatches(Sampler[list[int]]):
         return self._batches.round
 
     def steps(self) -> range:
-        """What is left of the round that the next step is in.
+        """The steps that are left of the round that the next step is in.
 
         Returns:
             Steps, zero-based.
@@ -256,7 +256,7 @@ class Accountant(IAccountant):
         return "noisedesign"
 
     def state_dict(self, destination: Any = None) -> Any:
-        """As of Opacus, with where the run is.
+        """The state of Opacus' accountant, with where the run is.
 
         Args:
             destination: as of Opacus.
@@ -336,7 +336,8 @@ class Engine(PrivacyEngine):
         poisson_sampling: bool = False,
         **kwargs: Any,
     ) -> tuple[Any, DesignedOptimizer, DataLoader[Any]]:
-        """As of Opacus, but the design says what noise is added and when a record takes part.
+        """Wrap as Opacus does, but the design says what noise is added and when a record takes
+        part.
 
         It says, too, which norm gradients are clipped to.
 

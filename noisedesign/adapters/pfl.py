@@ -83,7 +83,7 @@ class DesignedMechanism(CentralPrivacyMechanism, Saveable):
     def user_sampler(
         self, user_ids: Sequence[str], *, cohort_size: int, seed: int = 0
     ) -> Callable[[], str]:
-        """For a ``FederatedDataset``: cohorts that come round as the design says.
+        """Sample users for a ``FederatedDataset``: cohorts that come round as the design says.
 
         They are the same after a restart.
 
@@ -180,7 +180,7 @@ class DesignedMechanism(CentralPrivacyMechanism, Saveable):
 
     @property
     def epsilon(self) -> float | None:
-        """Of the whole run, at the delta of the design."""
+        """Epsilon of the whole run, at the delta of the design."""
         return self.run.noise.claim.epsilon
 
     def save(self, dir_path: str) -> None:

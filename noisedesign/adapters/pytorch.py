@@ -31,7 +31,6 @@ from noisedesign.base import checks as _checks
 from noisedesign.base.checks import InputError
 from noisedesign.noise.source import NodeNoise
 
-_DTYPES = (torch.float32, torch.float64)
 _NOISY = "_noisedesign_noisy"
 """Attribute of a gradient that noise was added to and no optimizer has taken."""
 
@@ -85,7 +84,7 @@ class Gradients(Run):
 
     @property
     def parameters(self) -> list[torch.nn.Parameter]:
-        """Those of the model that need a gradient now."""
+        """Parameters of the model that need a gradient now."""
         return [p for p in self.model.parameters() if p.requires_grad]
 
     def add_noise_(self, *, records: Iterable[Hashable]) -> None:
@@ -118,7 +117,7 @@ class Gradients(Run):
             setattr(gradient, _NOISY, True)
 
     def add_(self, arrays: Sequence[np.ndarray], *, records: Iterable[Hashable]) -> None:
-        """As of :class:`~noisedesign.adapters.run.Run`, where all ranks add it to the same.
+        """Add as :class:`~noisedesign.adapters.run.Run` does, where all ranks add it to the same.
 
         Args:
             arrays: likewise.
@@ -153,8 +152,8 @@ class Gradients(Run):
                 )
 
     def _check_ranks(self, arrays: Sequence[np.ndarray], records: list[Any], group: Any) -> None:
-        """That the ranks that hold the model do the same with it, so that one noise is on one
-        sum: else the difference of two sums would leave without any."""
+        """Check that the ranks that hold the model do the same with it: else the difference of two
+        sums would leave without any noise."""
         sums = hashlib.blake2b()
         for array in arrays:
             sums.update(array.data)
@@ -175,7 +174,7 @@ class Gradients(Run):
                     raise InputError(key, expected=expected, got=got, remedy=remedy)
 
     def _check_move(self, parameters: Mapping[int, torch.Tensor], closure: Any) -> None:
-        """That an optimizer moves parameters by what has noise, if any of them is of the model."""
+        """Check that an optimizer moves parameters of the model by what has noise."""
         names = {id(p): name for name, p in self.model.named_parameters()}
         if names.keys().isdisjoint(parameters):
             return
@@ -209,13 +208,13 @@ _ON_ALL_RANKS = {
         "Add up the clipped gradients of all ranks first: torch.distributed.all_reduce(p.grad).",
     ),
 }
-"""What ranks of one model have in common: what is expected, and how to come by it."""
+"""Facts that ranks of one model share, each with what is expected and how to come by it."""
 
 _RUNS: weakref.WeakSet[Gradients] = weakref.WeakSet()
 
 
 def _before_step(optimizer: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """Of every optimizer of PyTorch, before it moves anything."""
+    """Check every optimizer of PyTorch before it moves anything."""
     listed = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
     moved = {id(p): p for p in listed}
     for run in tuple(_RUNS):
@@ -228,7 +227,7 @@ register_optimizer_step_pre_hook(_before_step)
 
 
 def _check_whole(model: torch.nn.Module) -> None:
-    """That no parameter is in shards, as FSDP has them."""
+    """Check that no parameter is in shards, as FSDP has them."""
     sharded = [name for name, p in model.named_parameters() if hasattr(p, "device_mesh")]
     sharded += [name for name, part in model.named_modules() if hasattr(part, "sharding_strategy")]
     if sharded:
@@ -280,7 +279,7 @@ def _host(tensor: Any, at: int) -> torch.Tensor:
     field = f"parameters[{at}]"
     if tensor.layout != torch.strided:
         raise InputError(field, expected="a dense tensor", got=str(tensor.layout))
-    if tensor.dtype not in _DTYPES:
+    if tensor.dtype not in (torch.float32, torch.float64):
         raise InputError(
             field,
             expected="float32 or float64",

@@ -1,4 +1,4 @@
-"""What every adapter is made of: a node's noise, who took part when, and which step is next."""
+"""The common part of all adapters: a node's noise, who took part when, and which step is next."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ class Run:
         return found
 
     def attend(self, records: Iterable[Hashable]) -> None:
-        """That ``records`` are all that is in the sum of the next step, and that they may be.
+        """Check that ``records``, all that is in the sum of the next step, may be, and count them.
 
         Args:
             records: by number or word.
@@ -179,7 +179,12 @@ class Run:
         shapes = [list(np.shape(array)) for array in arrays]
         if self._shapes not in (None, shapes):
             expected = "the shapes of the steps before"
-            raise InputError("parameters", expected=expected, got="others", remedy=_SIZE)
+            raise InputError(
+                "parameters",
+                expected=expected,
+                got="others",
+                remedy="Noise of one design is for one model; for another one draw a new secret.",
+            )
         self.noise.add_(arrays, self.step, records=records)
         self._shapes = shapes
         self.step += 1
@@ -211,7 +216,7 @@ class Run:
         return range(first, self.step)
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint keeps, beside the secret.
+        """The state for a checkpoint, without the secret.
 
         Returns:
             JSON values.
@@ -245,6 +250,3 @@ class Run:
         else:
             self.attendance.load_state_dict(state["attendance"])
         self.step, self._shapes = step, state["shapes"]
-
-
-_SIZE = "Noise of one design is for one model; for another one draw a new secret."

@@ -38,11 +38,7 @@ class StorageError(OSError):
 
 @contextmanager
 def overwriting(allowed: bool = True) -> Iterator[None]:
-    """Within this, files of any kind are replaced, where ``allowed`` or within another such.
-
-    Raises:
-        InputError: naming ``overwrite``: it is neither True nor False.
-    """
+    """Replace files of any kind within this, where ``allowed`` or within another such context."""
     token = _overwrite.set(_checks.flag(allowed, field="overwrite") or _overwrite.get())
     try:
         yield
@@ -56,13 +52,7 @@ def may_overwrite() -> bool:
 
 
 def check_replaceable(path: str | Path, kind: str | None, *, field: str = "output") -> None:
-    """That a file of ``kind``, in words, may be put in place of what is at ``path``, if anything.
-
-    An empty file holds nothing that could be lost.
-
-    Raises:
-        InputError: naming ``field``: a file of another kind, and nobody said to overwrite it.
-    """
+    """Refuse to replace a file of another ``kind`` (in words) unless overwriting."""
     path = _checks.path(path, field=field)
     if may_overwrite() or not path.is_file() or not path.stat().st_size:
         return
@@ -74,11 +64,7 @@ def check_replaceable(path: str | Path, kind: str | None, *, field: str = "outpu
 
 
 def target_of(path: str | Path, *, field: str = "output") -> Path:
-    """The file that is written for ``path``: symbolic links are followed.
-
-    Raises:
-        InputError: naming ``field``: a folder, a device, a loop of links, no such folder.
-    """
+    """Return the regular file that is written for ``path``: symbolic links are followed."""
     target = Path(os.path.realpath(_checks.path(path, field=field)))
     if target.is_symlink():  # what realpath could not follow
         raise InputError(field, expected="a file path", got=f"a loop of links, {path}")
@@ -92,20 +78,12 @@ def target_of(path: str | Path, *, field: str = "output") -> Path:
     return target
 
 
-def write_atomically(path: str | Path, write: Callable[[BinaryIO], None]) -> Path:
+def write_atomically(path: str | Path, write: Callable[[BinaryIO], object]) -> Path:
     """Let ``write`` fill a new file, then put it in place of ``path`` in one step.
 
-    Readers see the old file or the complete new one. The temporary file lies in the same folder
-    and is removed on any failure, an interrupt included; what a killed process left there is
-    removed by the next one that writes in that folder. A symbolic link is followed. ``write`` may
-    read what it has written.
-
-    Returns:
-        ``path`` as a Path.
-
-    Raises:
-        InputError: as :func:`target_of`; as :func:`check_replaceable`.
-        StorageError: the disk is full, the folder is read-only, ...
+    Readers see the old file or the complete new one. The temporary file in the same folder is
+    removed on any failure, or by the next write there. Raises InputError as :func:`target_of` and
+    :func:`check_replaceable` do, StorageError where the disk refuses.
     """
     target = target_of(path)
     path = Path(path)
@@ -128,13 +106,12 @@ def write_atomically(path: str | Path, write: Callable[[BinaryIO], None]) -> Pat
 # --- temporary files ------------------------------------------------------------------------
 
 _BEGINNING = f".noisedesign-{hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]}-"
-"""Of the names of temporary files, with a mark of this machine: what another one writes to a shared
-folder is left alone, since its locks may not be seen here."""
+"""Names of temporary files begin so; the mark of this machine spares those of others."""
 
 
 @contextmanager
 def _temporary(folder: Path) -> Iterator[Path]:
-    """A new file in ``folder``, locked by this process for as long as it lives; gone afterwards."""
+    """Make a new file in ``folder``, locked while this process lives; gone afterwards."""
     while True:
         path = folder / f"{_BEGINNING}{secrets.token_hex(8)}.tmp"
         # "x" creates with the user's umask, which a tempfile's mode 600 would override.
@@ -149,11 +126,7 @@ def _temporary(folder: Path) -> Iterator[Path]:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove temporary files of processes of this machine that are dead.
-
-    The system lets go of a lock with the process that holds it, so a file whose lock can be taken
-    has nobody left.
-    """
+    """Remove temporary files of dead processes of this machine: their locks are free."""
     for path in folder.glob(f"{_BEGINNING}*.tmp"):
         with contextlib.suppress(OSError), path.open("r+b") as file:
             if _locked(file, wait=False):
@@ -168,11 +141,7 @@ def _is_ours(file: BinaryIO) -> bool:
 
 
 def _locked(file: BinaryIO, *, wait: bool) -> bool:
-    """Take the lock of a file, which ends with this process; false where there are no such locks.
-
-    Raises:
-        OSError: somebody else has it; a file system without locks.
-    """
+    """Take the lock of a file; false on Windows. Raises OSError where somebody else has it."""
     if sys.platform == "win32":
         return False
     fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -180,12 +149,8 @@ def _locked(file: BinaryIO, *, wait: bool) -> bool:
 
 
 def write_bytes(path: str | Path, content: bytes) -> Path:
-    """:func:`write_atomically` of bytes."""
-
-    def write(file: BinaryIO) -> None:
-        file.write(content)
-
-    return write_atomically(path, write)
+    """Write bytes by :func:`write_atomically`."""
+    return write_atomically(path, lambda file: file.write(content))
 
 
 def write_text(path: str | Path, content: str) -> Path:
@@ -204,11 +169,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def made_folder(path: str | Path) -> Path:
-    """The folder at ``path``, created where there is none.
-
-    Raises:
-        InputError: naming ``output``: it cannot be created.
-    """
+    """Return the folder at ``path``, created where there is none; InputError naming ``output``."""
     folder = Path(path)
     try:
         folder.mkdir(parents=True, exist_ok=True)

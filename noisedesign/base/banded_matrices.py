@@ -11,8 +11,7 @@ import numpy as np
 
 from noisedesign.base.checks import Array
 
-BLOCK_ROWS = 32
-"""Fewest rows of a block: below it matrix products do not pay."""
+BLOCK_ROWS = 32  # fewest rows of a block: below it matrix products do not pay
 
 
 def dense(columns: Array) -> Array:
@@ -41,10 +40,7 @@ def banded_product(a: Array, reach: int, b: Array) -> Array:
 
 
 class BandedSolver:
-    """C^-1 B and C^-T B for dense B, shape (T, n).
-
-    C is written ``into`` an array of zeros, or of another C of as many bands, where one is given.
-    """
+    """C^-1 B and C^-T B for dense B, shape (T, n); C is written ``into`` a given array."""
 
     def __init__(self, columns: Array, *, into: Array | None = None) -> None:
         horizon, self.bands = columns.shape
@@ -95,9 +91,8 @@ def _inverse_blocks(c: Array, rows: int) -> Array:
 class BandedError:
     """tr(H C^-1 C^-T) and its derivative by the entries of C, for one H and number of bands.
 
-    M = C^-T H C^-1 has that trace, and the derivative by C is -2 M C^-T. Two solves give M, of
-    which half is enough as it is symmetric, and a third the band of (M C^-T)^T = C^-1 M. Arrays of
-    shape (T, T) are kept between calls: making them anew takes as long as the arithmetic.
+    M = C^-T H C^-1 has that trace, and the derivative by C is -2 M C^-T. Two solves give half of M,
+    a third the band of C^-1 M. Arrays (T, T) are kept between calls: making them costs as much.
     """
 
     def __init__(self, gram: Array, bands: int) -> None:

@@ -1,7 +1,6 @@
 """Validators: one clear error that names the field, what was expected and what was got.
 
-Everything here knows nothing of noise. Arrays come back as float64, C-contiguous and
-read-only, so that a validated matrix stays the matrix that was validated.
+Arrays come back as float64, C-contiguous and read-only.
 """
 
 from __future__ import annotations
@@ -19,19 +18,16 @@ from noisedesign.base import settings
 Array = NDArray[np.float64]
 
 ROWS_AT_ONCE = 64
-"""Rows of a large matrix that are looked at together: what is computed of them stays in the cache,
-and takes no memory of the matrix's own size."""
+"""Rows of a large matrix that are looked at together, so that they stay in the cache."""
 
 SMALLEST, LARGEST = 1e-100, 1e100
-"""Numbers that have a unit: products of three of them neither underflow nor overflow."""
+"""Range of numbers that have a unit: products of three neither underflow nor overflow."""
 LEAST_OF_MANY, MOST_OF_MANY = 1e-50, 1e50
-"""The same of values of several nodes, whose products solvers square besides."""
-LARGEST_ENTRY = 1e200
-"""Of a matrix: sums of its entries are doubles."""
+"""The same range for values of several nodes, whose products solvers square besides."""
+LARGEST_ENTRY = 1e200  # largest entry of a matrix: sums of its entries are doubles
 UNITS = "Choose units in which numbers are nearer to 1."
 
-LARGEST_INT = 2**53
-"""Counts beyond it are no doubles any more, and far beyond any memory."""
+LARGEST_INT = 2**53  # counts beyond it are no doubles any more, and far beyond any memory
 
 PLAIN = (bool, int, float, complex, str, bytes, list, tuple, dict, set, type(None), np.generic)
 """Types whose values are shown in errors even where they are long."""
@@ -98,7 +94,7 @@ def describe(value: object) -> str:
 
 
 def as_array(value: Any, *, field: str, ndim: int) -> NDArray[Any]:
-    """What NumPy makes of it, once that is an array of its values."""
+    """Return NumPy's array of ``value``, refusing masked, sparse, textual and unordered values."""
     expected, remedy = f"a float64 array with {ndim} ax{'es' if ndim != 1 else 'is'}", ""
     if isinstance(value, np.ma.MaskedArray):
         remedy = "Fill the entries that are masked: a design has no missing values."
@@ -145,14 +141,7 @@ def matrix(value: Any, *, field: str, square: bool = False) -> Array:
 
 
 def square_matrices(value: Any, *, field: str) -> Array:
-    """The matrices of a schedule, shape (P, n, n), read-only; of one matrix, P = 1.
-
-    Args:
-        value: shape (n, n), or a list or stack of such matrices.
-
-    Raises:
-        InputError: naming ``field``: not finite square float64 matrices of one size; none.
-    """
+    """The matrices of a schedule, shape (P, n, n), read-only; P = 1 for one matrix."""
     if not is_stack(value):
         return matrix(value, field=field, square=True)[None]
     if not len(value):
@@ -164,11 +153,8 @@ def square_matrices(value: Any, *, field: str) -> Array:
         except InputError as error:
             raise error.told(got=f"{error.got} (number {number} of a schedule)") from error
         if checked[-1].shape != checked[0].shape:
-            raise InputError(
-                field,
-                expected=f"matrices of one shape, {checked[0].shape}",
-                got=f"{checked[-1].shape} (number {number} of a schedule)",
-            )
+            got = f"{checked[-1].shape} (number {number} of a schedule)"
+            raise InputError(field, expected=f"matrices of one shape, {checked[0].shape}", got=got)
     found = np.stack(checked)
     found.flags.writeable = False
     return found
@@ -208,7 +194,7 @@ def symmetric_matrix(value: Any, *, field: str, tolerance: float) -> Array:
 
 
 def semidefinite_matrix(value: Any, *, field: str, nonzero: bool = False) -> Array:
-    """A symmetric matrix without negative eigenvalues, but for what forming A^T A leaves behind."""
+    """A symmetric matrix without negative eigenvalues, but for the rounding of A^T A."""
     array = symmetric_matrix(value, field=field, tolerance=settings.SYMMETRY_TOLERANCE)
     allowed = settings.GRAM_NEGATIVITY * float(np.diagonal(array).max())
     try:  # a tenth of the time that eigenvalues take
@@ -218,7 +204,7 @@ def semidefinite_matrix(value: Any, *, field: str, nonzero: bool = False) -> Arr
         values = np.linalg.eigvalsh((array + array.T) / 2)
     most = float(values[-1])
     if values[0] < -settings.GRAM_NEGATIVITY * max(most, 0.0) or (nonzero and most <= 0):
-        expected = f"a {'nonzero ' * nonzero}positive semidefinite matrix"
+        expected = f"a {'nonzero ' if nonzero else ''}positive semidefinite matrix"
         got = f"eigenvalues from {values[0]:.3g} to {most:.3g}"
         raise InputError(field, expected=expected, got=got)
     return array
@@ -248,7 +234,7 @@ def vector(value: Any, *, field: str, length: int) -> Array:
 def positive_vector(
     value: Any, *, field: str, length: int, least: float = LEAST_OF_MANY, most: float = MOST_OF_MANY
 ) -> Array:
-    """As :func:`vector`, every entry > 0 and of a size that can be computed with."""
+    """A :func:`vector` with every entry > 0 and of a size that can be computed with."""
     result = vector(value, field=field, length=length)
     if result.min() <= 0:
         raise InputError(
@@ -267,7 +253,7 @@ def check_size(
     least: float = LEAST_OF_MANY,
     most: float = MOST_OF_MANY,
 ) -> None:
-    """That the entry at ``index`` of a vector is of a size that can be computed with."""
+    """Check that the entry at ``index`` is of a size that can be computed with."""
     if not least <= values[index] <= most:
         expected = f"values between {least:g} and {most:g}"
         got = f"{values[index]:.6g} at index {index}"
@@ -377,10 +363,7 @@ def listed(value: Any, *, field: str, expected: str) -> list[Any]:
 
 
 def node_names(value: Any, *, count: int) -> tuple[str, ...]:
-    """Names of the nodes, all different; "0", "1", ... where none are given.
-
-    Nodes of networkx graphs do as they are: strings, integers and tuples.
-    """
+    """Names of the nodes, all different; "0", "1", ... where none are given."""
     expected = f"a list of {count} distinct names"
     given = listed(value, field="nodes", expected=expected)
     if not given:

@@ -1,13 +1,8 @@
-"""Where the arrays of a solve live: in NumPy, or on a CUDA device through PyTorch or CuPy.
+"""Arrays of a solve, in NumPy or on a CUDA device through PyTorch or CuPy.
 
-A solver written against the Python array API standard takes its functions from the arrays it is
-given (:func:`namespace`), so one code serves all of them; array-api-compat evens out where the
-libraries differ. Everything is float64: half of its digits would be lost in a gap of 1e-9.
-
-Decompositions work in the memory of their argument: NumPy's keep it, work on a copy and copy the
-result out, two arrays more where a large problem has room for eight in all. Preconditioned
-conjugate gradients go as far as a caller says it is worth it: SciPy's stop on the plain norm of the
-residual, these measure it as the preconditioner does, which tells what of the objective is left.
+Solvers are written against the Python array API standard and take its functions from the arrays
+they are given (:func:`namespace`). Everything is float64. Decompositions overwrite their argument,
+which NumPy's do not: two arrays less.
 """
 
 from __future__ import annotations
@@ -32,18 +27,16 @@ from noisedesign.base.linalg import inverse_of_triangular
 DeviceArray = Any
 """A float64 array of the standard, on any device: numpy.ndarray, torch.Tensor, cupy.ndarray."""
 
-ROWS_OF_PRODUCT = 512
-"""Rows of a product that is only summed up: enough for BLAS at full speed."""
+ROWS_OF_PRODUCT = 512  # rows of a product that is only summed up: enough for BLAS at full speed
 
 _CUDA = re.compile(r"cuda(?::(\d{1,4}))?")
 _LIBRARIES = ("torch", "cupy")
-"""In the order they are looked for: PyTorch brings CUDA's own libraries along, CuPy may not."""
+"""Libraries in the order they are looked for: PyTorch brings CUDA's own libraries along."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Device:
-    """A place for arrays: ``name`` as the user says it, the ``library`` that computes there (an
-    array namespace), its own object for the ``place``, and the ``versions`` that shape digits."""
+    """A place for arrays: its user name, array namespace, device object and library versions."""
 
     name: str
     library: Any
@@ -51,11 +44,7 @@ class Device:
     versions: dict[str, str] = field(default_factory=dict)
 
     def put(self, array: Array) -> DeviceArray:
-        """``array`` on this device; on the CPU the array itself.
-
-        Raises:
-            InputError: it is not of float64.
-        """
+        """Return ``array`` on this device; on the CPU the array itself."""
         namespace(array)
         if self.library is array_api_compat.numpy:
             return array
@@ -67,11 +56,7 @@ CPU = Device(name="cpu", library=array_api_compat.numpy, place="cpu")
 
 
 def namespace(*arrays: DeviceArray) -> Any:
-    """The functions of the standard for ``arrays``, all of one library.
-
-    Raises:
-        InputError: an array that is not of float64.
-    """
+    """Return the functions of the standard for float64 ``arrays``, all of one library."""
     here = all(isinstance(array, np.ndarray) for array in arrays)  # asking would take longer
     library = array_api_compat.numpy if here else array_api_compat.array_namespace(*arrays)
     for array in arrays:
@@ -100,11 +85,7 @@ def identity(size: int, *, like: DeviceArray) -> DeviceArray:
 
 
 def cholesky_of(array: DeviceArray) -> DeviceArray:
-    """Lower triangular factors of positive definite matrices, on their device.
-
-    Raises:
-        numpy.linalg.LinAlgError: one is not positive definite, however their library says so.
-    """
+    """Lower triangular factors of positive definite matrices, else LinAlgError from any library."""
     xp = namespace(array)
     with _one_error():
         lower = xp.linalg.cholesky(array)
@@ -114,23 +95,15 @@ def cholesky_of(array: DeviceArray) -> DeviceArray:
 
 
 def solution_of(a: DeviceArray, right: DeviceArray) -> DeviceArray:
-    """x, shape (n,), with a x = ``right``, on their device.
-
-    Raises:
-        numpy.linalg.LinAlgError: a is singular, however its library says so.
-    """
+    """x, shape (n,), with a x = ``right``; LinAlgError where a is singular, from any library."""
     with _one_error():
         return namespace(a, right).linalg.solve(a, right[:, None])[:, 0]
 
 
 def solver_of_positive(a: DeviceArray) -> Callable[[DeviceArray], DeviceArray]:
-    """What takes b, shape (n,), to x with a x = b, for a symmetric positive definite a.
+    """Return the map of b, shape (n,), to x with a x = b, for a positive definite a.
 
-    On the CPU by substitution; elsewhere the inverse of the factor, as the standard knows no other
-    way to make use of it.
-
-    Raises:
-        numpy.linalg.LinAlgError: a is not positive definite.
+    The CPU substitutes; elsewhere the factor is inverted, as the standard has no triangular solve.
     """
     if isinstance(a, np.ndarray):
         factor = scipy.linalg.cho_factor(a, lower=True)
@@ -188,11 +161,7 @@ class Placed:
 
 
 def index_of(name: str) -> int | None:
-    """N of "cuda:N", 0 of "cuda", None of "cpu".
-
-    Raises:
-        InputError: another name.
-    """
+    """N of "cuda:N", 0 of "cuda", None of "cpu"; InputError for another name."""
     if isinstance(name, str) and name == CPU.name:
         return None
     found = _CUDA.fullmatch(name) if isinstance(name, str) else None
@@ -202,11 +171,7 @@ def index_of(name: str) -> int | None:
 
 
 def device_of(name: str) -> Device:
-    """The device called "cpu", "cuda" (the first one) or "cuda:N".
-
-    Raises:
-        InputError: another name; no library for it is installed, or none sees that device.
-    """
+    """Return the device "cpu", "cuda" (the first one) or "cuda:N"; InputError for none."""
     index = index_of(name)
     if index is None:
         return CPU
@@ -220,7 +185,8 @@ def device_of(name: str) -> Device:
         count = _count(library, module)
         if index < count:
             return _cuda(library, module, name=name, index=index)
-        reasons.append(f"{library} sees {count or 'no'} CUDA device{'s' * (count != 1)}")
+        devices = "device" if count == 1 else "devices"
+        reasons.append(f"{library} sees {count or 'no'} CUDA {devices}")
     raise InputError(
         "device",
         expected=f"{name} to be there",
@@ -231,7 +197,7 @@ def device_of(name: str) -> Device:
 
 
 def _count(library: str, module: Any) -> int:
-    """How many CUDA devices a library sees; 0 without a driver."""
+    """Count the CUDA devices that a library sees; 0 without a driver."""
     if library == "torch":
         return int(module.cuda.device_count()) if module.cuda.is_available() else 0
     try:
@@ -255,14 +221,7 @@ def _cuda(library: str, module: Any, *, name: str, index: int) -> Device:
 
 
 def eigh(a: DeviceArray) -> tuple[DeviceArray, DeviceArray]:
-    """Ascending eigenvalues, shape (n,), and orthonormal basis of a symmetric matrix.
-
-    Args:
-        a: shape (n, n), of any array library; on the CPU it is overwritten with the basis.
-
-    Raises:
-        numpy.linalg.LinAlgError: no convergence, or an entry that is no number.
-    """
+    """Ascending eigenvalues (n,) and basis of a symmetric matrix, overwritten on the CPU."""
     if not isinstance(a, np.ndarray):
         values, basis = namespace(a).linalg.eigh(a)
         return values, basis
@@ -272,11 +231,7 @@ def eigh(a: DeviceArray) -> tuple[DeviceArray, DeviceArray]:
 
 
 def cholesky(a: DeviceArray) -> DeviceArray:
-    """Lower triangular L, shape (n, n), with L L^T = a; on the CPU it takes the place of a.
-
-    Raises:
-        numpy.linalg.LinAlgError: a is not positive definite.
-    """
+    """Lower triangular L, shape (n, n), with L L^T = a; on the CPU it takes the place of a."""
     if not isinstance(a, np.ndarray):
         return cholesky_of(a)
     upper = scipy.linalg.cholesky(a.T, lower=False, overwrite_a=True, check_finite=False)
@@ -303,14 +258,9 @@ def conjugate_gradients(
 ) -> Solved:
     """x with product(x) near ``right``, shape (k,), from zero; at least one step if most > 0.
 
-    Args:
-        product: a symmetric positive definite map of vectors, shape (k,). Where it turns out not to
-            be positive along a direction, the search ends before that.
-        precondition: a map near its inverse, of the same kind.
-        preconditioned: precondition(right), which a target depends on more often than not.
-        target: square of the residual, in the norm of ``precondition``, that is small enough.
-        most: products at most.
-        expired: asked after every product whether to end.
+    ``precondition`` is about the inverse of ``product``, both symmetric positive definite; a
+    direction along which ``product`` is not ends the search. ``target`` is the squared residual in
+    the norm of ``precondition``, which says what of an objective is left.
     """
     residual, step = right, preconditioned
     x, size, used = 0 * right, float(right @ preconditioned), 0

@@ -35,25 +35,19 @@ PIECE, LONG = 64, 512
 """Products that are summed at a time. Shorter pieces err less, longer ones are quicker."""
 
 Shapes = tuple[str, str]
-"""Which triangles the factors of a product are: "lower", "upper", or "" of another matrix. What is
-zero for that is left out."""
+"""Triangles of the factors of a product, "lower", "upper" or ""; zeros are left out."""
 
 Lean = NDArray[np.float64] | scipy.sparse.csr_array
 
 FULL: Shapes = ("", "")
 
-OTHER = {"lower": "upper", "upper": "lower", "": ""}
-"""Of the transpose."""
-
-SPARSE = 16
-"""Entries to every one that is not zero from which on products leave the zeros out."""
-
-BITS = 53
-"""Of the significand: integers up to 2^53 are sums of integers without rounding."""
+OTHER = {"lower": "upper", "upper": "lower", "": ""}  # the triangle of the transpose
+SPARSE = 16  # products leave zeros out from so many entries to every nonzero one on
+BITS = 53  # bits of the significand: integers up to 2^53 are sums of integers without rounding
 
 
 def up(values: Any, operations: int) -> Any:
-    """Nonnegative numbers that took so many roundings, each at most, rounded up."""
+    """Round up nonnegative numbers that took so many roundings, each at most."""
     return values * (1 + (operations + 1) * EPS) + (operations + 1) * TINY
 
 
@@ -87,7 +81,7 @@ class Enclosure(NamedTuple):
         return self.rad.ndim == 0 and not self.rad
 
     def transposed(self) -> Enclosure:
-        """Of the transposes."""
+        """Enclose the transposes."""
         return Enclosure(self.mid.T, self.rad.T)
 
     def norm(self) -> float:
@@ -107,24 +101,24 @@ class Enclosure(NamedTuple):
         return row_norms(self.mid if self.exact else self.largest)
 
     def scaled(self, units: Array) -> Enclosure:
-        """With rows and columns multiplied by powers of two, which round nothing."""
+        """Multiply rows and columns by powers of two, which round nothing."""
         if self.exact and (units == 1).all():
             return self
         factors = np.multiply.outer(units, units)
         return Enclosure(self.mid * factors, self.rad if self.exact else self.rad * factors)
 
     def scaled_by(self, factor: float) -> Enclosure:
-        """Of the products with a positive number."""
+        """Enclose the products with a positive number."""
         mid = factor * self.mid
         return Enclosure(mid, np.asarray(up(factor * self.rad + U * np.abs(mid), 2)))
 
     def plus(self, other: Enclosure, sign: float = 1.0) -> Enclosure:
-        """Of the sums; of the differences where ``sign`` is -1."""
+        """Enclose the sums, or the differences where ``sign`` is -1."""
         mid = self.mid + sign * other.mid
         return Enclosure(mid, np.asarray(up(self.rad + other.rad + U * np.abs(mid), 3)))
 
     def minus(self, other: Enclosure) -> Enclosure:
-        """Of the differences."""
+        """Enclose the differences."""
         return self.plus(other, -1.0)
 
 
@@ -136,27 +130,26 @@ class Rounded(NamedTuple):
 
 
 class Outer(NamedTuple):
-    """All matrices within rows_i columns_j + TINY of ``mid``, entry by entry: what is known of a
-    product, without an array of radii."""
+    """All matrices within rows_i columns_j + TINY of ``mid``, without an array of radii."""
 
     mid: Array
     rows: Array
     columns: Array
 
     def norm(self) -> float:
-        """As of an :class:`Enclosure`."""
+        """No matrix has a larger Frobenius norm."""
         size = len(self.mid)
         inside = up(np.linalg.norm(self.mid), self.mid.size)
         spread = up(_norm(self.rows) * _norm(self.columns), size)
         return float(up(inside + spread + TINY * self.mid.size, 3))
 
     def column_norms(self) -> Array:
-        """As of an :class:`Enclosure`."""
+        """No column of a matrix has a larger norm."""
         spread = self.columns * _norm(self.rows) + TINY * len(self.mid)
         return np.asarray(up(column_norms(self.mid) + spread, 3))
 
     def weighed(self, a: Array) -> Array:
-        """As of an :class:`Enclosure`."""
+        """sum_j a_ij rad_ji, a symmetric and nonnegative, not yet rounded up."""
         return np.asarray((a @ self.rows) * self.columns + TINY * a.sum(axis=1))
 
 
@@ -165,12 +158,12 @@ def _norm(a: Array) -> float:
 
 
 def exactly(a: Array) -> Enclosure:
-    """Of this matrix alone."""
+    """Enclose this matrix alone."""
     return Enclosure(a, np.zeros(()))
 
 
 def symmetric_part(a: Array) -> Enclosure:
-    """(A + A^T) / 2; A itself where it is symmetric."""
+    """Enclose (A + A^T) / 2; it is A itself where that is symmetric."""
     if (a == a.T).all():
         return exactly(a)
     mid = (a + a.T) / 2
@@ -180,13 +173,13 @@ def symmetric_part(a: Array) -> Enclosure:
 def outer_product(
     a: Array, b: Array, *, piece: int = PIECE, shapes: Shapes = FULL, few: Lean | None = None
 ) -> Outer:
-    """Of A B alone; ``few`` is :func:`lean` of A where that is known."""
+    """Enclose A B; ``few`` is :func:`lean` of A where that is known."""
     mid, depth = _summed(a, b, piece, shapes, few)
     return Outer(mid, np.asarray(up((depth + 1) * U * row_norms(a), 2)), column_norms(b))
 
 
 def product(a: Enclosure | Array, b: Enclosure | Array) -> Enclosure:
-    """Of all products A B."""
+    """Enclose all products A B."""
     a, b = (m if isinstance(m, Enclosure) else exactly(m) for m in (a, b))
     mid, depth = _summed(a.mid, b.mid)
     rows, columns = row_norms(a.mid), column_norms(b.mid)
@@ -203,10 +196,7 @@ def product(a: Enclosure | Array, b: Enclosure | Array) -> Enclosure:
 def _summed(
     a: Array, b: Array, piece: int = PIECE, shapes: Shapes = FULL, few: Lean | None = None
 ) -> tuple[Array, int]:
-    """A B, and through how many roundings a product passes at most.
-
-    numpy makes a product with one's own transpose of half the work, and symmetric.
-    """
+    """Return A B, and through how many roundings a product passes at most."""
     length = a.shape[1]
     if few is None and length > PIECE:
         few = lean(a)
@@ -242,7 +232,7 @@ def gram_of_triangular(lower: Array) -> Array:
 
 
 def lean(a: Array) -> Lean:
-    """A matrix without its zeros, where those are most of it."""
+    """Return a matrix without its zeros, where those are most of it."""
     return scipy.sparse.csr_array(a) if SPARSE * np.count_nonzero(a) < a.size else a
 
 
@@ -252,7 +242,7 @@ def _reach(shape: str, start: int, end: int) -> slice:
 
 
 def gram(a: Array) -> Enclosure:
-    """Of A^T A, exactly symmetric."""
+    """Enclose A^T A, exactly symmetric."""
     columns = column_norms(a)
     mid, depth = _summed(a.T, a, 4 * PIECE)
     rad = (U * (depth + 1)) * np.multiply.outer(columns, columns)
@@ -260,7 +250,7 @@ def gram(a: Array) -> Enclosure:
 
 
 def gram_blocks(a: Array, columns: NDArray[np.intp]) -> Enclosure:
-    """Of the blocks of A^T A on some columns each, shape (p, k), in an array of shape (p, k, k)."""
+    """Enclose the blocks of A^T A on some columns each, shape (p, k), as an array (p, k, k)."""
     length, k = len(a), columns.shape[1]
     mid = np.zeros((len(columns), k, k))
     for start in range(0, length, PIECE):
@@ -280,14 +270,10 @@ class Contraction(NamedTuple):
 
 
 def contraction(z: Array, *, scale: float = 1.0) -> tuple[Contraction, float] | None:
-    """Z (3 I - Z^T Z) / 2, shape (m, n), which is nearer to orthogonal, and how far Z is from it in
-    the Frobenius norm; None where that is 1 or more.
+    """Z (3 I - Z^T Z) / 2, nearer to orthogonal, and how far Z (``scale`` z) is from it in norm.
 
-    Singular values s become s (3 - s^2) / 2, at most 1 wherever s is at most 2: whatever Z is, that
-    is known without another product, up to the roundings of the two that are made.
-
-    Args:
-        scale: of what Z is; the array is that over it.
+    None where that is 1 or more. Singular values s become s (3 - s^2) / 2, at most 1 wherever s is
+    at most 2: that is known without another product, up to the roundings of the two that are made.
     """
     tall = z if z.shape[0] >= z.shape[1] else z.T
     size, whole = tall.shape[1], _norm(z) * scale
@@ -309,21 +295,20 @@ def contraction(z: Array, *, scale: float = 1.0) -> tuple[Contraction, float] | 
     return Contraction(found if tall is z else found.T, norm), away
 
 
-def residual(target: Enclosure, a: Array, b: Array, *, shapes: Shapes = FULL) -> Enclosure:
-    """Of T - A B, as if the product were computed with 20 bits more.
+def residual(target: Enclosure, a: Array, b: Array) -> Enclosure:
+    """Enclose T - A B, as if the product were computed with 20 bits more, by three products.
 
     A and B are cut at a power of two for each row of A and column of B, so that sums of products of
     their leading parts are integers below 2^53 times that power: no rounding at all. What is left
-    is smaller by those bits, and so are its errors. Takes three products.
+    is smaller by those bits, and so are its errors.
     """
     length = a.shape[1]
     bits = (BITS - math.ceil(math.log2(max(length, 1)))) // 2
     a_high, b_high = _leading(a, bits, axis=1), _leading(b, bits, axis=0)
     a_low, b_low = a - a_high, b - b_high  # exact
-    piece = LONG if shapes == FULL else 2 * PIECE  # shorter ones leave out more zeros
-    first = target.mid - _summed(a_high, b_high, piece, shapes)[0]
-    rest, _ = _summed(a_high, b_low, piece, shapes)
-    rest += _summed(a_low, b, piece, shapes)[0]
+    first = target.mid - _summed(a_high, b_high, LONG)[0]
+    rest, _ = _summed(a_high, b_low, LONG)
+    rest += _summed(a_low, b, LONG)[0]
     mid = first - rest
     rad = U * (np.abs(first) + np.abs(mid) + np.abs(rest)) + target.rad
     low = (U * (length + 1)) * np.multiply.outer(row_norms(a_high), column_norms(b_low))
@@ -332,7 +317,7 @@ def residual(target: Enclosure, a: Array, b: Array, *, shapes: Shapes = FULL) ->
 
 
 def gram_residual(target: Enclosure, a: Array, *, shape: str = "") -> Enclosure:
-    """:func:`residual` of T - A^T A with T symmetric, of half a product and one more.
+    """:func:`residual` of T - A^T A with T symmetric, by half a product and one more.
 
     With A = H + L, cut as there, it is T - H^T H less L^T (H + L / 2) and the transpose of that.
     """
@@ -357,7 +342,7 @@ def gram_residual(target: Enclosure, a: Array, *, shape: str = "") -> Enclosure:
 
 
 def finer_product(a: Enclosure, b: Enclosure) -> Enclosure:
-    """:func:`product`, of matrices known to few roundings, to hardly more."""
+    """Enclose products as :func:`product` does, with hardly more error than the factors have."""
     zero = np.zeros((len(a.mid), b.mid.shape[1]))
     found = residual(exactly(zero), a.mid, b.mid)
     rad = np.asarray(found.rad)
@@ -369,8 +354,7 @@ def finer_product(a: Enclosure, b: Enclosure) -> Enclosure:
 
 
 def _leading(a: Array, bits: int, *, axis: int) -> Array:
-    """The leading bits of every entry, counted from the largest along the axis; the rest is exact
-    as a difference."""
+    """The leading bits of every entry, from the largest along the axis; the rest is exact."""
     _, exponents = np.frexp(np.abs(a).max(axis=axis, keepdims=True))
     # So large that what is added to it keeps no bit below 2^(exponent - bits).
     shift = np.ldexp(1.5, exponents + (BITS - 1 - bits))
@@ -392,8 +376,7 @@ class Interval(NamedTuple):
 
 
 def inner(a: Enclosure | Outer | Rounded, b: Array) -> Interval:
-    """Sum of a_ij b_ij: sums over rows, whose errors are known by their norms, and of those without
-    rounding."""
+    """Sum of a_ij b_ij: of sums over rows, whose errors their norms bound."""
     rows = np.einsum("ij,ij->i", a.mid, b)
     depth = b.shape[1] + (a.roundings if isinstance(a, Rounded) else 0)
     norms = row_norms(b)
@@ -427,11 +410,10 @@ def products_down(a: Array, b: Array) -> float:
 
 
 def definite_inverse(a: Enclosure) -> tuple[Array, float] | None:
-    """Y about A^-1, symmetric, and a bound on the norm of their difference, of every symmetric A of
-    an enclosure; None where some of them is not proved positive definite.
+    """Y about A^-1, symmetric, and a bound on the norm of their difference for all enclosed A.
 
-    For Y' = M^T M with any M, ||I - A Y'|| < 1 makes M nonsingular, and puts the eigenvalues of
-    M A M^T, which are those of A Y', between 0 and 2.
+    None where some A is not proved positive definite. For Y' = M^T M with any M, ||I - A Y'|| < 1
+    makes M nonsingular, and puts the eigenvalues of M A M^T, those of A Y', between 0 and 2.
     """
     size, mid = len(a.mid), (a.mid + a.mid.T) / 2
     try:

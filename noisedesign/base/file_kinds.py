@@ -1,7 +1,6 @@
-"""What kind of file this package wrote, told by its content and not by its name.
+"""The kind of a file that this package wrote, told by its content and not by its name.
 
-A file is replaced by one of its own kind and by no other: who names a problem file as an output by
-mistake still has it afterwards.
+A file is replaced by one of its own kind and by no other, so a mistyped output destroys nothing.
 """
 
 from __future__ import annotations
@@ -20,17 +19,10 @@ VERDICTS, COLLECTION = "a table of verdicts", "the list of a collection"
 FINDINGS_MARK = "<!-- Written by noisedesign: findings of an experiment. -->"
 """First line of such findings."""
 PROGRAM, NODE_PLAN, PAGE = "a conic program", "a node's file", "a report of a design"
-LEDGER = "noisedesign-ledger"
-"""The ``format`` of a ledger in JSON."""
-
-MATLAB_5 = b"MATLAB 5.0 MAT-file"
-"""How a file of MATLAB 5 begins."""
-
-MADE_BY = "noisedesign"
-"""What pictures in vector formats, and pages, name as their creator."""
-
-_HEAD = 65536
-"""Bytes at the beginning of a file, or at its end, that say what it is."""
+LEDGER = "noisedesign-ledger"  # the ``format`` of a ledger in JSON
+MATLAB_5 = b"MATLAB 5.0 MAT-file"  # the first bytes of a MATLAB 5 file
+MADE_BY = "noisedesign"  # the creator that pictures in vector formats, and pages, name
+_HEAD = 65536  # bytes at the beginning of a file, or at its end, that say what it is
 
 _BEGINNINGS = {
     b"\x89PNG\r\n\x1a\n": PICTURE,
@@ -44,7 +36,7 @@ _BEGINNINGS = {
 }
 
 _MEMBERS = {"manifest.json": DESIGN, "checkpoint.json": CHECKPOINT, "plan.json": NODE_PLAN}
-"""What a zip archive is that has this member; others are told by the names of all."""
+"""The kind of a zip archive by a member; others are told by the names of all."""
 
 _TABLES = {
     "sweep_format": SWEEP_TABLE,
@@ -53,18 +45,18 @@ _TABLES = {
     "verdict_format": VERDICTS,
     "collection_format": COLLECTION,
 }
-"""What a CSV file is by its first column."""
+"""The kind of a CSV file by its first column."""
 
 _FACTS = {"name", "design", "nodes", "objective", "lower_bound", "problem"}
 """Keys of a JSON object that describes a design."""
 
 _UNREADABLE = (OSError, ValueError, RecursionError, MemoryError, NotImplementedError, csv.Error,
                zipfile.BadZipFile)  # fmt: skip
-"""What readers raise on files that are none of theirs."""
+"""Errors that readers raise on files that are not theirs."""
 
 
 def kind_of(path: Path) -> str | None:
-    """What the file at ``path`` is, in words; None for everything that no command writes."""
+    """Name the kind of the file at ``path``; None for everything that no command writes."""
     try:
         with path.open("rb") as file:
             head = file.read(_HEAD)
@@ -136,8 +128,7 @@ def _program(path: Path, head: bytes) -> str | None:
 
 
 def _table(path: Path, head: bytes) -> str | None:
-    """CSV: by its first column, a matrix of numbers that is no taller than wide, or by the names of
-    its columns."""
+    """Recognise CSV by its first column, as a matrix no taller than wide, or by columns."""
     with path.open(encoding="utf-8", newline="") as file:
         lines = csv.reader(file, strict=True)
         first = next(lines, [])

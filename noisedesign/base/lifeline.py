@@ -1,8 +1,7 @@
 """A process that ends with the one that started it, however that one ends.
 
-The parent holds one end of a pipe open and nobody else does, so that the system closes it with the
-parent; the child waits at the other end. That holds on every system, and also where the parent is
-gone before the child has come so far.
+The parent alone holds one end of a pipe open, which the system closes with it; the child waits at
+the other end.
 """
 
 from __future__ import annotations
@@ -11,15 +10,9 @@ import os
 import threading
 from collections.abc import Callable
 
-_ABANDONED = 1
-"""Exit status that nobody is left to read."""
-
 
 def end_after(wait: Callable[[], object]) -> None:
-    """End this process as soon as ``wait`` is over, which reads from a pipe that nobody writes to.
-
-    A thread waits: it runs whenever compiled code lets Python run.
-    """
+    """End this process as soon as ``wait``, which reads a silent pipe, is over."""
     threading.Thread(target=_end, args=(wait,), daemon=True).start()
 
 
@@ -27,4 +20,4 @@ def _end(wait: Callable[[], object]) -> None:
     try:
         wait()
     finally:  # a pipe that is broken has ended, too
-        os._exit(_ABANDONED)
+        os._exit(1)  # a status that nobody is left to read

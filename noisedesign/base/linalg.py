@@ -10,8 +10,7 @@ import numpy as np
 from noisedesign.base import settings
 from noisedesign.base.checks import Array, asymmetry
 
-SMALL_BLOCK = 96
-"""Rows below which a general inverse is as quick as one by halves."""
+SMALL_BLOCK = 96  # rows below which a general inverse is as quick as one by halves
 
 
 def symmetrized(a: Array) -> Array:
@@ -44,14 +43,7 @@ def is_positive(a: Array) -> bool:
 
 
 def reversed_cholesky(gram: Array) -> Array:
-    """Lower triangular C with C^T C = gram (Cholesky of the order-reversed matrix).
-
-    The ordinary factor satisfies C C^T = gram; a strategy needs C^T C, and causal noise needs C
-    lower triangular, so rows and columns are reversed before and after.
-
-    Raises:
-        numpy.linalg.LinAlgError: gram is not positive definite.
-    """
+    """Lower triangular C with C^T C = gram, by Cholesky of the order-reversed matrix."""
     lower = np.linalg.cholesky(gram[::-1, ::-1])
     return np.ascontiguousarray(lower.T[::-1, ::-1])
 
@@ -67,8 +59,7 @@ def gram_factor(gram: Array) -> Array:
 
 
 def without_rounding(factor: Array, *, gram: Array) -> Array:
-    """``factor`` of ``gram``; where one of its pivots may be rounding alone, whose root is far
-    larger, that of what is known of ``gram``, with fewer rows."""
+    """``factor`` of ``gram``, with fewer rows where some of its pivots may be rounding alone."""
     size, diagonal = len(gram), np.diagonal(gram)
     rounding = 8 * settings.rank_tolerance(size)
     if len(factor) < size or (np.square(np.diagonal(factor)) > rounding * diagonal).all():
@@ -80,10 +71,7 @@ def without_rounding(factor: Array, *, gram: Array) -> Array:
 
 
 def null_space(factor: Array, *, gram: Array) -> Array:
-    """Orthonormal basis of the null space of a factor of ``gram``, shape (m, dim).
-
-    The rank is that of the matrix with columns of about one, so that it does not depend on units.
-    """
+    """Orthonormal basis of the null space of a factor of ``gram``, (m, dim), in any units."""
     size = len(gram)
     diagonal = np.diagonal(gram)
     least = (settings.rank_tolerance(size)) ** 2 * float(diagonal.max())
@@ -118,9 +106,8 @@ def nuclear_norm_and_rounding(
 ) -> tuple[float, float]:
     """:func:`nuclear_norm`, and the rounding that was taken off it.
 
-    Roots of the eigenvalues of A^T A are cheapest, but an eigenvalue is only known to EPS times
-    the largest. Where that could cost more than the relative ``negligible``, singular values are
-    taken instead.
+    Eigenvalues of A^T A are cheapest; singular values are taken where their rounding exceeds the
+    relative ``negligible``.
     """
     values = np.linalg.eigvalsh(a.T @ a)
     error = settings.rank_tolerance(len(values)) * values[-1]
@@ -137,23 +124,13 @@ def nuclear_norm_and_rounding(
 
 
 def inversion_margin(a: Array, inverse: Array) -> float:
-    """Relative head room for the rounding of an inverse: size * EPS * estimated condition.
-
-    Args:
-        a, inverse: diagonals of a positive definite matrix and of its inverse, shape (m,).
-    """
+    """Relative head room for the rounding of an inverse, by both diagonals, (m,)."""
     condition = float((a * inverse).max())
     return 8 * settings.rank_tolerance(len(a)) * max(1.0, condition)
 
 
 def inverse_of_triangular(lower: Any, *, invert: Callable[[Any], Any] = np.linalg.inv) -> Any:
-    """Inverse of a lower triangular matrix, shape (n, n), by halves and in its place.
-
-    All but small blocks of it are matrix products: a third of the work of a general inverse.
-
-    Args:
-        lower: of any array library, nonsingular, overwritten; ``invert`` its general inverse.
-    """
+    """Invert a lower triangular matrix (n, n) of any array library in its place, by halves."""
     size = lower.shape[0]
     if size <= SMALL_BLOCK:
         lower[...] = invert(lower)
@@ -166,13 +143,7 @@ def inverse_of_triangular(lower: Any, *, invert: Callable[[Any], Any] = np.linal
 
 
 def solved_by_triangular(upper: Array, right: Array) -> Array:
-    """U^-1 B, by halves and in the place of B: but for small blocks of U products alone, which are
-    quicker than a solve by rows.
-
-    Args:
-        upper: U, upper triangular and nonsingular, shape (n, n).
-        right: B, shape (n, m), overwritten.
-    """
+    """U^-1 B for upper triangular U (n, n), in the place of B (n, m), by halves."""
     size = len(upper)
     if size <= SMALL_BLOCK // 2:
         right[...] = np.linalg.inv(upper) @ right
@@ -185,11 +156,7 @@ def solved_by_triangular(upper: Array, right: Array) -> Array:
 
 
 def inverse_of_positive(a: Array) -> Array:
-    """Inverse of a positive definite matrix, exactly symmetric.
-
-    Raises:
-        numpy.linalg.LinAlgError: a is not positive definite.
-    """
+    """Inverse of a positive definite matrix, exactly symmetric; LinAlgError for any other."""
     diagonal = np.diagonal(a)
     if not diagonal.min() > 0:
         raise np.linalg.LinAlgError("a diagonal entry is not positive")

@@ -1,12 +1,10 @@
-"""What a time depends on besides the program: versions, BLAS, threads, processor.
-
-Small matrices go on one thread: a second one waits for the first longer than it helps.
-"""
+"""The machine that a time was taken on: versions, BLAS, threads, processor."""
 
 from __future__ import annotations
 
 import os
 import platform
+import time
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, fields
 from functools import cache
@@ -18,17 +16,16 @@ from threadpoolctl import ThreadpoolController, threadpool_info
 
 from noisedesign.base.version import version
 
-PROCESSOR_FILE = Path("/proc/cpuinfo")
-"""Where Linux names its processors; the name that Python knows there is that of the family."""
+PROCESSOR_FILE = Path("/proc/cpuinfo")  # the file in which Linux names its processors
+
+
+PROBE = 256
+"""Size of the product that is timed; a larger one is interrupted by other programs."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """The machine and the programs on it, in plain values.
-
-    ``blas`` is what NumPy calls and ``threads`` the most threads it runs; ``cores`` are those this
-    process may use. No host name: it says nothing about a time.
-    """
+    """The machine and the programs on it, in plain values, without the host name."""
 
     noisedesign: str
     python: str
@@ -97,6 +94,21 @@ def _pools() -> ThreadpoolController:
 
 
 def one_thread() -> AbstractContextManager[object]:
-    """Within it BLAS runs on one thread; for matrices of some hundred rows or fewer."""
+    """Run BLAS on one thread within this: small matrices gain nothing by a second."""
     limited: AbstractContextManager[object] = _pools().limit(limits=1, user_api="blas")
     return limited
+
+
+def seconds_of_product(size: int) -> float:
+    """Seconds that one product of two matrices of that size takes here, about."""
+    return _product_of_probes() * (size / PROBE) ** 3
+
+
+@cache
+def _product_of_probes() -> float:
+    probe, seconds = np.ones((PROBE, PROBE)), []
+    for _ in range(10):
+        started = time.perf_counter()
+        probe @ probe
+        seconds.append(time.perf_counter() - started)
+    return min(seconds)

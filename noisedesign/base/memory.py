@@ -14,13 +14,10 @@ CGROUP_FILES = (
     Path("/sys/fs/cgroup/memory.max"),
     Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
 )
-"""What containers of either version are allowed, where they say so."""
+"""Files with the memory limits of containers, of either version."""
 
-UNKNOWN = 16 * 2**30
-"""Bytes that a machine is taken to have where the system does not tell."""
-
-SQUARES = 8
-"""Arrays of m x m doubles that a whole solve holds at once, its certificate included."""
+UNKNOWN = 16 * 2**30  # bytes that a machine is taken to have where the system does not tell
+SQUARES = 8  # arrays of m x m doubles that a whole solve holds at once, its certificate included
 
 
 def physical() -> int:
@@ -37,16 +34,7 @@ def squares(size: int) -> int:
 def require(
     bytes_of: Callable[[int], int], size: int, *, field: str, of: str, remedy: str = ""
 ) -> None:
-    """Refuse a size that does not fit, and say which would.
-
-    Args:
-        bytes_of: what a size takes; grows with it.
-        field: the key or argument that sets the size.
-        of: what is counted, in the plural.
-
-    Raises:
-        InputError: naming ``field``.
-    """
+    """Refuse a ``size``, set by ``field`` and counted in ``of``, whose bytes do not fit."""
     allowed = physical()
     needed = bytes_of(size)
     if needed <= allowed:

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -47,11 +47,7 @@ class Bounds:
 
 @dataclass(frozen=True, kw_only=True)
 class Working(Bounds):
-    """The last bounds, and what is at work, where that takes long and there are none to tell.
-
-    Attributes:
-        doing: in words.
-    """
+    """The last bounds, and in ``doing`` the work in progress in words."""
 
     doing: str  # type: ignore[misc]
 
@@ -59,19 +55,18 @@ class Working(Bounds):
 ProgressCallback = Callable[[Bounds], None]
 
 
-MOMENT = 1e-3
-"""Seconds that even a solve without any left is given."""
+P = TypeVar("P", contravariant=True)
 
 
 @runtime_checkable
-class Checkpoint(Protocol):
-    """Where the multipliers of a solve are kept, so that a later one can go on from them."""
+class Checkpoint(Protocol[P]):
+    """A place that keeps the multipliers of a solve, so that a later one can go on from them."""
 
     @property
     def seconds(self) -> float:
         """Time between two moments of keeping."""
 
-    def load(self, program: Any) -> Array | None:
+    def load(self, program: P) -> Array | None:
         """Multipliers U kept of this normalised program, shape (patterns, epochs, epochs), positive
         definite; None where nothing is kept yet.
 
@@ -79,7 +74,7 @@ class Checkpoint(Protocol):
             InputError: what is kept is of another program, or damaged.
         """
 
-    def save(self, program: Any, blocks: Array) -> None:
+    def save(self, program: P, blocks: Array) -> None:
         """Keep these multipliers in place of those before."""
 
 
@@ -87,17 +82,16 @@ class Checkpoint(Protocol):
 class Monitor:
     """The clock of one solve: deadline, history of bounds, progress reports, checkpoints.
 
-    ``gap`` is the relative gap asked for. ``tolerance`` is the accuracy to ask of a solver that
-    cannot stop on a certified gap; None leaves the solver's own default. ``start`` are multipliers
-    U to begin with, of the normalised program, shape (patterns, epochs, epochs), positive definite.
-    ``device`` is where solvers that can choose compute.
+    ``tolerance`` is asked of solvers that cannot stop on a certified ``gap``; None leaves their
+    default. ``start`` are multipliers U of the normalised program, shape (patterns, epochs,
+    epochs).
     """
 
     gap: float
     tolerance: float | None = None
     time_limit: float | None = None
     progress: ProgressCallback | None = None
-    checkpoint: Checkpoint | None = None
+    checkpoint: Checkpoint[Any] | None = None
     start: Array | None = None
     device: str = "cpu"
     started: float = field(default_factory=time.monotonic)
@@ -115,10 +109,7 @@ class Monitor:
             self.progress(bounds)
 
     def tell(self, doing: str) -> None:
-        """Say what is at work now, beside the last bounds; history keeps bounds alone.
-
-        Who stops it here stops the search, where there is more of it.
-        """
+        """Tell the callback what is in progress; Ctrl-C within it stops the search that follows."""
         if self.progress is not None:
             now = time.monotonic() - self.started
             lower, upper = 0.0, float("inf")
@@ -138,14 +129,14 @@ class Monitor:
 
     @property
     def time_left(self) -> float | None:
-        """A time limit for what is still to come; None without one."""
-        return None if self.time_limit is None else max(self.remaining, MOMENT)
+        """A time limit for what is still to come, at least a moment; None without one."""
+        return None if self.time_limit is None else max(self.remaining, 1e-3)
 
     @property
     def expired(self) -> bool:
         return self.remaining <= 0
 
-    def resumed(self, program: Any) -> Array | None:
+    def resumed(self, program: object) -> Array | None:
         """Multipliers to begin with: those of the checkpoint, which are nearer, else ``start``."""
         kept = None if self.checkpoint is None else self.checkpoint.load(program)
         return self.start if kept is None else kept
@@ -157,7 +148,7 @@ class Monitor:
             return False
         return time.monotonic() - self._kept >= self.checkpoint.seconds
 
-    def keep(self, program: Any, blocks: Array) -> None:
+    def keep(self, program: object, blocks: Array) -> None:
         """Keep multipliers, where there is a checkpoint. A full disk ends no solve: it warns."""
         if self.checkpoint is None:
             return
@@ -169,10 +160,7 @@ class Monitor:
 
 
 class Search:
-    """A search under a monitor, and why it ``stop``s.
-
-    Used by ``with``, it is left on Ctrl-C, and by matrices so singular that rounding hides them.
-    """
+    """A search under a monitor; as a context it ends on Ctrl-C and singular matrices."""
 
     def __init__(self, monitor: Monitor) -> None:
         self.monitor, self.stop = monitor, Stop.INACCURATE

@@ -1,7 +1,6 @@
-"""What other distributions add by entry points, looked up when a name is not ours.
+"""Additions of other distributions by entry points, looked up when a name is not ours.
 
-One that cannot be loaded, or whose name another one takes too, is an error for who asks for that
-name and for nobody else. Names of our own are never looked up here, so that nobody takes them over.
+An addition that fails to load, or whose name is taken twice, is an error only for who asks for it.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from noisedesign.base.checks import InputError, describe
 
 
 class Plugin(NamedTuple):
-    """What an entry point names, and the distribution that it is of."""
+    """The object that an entry point names, and its distribution."""
 
     value: Any
     distribution: str
@@ -25,13 +24,7 @@ class Plugin(NamedTuple):
 
 @dataclass(frozen=True)
 class Group:
-    """The entry points of one group.
-
-    Attributes:
-        name: of the group.
-        field: that errors name.
-        what: one of them, in words.
-    """
+    """The entry points of one group; ``field`` and ``what`` are its words in errors."""
 
     name: str
     field: str
@@ -42,11 +35,7 @@ class Group:
         return tuple(sorted({entry.name for entry, _ in self._entries()} - set(own)))
 
     def load(self, name: str) -> Plugin:
-        """What has that name, imported now.
-
-        Raises:
-            InputError: nothing has, or several; it cannot be imported.
-        """
+        """Import the one addition of that name, and name its distribution; or InputError."""
         found = {(entry, by) for entry, by in self._entries() if entry.name == name}
         if len(found) != 1:
             named = " and ".join(sorted(f"{by} ({entry.value})" for entry, by in found))
@@ -75,8 +64,7 @@ class Group:
         return InputError(self.field, expected=expected, got=got, remedy=remedy)
 
     def _entries(self) -> Iterator[tuple[EntryPoint, str]]:
-        """Of every distribution that can be read; the first of one name hides others, as it does
-        from an import."""
+        """Entry points of every readable distribution; the first of one name hides others."""
         seen: set[str] = set()
         for distribution in distributions():
             try:

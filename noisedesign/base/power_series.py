@@ -13,17 +13,9 @@ import numpy as np
 from noisedesign.base import checks as _checks, settings
 from noisedesign.base.checks import Array, InputError, describe
 
-FEW_TAPS = 64
-"""Up to here a recursion with that many terms a step is as fast as Fourier transforms, and it
-rounds relative to each coefficient rather than to the largest."""
-
 
 def checked(value: Any, *, field: str) -> Array:
-    """First column of a Toeplitz matrix: finite float64, shape (p,), its first entry > 0.
-
-    Raises:
-        InputError: anything else.
-    """
+    """First column of a Toeplitz matrix: finite float64, shape (p,), its first entry > 0."""
     array = np.asarray(value)
     if array.ndim != 1 or not array.size:
         raise InputError(field, expected="a non-empty vector of coefficients", got=describe(array))
@@ -58,8 +50,7 @@ def correlate(a: Array, g: Array) -> Array:
 
 
 def fast_reciprocal(column: Array) -> Array:
-    """Coefficients of 1 / column, shape (T,), by Newton's iteration, each step doubling their
-    number. Errors are relative to the largest coefficient: see :func:`reciprocal`."""
+    """Coefficients (T,) of 1 / column by Newton's iteration; errors relative to the largest."""
     length = len(column)
     result = np.array([1 / column[0]])
     while len(result) < length:
@@ -74,11 +65,11 @@ def fast_reciprocal(column: Array) -> Array:
 def reciprocal(column: Array) -> Array:
     """Coefficients of 1 / column, shape (T,): first column of the inverse matrix.
 
-    Fourier transforms where they are accurate, else the O(T^2) recursion: where the coefficients
-    of the reciprocal grow, transforms lose the small ones.
+    Fourier transforms where they are accurate, else the O(T^2) recursion: where coefficients grow,
+    transforms lose the small ones.
     """
     support = int(np.flatnonzero(column)[-1]) + 1
-    if support > FEW_TAPS:
+    if support > 64:  # fewer terms are as fast by recursion, which rounds less
         with np.errstate(over="ignore", invalid="ignore"):
             result = fast_reciprocal(column)
             residual = convolve(column, result)
@@ -97,10 +88,7 @@ def filtered(values: Array, *, by: Array) -> Array:
 
 
 def strided_sums(column: Array, *, stride: int, count: int) -> Array:
-    """v_t = sum_{i < count} column_{t - i stride}: the sum of columns 0, stride, ... of the matrix.
-
-    O(T) whatever ``count`` is.
-    """
+    """v_t = sum_{i < count} column_{t - i stride}, the sum of columns 0, stride, ..., in O(T)."""
     length = len(column)
     rows = -(-length // stride)
     table = resized(column, rows * stride).reshape(rows, stride)

@@ -10,15 +10,7 @@ from noisedesign.base.checks import InputError
 
 
 def check_regular(path: Path, *, field: str, expected: str, times: int = 1) -> None:
-    """Refuse what is no regular file, such as a pipe or a device, which may never end.
-
-    Args:
-        expected: what kind of file is wanted.
-        times: how much memory its content takes, over its size.
-
-    Raises:
-        InputError: naming ``field``; also where there is no file.
-    """
+    """Refuse what is no regular file or takes, ``times`` its size, more than the memory."""
     try:
         found = path.stat()
     except (OSError, ValueError) as error:  # ValueError: a null character in the name

@@ -1,4 +1,4 @@
-"""What results show of themselves: a few lines of names and numbers, and a table in a notebook."""
+"""Results shown as a few lines of names and numbers, and as a table in a notebook."""
 
 from __future__ import annotations
 
@@ -12,14 +12,9 @@ import numpy as np
 
 Item = TypeVar("Item", bound="Shown")
 
-FEW = 4
-"""Values of a sequence that are written out; of a longer one, how many there are."""
-
-ROWS = 20
-"""Rows of a table that are shown, and below them how many are not."""
-
-LONGEST = 64
-"""Characters of a cell in a printed table."""
+FEW = 4  # values of a sequence that are written out; of a longer one, how many there are
+ROWS = 20  # rows of a table that are shown, and below them how many are not
+LONGEST = 64  # characters of a cell in a printed table
 
 _LEFT = ' style="text-align: left"'
 
@@ -31,7 +26,7 @@ class Shown:
     """
 
     def _title(self) -> str:
-        """What it is, in one line."""
+        """Name it in one line."""
         name = getattr(self, "name", None)
         kind = type(self).__name__
         return f"{kind} {name!r}" if isinstance(name, str) else kind
@@ -56,7 +51,7 @@ class Shown:
 
 
 class ShownInline(Shown):
-    """The same in one line, for results that come by the dozen."""
+    """A result in one line, for those that come by the dozen."""
 
     def __repr__(self) -> str:
         facts = ", ".join(f"{name} {value}" for name, value in self._lines().items())

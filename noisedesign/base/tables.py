@@ -1,37 +1,30 @@
 """JSON for programs, and tables for people: columns where they fit, else lines of name and value.
 
-What all rows share is said once, above the table, so that a single row is lines of name and value.
-Notes are numbered, and below. Nothing is cut: at a terminal words are wrapped, and numbers are
-whole; where nobody is watching, a line is as long as what it says, whatever the terminal.
+Values that all rows share are printed once, above the table; notes are numbered, below it. Words
+are wrapped at a terminal, and nothing is cut.
 """
 
 from __future__ import annotations
 
-import io
+import itertools
 import json
 import math
 import shutil
 import sys
+import textwrap
+import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+from typing import Any
 
 Record = dict[str, Any]
 
-BETWEEN = 2
-"""Blanks between columns."""
-
-UNLIMITED = 1_000_000
-"""Characters of a line where nobody is watching."""
+BETWEEN = 2  # blanks between columns
+UNLIMITED = 1_000_000  # characters of a line where nobody is watching
 
 LONG, PIECE = 40, 20
-"""Words above the first, which are digests, paths and addresses, may be broken into lines of at
-least the second; numbers and names are shorter and stay whole."""
+"""Words (digests, paths) longer than the first may be broken into pieces of the second length."""
 
-MOST_LINES = 4
-"""Of a cell: what takes more is read more easily as lines of name and value."""
+MOST_LINES = 4  # lines of a cell at most, before the table becomes lines of name and value
 
 
 def print_table(
@@ -42,41 +35,15 @@ def print_table(
     notes: Sequence[str] = (),
     keep: Sequence[str] = (),
 ) -> None:
-    """Print records on standard output.
-
-    Args:
-        columns: keys of the records, in order; those without a value in any record are left out.
-        notes: those of ``columns`` that are sentences: numbered, and printed below.
-        keep: those that stay in the table of several records even where all share their value.
-    """
-    console = _console()
-    shown = _parts(list(records), columns, title, console.width, notes=notes, keep=keep)
-    for count, part in enumerate(shown):
-        if count:
-            console.print()
-        console.print(part)
-    assert isinstance(console.file, io.StringIO)
-    for line in console.file.getvalue().splitlines():
-        print(line.rstrip())
-
-
-def _console() -> Console:
-    """One that keeps what is printed, as wide as the terminal; without one, plain and wide."""
-    from rich.console import Console  # late: most of what a program imports prints nothing
-
+    """Print ``columns`` of records, ``notes`` numbered below, those in ``keep`` never merged."""
     watched = sys.stdout.isatty()
-    width, height = shutil.get_terminal_size() if watched else (UNLIMITED, UNLIMITED)
-    # Cells are data: "noisedesign[mosek]" is no markup and ":key:" no picture.
-    return Console(
-        file=io.StringIO(),
-        width=width,
-        height=height,
-        force_terminal=watched,
-        legacy_windows=False,
-        markup=False,
-        emoji=False,
-        highlight=False,
-    )
+    width = shutil.get_terminal_size().columns if watched else UNLIMITED
+    shown = _parts(list(records), columns, title, width, notes=notes, keep=keep)
+    for count, lines in enumerate(shown):
+        if count:
+            print("")
+        for line in lines:
+            print(line.rstrip())
 
 
 def _parts(
@@ -87,10 +54,10 @@ def _parts(
     *,
     notes: Sequence[str],
     keep: Sequence[str],
-) -> Iterator[RenderableType]:
-    """What is printed, with an empty line between every two."""
+) -> Iterator[list[str]]:
+    """Yield the lines that are printed, an empty line between every two parts."""
     if title:
-        yield visible(title)
+        yield _wrapped(visible(title), width)
     filled = [c for c in columns if not records or any(_cell(r.get(c)) for r in records)]
     shared = _shared(records, filled, keep)
     own = [c for c in filled if c not in shared]
@@ -117,11 +84,7 @@ def _parts(
 
 
 def _shared(records: list[Record], columns: list[str], keep: Sequence[str]) -> list[str]:
-    """Columns with one value in all records, unless then nothing told how many there are.
-
-    0.0 and False are equal, but not shown alike; numbers that are only shown alike keep their
-    column, as those of two solvers do.
-    """
+    """Columns that show one value in all records, unless that is all of them."""
     if len(records) == 1:
         return columns
     found = [
@@ -136,37 +99,44 @@ def _shared(records: list[Record], columns: list[str], keep: Sequence[str]) -> l
 
 def _columns(
     header: list[str], rows: list[list[str]], right: list[bool], width: int
-) -> RenderableType | None:
+) -> list[str] | None:
     """A table of that width, words wrapped where needed; None where that is not enough."""
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
     cells = list(zip(header, *rows, strict=True))
     widths = _fitted(cells, width - BETWEEN * (len(header) - 1))
     if widths is None:
         return None
-    table = Table(
-        box=None, show_edge=False, pad_edge=False, padding=(0, BETWEEN, 0, 0), header_style=""
-    )
-    for name, size, to_the_right in zip(header, widths, right, strict=True):
-        justify: Any = "right" if to_the_right else "left"
-        table.add_column(Text(name, style="bold"), width=size, justify=justify, overflow="fold")
-    for row in rows:
-        table.add_row(*map(Text, row))
-    ruler = Console(file=io.StringIO(), width=UNLIMITED)
-    lines = (
-        len(Text(cell).wrap(ruler, size))
-        for column, size in zip(cells, widths, strict=True)
-        for cell in column
-        if _length(cell) > size
-    )
-    return table if max(lines, default=1) <= MOST_LINES else None
+    lines: list[str] = []
+    for row in (header, *rows):
+        wrapped = [_wrapped(cell, size) for cell, size in zip(row, widths, strict=True)]
+        if max(map(len, wrapped)) > MOST_LINES:
+            return None
+        lines += _beside(wrapped, widths, right)
+    return lines
+
+
+def _beside(wrapped: list[list[str]], widths: list[int], right: list[bool]) -> Iterator[str]:
+    """Lines of cells side by side, each to the right or left of its column."""
+    for pieces in itertools.zip_longest(*wrapped, fillvalue=""):
+        padded = (
+            " " * (size - _length(piece)) + piece
+            if to_the_right
+            else piece + " " * (size - _length(piece))
+            for piece, size, to_the_right in zip(pieces, widths, right, strict=True)
+        )
+        yield (" " * BETWEEN).join(padded)
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    """Lines of at most that many characters; longer words are broken."""
+    return [
+        piece
+        for line in text.split("\n")
+        for piece in textwrap.wrap(line, width, break_on_hyphens=False) or [""]
+    ]
 
 
 def _fitted(cells: Sequence[tuple[str, ...]], room: int) -> list[int] | None:
-    """Widths of the columns that ``cells`` are, the widest wrapped first, in ``room`` characters;
-    None where that would break words."""
+    """Widths of the columns of ``cells`` in ``room`` characters, words unbroken, or None."""
     widths = [max(map(_length, column)) for column in cells]
     least = [max(_unbroken(cell) for cell in column) for column in cells]
     if sum(least) > room:
@@ -182,26 +152,21 @@ def _unbroken(cell: str) -> int:
     return max((PIECE if length > LONG else length for length in lengths), default=0)
 
 
-def _pairs(pairs: list[tuple[str, str]], width: int) -> RenderableType:
+def _pairs(pairs: list[tuple[str, str]], width: int) -> list[str]:
     """Lines of name and value, the values one below the other."""
-    from rich.table import Table
-    from rich.text import Text
-
     names = max((_length(name) for name, _ in pairs), default=0)
-    values = max((_length(value) for _, value in pairs), default=0)
-    grid = Table.grid(padding=(0, BETWEEN, 0, 0))
-    grid.add_column(width=names)
-    grid.add_column(width=max(1, min(values, width - names - BETWEEN)), overflow="fold")
-    for name, value in pairs:
-        grid.add_row(Text(name), Text(value))
-    return grid
+    room = max(1, width - names - BETWEEN)
+    widths, right = [names, room], [False, False]
+    return [
+        line
+        for name, value in pairs
+        for line in _beside([[name], _wrapped(value, room)], widths, right)
+    ]
 
 
 def _length(text: str) -> int:
-    """Character cells that it takes: some characters take two."""
-    from rich.cells import cell_len
-
-    return cell_len(text)
+    """Columns of a terminal that it takes: some characters take two."""
+    return len(text) + sum(unicodedata.east_asian_width(c) in "WF" for c in text)
 
 
 def _words(column: str) -> str:
@@ -209,11 +174,7 @@ def _words(column: str) -> str:
 
 
 def visible(text: str) -> str:
-    """A text as it is safe to print: what is not printable, such as control characters and those
-    that turn the direction of writing, as its escape; names may be a stranger's.
-
-    Line breaks stay.
-    """
+    """A text that is safe to print: control characters as their escapes, lines kept."""
     return "".join(
         c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text
     )

@@ -1,7 +1,6 @@
-"""Work on blocks in threads of this process, of libraries that let other threads run meanwhile.
+"""Work on blocks in threads, for libraries that release the interpreter, as scipy.sparse does.
 
-Products of scipy's sparse arrays do. Nobody's result depends on how many threads there are: blocks
-are what the caller makes them, random numbers are theirs, and results keep their order.
+No result depends on the number of threads: the caller makes the blocks, and order is kept.
 """
 
 from __future__ import annotations
@@ -14,20 +13,14 @@ from typing import TypeVar
 
 from noisedesign.base.machine import cores, one_thread
 
-NAME = "noisedesign-block"
-"""Of these threads."""
+NAME = "noisedesign-block"  # name of these threads
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
 def in_threads(work: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
-    """Results in the order of the items, which are asked for as threads are free. BLAS runs on one
-    thread meanwhile.
-
-    Whoever leaves early, by Ctrl-C or an exception, waits for what is at work and for nothing else.
-    Work that divides its own work does that itself.
-    """
+    """Results in the order of the items, BLAS on one thread; nested calls run in line."""
     threads = min(cores(), len(items))
     if threads <= 1 or threading.current_thread().name.startswith(NAME):
         yield from map(work, items)

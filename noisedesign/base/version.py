@@ -1,10 +1,8 @@
-"""Which version this is: that of the release to come and, in a checkout, the commit.
+"""The version: that of the release to come and, in a checkout, the commit.
 
-``0.2.0.dev0+g0123456789ab``, with ``.dirty`` where files that git knows differ from that commit.
-It is asked of git each time and not when the package was installed: an editable installation stays
-while commits come and go. No commits are counted from a tag, so a shallow clone, one without tags
-and the whole repository say the same. Source distributions and wheels keep what was said when they
-were built. Setup scripts load this file by itself: it imports nothing of the package.
+``0.2.0.dev0+g0123456789ab``, with ``.dirty`` where tracked files differ from that commit. Git is
+asked each time, as an editable installation stays while commits come and go; distributions keep
+the version they were built with. Setup scripts load this file alone: it imports nothing of ours.
 """
 
 from __future__ import annotations
@@ -15,19 +13,16 @@ from functools import cache
 from importlib import metadata
 from pathlib import Path
 
-RELEASE = "0.2.0.dev0"
-"""Of the release to come; of the release itself, without ``.dev0``, in the commit that the tag "v"
-with this number is on."""
+RELEASE = "0.3.0.dev0"
+"""The release to come; without ``.dev0`` in the commit that is tagged with "v" and this number."""
 
 ARCHIVED = "$Format:%H$"
-"""In an archive of the sources that git wrote, the commit (see ``.gitattributes``)."""
+"""The commit, in an archive of the sources that git wrote (see ``.gitattributes``)."""
 
 PROJECT = "noisedesign"
-DISTRIBUTIONS = (PROJECT, f"{PROJECT}-runtime")
-"""Wheels that have this file."""
+DISTRIBUTIONS = (PROJECT, f"{PROJECT}-runtime")  # wheels that have this file
 
 DIGITS = 12
-"""Of a commit."""
 
 DIRTY = ".dirty"
 UNKNOWN = f"{RELEASE}+unknown"
@@ -64,7 +59,7 @@ def _is_checkout(root: Path) -> bool:
 
 
 def _described(root: Path) -> str | None:
-    """What git says; None without it, or where it does not trust the owner of the folder."""
+    """The version by git; None without it, or where it does not trust the owner of the folder."""
     tag = f"v{RELEASE}"
     describe = ["git", "describe", "--tags", "--match", tag, "--long", "--always"]
     environment = {k: v for k, v in os.environ.items() if not k.startswith("GIT_")}
@@ -111,13 +106,13 @@ def _commit_version(commit: str | None) -> str | None:
 
 
 def _installed(here: Path) -> str | None:
-    """Of the wheel that this file came in; another installation says nothing about it."""
+    """The version of the wheel that this very file came in, if any."""
     for name in DISTRIBUTIONS:
         try:
             found = metadata.distribution(name)
         except metadata.PackageNotFoundError:
             continue
-        file = Path(PROJECT, *here.parts[-2:])
+        file = Path(*here.parts[-3:])
         if Path(str(found.locate_file(file))).resolve() == here:
             return found.version
     return None

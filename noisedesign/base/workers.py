@@ -1,7 +1,4 @@
-"""Work in several processes of this machine, whoever is killed meanwhile.
-
-joblib moves items and results between processes of one run; nothing of it reaches a file.
-"""
+"""Work in several processes of this machine, by joblib; items in a killed one are begun again."""
 
 from __future__ import annotations
 
@@ -15,9 +12,7 @@ from multiprocessing import Pipe, resource_tracker
 from multiprocessing.connection import Connection
 from typing import TypeVar
 
-from joblib import Parallel, delayed, parallel_config
-from joblib.externals.loky.backend import resource_tracker as loky_tracker
-
+from noisedesign.base.extras import need
 from noisedesign.base.lifeline import end_after
 from noisedesign.base.machine import one_thread
 
@@ -28,17 +23,8 @@ Result = TypeVar("Result")
 def in_processes(
     work: Callable[[Item], Result], items: Mapping[str, Item], *, jobs: int
 ) -> Iterator[tuple[str, Result]]:
-    """Keys and results as they are finished, ``jobs`` at a time, with one BLAS thread each.
-
-    A worker that is killed takes the items in work with it; they are begun again.
-
-    Args:
-        work: a function of a module, called with one item, in a process of its own.
-
-    Raises:
-        OSError: workers are killed, and no item was finished since the last time.
-        Exception: what ``work`` raises.
-    """
+    """Keys and results as they are finished, ``jobs`` at a time; OSError where all are killed."""
+    need("joblib", field="jobs")
     left = dict(items)
     while left:
         before = len(left)
@@ -57,6 +43,8 @@ def in_processes(
 def _in_work(
     work: Callable[[Item], Result], items: Mapping[str, Item], jobs: int
 ) -> Iterator[tuple[str, Result]]:
+    from joblib import Parallel, delayed, parallel_config
+
     workers = {"inner_max_num_threads": 1, "initializer": _begin, "initargs": (_lifeline()[0],)}
     with warnings.catch_warnings(), parallel_config("loky", **workers):
         # Whoever stops early knows that items in work are cancelled.
@@ -76,14 +64,12 @@ def _named(work: Callable[[Item], Result], key: str, item: Item) -> tuple[str, R
 
 @contextmanager
 def _deaf_children() -> Iterator[None]:
-    """Processes and threads that begin within it never hear Ctrl-C, this one hears it afterwards.
-
-    It reaches every process of a terminal, and a worker that is loading would print where it was;
-    the process that keeps the results ends the others.
-    """
+    """Processes and threads that begin within this never hear Ctrl-C, which the parent handles."""
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return
+    from joblib.externals.loky.backend import resource_tracker as loky_tracker
+
     for tracker in (resource_tracker, loky_tracker):
         tracker.ensure_running()  # which, where it begins one, lets Ctrl-C in again
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -95,7 +81,7 @@ def _deaf_children() -> Iterator[None]:
 
 @cache
 def _lifeline() -> tuple[Connection, Connection]:
-    """What workers wait at, and what this process holds open while it lives."""
+    """Two ends of a pipe: workers wait at one, this process holds the other open."""
     return Pipe(duplex=False)
 
 

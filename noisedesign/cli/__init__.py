@@ -19,8 +19,15 @@ from noisedesign.cli._shared import EXIT_FAILED, EXIT_INPUT, EXIT_INTERRUPTED, e
 __all__ = ["EXIT_FAILED", "EXIT_INPUT", "EXIT_INTERRUPTED", "commands", "main"]
 
 
+EXTENSIONS = "noisedesign.commands"
+"""The entry points by which other packages add commands."""
+
+OF_LABORATORY = ("figure", "reproduce", "train")
+"""Commands that noisedesign-lab adds: without it they say how to get it."""
+
+
 def _print_version(context: click.Context, _: click.Parameter, asked: bool) -> None:
-    """Not asked of git before somebody asks for it."""
+    """Print the version, which is asked of git only when somebody asks for it."""
     if asked and not context.resilient_parsing:
         from noisedesign.base.version import version
 
@@ -28,7 +35,35 @@ def _print_version(context: click.Context, _: click.Parameter, asked: bool) -> N
         context.exit()
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+class Extensible(click.Group):
+    """A group whose further commands come from packages that are installed beside this one."""
+
+    def list_commands(self, context: click.Context) -> list[str]:
+        from importlib.metadata import entry_points  # late: few commands need it
+
+        return sorted({*super().list_commands(context), *entry_points(group=EXTENSIONS).names})
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        known = super().get_command(context, name)
+        if known is not None:
+            return known
+        from importlib.metadata import entry_points
+
+        for point in entry_points(group=EXTENSIONS, name=name):
+            command: click.Command = point.load()
+            return command
+        if name in OF_LABORATORY:
+            context.fail(
+                f"{name} is a command of noisedesign-lab, which is not installed: "
+                "pip install ./lab in a checkout of noisedesign"
+            )
+        return None
+
+
+@click.group(
+    cls=Extensible,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
 @click.option(
     "--version",
     is_flag=True,
@@ -51,8 +86,6 @@ for command in (
     tables.check_results,
     tables.backends,
     accounts.account,
-    designs.figure,
-    designs.reproduce,
     designs.export,
     designs.model,
     deployments.deploy,
@@ -62,7 +95,6 @@ for command in (
     designs.report,
     designs.demo,
     tables.sweep,
-    tables.train,
 ):
     commands.add_command(command)
 

@@ -1,4 +1,4 @@
-"""What the commands share: exit codes, options, and what goes to standard error."""
+"""Exit codes, options and output that commands share."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ import shutil
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
-from pathlib import Path
 from typing import Any, TextIO
 
 import click
@@ -65,7 +64,8 @@ class Writing(click.Command):
 
 def _check_output(path: str, *, field: str, kind: Output, taken: dict[str, str]) -> None:
     from noisedesign.base.atomic import check_replaceable, target_of
-    from noisedesign.base.file_kinds import PICTURE
+    from noisedesign.base.extras import need
+    from noisedesign.base.file_kinds import PAGE, PICTURE
     from noisedesign.files.picture_file import picture_format
 
     other = taken.get(os.path.realpath(path))
@@ -75,6 +75,10 @@ def _check_output(path: str, *, field: str, kind: Output, taken: dict[str, str])
         target_of(path, field=field)
         if kind.kind == PICTURE:
             picture_format(path, field=field)
+        if kind.kind in (PICTURE, PAGE):
+            need("matplotlib", field=field)
+        if kind.kind == PAGE:
+            need("jinja2", field=field)
         if kind.kind is not None:
             check_replaceable(path, kind.kind, field=field)
 
@@ -97,7 +101,6 @@ folder_option = click.option(
     help="Folder to write into.",
 )
 design_argument = click.argument("design", type=click.Path())
-"""What several commands take."""
 
 
 def show(value: Any, *, as_json: bool, columns: Sequence[str] = (), **table: Any) -> None:
@@ -118,13 +121,21 @@ def echo(text: str, *, err: bool = False) -> None:
     click.echo(visible(text), err=err)
 
 
-def show_files(paths: Iterable[Path], *, as_json: bool, **told: str) -> None:
-    """Paths, one a line; in JSON besides what is ``told``."""
+def show_files(paths: Iterable[object], *, as_json: bool, **told: str) -> None:
+    """Print the paths of what was written, one a line, or one JSON value."""
     files = [str(path) for path in paths]
+    show_path("\n".join(files), told | {"files": files}, as_json=as_json)
+
+
+def show_path(path: object, record: Mapping[str, Any], *, as_json: bool) -> None:
     if as_json:
-        show(told | {"files": files}, as_json=True)
+        show(record, as_json=True)
     else:
-        echo("\n".join(files))
+        echo(str(path))
+
+
+def attributes(of: object, names: Iterable[str]) -> dict[str, Any]:
+    return {name: getattr(of, name) for name in names}
 
 
 def note(message: str) -> None:
@@ -138,7 +149,7 @@ def say(sentence: str) -> None:
 
 
 def _wrapped(text: str, stream: TextIO) -> str:
-    """At a terminal, in lines that end between words; elsewhere as it is."""
+    """Break the lines of a text between words at a terminal; elsewhere leave it as it is."""
     if not stream.isatty():
         return text
     width = shutil.get_terminal_size().columns
@@ -159,6 +170,10 @@ def counter(label: str, what: str) -> Callable[[int, int], None] | None:
         if before < done < total:
             left = (now - started) / (done - before) * (total - done)
             end = f", {timedelta(seconds=round(left))} left"
-        click.echo(f"\r\x1b[K{label}: {done}/{total} {what}{end}", err=True, nl=False)
+        transient(f"{label}: {done}/{total} {what}{end}")
 
     return show
+
+
+def transient(line: str) -> None:
+    click.echo(f"\r\x1b[K{line}", err=True, nl=False)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+import noisedesign as nd
+from noisedesign.base.checks import InputError
 from noisedesign.base.file_kinds import PICTURE
 from noisedesign.cli._shared import NewFile, Writing, counter, json_option, note, show
 from noisedesign.files.toml import lookup
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     from noisedesign.tasks.account.table import Setting
 
 ZIP = b"PK"
-"""How a zip archive begins, which a design file is, and no TOML text."""
+"""The beginning of a zip archive, which a design file is and no TOML text."""
 
 
 @click.command(cls=Writing)
@@ -41,7 +43,7 @@ ZIP = b"PK"
 @click.option("-o", "--output", type=NewFile(PICTURE), help="Account file: picture to write.")
 @json_option
 def account(file: str, node: str | None, output: str | None, as_json: bool, **asked: Any) -> None:
-    """What an observer learns of every node. FILE is an account (TOML) or a DESIGN.npz.
+    """Account for what an observer learns. FILE is an account (TOML) or a DESIGN.npz.
 
     An account file states algorithm, observer and participation; there is a row for every victim.
     Of a design there is a row for every threat model, about the node it protects worst.
@@ -75,15 +77,15 @@ def _refuse(options: Mapping[str, object], of: str, given: str) -> None:
 
 def _account_file(path: Path, *, output: str | None, as_json: bool) -> None:
     from noisedesign.tasks import report
-    from noisedesign.tasks.account.request import load_account
     from noisedesign.tasks.account.table import observer_words
 
-    request = load_account(path)
+    request = nd.load_account(path)
     exposures = request.run(counter("accounting", "nodes"))
     if output is not None:
-        from noisedesign.tasks.plot import draw_account
+        from noisedesign.files.picture_file import write_figure
+        from noisedesign.pages.plot import account_figure
 
-        draw_account(exposures, output, title=request.name)
+        write_figure(account_figure(exposures, title=request.name), output)
     records = [report.exposure_record(exposure) for exposure in exposures]
     if output is not None and not as_json:
         note(f"picture: {output}")
@@ -92,18 +94,16 @@ def _account_file(path: Path, *, output: str | None, as_json: bool) -> None:
 
 
 def _design(path: Path, node: str | None, as_json: bool, **options: Any) -> None:
-    from noisedesign.base.checks import InputError
-    from noisedesign.files.design_file import load_design
+    from noisedesign.design.design import design_of
     from noisedesign.files.tables import row_of
     from noisedesign.privacy.runs import Responses
-    from noisedesign.program.design import design_of
     from noisedesign.tasks import report
     from noisedesign.tasks.account.table import busiest_node, every_model, setting_of
 
     keys = ("smoothness", "convexity", "losses", "clipping")
     declared = {key: options.pop(key) for key in keys}
     responses = Responses(kind=options.pop("responses") or "any", **declared)
-    setting = setting_of(design_of(load_design(path)), responses=responses, **options)
+    setting = setting_of(design_of(nd.load_design(path)), responses=responses, **options)
     if node is not None and not setting.graph:
         raise InputError("node", expected="none for a design without a graph", got=repr(node))
     nodes = setting.algorithm.nodes
@@ -113,11 +113,12 @@ def _design(path: Path, node: str | None, as_json: bool, **options: Any) -> None
         else row_of(node, nodes, field="node")
     )
     rows = every_model(setting, node=looks, progress=counter("accounting", "threat models"))
-    who = f"the observer is {nodes[looks]}" + " (most neighbours)" * (node is None)
     if not setting.graph:
         who = "the design has no graph, so no observer is anybody's neighbour"
     elif len(nodes) == 1:
         who = "the graph has one node, which nobody else can look at"
+    else:
+        who = f"the observer is {nodes[looks]}{' (most neighbours)' if node is None else ''}"
     records = [report.model_record(row) for row in rows]
     _show(records, setting, as_json, title=setting.algorithm.name, who=who)
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 import click
 
+import noisedesign as nd
 from noisedesign.base.checks import InputError
 from noisedesign.base.file_kinds import PICTURE
 from noisedesign.cli._shared import (
@@ -29,12 +29,10 @@ from noisedesign.cli._shared import (
 @json_option
 def deploy(design: str, output: str, batch_size: int | None, as_json: bool) -> None:
     """Write what each node of DESIGN must know, a file a node."""
-    from noisedesign.files.design_file import load_design
-    from noisedesign.program.design import design_of
+    from noisedesign.design.design import design_of
     from noisedesign.tasks.deploy import deploy as run
-    from noisedesign.tasks.dropout import mu_to_holders
 
-    found = design_of(load_design(design))
+    found = design_of(nd.load_design(design))
     made = run(found, output, batch_size=batch_size)
     records = [
         {
@@ -50,40 +48,29 @@ def deploy(design: str, output: str, batch_size: int | None, as_json: bool) -> N
     show(records, as_json=as_json)
     if not as_json:
         claim = made[0].plan.claim
+        sure = claim.confidence
         say(
             f"({claim.epsilon:g}, {claim.delta:g})-DP for {claim.adjacency} adjacency and clip "
-            f"{claim.clip:g}, {claim.participation}{_sure(claim.confidence)}. No file holds a "
-            "secret."
+            f"{claim.clip:g}, {claim.participation}"
+            + ("" if sure is None else f", with confidence 1 - {1 - sure:.2g}")
+            + ". No file holds a secret."
         )
         random = claim.rule is not None and claim.rule.random is not None
         if random:
-            say(_DRAWN)
-        mu = None if found.noise.space is None else mu_to_holders(found)
+            say(
+                "That is where every node draws in secret who takes part when: batches are those "
+                "of noise(...).batches(records), and sums are divided by their expected_size. They "
+                "are a secret of one run, as its noise is; a loader that is not random has another "
+                "privacy."
+            )
+        mu = None if found.noise.space is None else nd.mu_to_holders(found)
         if mu is not None and claim.delta is not None:
             say(_against_holders(mu, claim.delta))
             if random:
-                say(_ANY_ORDER)
-
-
-_DRAWN = (
-    "That is where every node draws in secret who takes part when: batches are those of "
-    "noise(...).batches(records), and sums are divided by their expected_size. They are a secret "
-    "of one run, as its noise is; a loader that is not random has another privacy."
-)
-
-
-def _sure(confidence: float | None) -> str:
-    """What samples leave open of a proof."""
-    return "" if confidence is None else f", with confidence 1 - {1 - confidence:.2g}"
-
-
-_ANY_ORDER = "Against those that hold seeds nothing of what is drawn is counted."
+                say("Against those that hold seeds nothing of what is drawn is counted.")
 
 
 def _against_holders(mu: float, delta: float) -> str:
-    """What is left against nodes of the design."""
-    from noisedesign.privacy.accounting import epsilon_of
-
     if not math.isfinite(mu):
         return (
             "Some node has nothing to hide from a neighbour that knows their seeds but what these "
@@ -91,7 +78,7 @@ def _against_holders(mu: float, delta: float) -> str:
         )
     return (
         "That is against those who hold no seed of these nodes. Against one node of the design, "
-        f"which knows its own seeds, the others have ({epsilon_of(mu=mu, delta=delta):.3g}, "
+        f"which knows its own seeds, the others have ({nd.epsilon_of(mu=mu, delta=delta):.3g}, "
         f"{delta:g})-DP; designs with structure.known_seeds keep theirs."
     )
 
@@ -110,6 +97,7 @@ def rehearse(
 
     Interrupted, it goes on where it was when it is started again.
     """
+    from noisedesign.files.picture_file import write_figure
     from noisedesign.tasks import deploy as run
 
     if step_size <= 0 or seconds <= 0:
@@ -128,5 +116,5 @@ def rehearse(
     }
     show(record, as_json=as_json)
     if output is not None:
-        run.draw(found, Path(output))
+        write_figure(run.figure_of(found), output)
         note(output)

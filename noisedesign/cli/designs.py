@@ -1,5 +1,4 @@
-"""Problems in, designs out, what a design is worth, and designs for other programs and people;
-problems that are shipped, and the program itself as a file for other solvers."""
+"""Commands on problems and designs: solve, verify, simulate, export, draw and report them."""
 
 from __future__ import annotations
 
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+import noisedesign as nd
 from noisedesign.base.checks import InputError
 from noisedesign.base.file_kinds import DESIGN, PAGE, PICTURE, PROGRAM
 from noisedesign.cli._shared import (
@@ -19,9 +19,9 @@ from noisedesign.cli._shared import (
     NewFile,
     Output,
     Writing,
+    attributes,
     counter,
     design_argument,
-    echo,
     folder_option,
     formulation_option,
     gap_option,
@@ -30,18 +30,19 @@ from noisedesign.cli._shared import (
     runs_option,
     show,
     show_files,
+    show_path,
+    transient,
 )
 
 if TYPE_CHECKING:
+    from noisedesign.design.design import Design
     from noisedesign.files.problem_file import LoadedProblem
-    from noisedesign.program.design import Design
 
 
 def _loaded(path: str) -> Design:
-    from noisedesign.files.design_file import load_design
-    from noisedesign.program.design import design_of
+    from noisedesign.design.design import design_of
 
-    return design_of(load_design(path), sparse=True)
+    return design_of(nd.load_design(path), sparse=True)
 
 
 @click.command(cls=Writing)
@@ -64,25 +65,23 @@ def solve(
 ) -> int:
     """Solve PROBLEM.toml and certify the answer. Several problems are solved one after the other.
 
-    The design is written whatever its gap; the exit code is 1 where the gap asked for is not
-    certified, and of several problems the largest.
+    The design is written whatever its gap, and then proved with every rounding accounted for, up
+    to 500 nodes, steps or pairs of them: what is proved is told and not stored. The exit code is 1
+    where the gap asked for is not certified, and of several problems the largest.
     """
-    from noisedesign.files.checkpoint_file import CheckpointFile
-    from noisedesign.files.design_file import save_design
-    from noisedesign.files.problem_file import load_problem
-    from noisedesign.program.family import SEARCHED, family_of
-    from noisedesign.program.proof import proof_on_save
+    from noisedesign.design.proof import proof_on_save
+    from noisedesign.design.solve import INTERRUPTED, OPTIMAL, solve as run
+    from noisedesign.families.family import SEARCHED, family_of
     from noisedesign.tasks import report
-    from noisedesign.tasks.solve import INTERRUPTED, OPTIMAL, solve as run
 
-    loaded = [load_problem(problem) for problem in problems]
+    loaded = [nd.load_problem(problem) for problem in problems]
     several, watched = len(loaded) > 1, sys.stderr.isatty()
     if checkpoint is not None:
         if several:
             expected = "none of several problems"
             remedy = "Solve them one by one."
             raise InputError("checkpoint", expected=expected, got=checkpoint, remedy=remedy)
-        how["checkpoint"] = CheckpointFile(checkpoint)
+        how["checkpoint"] = nd.CheckpointFile(checkpoint)
     if watched:
         how["progress"] = bounds_progress
     paths = _design_paths([problem.problem.name for problem in loaded], output)
@@ -106,9 +105,14 @@ def solve(
         if solution.design is not None:
             remarks.append(report.insider_note(solution.design))
             if path is not None:
-                save_design(solution.design, path, problem_text=source.text)
+                nd.save_design(solution.design, path, problem_text=source.text)
                 record["output"] = str(path)
-                if (proof := proof_on_save(solution.design)) is not None:
+                if watched:
+                    transient("written; proving it with every rounding accounted for")
+                proof = proof_on_save(solution.design)
+                if watched:
+                    transient("")
+                if proof is not None:
                     gap = proof.gap if proof.rigorous else None
                     record |= {"rigorous": proof.rigorous, "proved_gap": gap}
                     remarks.append(report.proof_note(proof))
@@ -125,18 +129,13 @@ def solve(
             note(remark)
     for record in records:
         if record["remedy"]:
-            told = f"{record['name']}: " * several
-            note(f"{told}{record['status']}: {record['remedy']}")
+            told = f"{record['status']}: {record['remedy']}"
+            note(f"{record['name']}: {told}" if several else told)
     return code
 
 
 def _design_paths(names: list[str], output: str | None) -> list[Path | None]:
-    """Where the designs go: the file named, or of several problems one each in the folder named.
-
-    Raises:
-        InputError: a folder for one design, a file for several; two problems of one name, or one
-            whose name is no name of a file; what must not be replaced.
-    """
+    """The files of designs: the one named, or one each in the folder named."""
     from noisedesign.base.atomic import check_replaceable, target_of
 
     if output is None:
@@ -163,11 +162,9 @@ def _design_paths(names: list[str], output: str | None) -> list[Path | None]:
 
 def bounds_progress(bounds: Any) -> None:
     gap = bounds.upper / bounds.lower - 1 if bounds.lower > 0 else float("inf")
-    click.echo(
-        f"\r\x1b[K{bounds.seconds:8.1f} s   bound {bounds.lower:.8g}   design {bounds.upper:.8g}   "
-        f"gap {gap:.1e} {bounds.doing}",
-        err=True,
-        nl=False,
+    transient(
+        f"{bounds.seconds:8.1f} s   bound {bounds.lower:.8g}   design {bounds.upper:.8g}   "
+        f"gap {gap:.1e} {bounds.doing}"
     )
 
 
@@ -185,15 +182,14 @@ def verify(design: str, problem: str | None, rigorous: bool, as_json: bool) -> i
     design against a problem file that you trust. With --rigorous feasibility and gap are proved: no
     eigenvalue is trusted, and what cannot be proved is an error.
     """
-    from noisedesign.files.design_file import load_design
-    from noisedesign.files.problem_file import load_problem
-    from noisedesign.program.design import design_of
-    from noisedesign.tasks.verify import verify as run
+    from noisedesign.design.design import design_of
 
-    stored, asked = load_design(design), None
+    stored, asked = nd.load_design(design), None
     if problem is not None:
-        asked = load_problem(problem, mixing=design_of(stored, sparse=True).problem.mixing).problem
-    outcome = run(stored, problem=asked, rigorous=rigorous)
+        asked = nd.load_problem(
+            problem, mixing=design_of(stored, sparse=True).problem.mixing
+        ).problem
+    outcome = nd.verify(stored, problem=asked, rigorous=rigorous)
     records = [asdict(check) for check in outcome.checks]
     found: dict[str, Any] = {"ok": outcome.ok, "not_checked": outcome.not_checked}
     if outcome.proof is not None:
@@ -219,9 +215,7 @@ def simulate(design: str, as_json: bool, **how: Any) -> int:
 
     The exit code is 1 if they are not what the design claims.
     """
-    from noisedesign.tasks.simulate import simulate as run
-
-    outcome = run(_loaded(design), progress=counter("simulating", "runs"), **how)
+    outcome = nd.simulate(_loaded(design), progress=counter("simulating", "runs"), **how)
     show(outcome.as_dict() if as_json else outcome.records(), as_json=as_json)
     if not outcome.agrees:
         note("the simulation disagrees with the design")
@@ -239,23 +233,23 @@ def simulate(design: str, as_json: bool, **how: Any) -> int:
 @click.option("-o", "--output", type=NewFile(PICTURE), help="Picture to write.")
 @json_option
 def dropout(design: str, gone: tuple[str, ...], output: str | None, as_json: bool) -> None:
-    """What it costs that nodes of DESIGN.npz drop out.
+    """The cost of nodes of DESIGN.npz that drop out.
 
     Noise that they share with the others no longer cancels: the variance of the average and the
     error a node, over those with nobody gone, and the privacy of the others. Besides, the same
     where these leave out the seeds that they hold with them.
     """
+    from noisedesign.files.picture_file import write_figure
+    from noisedesign.pages.plot import drop_out_figure
     from noisedesign.tasks import report
-    from noisedesign.tasks.dropout import drop_out, every_drop_out
-    from noisedesign.tasks.plot import draw_drop_outs
 
     stored = _loaded(design)
     if gone:
-        found = [drop_out(stored, _names(gone, stored.problem.nodes))]
+        found = [nd.drop_out(stored, _names(gone, stored.problem.nodes))]
     else:
-        found = every_drop_out(stored, progress=counter("leaving out", "nodes"))
+        found = nd.every_drop_out(stored, progress=counter("leaving out", "nodes"))
     if output is not None:
-        draw_drop_outs(found, output, title=stored.problem.name)
+        write_figure(drop_out_figure(found, title=stored.problem.name), output)
         if not as_json:
             note(f"picture: {output}")
     records = [report.drop_out_record(one) for one in found]
@@ -273,7 +267,7 @@ def dropout(design: str, gone: tuple[str, ...], output: str | None, as_json: boo
 
 
 def _names(given: tuple[str, ...], nodes: tuple[str, ...]) -> list[str]:
-    """Each as it is, where a node has that name; else what is between its commas."""
+    """Names as given where a node has them, else those between commas."""
     found = []
     for text in given:
         found += [text] if text in nodes else [name.strip() for name in text.split(",")]
@@ -288,11 +282,10 @@ def baselines(problem: str, as_json: bool) -> None:
 
     All are judged by the same certificate.
     """
-    from noisedesign.files.problem_file import load_problem
+    from noisedesign.mechanisms.baselines import compared
     from noisedesign.tasks import report
-    from noisedesign.tasks.baselines import compared
 
-    records = [report.design_record(d) for d in compared(load_problem(problem).problem)]
+    records = [report.design_record(d) for d in compared(nd.load_problem(problem).problem)]
     columns = ["name", "method", "objective", "relative_to_ldp", *report.AT_TARGET, "gap"]
     show(records, as_json=as_json, columns=[*columns, "feasible", "protects"])
 
@@ -310,11 +303,9 @@ def baselines(problem: str, as_json: bool) -> None:
 @json_option
 def export(design: str, to: str, output: str, uncalibrated: bool, as_json: bool) -> None:
     """Write DESIGN.npz in the format of another program."""
-    from noisedesign.files.design_file import load_design
-    from noisedesign.tasks.export import export as run
 
-    stored, calibrated = load_design(design), False if uncalibrated else None
-    paths = run(
+    stored, calibrated = nd.load_design(design), False if uncalibrated else None
+    paths = nd.export(
         stored.design, to=to, path=output, problem_text=stored.problem_text, calibrated=calibrated
     )
     show_files(paths, as_json=as_json, to=to)
@@ -328,15 +319,11 @@ def export(design: str, to: str, output: str, uncalibrated: bool, as_json: bool)
 @json_option
 def plot(design: str, output: str, as_json: bool) -> None:
     """Picture of DESIGN.npz: its matrix, noise and two bounds."""
-    from noisedesign.tasks.baselines import published
-    from noisedesign.tasks.plot import plot as run
+    from noisedesign.mechanisms.baselines import published
 
     stored = _loaded(design)
-    path = str(run(stored, path=output, others=published(stored.problem, dual=stored)))
-    if as_json:
-        show({"picture": path}, as_json=True)
-    else:
-        echo(str(path))
+    path = nd.plot(stored, path=output, others=published(stored.problem, dual=stored))
+    show_path(path, {"picture": str(path)}, as_json=as_json)
 
 
 @click.command(cls=Writing)
@@ -353,15 +340,11 @@ def report(design: str, output: str, as_json: bool) -> int:
     written; the exit code is 1 if a claim is wrong, and the page says which. Nothing that the
     design file names is read.
     """
-    from noisedesign.files.design_file import load_design
-    from noisedesign.tasks.page.write import page_of, write_page
+    from noisedesign.pages.write import page_of, write_page
 
-    page = page_of(load_design(design))
-    path = str(write_page(page, output))
-    if as_json:
-        show({"report": path, "ok": page.holds}, as_json=True)
-    else:
-        echo(str(path))
+    page = page_of(nd.load_design(design))
+    path = write_page(page, output)
+    show_path(path, {"report": str(path), "ok": page.holds}, as_json=as_json)
     if not page.holds:
         note("the design file does not hold what it claims; the page says so")
     return 0 if page.holds else EXIT_FAILED
@@ -373,14 +356,15 @@ def report(design: str, output: str, as_json: bool) -> int:
 @json_option
 def demo(output: str, runs: int, as_json: bool) -> int:
     """Solve, verify, simulate and draw two designs."""
-    from noisedesign.tasks.demo import COLUMNS, run
+    from noisedesign.pages.demo import COLUMNS, run
 
     records = run(Path(output), runs=runs, announce=note)
     if as_json:
         show(records, as_json=True)
     else:
         for count, kind in enumerate(dict.fromkeys(record["design"] for record in records)):
-            click.echo("\n" * (count > 0), nl=False)
+            if count:
+                click.echo()
             rows = [record for record in records if record["design"] == kind]
             *_, ours = rows
             title = (
@@ -393,53 +377,6 @@ def demo(output: str, runs: int, as_json: bool) -> int:
             )
             click.echo(f"\nThe optimum: {', '.join(checks)}. Open {ours['picture']} in a browser.")
     return 0 if all(record["holds"] for record in records) else EXIT_FAILED
-
-
-@click.command(cls=Writing)
-@click.argument("name")
-@folder_option
-@click.option("--format", "to", default="svg", show_default=True, help="svg, pdf or png.")
-@click.option("--quick", is_flag=True, help="Small graphs and short horizons, in seconds.")
-@json_option
-def figure(name: str, output: str, as_json: bool, **how: Any) -> None:
-    """Compute figure NAME: a picture and its numbers (CSV).
-
-    \b
-    pndp-by-distance        Mafalda-SGD, Figure 2, before one node
-    gossip-single-view      Koskela and Kulkarni, Figure 1
-    gossip-spectral         Koskela and Kulkarni, Figure 2
-    algorithms-by-observer  every algorithm before every observer, at equal error
-    """
-    from noisedesign.papers.figures import make
-
-    show_files(make(name, output, announce=note, **how), as_json=as_json, figure=name)
-
-
-@click.command(cls=Writing)
-@click.argument("name")
-@folder_option
-@click.option("--quick", is_flag=True, help="Fewer seeds and steps: at most some minutes.")
-@click.option("--jobs", type=int, default=1, show_default=True, help="Processes of this machine.")
-@click.option("--format", "to", default="svg", show_default=True, help="png, pdf or svg.")
-@json_option
-def reproduce(name: str, output: str, as_json: bool, **how: Any) -> None:
-    """Run experiments NAME of a paper; what came out, in words.
-
-    NAME is one of those below, or a file of settings. The folder gets rows.csv, whose finished
-    units are not run again, summary.csv, pictures, and README.md, which says what they tell.
-
-    \b
-    gossip         Koskela and Kulkarni: one node's view, and excess risk
-    mafalda        Mafalda-SGD: house prices, noise over time, and over nodes
-    whisper        Whisper D-SGD: quadratic objectives, and incomes (a9a)
-    zip-dl         Zip-DL: ratings of films, membership attacks, dropout
-    ours           designs across nodes, over time and both, before every observer
-    balls-in-bins  batches drawn at random: noise at equal privacy, and loss
-    """
-    from noisedesign.papers.reproduce.run import reproduce as run
-
-    files = run(name, output, progress=counter(f"reproducing {name}", "units"), **how)
-    show_files(files, as_json=as_json, experiment=name)
 
 
 @click.command(cls=Writing)
@@ -462,36 +399,32 @@ def model(
     by `export`. MOSEK's task files take the mosek package, but no licence.
     """
     from noisedesign.conic.formats import format_of, write
-    from noisedesign.files.problem_file import load_problem
     from noisedesign.tasks.model import conic_program
 
     chosen = format_of(output, name=target)
-    loaded = load_problem(problem)
+    loaded = nd.load_problem(problem)
     program = conic_program(loaded.problem, formulation=formulation)
     path = write(program, output, to=chosen, description=_described(loaded))
     sizes = [block.size for block in program.blocks]
-    if as_json:
-        found = {
-            "file": str(path),
-            "format": chosen,
-            "formulation": program.formulation,
-            "variables": program.variables,
-            "blocks": sizes,
-            "rows": program.rows.size,
-            "entries": program.entries,
-        }
-        show(found, as_json=True)
-        return
-    echo(str(path))
-    note(
-        f"{program.formulation}: {program.variables:,} variables, {len(sizes):,} blocks of up to "
-        f"{max(sizes, default=0):,} rows, {program.rows.size:,} linear rows, "
-        f"{program.entries:,} coefficients"
-    )
+    found = {
+        "file": str(path),
+        "format": chosen,
+        "formulation": program.formulation,
+        "variables": program.variables,
+        "blocks": sizes,
+        "rows": program.rows.size,
+        "entries": program.entries,
+    }
+    show_path(path, found, as_json=as_json)
+    if not as_json:
+        note(
+            f"{program.formulation}: {program.variables:,} variables, {len(sizes):,} blocks of up "
+            f"to {max(sizes, default=0):,} rows, {program.rows.size:,} linear rows, "
+            f"{program.entries:,} coefficients"
+        )
 
 
 def _described(loaded: LoadedProblem) -> str:
-    """The description of a problem file, and where it says that the optimum is."""
     known = loaded.reference
     if known is None:
         return loaded.description
@@ -510,16 +443,11 @@ def problems(words: tuple[str, ...], as_json: bool) -> None:
     Commands find them by name from anywhere, unless the working directory has a file of that name.
     With WORDS, those with all of them in their name, kind of design, description or tags.
     """
-    from noisedesign.files.problem_set import shipped_problems
 
     columns = ["name", "design", "nodes", "steps", "description"]
     records = [
-        {
-            **{name: getattr(shipped, name) for name in columns},
-            "tags": list(shipped.tags),
-            "path": str(shipped.path),
-        }
-        for shipped in shipped_problems()
+        attributes(shipped, columns) | {"tags": list(shipped.tags), "path": str(shipped.path)}
+        for shipped in nd.shipped_problems()
         if shipped.matches(words)
     ]
     if as_json or records:

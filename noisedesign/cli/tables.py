@@ -1,18 +1,21 @@
-"""Tables: which solvers there are, how they compare, grids of problems, and training."""
+"""Tables: which solvers there are, how they compare, and grids of problems."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
 
+import noisedesign as nd
 from noisedesign.base.checks import InputError
 from noisedesign.base.file_kinds import PICTURE
 from noisedesign.cli._shared import (
     EXIT_FAILED,
     NewFile,
     Writing,
+    attributes,
     counter,
     formulation_option,
     gap_option,
@@ -24,10 +27,16 @@ from noisedesign.cli._shared import (
 )
 
 if TYPE_CHECKING:
-    from noisedesign.tasks.compare import Comparison
+    from noisedesign.surveys.compare import Comparison
 
 ALL = "all"
-"""In the place of the names of backends."""
+
+
+def _time_limit(help_text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The option of a limit that unsolved problems count as."""
+    return click.option(
+        "--time-limit", type=float, default=600.0, show_default=True, metavar="S", help=help_text
+    )
 
 
 @click.command(cls=Writing)
@@ -41,14 +50,7 @@ ALL = "all"
     help="Names separated by commas [all: those installed and licensed].",
 )
 @gap_option
-@click.option(
-    "--time-limit",
-    type=float,
-    default=600.0,
-    show_default=True,
-    metavar="S",
-    help="Seconds a solve; what unsolved problems count as.",
-)
+@_time_limit("Seconds a solve; what unsolved problems count as.")
 @formulation_option
 @click.option(
     "-o", "--output", type=NewFile(), help="Table, .csv or .parquet; rows it has are not run again."
@@ -69,11 +71,10 @@ def compare(
 
     A folder stands for all problem files in it and below; account and sweep files are passed over.
     """
-    from noisedesign.files.problem_file import load_problem
+    from noisedesign.design.backends import get_backend
+    from noisedesign.files.picture_file import write_figure
     from noisedesign.files.problem_set import problem_files
-    from noisedesign.program.backends import get_backend
-    from noisedesign.tasks import compare as comparing
-    from noisedesign.tasks.compare import compare as run
+    from noisedesign.surveys import compare as comparing
 
     names = [name.strip() for value in backends for name in value.split(",") if name.strip()]
     if not names:
@@ -85,13 +86,13 @@ def compare(
     files, passed_over = problem_files(problems)
     for path in passed_over:
         note(f"{path} is no problem file: passed over")
-    loaded = [load_problem(path) for path in files]
-    found = run(loaded, backends=list(dict.fromkeys(names)), announce=note, **how)
+    loaded = [nd.load_problem(path) for path in files]
+    found = nd.compare(loaded, backends=list(dict.fromkeys(names)), announce=note, **how)
     if found.kept:
         note(f"{found.kept} of {len(found.rows)} rows were in {how['output']} already")
     if plot is not None:
         profiles = comparing.profiles(found.rows)
-        comparing.draw(profiles, plot, time_limit=how["time_limit"])
+        write_figure(comparing.figure_of(profiles, time_limit=how["time_limit"]), plot)
     if as_json:
         show(comparing.record(found), as_json=True)
     else:
@@ -102,17 +103,15 @@ def compare(
 def _print(found: Comparison, time_limit: float) -> None:
     """Rows, DIMACS errors, counts and means, and where the curves are at some times, as n/N."""
     from noisedesign.conic.data import ERRORS
-    from noisedesign.tasks import compare as comparing
+    from noisedesign.surveys import compare as comparing
     from noisedesign.tasks.report import AT_TARGET
 
     of_design = ["objective", "gap", "relative_to_ldp"]
+    answer = ["name", "backend", "solved", "status", *of_design, *AT_TARGET]
     show(
         [row | {"solver_seconds": comparing.spent(row)} for row in found.rows],
         as_json=False,
-        columns=[
-            *("name", "backend", "solved", "status", *of_design, *AT_TARGET),
-            *("solver_seconds", "reason"),
-        ],
+        columns=[*answer, "solver_seconds", "reason"],
         notes=["reason"],
         keep=[*of_design, "error_at_target"],
     )
@@ -145,7 +144,7 @@ def _print(found: Comparison, time_limit: float) -> None:
 
 def _ready() -> list[str]:
     """Names of the backends that can run here; the others are named, and what they lack."""
-    from noisedesign.program.backends import all_backends
+    from noisedesign.design.backends import all_backends
 
     names = []
     for backend in all_backends():
@@ -160,16 +159,16 @@ def _ready() -> list[str]:
 @click.command()
 @json_option
 def backends(as_json: bool) -> None:
-    """Which backends are installed, and what they take."""
-    from noisedesign.program.backends import all_backends
+    """List the backends, and what they take."""
+    from noisedesign.design.backends import all_backends
 
-    records = []
-    for backend in all_backends():
-        available = backend.availability()
-        told = {"takes": backend.takes, "formulations": list(backend.formulations)}
-        of_machine = ("installed", "version", "licensed", "ready")
-        found = {name: getattr(available, name) for name in of_machine}
-        records.append({"name": backend.name, **found, **told, "remedy": available.remedy})
+    of_machine = ("installed", "version", "licensed", "ready", "remedy")
+    records = [
+        attributes(backend, ["name", "takes"])
+        | {"formulations": list(backend.formulations)}
+        | attributes(backend.availability(), of_machine)
+        for backend in all_backends()
+    ]
     columns = ["name", "installed", "version", "licensed", "takes", "remedy"]
     show(
         records, as_json=as_json, columns=columns, notes=["remedy"], keep=["installed", "licensed"]
@@ -189,42 +188,13 @@ def sweep(file: str, timeout: float | None, as_json: bool, **how: Any) -> None:
 
     Rows that the table already has are not run again.
     """
-    from noisedesign.files.sweep_file import load_sweep
-    from noisedesign.tasks.sweep import TIMEOUT_SECONDS, sweep as run
+    from noisedesign.surveys.sweep import TIMEOUT_SECONDS
 
     how["timeout"] = TIMEOUT_SECONDS if timeout is None else timeout
-    summary = run(load_sweep(file), progress=counter("sweeping", "rows"), **how)
+    summary = nd.sweep(nd.load_sweep(file), progress=counter("sweeping", "rows"), **how)
     show(asdict(summary) | {"output": str(summary.output)}, as_json=as_json)
     if summary.unsolved:
         note(f"{summary.unsolved} rows are not solved; the column reason says why")
-
-
-@click.command(cls=Writing)
-@click.argument("task")
-@click.option("-o", "--output", type=NewFile(), help="Table of all rows: .csv or .parquet.")
-@click.option("--jobs", type=int, default=1, show_default=True, help="Processes of this machine.")
-@click.option("--seeds", type=int, metavar="N", help="Seeds 0 to N - 1, instead of the file's.")
-@click.option("--retry", is_flag=True, help="Run those that diverged again.")
-@json_option
-def train(task: str, as_json: bool, **how: Any) -> None:
-    """Train under every mechanism and budget of TASK.toml.
-
-    Rows that the table already has are not run again.
-    """
-    from noisedesign.tasks.train.table import train as run
-
-    found = run(task, progress=counter("training", "rows"), **how)
-    records = [asdict(one) for one in found]
-    if as_json:
-        counted = {"rows": len(found.rows), "skipped": found.skipped, "diverged": found.diverged}
-        output = None if found.output is None else str(found.output)
-        show({"output": output, **counted, "results": records}, as_json=True)
-    else:
-        show(records, as_json=False, keep=["mechanism", "epsilon", "train_loss"])
-    if found.skipped:
-        note(f"{found.skipped} of {len(found.rows)} rows were in {found.output} already")
-    if found.diverged:
-        note(f"{found.diverged} runs diverged, of which there are no losses")
 
 
 @click.command("check-results", cls=Writing)
@@ -235,14 +205,7 @@ def train(task: str, as_json: bool, **how: Any) -> None:
     metavar="PATTERN",
     help="Names that count, or patterns of such; default the whole collection.",
 )
-@click.option(
-    "--time-limit",
-    type=float,
-    default=600.0,
-    show_default=True,
-    metavar="S",
-    help="Seconds a run may take.",
-)
+@_time_limit("Seconds a run may take.")
 @click.option(
     "--penalty",
     type=float,
@@ -267,15 +230,21 @@ def check_results(
     RESULTS.csv has columns problem, solver, seconds and answer, the name of a file beside it; the
     rules are in the documentation. The exit code is 1 if an answer is wrong.
     """
-    from noisedesign.tasks import performance
-    from noisedesign.tasks.check_results import COLUMNS, WRONG, check_results as run, write_verdicts
-    from noisedesign.tasks.compare import SHIFT_SECONDS
+    from noisedesign.files.picture_file import write_figure
+    from noisedesign.surveys import performance
+    from noisedesign.surveys.check_results import (
+        COLUMNS,
+        WRONG,
+        check_results as run,
+        write_verdicts,
+    )
+    from noisedesign.surveys.compare import SHIFT_SECONDS
 
     found = run(table, **how)
     if output is not None:
         write_verdicts(found, output)
     if plot is not None:
-        performance.draw(found, plot)
+        write_figure(performance.figure_of(found), plot)
     if as_json:
         show(performance.record(found), as_json=True)
     else:

@@ -34,8 +34,7 @@ from noisedesign.conic.program import CONSTANT, Block, ConicProgram, Entries, tr
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Point:
-    """What a solver found: x, shape (v,), the multipliers of the blocks, symmetric matrices, and
-    those of the linear rows, none of it necessarily feasible."""
+    """A solver's answer, perhaps infeasible: x, (v,), multipliers of blocks and of rows."""
 
     variables: Array
     blocks: tuple[Array, ...]
@@ -48,10 +47,7 @@ class Point:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """How a solver stopped, and the point it left, if any.
-
-    ``build_seconds`` are those of handing the program over, ``solve_seconds`` the solver's.
-    """
+    """The stop of a solver and the point it left, if any; build_seconds hand the program over."""
 
     stop: Stop
     message: str = ""
@@ -78,10 +74,7 @@ def slacks(program: ConicProgram, variables: Array) -> tuple[Array, ...]:
 def linear(
     block: Block, variables: int, *, at: Any, rows: int, weight: Any = 1.0
 ) -> tuple[Any, Array]:
-    """F of a block as an array, shape (rows, v), sparse, and its constant, (rows,).
-
-    ``at`` is the row of every coefficient and ``weight`` what it is multiplied by.
-    """
+    """F of a block, sparse (rows, v), and its constant, (rows,); ``at`` are rows of entries."""
     import scipy.sparse as sp
 
     entries = block.entries
@@ -111,8 +104,10 @@ def square_of(block: Block, variables: int) -> tuple[Any, Array]:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Triangles:
-    """``matrix`` and ``offset`` of s = offset - matrix x: linear rows, then the entries of one
-    triangle of every block, those off the diagonal times sqrt 2, which keeps inner products."""
+    """The data of s = offset - matrix x: linear rows, then one triangle of every block.
+
+    Entries off the diagonal are times sqrt 2, which keeps inner products.
+    """
 
     matrix: Any
     offset: Array
@@ -161,7 +156,7 @@ def triangles(program: ConicProgram, *, upper: bool) -> Triangles:
 
 
 def _place(i: Any, j: Any, size: int, *, upper: bool) -> Any:
-    """Where entry (i, j), i >= j, is in a triangle taken column by column."""
+    """The place of entry (i, j), i >= j, in a triangle taken column by column."""
     if upper:
         return i * (i + 1) // 2 + j
     return j * size - j * (j - 1) // 2 + i - j
@@ -208,10 +203,10 @@ def errors(program: ConicProgram, point: Point) -> Errors:
 
 
 def _entries(entries: Entries, z: Array) -> Array:
-    """What every coefficient of the lower triangle is multiplied by in <F, z>."""
+    """The factor of every coefficient of the lower triangle in <F, z>."""
     return np.where(entries.row == entries.column, 1.0, 2.0) * z[entries.row, entries.column]
 
 
 def _least(s: Array) -> float:
-    """Of a vector its least entry, of a matrix its least eigenvalue."""
+    """The least entry of a vector, or the least eigenvalue of a matrix."""
     return float(s.min() if s.ndim == 1 else _linalg.eigenvalues(s)[0])

@@ -25,7 +25,7 @@ import importlib
 import shutil
 import tempfile
 import textwrap
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -37,25 +37,25 @@ from noisedesign.base import checks as _checks
 from noisedesign.base.atomic import StorageError, overwriting, write_atomically
 from noisedesign.base.checks import Array, InputError, one_of
 from noisedesign.base.version import version
-from noisedesign.conic.program import CONSTANT, ConicProgram, Group
+from noisedesign.conic.program import CONSTANT, ConicProgram
 
-WIDTH = 96
-"""Columns of a comment; the Conic Benchmark Format allows 512 bytes a line."""
-
-CHUNK = 65536
-"""Lines handed to the file at a time."""
-
-MOST_GROUPS = 40
-"""Most groups of variables named one by one: cliques and patterns may be thousands."""
+WIDTH = 96  # columns of a comment; the Conic Benchmark Format allows 512 bytes a line
+CHUNK = 65536  # lines handed to the file at a time
+MOST_GROUPS = 40  # most groups of variables named one by one: cliques and patterns may be thousands
 
 
 def comments(
     program: ConicProgram, description: str, *, mark: str, constraints: str, first: int
 ) -> str:
-    """The head of a file: where it comes from and what its numbers mean, each line after a mark.
-
-    ``constraints`` is what the format requires, ``first`` the number of its first variable.
-    """
+    """The head of a file: its origin and the meaning of its numbers, each line after a mark."""
+    groups = []
+    for group in program.groups:
+        low, high = group.first + first - 1, group.last + first - 1
+        numbered = str(low) if low == high else f"{low}-{high}"
+        groups.append(f"  {numbered}: {group.name}, {group.meaning}")
+    if (left_out := len(groups) - MOST_GROUPS) > 0:
+        between = f"  and {left_out} more groups, in between, of the kinds before and after:"
+        groups[MOST_GROUPS - 1 : -1] = [between]
     sentences = [
         f"{program.name}: a problem of noisedesign {version()}, formulation "
         f'"{program.formulation}".',
@@ -66,7 +66,7 @@ def comments(
         f"Constraints: {constraints}.",
         f"Variables, counted from {first}; symmetric matrices by their upper triangle, row by row, "
         "entries that vanish left out:",
-        *_listed([_words(group, first - 1) for group in program.groups]),
+        *groups,
         *program.remarks,
     ]
     lines = [
@@ -75,20 +75,6 @@ def comments(
         for line in textwrap.wrap(sentence, WIDTH, subsequent_indent="  ")
     ]
     return "".join(f"{mark} {line}\n" for line in lines)
-
-
-def _words(group: Group, shift: int) -> str:
-    low, high = group.first + shift, group.last + shift
-    numbers = str(low) if low == high else f"{low}-{high}"
-    return f"  {numbers}: {group.name}, {group.meaning}"
-
-
-def _listed(groups: list[str]) -> list[str]:
-    left_out = len(groups) - MOST_GROUPS
-    if left_out <= 0:
-        return groups
-    between = f"  and {left_out} more groups, in between, of the kinds before and after:"
-    return [*groups[: MOST_GROUPS - 1], between, groups[-1]]
 
 
 def lines(*columns: Any) -> Iterator[str]:
@@ -101,13 +87,6 @@ def lines(*columns: Any) -> Iterator[str]:
 def numbers(values: Array) -> str:
     """Values in one line."""
     return " ".join(map(repr, values.tolist())) + "\n"
-
-
-def write_lines(file: BinaryIO, written: Iterable[str]) -> None:
-    """Text to a file, gathered so that few writes are made."""
-    rest = iter(written)
-    while gathered := list(islice(rest, CHUNK)):
-        file.write("".join(gathered).encode("utf-8"))
 
 
 def _cbf(program: ConicProgram, description: str) -> Iterator[str]:
@@ -169,14 +148,7 @@ def _sdpa(program: ConicProgram, description: str) -> Iterator[str]:
 
 
 def _write_task(program: ConicProgram, path: Path, description: str) -> Path:
-    """Write a program in the kind of file that the ending of ``path`` names.
-
-    Comments are not kept by MOSEK, but for the name of the task.
-
-    Raises:
-        InputError: the mosek package is not installed.
-        StorageError: MOSEK could not write.
-    """
+    """Write a program in the kind of MOSEK file that the ending of ``path`` names."""
     try:
         mosek = importlib.import_module("mosek")
     except ModuleNotFoundError:
@@ -208,16 +180,22 @@ def _write_task(program: ConicProgram, path: Path, description: str) -> Path:
 def _written(
     text: Callable[[ConicProgram, str], Iterator[str]],
 ) -> Callable[[ConicProgram, Path, str], Path]:
-    """What writes a format of text to a file."""
-    return lambda program, path, description: write_atomically(
-        path, lambda file: write_lines(file, text(program, description))
-    )
+    """Make the writer of a format of text, which gathers lines so that few writes are made."""
+
+    def written(program: ConicProgram, path: Path, description: str) -> Path:
+        def write(file: BinaryIO) -> None:
+            rest = text(program, description)
+            while gathered := list(islice(rest, CHUNK)):
+                file.write("".join(gathered).encode("utf-8"))
+
+        return write_atomically(path, write)
+
+    return written
 
 
 @dataclass(frozen=True)
 class Format:
-    """``suffixes`` are endings of its files, each with its dot; ``description`` is one line: what
-    it is, and who reads it; ``write`` takes a program, a path and a description of the problem."""
+    """A format: endings of its files with the dot, what it is and who reads it, and its writer."""
 
     suffixes: tuple[str, ...]
     description: str
@@ -236,11 +214,7 @@ FORMATS = {
 
 
 def format_of(path: str | Path, *, name: str | None = None) -> str:
-    """The format to write to ``path``: the one asked for, or that of the ending of ``path``.
-
-    Raises:
-        InputError: an unknown format; an ending that belongs to no format, or not to that one.
-    """
+    """Return the format to write to ``path``: the one asked for, or that of its ending."""
     if name is not None:
         one_of(name, field="format", allowed=tuple(FORMATS))
     ending = Path(path).suffix.lower()
@@ -257,11 +231,8 @@ def format_of(path: str | Path, *, name: str | None = None) -> str:
         )
     # MOSEK chooses among its kinds of file by the ending; the others are text under any name.
     if name == "mosek-task" and ending not in FORMATS[name].suffixes:
-        raise InputError(
-            "output",
-            expected=f"a file that ends in {', '.join(FORMATS[name].suffixes)}",
-            got=str(path),
-        )
+        expected = f"a file that ends in {', '.join(FORMATS[name].suffixes)}"
+        raise InputError("output", expected=expected, got=str(path))
     return name
 
 

@@ -30,18 +30,17 @@ from noisedesign.base.checks import Array
 from noisedesign.conic.data import Point, rows_of, square_of
 from noisedesign.conic.program import ConicProgram
 
-NUCLEAR = "nuclear"
-"""The formulation that asks for it."""
+NUCLEAR = "nuclear"  # the formulation that asks for it
 
 BUILD = "pip install --no-binary scs scs --config-settings=setup-args=-Duse_spectral_cones=true"
 
 
 @cache
 def missing() -> str | None:
-    """Why the SCS that is installed has no such cone, or None.
+    """Say why the SCS that is installed has no such cone, or None.
 
-    It is asked in a way on which no build prints: two lists of sizes that do not fit each other are
-    refused by one that knows them, and passed over by others.
+    Two lists of sizes that do not fit are refused by a build that knows them, and ignored by
+    others.
     """
     import scipy.sparse as sp
     import scs
@@ -56,8 +55,7 @@ def missing() -> str | None:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Penalised:
-    """``matrix`` and ``offset`` of s = offset - matrix (x, t), linear rows first, then of every
-    block its t and its matrix, column by column; ``cost`` of (x, t)."""
+    """The data of s = offset - matrix (x, t): linear rows, then t and the matrix of every block."""
 
     cost: Array
     matrix: Any

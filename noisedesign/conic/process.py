@@ -1,11 +1,9 @@
 """Solving in a process of its own, so that a solver can be stopped and cannot print on stdout.
 
 Compiled solvers ignore Ctrl-C, have no time limit or overrun theirs, and some print. A conic
-program goes over as plain arrays in an .npz file and the point comes back the same way; nothing is
-pickled. Run as ``python -m noisedesign.conic.process NAME FOLDER SETTINGS``.
-
-Nobody is left behind: the standard input of the child is a pipe that only its parent holds open, so
-that it ends however the parent does, and the child with it.
+program goes over as plain arrays in an .npz file and the point comes back the same way. Run as
+``python -m noisedesign.conic.process NAME FOLDER SETTINGS``. Its standard input is a pipe that
+only the parent holds open, so that the child ends however the parent does.
 """
 
 from __future__ import annotations
@@ -29,10 +27,8 @@ from noisedesign.conic.data import Outcome, Point
 from noisedesign.conic.program import Block, ConicProgram, Entries
 from noisedesign.conic.solvers import ConicSolver, conic_solver
 
-GRACE_SECONDS = 2.0
-"""How long past its limit a solver may take to hand over what it has."""
-STARTUP_SECONDS = 30.0
-"""Importing what a new process needs; not counted against the limit."""
+GRACE_SECONDS = 2.0  # seconds past its limit in which a solver may hand over what it has
+STARTUP_SECONDS = 30.0  # seconds for the imports of a new process; not counted against the limit
 POLL_SECONDS = 0.02
 
 _PROGRAM, _OUTCOME, _READY = "program.npz", "outcome.npz", "ready"
@@ -40,12 +36,10 @@ _COLUMNS = ("variable", "row", "column", "value")
 _REPORTED = ("stop", "message", "iterations", "build_seconds", "solve_seconds")
 _FACTS = ("balanced", "flat", "margin", "penalty")
 _INPUT = 0
-KILLED = 9
-"""The signal by which systems end what takes more memory than there is."""
 
 
 def solve(solver: ConicSolver, program: ConicProgram, *, monitor: Monitor) -> Outcome:
-    """As ``solver.solve``, in a process that is ended when its time is over."""
+    """Do ``solver.solve`` in a process that is ended when its time is over."""
     with tempfile.TemporaryDirectory(prefix="noisedesign-") as name:
         folder, limit = Path(name), monitor.time_left
         _write_program(folder / _PROGRAM, program)
@@ -72,18 +66,14 @@ def solve(solver: ConicSolver, program: ConicProgram, *, monitor: Monitor) -> Ou
             return _read_outcome(folder / _OUTCOME)
         message = "the solver was stopped before it had an answer"
         if stop is None:
-            reason = _last_words(log.read_text(errors="replace"), child.returncode)
+            said = log.read_text(errors="replace").strip().splitlines()
+            reason = said[-1] if said else f"exit status {child.returncode}"
+            if child.returncode == -9:  # how systems end what takes more memory than there is
+                reason = "it was killed, perhaps for want of memory"
             message = f"the solver's process ended: {reason}"
         # How much of it went into the model, nobody is left to say.
         spent = time.monotonic() - (began if ready is None else ready)
         return Outcome(stop=stop or Stop.FAILED, message=message, solve_seconds=spent)
-
-
-def _last_words(log: str, status: int) -> str:
-    if status == -KILLED:
-        return "it was killed, perhaps for want of memory"
-    lines = log.strip().splitlines()
-    return lines[-1] if lines else f"exit status {status}"
 
 
 def _wait(
@@ -159,11 +149,7 @@ def _read_outcome(path: Path) -> Outcome:
 
 
 def _end_with_parent() -> None:
-    """End this process as soon as its standard input does.
-
-    Some solvers never let Python run, so that its thread would not see it. Linux also sends a
-    signal, which without a handler ends a process whatever it is at.
-    """
+    """End this process with its standard input, even while a solver never lets Python run."""
     end_after(partial(os.read, _INPUT, 1))
     if sys.platform == "linux":
         import fcntl

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -23,23 +22,19 @@ from noisedesign.base.checks import Array, InputError
 
 Numbers = NDArray[np.intp]
 
-CONSTANT = 0
-"""The number of F_0 and b among the variables."""
-
-ABSENT = -1
-"""Stands where a matrix of numbers of variables has an entry that is zero in every feasible x."""
+CONSTANT = 0  # the number of F_0 and b among the variables
+ABSENT = -1  # the number, in place of a variable, of an entry that is zero in every feasible x
 
 MAX_ENTRIES = 10_000_000
-"""Most coefficients of a file. They are some 250 MB of text, or three times that as a MOSEK task,
-take half a minute to write, and belong to problems far beyond what interior-point methods solve."""
+"""Most coefficients of a file: 250 MB of text, far beyond interior-point methods."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Entries:
-    """Coefficients: variable ``variable`` has ``value`` at (``row``, ``column``), arrays (k,).
+    """Coefficients: ``variable`` has ``value`` at (``row``, ``column``), arrays (k,), all from 0.
 
-    Of a symmetric matrix the lower triangle, row >= column, and of linear rows the diagonal, b and
-    A in rows; rows and columns count from 0. Ordered by variable, row and column, none twice.
+    Symmetric matrices have their lower triangle, linear rows the diagonal. Ordered by variable, row
+    and column, none twice.
     """
 
     variable: Numbers
@@ -61,10 +56,7 @@ class Block:
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """The variables ``first`` to ``last``, counted from 1: which unknowns of the problem they are.
-
-    Symmetric matrices go by their upper triangle, row by row, without what vanishes.
-    """
+    """The variables ``first`` to ``last``, counted from 1, and which unknowns they are."""
 
     name: str
     first: int
@@ -74,15 +66,13 @@ class Group:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ConicProgram:
-    """See the module. ``cost`` is c, shape (v,); ``rows`` may have size 0.
+    """A program as in the module. ``cost`` is c, shape (v,); ``rows`` may have size 0.
 
-    ``name`` is the problem's, ``formulation`` the kind of model; ``remarks`` are sentences for
-    whoever reads the file. Three facts help solvers: unknowns and multipliers are ``balanced``
-    where they are of the same size; a bound by the multipliers is ``flat`` where their errors count
-    in the second order, so that a certified gap goes with the square of the tolerance; an answer is
-    made feasible at ``margin`` times its errors, so that solvers are asked for that much less.
-    Where ``penalty`` is positive, no multiplier of a block at an optimum has a larger eigenvalue,
-    and solvers get the blocks as penalties (:mod:`noisedesign.conic.nuclear`).
+    Facts help solvers: unknowns and multipliers are ``balanced`` where they are of the same size; a
+    bound is ``flat`` where errors of multipliers count in the second order, so that a certified gap
+    goes with the square of the tolerance; an answer is made feasible at ``margin`` times its
+    errors. Where ``penalty`` is positive, no multiplier of a block at an optimum has a larger
+    eigenvalue, and solvers get the blocks as penalties (:mod:`noisedesign.conic.nuclear`).
     """
 
     cost: Array
@@ -131,18 +121,11 @@ class ModelSize:
 
 
 def require_size(entries: int, *, of: str) -> None:
-    """Refuse a program of too many coefficients before any of it is built.
-
-    Raises:
-        InputError: more than MAX_ENTRIES.
-    """
+    """Refuse a program of more than MAX_ENTRIES coefficients before any of it is built."""
     if entries > MAX_ENTRIES:
-        raise InputError(
-            "problem",
-            expected=f"a model of at most {MAX_ENTRIES:,} coefficients",
-            got=f"{entries:,} ({of})",
-            remedy="Export a smaller problem of the same kind; `solve` needs no such model.",
-        )
+        expected = f"a model of at most {MAX_ENTRIES:,} coefficients"
+        remedy = "Export a smaller problem of the same kind; `solve` needs no such model."
+        raise InputError("problem", expected=expected, got=f"{entries:,} ({of})", remedy=remedy)
 
 
 def triangle(size: int) -> int:
@@ -151,10 +134,9 @@ def triangle(size: int) -> int:
 
 
 class Assembly:
-    """A program on its way: variables are named, blocks and rows put together from pieces.
+    """A program under construction: variables are named, blocks and rows put together from pieces.
 
-    A piece is (variables, rows, columns, values), arrays that broadcast against each other, of the
-    lower triangle.
+    A piece is (variables, rows, columns, values), arrays that broadcast, of the lower triangle.
     """
 
     def __init__(self) -> None:
@@ -182,10 +164,7 @@ class Assembly:
         free: NDArray[np.bool_] | None = None,
         meaning: str,
     ) -> Numbers:
-        """A new symmetric matrix of variables at cost <cost, .>; their numbers, (size, size).
-
-        ``free`` says which entries may be other than zero; by default all.
-        """
+        """Add a symmetric matrix at cost <cost, .>, zero but where ``free``; return its numbers."""
         i, j = np.nonzero(np.triu(np.ones((size, size), dtype=bool) if free is None else free))
         price = None if cost is None else np.where(i == j, 1.0, 2.0) * cost[i, j]
         numbers = self.vector(name, len(i), cost=price, meaning=meaning)
@@ -204,7 +183,7 @@ class Assembly:
         self._row_count += count
 
     def finished(self, **facts: Any) -> ConicProgram:
-        """What was put together; ``facts`` are further fields of :class:`ConicProgram`."""
+        """Return the program; ``facts`` are further fields of :class:`ConicProgram`."""
         return ConicProgram(
             cost=np.concatenate(self._cost),
             blocks=tuple(self._blocks),
@@ -265,6 +244,7 @@ def moved(piece: Piece, to: Numbers) -> Piece:
     return variable, to[row], to[column], value
 
 
-def listed(numbers: tuple[int, ...], *, most: int = 12) -> str:
-    shown = ", ".join(str(number) for number in islice(numbers, most))
-    return f"{shown}, ..." if len(numbers) > most else shown
+def listed(numbers: tuple[int, ...]) -> str:
+    """Write a dozen of the numbers out."""
+    shown = ", ".join(map(str, numbers[:12]))
+    return f"{shown}, ..." if len(numbers) > 12 else shown

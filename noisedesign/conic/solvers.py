@@ -1,7 +1,4 @@
-"""Interior-point and first-order conic solvers: SCS and Clarabel directly, others by CVXPY.
-
-What CVXPY does on the way takes longer than SCS does for a small program.
-"""
+"""Interior-point and first-order conic solvers: SCS and Clarabel directly, others by CVXPY."""
 
 from __future__ import annotations
 
@@ -28,13 +25,7 @@ Options = dict[str, Any]
 Run = Callable[[Options], Outcome]
 
 PARTS = 2
-"""How many inequalities interior-point methods get for one: factors of their systems take half as
-long, for at most an iteration more; with three parts it is more of both. First-order methods
-take eigenvectors of the blocks, for which there is nothing to gain."""
-
-LOOSEST = 1e-6
-"""A solver that breaks down at the accuracy asked for is asked again, a digit less each time, up to
-this: CVXOPT stalls at 1e-9 with the rounding of one processor, and not with another's."""
+"""Inequalities that interior-point methods get for one: two halve the time of their factors."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,16 +44,13 @@ class Availability:
 
 @dataclass(frozen=True, kw_only=True)
 class ConicSolver:
-    """One conic solver: how to ask it for an accuracy and for a time limit.
+    """One conic solver, by its name in CVXPY: how to ask it for an accuracy and for a time limit.
 
-    ``solver`` is its name in CVXPY. ``accuracy`` turns a relative tolerance into the solver's
-    options; ``limit`` turns seconds into options, None where the solver has no such option and only
-    stopping its process will do. ``memory`` is what a model of some size takes at least, in bytes:
-    the leading term of what the solver factors. A balanced program comes with the options of
-    ``tuned`` besides, from the program and the gap asked for, None where it is to stop
-    at its own accuracy; ``parts`` is how many inequalities a model is cut into, where it can be.
-    ``direct`` hands it arrays, in the place of CVXPY. ``cones`` are those of formulations that only
-    some solvers take, by their names: a function says why an installed solver lacks one, or None.
+    ``accuracy`` and ``limit`` turn a relative tolerance and seconds into options (None: stopping
+    its process will do); ``memory`` is the least a model takes, in bytes. ``tuned`` gives options
+    of balanced programs, by the gap asked for; ``parts`` is how many inequalities a model is cut
+    into. ``direct`` hands it arrays, in place of CVXPY. ``cones`` say, by formulations that only
+    some solvers take, why an installed solver lacks one, or None.
     """
 
     name: str
@@ -80,7 +68,7 @@ class ConicSolver:
     cones: Mapping[str, Callable[[], str | None]] = field(default_factory=dict)
 
     def lacks(self, formulation: str) -> str | None:
-        """Why it does not take a formulation, or None."""
+        """Say why it does not take a formulation, or None."""
         if formulation != nuclear.NUCLEAR:
             return None
         has = self.cones.get(formulation)
@@ -106,8 +94,7 @@ class ConicSolver:
         )
 
     def options(self, monitor: Monitor, program: ConicProgram | None = None) -> Options:
-        """Solver options for the accuracy and time that the monitor allows, and for what is known
-        of the program."""
+        """Options for the accuracy and time that the monitor allows, and for the program."""
         options: Options = dict(self.always or {})
         if monitor.tolerance is not None:
             options.update(self.accuracy(monitor.tolerance))
@@ -156,13 +143,13 @@ class ConicSolver:
 def _looser(monitor: Monitor) -> Monitor | None:
     """The same clock for a digit less; None where nothing looser is worth a try."""
     tolerance = monitor.tolerance
-    if tolerance is None or tolerance > LOOSEST / 5 or monitor.expired:
+    if tolerance is None or tolerance > 2e-7 or monitor.expired:
         return None
     return replace(monitor, gap=monitor.gap * 10, tolerance=tolerance * 10)
 
 
 def _mosek_licence() -> str | None:
-    """What to do about a missing licence, or None where one can be checked out."""
+    """Say what to do about a missing licence, or None where one can be checked out."""
     mosek = importlib.import_module("mosek")
     try:
         with mosek.Env() as environment:
@@ -177,10 +164,7 @@ def _mosek_licence() -> str | None:
 
 
 def _tuned_scs(program: ConicProgram, gap: float | None) -> Options:
-    """SCS in balanced coordinates, where unknowns and multipliers are of the same size: scale 1.
-
-    Where the bound is flat at its top what is asked for is the loosest that is certified.
-    """
+    """Options of SCS in balanced coordinates; where the bound is flat, the loosest."""
     options: Options = {"acceleration_interval": 1, "scale": 1.0 if program.flat else 0.3}
     if gap is not None:
         tolerance = math.sqrt(gap) / 30 if program.flat else gap / 30
@@ -288,7 +272,7 @@ def through_cvxpy(program: ConicProgram, solver: str) -> Run:
 
 
 def _judged(stop: Stop, status: str, point: Point | None, iterations: Any) -> Outcome:
-    """Without numbers there is no point, and what a solver calls infeasible is none of ours."""
+    """Drop points without numbers; what a solver calls infeasible is none of our programs."""
     if stop is Stop.FAILED or point is None or not point.finite:
         point = None
     message = f"the solver reports {status!r}" if stop is Stop.FAILED else ""
@@ -347,40 +331,26 @@ CONIC_SOLVERS: tuple[ConicSolver, ...] = (
 
 
 def conic_solver(name: str) -> ConicSolver:
-    """The conic solver of that name.
-
-    Raises:
-        InputError: no such solver, or none that runs here.
-    """
+    """Return the conic solver of that name, or raise InputError where none runs here."""
     solver = next((solver for solver in CONIC_SOLVERS if solver.name == name), None)
     if solver is None or not solver.availability().ready:
-        raise InputError(
-            "backend",
-            expected="an installed conic solver",
-            got=repr(name),
-            remedy="" if solver is None else solver.availability().remedy,
-        )
+        expected = "an installed conic solver"
+        remedy = "" if solver is None else solver.availability().remedy
+        raise InputError("backend", expected=expected, got=repr(name), remedy=remedy)
     return solver
 
 
-def solve_cvxpy(problem: Any, name: str, monitor: Monitor) -> bool:
-    """Solve any cvxpy problem with the conic solver of that name.
-
-    Returns:
-        Whether it came back with a point and multipliers; they are judged afterwards.
-
-    Raises:
-        InputError: see :func:`conic_solver`.
-    """
+def solve_cvxpy(model: Any, name: str, monitor: Monitor) -> bool:
+    """Solve any cvxpy problem with the conic solver of that name."""
     import cvxpy as cp
 
     solver = conic_solver(name)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            problem.solve(solver=solver.solver, **solver.options(monitor))
+            model.solve(solver=solver.solver, **solver.options(monitor))
     except cp.error.SolverError:
         return False
-    values = [variable.value for variable in problem.variables()]
-    values += [constraint.dual_value for constraint in problem.constraints]
+    values = [variable.value for variable in model.variables()]
+    values += [constraint.dual_value for constraint in model.constraints]
     return all(value is not None and np.isfinite(value).all() for value in values)

@@ -1,4 +1,4 @@
-"""Account files: strict TOML in, the tables of a question of who sees what out."""
+"""Account files: strict TOML in, the tables of an account out."""
 
 from __future__ import annotations
 
@@ -33,9 +33,6 @@ _BELONGS = {
     for key in ("design", "workload", "budget", "limits", "privacy", "reference")
 }
 
-# --- algorithm ------------------------------------------------------------------------------------
-
-
 _ALGORITHMS: dict[str, dict[str, Any]] = {
     "dp-d-sgd": {},
     **{kind: {"rounds": (int, 1)} for kind in ("antipgd", "d-mf", "mafalda")},
@@ -53,26 +50,16 @@ _ALGORITHMS: dict[str, dict[str, Any]] = {
 }
 """Kinds of algorithm and their keys, with types and defaults; beside those, the stored design."""
 
-_MATRIX = {
-    "mf-d-sgd": "strategy",
-    "cdp": "strategy",
-    "space-time": "covariance",
-    "whisper": "covariance",
-}
+_MATRIX = dict.fromkeys(("mf-d-sgd", "cdp"), "strategy")
+_MATRIX |= dict.fromkeys(("space-time", "whisper"), "covariance")
 """The option of an algorithm that the matrix in ``file`` is."""
 
-
-def _kind_of_multiplier(value: Any) -> str:
-    return next((name for of, name in _SHAPES if isinstance(value, of)), "scalar")
-
-
-_SHAPES = ((list, "list"), (dict, "table"))
 
 NoiseMultiplier = Annotated[
     Annotated[float, Tag("scalar")]
     | Annotated[list[float], Tag("list")]
     | Annotated[dict[str, float], Tag("table")],
-    Discriminator(_kind_of_multiplier),
+    Discriminator(lambda value: {list: "list", dict: "table"}.get(type(value), "scalar")),
 ]
 """One number for all nodes, a list of one a node, or a table of one for every name."""
 
@@ -100,9 +87,6 @@ def algorithm_tables() -> tuple[type[Table], ...]:
     """A table for every kind of algorithm."""
     made = [table_of_kind(*item, base=AlgorithmTable) for item in _ALGORITHMS.items()]
     return (*made, DesignAlgorithm)
-
-
-# --- observer -------------------------------------------------------------------------------------
 
 
 def _node(value: Any) -> Node:
@@ -135,7 +119,7 @@ class ObserverTable(ResponsesKeys):
     adjacency: Adjacency = DEFAULT_ADJACENCY
 
     def observer(self, names: Sequence[str]) -> Observer:
-        """Who looks, of nodes of these names."""
+        """The observer, whose nodes have these names."""
         asked = {"model", "victims", "delta", "adjacency", *ResponsesKeys.model_fields}
         options = self.model_dump(exclude=asked)
         for key in ("nodes", "known_seeds"):
@@ -188,9 +172,6 @@ def observer_tables() -> tuple[type[Table], ...]:
     return tuple(made)
 
 
-# --- the file -------------------------------------------------------------------------------------
-
-
 class AccountFile(Table):
     name: Text | None = None
     description: str = ""
@@ -204,9 +185,5 @@ _ACCOUNT_FILE = TypeAdapter(AccountFile)
 
 
 def account_tables(text: str) -> AccountFile:
-    """The tables of an account file, their names and types checked; nothing is built.
-
-    Raises:
-        InputError: naming the dotted key at fault; not TOML.
-    """
+    """The tables of an account file, their names and types checked; nothing is built."""
     return validated(_ACCOUNT_FILE, parsed(text, field=FIELD), belongs=_BELONGS)

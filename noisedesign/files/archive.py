@@ -17,21 +17,20 @@ from noisedesign.base.checks import Array, InputError
 
 NPY = ".npy"
 
-_EPOCH = (1980, 1, 1, 0, 0, 0)
 _FLOAT64 = np.dtype("<f8")
 _ARCHIVE_ERRORS = (
     zipfile.BadZipFile, zlib.error, struct.error, OSError, EOFError, KeyError, ValueError,
     NotImplementedError, RuntimeError,
 )  # fmt: skip
-"""What zipfile raises on a damaged archive, one for each thing it did not expect."""
+"""Errors of zipfile about a damaged archive."""
 _HEADER_ERRORS = (ValueError, SyntaxError, TypeError, KeyError, RecursionError, MemoryError,
                   tokenize.TokenError)  # fmt: skip
-"""What numpy raises on a damaged .npy header, which it reads as Python source."""
+"""Errors of numpy about a damaged .npy header, which it reads as Python source."""
 
 
 def npy_parts(array: Any) -> tuple[bytes, memoryview]:
-    """Header and numbers of the .npy file of an array, C-contiguous, little-endian float64 where it
-    is of floats. The numbers are not copied where they are so already."""
+    """Header and numbers of the .npy file of an array, C-contiguous, floats as little-endian
+    float64; numbers that are so already are not copied."""
     array = np.asarray(array, order="C")
     if np.issubdtype(array.dtype, np.floating):
         array = array.astype(_FLOAT64, copy=False)
@@ -49,14 +48,12 @@ def npy_bytes(array: Any) -> bytes:
 def pack_into(
     file: BinaryIO, members: Mapping[str, Sequence[bytes | memoryview]], *, comment: bytes = b""
 ) -> None:
-    """Write a zip archive of ``members``, each in parts, stored uncompressed: its bytes depend on
-    nothing else.
-
-    Compressed bytes would depend on the version of zlib.
+    """Write a zip archive of ``members``, each in parts, uncompressed, since compressed bytes would
+    depend on the version of zlib.
     """
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         for name, parts in members.items():
-            info = zipfile.ZipInfo(name, date_time=_EPOCH)
+            info = zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))
             info.create_system = 3
             info.external_attr = 0o644 << 16
             info.file_size = sum(len(part) for part in parts)  # decides on its header
@@ -74,11 +71,7 @@ def pack(members: Mapping[str, bytes]) -> bytes:
 
 
 def unpack(content: bytes, *, field: str) -> dict[str, bytes]:
-    """Members of an archive that :func:`pack` could have written.
-
-    Raises:
-        InputError: not a zip archive, damaged, compressed, or a name occurs twice.
-    """
+    """Members of an archive that :func:`pack` could have written."""
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             infos = archive.infolist()
@@ -93,25 +86,19 @@ def unpack(content: bytes, *, field: str) -> dict[str, bytes]:
     except _ARCHIVE_ERRORS as error:
         raise InputError(field, expected="a zip archive of arrays", got=str(error)) from error
     if len(members) != len(names):
-        raise InputError(
-            field, expected="uncompressed members, each once", got=", ".join(sorted(names))
-        )
+        expected = "uncompressed members, each once"
+        raise InputError(field, expected=expected, got=", ".join(sorted(names)))
     return members
 
 
 def float64_array(content: bytes, *, field: str) -> Array:
-    """The float64 array of a .npy file, read-only; raises as :func:`plain_array`."""
+    """The float64 array of a .npy file, read-only."""
     array: Array = plain_array(content, field=field, dtype=_FLOAT64)
     return array
 
 
 def plain_array(content: bytes, *, field: str, dtype: np.dtype[Any]) -> Any:
-    """The array of numbers of a .npy file, read-only, without a copy.
-
-    Raises:
-        InputError: another dtype (an object array would be a pickle), not C-ordered, truncated,
-            or followed by anything.
-    """
+    """The array of numbers of a .npy file, read-only, without a copy."""
     stream = io.BytesIO(content)
     try:
         version = np.lib.format.read_magic(stream)
@@ -123,7 +110,7 @@ def plain_array(content: bytes, *, field: str, dtype: np.dtype[Any]) -> Any:
     if found != dtype or fortran:
         order = "Fortran-ordered " if fortran else ""
         expected = f"a C-ordered {dtype} array"
-        remedy = "Object arrays are pickles and are never read." * found.hasobject
+        remedy = "Object arrays are pickles and are never read." if found.hasobject else ""
         raise InputError(field, expected=expected, got=f"{order}dtype {found}", remedy=remedy)
     data = memoryview(content)[stream.tell() :]
     if len(data) != math.prod(shape) * dtype.itemsize or min(shape, default=0) < 0:

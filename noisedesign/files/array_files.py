@@ -1,7 +1,7 @@
-"""Formats of one array a file: how the files are named, and the JSON that lies beside them.
+"""Formats of one array a file, and the JSON that lies beside the files.
 
 The JSON has the stem of the path that was asked for and holds the metadata and, of every array, its
-file, its shape and the sha256 of that file: an array of another export is noticed.
+file, its shape and the sha256 of that file, so that an array of another export is noticed.
 """
 
 from __future__ import annotations
@@ -33,17 +33,11 @@ from noisedesign.files.exported import (
 
 SIDECAR = ".json"
 
-_SHORT = {"noising_matrix": "noising"}
-
 
 def write_files(
     content: Exported, path: Path, *, to: str, encode: Callable[[str, Array], bytes]
 ) -> tuple[Path, ...]:
-    """One file an array, then the JSON. Where there is one factor its first array is ``path``.
-
-    Raises:
-        InputError: a path that no file can be written to, or that the JSON would lie at.
-    """
+    """One file an array, then the JSON. Where there is one factor its first array is ``path``."""
     target_of(path)
     if path.suffix == SIDECAR:
         expected = f"a name that does not end in {SIDECAR}, which is that of the metadata"
@@ -65,15 +59,12 @@ def write_files(
 
 def _beside(path: Path, name: str, *, to: str) -> Path:
     """The file of an array that is not at ``path`` itself."""
-    return path.with_name(f"{path.stem}-{_SHORT.get(name, name)}{path.suffix or '.' + to}")
+    short = "noising" if name == "noising_matrix" else name
+    return path.with_name(f"{path.stem}-{short}{path.suffix or '.' + to}")
 
 
 def read_files(path: Path, *, decode: Callable[[bytes, str], Array]) -> Exported:
-    """The arrays that the JSON at ``path`` names, in its folder.
-
-    Raises:
-        InputError: a file that is missing or another than when the JSON was written.
-    """
+    """The arrays that the JSON at ``path`` names, in its folder."""
     metadata = parsed_metadata(path.read_bytes(), path)
     entries = metadata.get("arrays")
     if not isinstance(entries, dict):
@@ -98,18 +89,11 @@ def read_files(path: Path, *, decode: Callable[[bytes, str], Array]) -> Exported
     return content_from(arrays, metadata)
 
 
-# --- the JSON -------------------------------------------------------------------------------------
-
-
 def require_own_description(path: Path, *, to: str, files: Iterable[Path] = ()) -> None:
-    """JSON at ``path``, if there is any, is of an export ``to`` this format; so are ``files``.
+    """Refuse to replace the JSON of another export at ``path``, or ``files`` that it does not name.
 
-    Two exports of one stem would share the JSON, and the files of the first would be read by what
-    is said of the second. An array that no such JSON names is somebody else's.
-
-    Raises:
-        InputError: naming ``output``: the JSON of another format or of other files, or an array of
-            no export, is there, and nobody said to overwrite it.
+    Two exports of one stem would share the JSON, and the files of the first would be read as the
+    second's.
     """
     if may_overwrite():
         return

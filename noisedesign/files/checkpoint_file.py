@@ -1,7 +1,7 @@
-"""Checkpoints of long solves on disk: the multipliers reached, and of which program they are.
+"""Checkpoints of long solves: the multipliers reached, which are all that native solvers need.
 
-Multipliers are all that the native solvers need to go on. The file is an .npz archive of
-``checkpoint.json`` and ``multipliers.npy``; it is replaced whole, and never holds a pickle.
+The file is an .npz archive of ``checkpoint.json``, with the digest of the program, and
+``multipliers.npy``; it is replaced whole, and never holds a pickle.
 """
 
 from __future__ import annotations
@@ -20,15 +20,14 @@ from noisedesign.base import checks as _checks
 from noisedesign.base.atomic import target_of, write_bytes
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.regular_files import read_regular
+from noisedesign.certify.program import Program
 from noisedesign.files.archive import NPY, float64_array, npy_bytes, pack, unpack
-from noisedesign.program.program import Program
 
 FIELD = "checkpoint"
 CHECKPOINT_SECONDS = 60.0
 """Time between two writes: short beside the solves that need them, long beside a write."""
 
 FORMAT = {"format": "noisedesign-checkpoint", "version": 1}
-
 _MANIFEST, _MULTIPLIERS = "checkpoint.json", "multipliers" + NPY
 _OTHER = "Name another file, or delete this one to begin anew."
 
@@ -108,8 +107,7 @@ class CheckpointFile:
 
 
 def digest_of(program: Program) -> str:
-    """sha256 of all that a program states: L where it is stated, else H; budgets, cap, floor,
-    participation."""
+    """sha256 of a program: L where it is stated, else H; budgets, cap, floor, participation."""
     stated = {
         "factor": program.exact_factor,
         "gram": program.gram if program.exact_factor is None else None,
@@ -132,13 +130,9 @@ def _multipliers(members: dict[str, bytes], program: Program) -> Array:
         expected = f"a checkpoint of version {FORMAT['version']}"
         raise InputError(FIELD, expected=expected, got=f"version {manifest['version']}")
     if manifest.get("program") != digest_of(program):
-        raise InputError(
-            FIELD,
-            expected="a checkpoint of this problem",
-            got="one of another problem",
-            remedy="W or H, budgets, limits or participation differ, be it in the last digit (an H "
-            "that was computed by another version of NumPy, say). " + _OTHER,
-        )
+        expected, got = "a checkpoint of this problem", "one of another problem"
+        remedy = f"W or H, budgets, limits or participation differ, if in the last digit. {_OTHER}"
+        raise InputError(FIELD, expected=expected, got=got, remedy=remedy)
     blocks = float64_array(members[_MULTIPLIERS], field=FIELD)
     epochs, patterns = program.participation.epochs, program.participation.separation
     if blocks.shape != (patterns, epochs, epochs):
@@ -146,9 +140,8 @@ def _multipliers(members: dict[str, bytes], program: Program) -> Array:
         raise InputError(FIELD, expected=expected, got=f"shape {blocks.shape}")
     blocks = (blocks + blocks.transpose(0, 2, 1)) / 2  # symmetric up to rounding when written
     if not _interior(blocks):
-        raise InputError(
-            FIELD, expected="positive definite multipliers with constant diagonals", got="others"
-        )
+        expected = "positive definite multipliers with constant diagonals"
+        raise InputError(FIELD, expected=expected, got="others")
     return blocks
 
 

@@ -1,23 +1,22 @@
-"""The arrays of a design file: those of the noise, of the problem, and what its family proves.
+"""The arrays of a design file: those of the noise, of the problem, and of the proof of its bound.
 
-The noise knows the arrays that determine it, the problem states its own, and the family of the
-problem says what proves the bound (:attr:`noisedesign.program.family.Family.proof`).
+Forms of noise know their arrays, the problem states its own, and the family of the problem lists
+those of the proof (:attr:`noisedesign.families.family.Family.proof`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from noisedesign.base import memory
 from noisedesign.base.checks import Array, InputError
+from noisedesign.design.design import Design
+from noisedesign.families.family import ANY, AnyFamily, ArraySpec, family_at, family_of
 from noisedesign.files.manifest import FIELD, Manifest, participation_of
-from noisedesign.privacy.views import Coalitions, Observer
-from noisedesign.program.design import Design
-from noisedesign.program.family import ANY, ArraySpec, Family, family_at, family_of
-from noisedesign.program.noise import (
+from noisedesign.forms import (
     FORMS,
     MIXING_ARRAYS,
     STRATEGIES,
@@ -28,8 +27,8 @@ from noisedesign.program.noise import (
     sparse_covariance_of_arrays,
     strategy_of_arrays,
 )
-from noisedesign.program.problem import JOINTS, Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
-from noisedesign.program.registry import REGISTRY
+from noisedesign.forms.registry import REGISTRY
+from noisedesign.problem.problem import JOINTS, Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
 from noisedesign.system.workloads import WORKLOADS
 
 STATED = {
@@ -42,15 +41,13 @@ STATED = {
     "max_variance": ArraySpec("cap on variances, of nodes or, of designs in time, of steps", ANY),
     "min_variance": ArraySpec("floor on diag(R)", "n"),
 }
-"""What a problem states in arrays, by its attributes: n nodes, T steps."""
+"""Arrays of a problem, by its attributes: n nodes, T steps."""
 
 _STRATEGY = {name: ArraySpec(what, ANY) for kind in STRATEGIES for name, what in kind.names.items()}
 _FORMS = {name: ArraySpec(what, ANY) for form in FORMS for name, what in form.names.items()}
 NOISE = _STRATEGY | {"covariance": ArraySpec("R", "nn")} | _FORMS
-"""What determines noise: R at the stated budgets, C of unit sensitivity by the numbers of its kind
-(:mod:`noisedesign.program.noise.strategies`, which checks their shapes); on large graphs R by the
-numbers of its kind (:mod:`noisedesign.program.noise.sparse_forms`). Of a full space-time
-design C is at the stated budgets, and there is no R."""
+"""Arrays of noise, whose shapes their forms check: R at the stated budgets, and C of unit
+sensitivity; a full space-time design has C at the stated budgets, and no R."""
 
 _IN_SPACE = {"covariance": True, "mixing": True, "schedule": False, "budget": True}
 _IN_SPACE["max_variance"] = False
@@ -61,26 +58,18 @@ _OF_AXES = {
     "time": _IN_TIME | {"gram": False, "mixing": False, "schedule": False, "max_variance": False},
     "space-time": _IN_TIME | _IN_SPACE,
 }
-"""Which of these a file has, by the axes of its noise, and whether it must: C is in one form, and H
-is left out where it is formed again."""
-
-MOST_STEPS = 1_000_000
-"""Of the error of a spatial design, which no array has the size of."""
-
-DENSE = "dense"
-"""The kind of noise without a structure."""
+"""Arrays that a file has, by the axes of its noise, and whether it must have them."""
 
 _DUAL, _RELAXED = "dual_", "unrestricted_"
 
 
 def relaxed_name(name: str) -> str:
-    """How an array that proves the bound on designs of every structure is stored, beside one of the
-    same name that proves that of the structure."""
+    """The stored name of an array that proves the bound on designs of every structure."""
     return _RELAXED + name.removeprefix(_DUAL) if name.startswith(_DUAL) else name
 
 
 def main_array(arrays: Iterable[str]) -> str:
-    """The array that noise is first of all: C in whatever form or, where there is none, R."""
+    """The first array of the noise: C in whatever form or, where there is none, R."""
     return next(name for name in NOISE if name in arrays)
 
 
@@ -110,14 +99,14 @@ def _formed_again(design: Design) -> bool:
 
 
 def specs_of(problem: Problem, names: Iterable[str] = ()) -> dict[str, ArraySpec]:
-    """What arrays the file of a design of ``problem`` may hold, in their order.
+    """The arrays that the file of a design of ``problem`` may hold, in their order.
 
-    Where there are other ``names``, they may be those of another structure along the same axes:
-    then the noise is not of the structure that is claimed, which is for a judge to say.
+    Other ``names`` may be those of another structure along the same axes, which is for a judge to
+    refuse.
     """
     own, outer = _proofs(problem, family_of(problem).relaxed(problem))
     known = {name: (NOISE | STATED)[name] for name in _OF_AXES[problem.axes]} | own | outer
-    if not set(names) <= set(known) and (problem.axes, DENSE) in REGISTRY:
+    if not set(names) <= set(known) and (problem.axes, "dense") in REGISTRY:
         for axes, kind in REGISTRY:
             if axes == problem.axes:
                 known = known | _proof(family_at(axes, kind), problem)
@@ -127,7 +116,7 @@ def specs_of(problem: Problem, names: Iterable[str] = ()) -> dict[str, ArraySpec
 def _proofs(
     problem: Problem, wider: Problem | None
 ) -> tuple[dict[str, ArraySpec], dict[str, ArraySpec]]:
-    """Of the families of a problem and its relaxation, the latter by the names they are stored."""
+    """Arrays of the proofs of a problem and of its relaxation, the latter by their stored names."""
     outer = {} if wider is None else _proof(family_of(wider), wider)
     stored = {}
     for name, spec in outer.items():
@@ -136,8 +125,8 @@ def _proofs(
     return _proof(family_of(problem), problem), stored
 
 
-def _proof(family: Family, problem: Problem) -> dict[str, ArraySpec]:
-    """What proves the bound of a family, as far as the problem gives it its size."""
+def _proof(family: AnyFamily, problem: Problem) -> dict[str, ArraySpec]:
+    """The arrays that prove the bound of a family, as far as the problem gives them a size."""
     sizes = set(family.sizes(problem))
     return {
         name: spec
@@ -146,11 +135,8 @@ def _proof(family: Family, problem: Problem) -> dict[str, ArraySpec]:
     }
 
 
-# --- reading --------------------------------------------------------------------------------------
-
-
 class Parts(NamedTuple):
-    """What the arrays of a file make."""
+    """The parts of a design that the arrays of a file make."""
 
     problem: Problem
     noise: Noise
@@ -159,12 +145,7 @@ class Parts(NamedTuple):
 
 
 def parts_of(arrays: Mapping[str, Array], manifest: Manifest) -> Parts:
-    """The parts of a design whose arrays are intact.
-
-    Raises:
-        InputError: naming the array: missing, unknown, of another shape than the manifest implies,
-            not finite; or the arrays state no valid problem.
-    """
+    """The parts of a design whose arrays are intact."""
     structure = manifest.structure
     whole = structure is not None and structure.joint not in (None, "kronecker")
     full = manifest.design == "space-time" and whole
@@ -214,8 +195,7 @@ def parts_of(arrays: Mapping[str, Array], manifest: Manifest) -> Parts:
 
 
 def _check_present(arrays: Mapping[str, Array], manifest: Manifest, *, full: bool) -> None:
-    """Every array that must be there is; C is there in one form and, in full, so are its inverse
-    and H."""
+    """Refuse a file that lacks an array, or that has C in several forms or R in two."""
     needed = [name for name, required in _OF_AXES[manifest.design].items() if required]
     if form := next((form for form in FORMS if not set(form.names).isdisjoint(arrays)), None):
         needed = [*set(needed) - {"covariance", "mixing"}, *form.names, *MIXING_ARRAYS]
@@ -251,38 +231,30 @@ def _check_shapes(
             continue
         shape = tuple(size[axis] for axis in spec.axes)
         if arrays[name].shape != shape:
-            raise InputError(
-                f"{FIELD}.{name}", expected=f"shape {shape}", got=f"shape {arrays[name].shape}"
-            )
-
-
-# --- the problem ----------------------------------------------------------------------------------
+            got = f"shape {arrays[name].shape}"
+            raise InputError(f"{FIELD}.{name}", expected=f"shape {shape}", got=got)
 
 
 def _problem_of(arrays: Mapping[str, Array], manifest: Manifest) -> Problem:
     _check_error_horizon(manifest)
-    target = None if manifest.privacy is None else manifest.privacy.target()
+    target = manifest.privacy and manifest.privacy.target()
     fields: dict[str, Any] = {"name": manifest.name, "nodes": manifest.nodes, "privacy": target}
+    error, random, mixing = manifest.error, manifest.random, arrays.get("mixing")
     if "mixing_indptr" in arrays:
-        size = len(manifest.nodes)
-        mixing, error = mixing_of_arrays(arrays, nodes=size, field=FIELD), manifest.error
-        if manifest.random is not None:
+        mixing = mixing_of_arrays(arrays, nodes=len(manifest.nodes), field=FIELD)
+        if random is not None:
             raise InputError(f"{FIELD}.random", expected="none beside a sparse W", got="one")
+    elif mixing is not None:
+        fields["schedule"] = _schedule(arrays, nodes=len(mixing))
+        fields["random"] = random and random.random(mixing=mixing)
+    if mixing is not None:
         fields |= {"mixing": mixing, "rounds": manifest.rounds}
-        fields["error"] = None if error is None else error.error(mixing=mixing)
-    elif (mixing := arrays.get("mixing")) is not None:
-        error, random = manifest.error, manifest.random
-        fields |= {
-            "mixing": mixing,
-            "schedule": _schedule(arrays, nodes=len(mixing)),
-            "rounds": manifest.rounds,
-            "error": None if error is None else error.error(mixing=mixing, rounds=manifest.rounds),
-            "random": None if random is None else random.random(mixing=mixing),
-        }
+        fields["error"] = error and error.error(mixing=mixing, rounds=manifest.rounds)
     if manifest.participation is not None or manifest.design != "space":
         scheme = participation_of(manifest.participation, horizon=manifest.horizon)
         fields["participation"] = scheme
-    return _MADE[manifest.design](arrays, manifest, fields)
+    make = {"space": _space, "time": _time, "space-time": _space_time}[manifest.design]
+    return make(arrays, manifest, fields)
 
 
 def _schedule(arrays: Mapping[str, Array], *, nodes: int) -> Array | None:
@@ -298,22 +270,16 @@ def _space(arrays: Mapping[str, Array], manifest: Manifest, fields: dict[str, An
     if manifest.structure is not None:
         fields["structure"] = manifest.structure.in_space()
     # Over several steps nothing else was ever designed, whatever the file says of it.
-    fixed = manifest.observers or manifest.coalitions
+    fixed, together = manifest.observers or manifest.coalitions, manifest.coalitions
+    observers: Any = together and together.observers()
+    limits = ("max_variance", "min_variance", "pair_factors")
+    fields |= {name: arrays.get(name) for name in limits}
     return SpaceProblem(
         responses="fixed" if fixed else "any",
         budget=arrays["budget"],
-        max_variance=arrays.get("max_variance"),
-        min_variance=arrays.get("min_variance"),
-        observers=_observers(manifest),
-        pair_factors=arrays.get("pair_factors"),
+        observers=observers or tuple(entry.observer() for entry in manifest.observers),
         **fields,
     )
-
-
-def _observers(manifest: Manifest) -> tuple[Observer, ...] | Coalitions:
-    if manifest.coalitions is not None:
-        return manifest.coalitions.observers()
-    return tuple(entry.observer() for entry in manifest.observers)
 
 
 def _time(arrays: Mapping[str, Array], manifest: Manifest, fields: dict[str, Any]) -> Problem:
@@ -339,9 +305,8 @@ def _workload(manifest: Manifest) -> str:
 def _space_time(arrays: Mapping[str, Array], manifest: Manifest, fields: dict[str, Any]) -> Problem:
     structure = manifest.structure
     if structure is None or structure.joint is None:
-        raise InputError(
-            f"{FIELD}.structure.joint", expected=f"one of {', '.join(JOINTS)}", got="nothing"
-        )
+        expected = f"one of {', '.join(JOINTS)}"
+        raise InputError(f"{FIELD}.structure.joint", expected=expected, got="nothing")
     scheme = fields.pop("participation")
     return SpaceTimeProblem(
         participation=scheme.fixed_epoch(
@@ -356,23 +321,13 @@ def _space_time(arrays: Mapping[str, Array], manifest: Manifest, fields: dict[st
     )
 
 
-_MADE: dict[str, Callable[[Mapping[str, Array], Manifest, dict[str, Any]], Problem]] = {
-    "space": _space,
-    "time": _time,
-    "space-time": _space_time,
-}
-
-
 def _check_error_horizon(manifest: Manifest) -> None:
     """The steps whose errors count, before any array of one number a step is made."""
     if manifest.error is None:
         return
     found, horizon = manifest.error.horizon, manifest.horizon
     if manifest.design != "space" and found != horizon:
-        raise InputError(
-            f"{FIELD}.error.horizon", expected=f"{horizon}, the horizon", got=str(found)
-        )
-    if found > MOST_STEPS:
-        raise InputError(
-            f"{FIELD}.error.horizon", expected=f"at most {MOST_STEPS} steps", got=str(found)
-        )
+        expected = f"{horizon}, the horizon"
+        raise InputError(f"{FIELD}.error.horizon", expected=expected, got=str(found))
+    if found > (most := 1_000_000):
+        raise InputError(f"{FIELD}.error.horizon", expected=f"at most {most} steps", got=str(found))

@@ -1,4 +1,4 @@
-"""What is exported of a design: what noise is drawn from, and what must be known of it.
+"""The content of an export: the arrays that noise is drawn from, and the facts about them.
 
 A generic format writes and reads :class:`Exported`, and knows no design. ``multiply_by`` is a
 factor on the noise (its standard deviation), so that R is multiplied by its square.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,57 +18,26 @@ import numpy as np
 
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import Array, InputError, describe
+from noisedesign.design.design import AGAINST_OBSERVERS, Design
+from noisedesign.families.toeplitz.streaming import StreamingDesign
 from noisedesign.files.design_arrays import arrays_of
+from noisedesign.forms import Noise, noise_of_arrays
+from noisedesign.forms.node_plan import node_plan
+from noisedesign.forms.streams import Seed
 from noisedesign.noise.plan import Claim, Plan, claim_of_json
-from noisedesign.program.calibration import Calibration, calibration_of
-from noisedesign.program.design import AGAINST_OBSERVERS, Design
-from noisedesign.program.node_plan import node_plan
-from noisedesign.program.noise import Noise, noise_of_arrays
-from noisedesign.program.noise.streams import Seed
-from noisedesign.program.problem import Problem
-from noisedesign.program.streaming import StreamingDesign
+from noisedesign.problem.calibration import Calibration, calibration_of
 
 FORMAT, VERSION = "noisedesign-export", 1
 FIELD = "export"
 
 PROBLEM_ARRAYS = ("mixing", "budget", "pair_factors", "max_variance", "min_variance", "gram")
-"""What formats of many arrays hold beside those of the noise: W, tau, limits, H of the problem."""
-
-_OF_CERTIFICATE = ("objective", "lower_bound", "gap", "sensitivity_squared", "sensitivity_kind")
-_OF_CALIBRATION = ("mu", "epsilon", "delta", "adjacency", "clip", "step_sensitivity", "horizon")
-
-_OF_CLAIM = (
-    "noise_stddev",
-    "mu",
-    "epsilon",
-    "delta",
-    "adjacency",
-    "clip",
-    "participation",
-    "rule",
-    "trust",
-)
+"""W, tau, limits and H of the problem, which formats of many arrays hold beside the noise."""
 
 NO_TARGET = (
-    "No privacy target: the arrays are at unit sensitivity, or at the budgets, and nobody is "
-    "protected yet. Multiply the noise (R by the square) by the change of a step (twice the clip "
-    "for replace adjacency, the clip for zero-out and add-remove) over mu; where there are budgets "
-    "also by the root of the largest, and for noise that is drawn afresh at every step by the root "
-    "of the number of steps in which one record takes part."
-)
-_CALIBRATED = (
-    "Scaled to the privacy target: draw from the arrays as they are. The factor noise_stddev "
-    "stands in {where}. Other arrays are those of the problem, before scaling."
-)
-_DRAWN = (
-    "Privacy rests on every node drawing in secret who takes part when, for every record on its "
-    "own and anew for every run, as noisedesign.noise.RandomBatches does. A loader that is not "
-    "random, that deals equal batches, or whose seed or batches anybody knows has another privacy. "
-    "Divide sums by a fixed number, never by the size of a batch."
-)
-_UNCALIBRATED = (
-    "Not scaled to the privacy target: the arrays are at unit sensitivity, or at the budgets. "
-    "Multiply the noise by multiply_by = noise_stddev (and so R by its square)."
+    "No privacy target, so nobody is protected yet: multiply the noise (R by the square) by the "
+    "change of a step (twice the clip for replace adjacency, else the clip) over mu, the root of "
+    "the largest budget and, for noise that is drawn afresh at every step, the root of the number "
+    "of steps in which one record takes part."
 )
 
 
@@ -77,12 +46,11 @@ class Exported:
     """Noise as a file holds it.
 
     Attributes:
-        noise: what to draw from, as it stands in the file.
-        metadata: JSON values: ``calibrated``, ``multiply_by``, ``note``, what is said of the
-            design, and of its privacy ``noise_stddev``, ``noise_multiplier``, ``mu``, ``epsilon``,
-            ``delta``, ``adjacency``, ``clip``, ``horizon`` and participation, null where nothing
-            is known.
-        beside: arrays of the problem that nobody needs to draw, by name.
+        noise: as it stands in the file.
+        metadata: JSON values: ``calibrated``, ``multiply_by``, ``note``, facts of the design and
+            its privacy (``noise_stddev``, ``noise_multiplier``, ``mu``, ``epsilon``, ``delta``,
+            ``adjacency``, ``clip``, ``horizon``, participation), null where nothing is known.
+        beside: arrays of the problem, by name.
 
     Examples:
         Noise in the file is scaled to the target: nothing is left to multiply by.
@@ -107,7 +75,7 @@ class Exported:
         return to_json(self.metadata)
 
     def arrays(self) -> dict[str, Array]:
-        """Those of the noise and those of the problem.
+        """The arrays of the noise and those of the problem.
 
         Returns:
             Arrays by name.
@@ -136,10 +104,10 @@ class Exported:
         return self.noise if used == 1 else self.noise.scaled(used)
 
     def node_plan(self, node: int | None = None, *, batch_size: int | None = None) -> Plan:
-        """What one node must know to draw its noise.
+        """The plan of one node, by which it draws its noise.
 
         It is that of the design, where the file holds the same noise, with the same digest. A file
-        of R and not of its seeds has noise from a dealer.
+        of R and not of its seeds has noise from a trusted party.
 
         Args:
             node: zero-based; needed where nodes differ.
@@ -162,7 +130,7 @@ class Exported:
 
     @cached_property
     def claim(self) -> Claim:
-        """What its noise protects once it is :meth:`scaled`.
+        """The privacy of its noise once it is :meth:`scaled`.
 
         Raises:
             InputError: as :meth:`node_plan`.
@@ -175,9 +143,9 @@ class Exported:
             expected, got = "noise that protects every message", describe(said.get("trust"))
             raise InputError(f"{FIELD}.trust", expected=expected, got=got)
         try:
-            known = {name: said[name] for name in _OF_CLAIM}
             beside = {"batch_size": None, "confidence": said.get("confidence")}
-            return claim_of_json(known | beside)
+            needed = [item.name for item in fields(Claim) if item.name not in beside]
+            return claim_of_json({name: said[name] for name in needed} | beside)
         except (KeyError, TypeError, ValueError) as error:
             remedy = "Export the design again."
             expected = "what an export says of its privacy"
@@ -194,7 +162,7 @@ class Exported:
     ) -> Iterator[Array]:
         """Noise to add to the sums of clipped gradients, one step after another.
 
-        It draws from one seed, by a generator that is not cryptographic: it is for simulation, and
+        Its generator is not cryptographic: it is for simulation, and
         :func:`noisedesign.noise.noise` for deployment.
 
         Args:
@@ -217,11 +185,7 @@ class Exported:
 
 
 def factor(given: float | None, *, stated: float | None) -> float:
-    """Factor on the noise of a file: the one given, else the one stated.
-
-    Raises:
-        InputError: neither, so that nobody would be protected.
-    """
+    """The factor on the noise of a file: the one given, else the one stated."""
     found = stated if given is None else given
     if found is None:
         expected = "the factor on the noise that your privacy asks for"
@@ -235,38 +199,26 @@ def to_json(values: dict[str, Any]) -> str:
     return json.dumps(values, allow_nan=False, ensure_ascii=False, indent=2) + "\n"
 
 
-# --- facts ----------------------------------------------------------------------------------------
-
-
-def facts(design: Design, *, problem_text: str = "") -> dict[str, Any]:
-    """What a reader of an exported matrix needs to know, as JSON values."""
-    return _facts(design, design.problem, calibration_of(design.problem), problem_text)
-
-
-def _facts(
-    design: Design | StreamingDesign,
-    stated: Problem | StreamingDesign,
-    found: Calibration,
-    problem_text: str,
+def facts(
+    design: Design | StreamingDesign, *, problem_text: str = "", found: Calibration | None = None
 ) -> dict[str, Any]:
-    """``stated`` has the name, the nodes and the target; ``found`` is how noise meets the target.
-
-    Numbers that are not finite become words, as JSON has none.
-    """
-    certificate, target, known = design.certificate, stated.privacy, found.epsilon is not None
-    scheme = found.participation
+    """The facts that a reader of an exported matrix needs, as JSON values; infinity is a word."""
+    stated: Any = design if isinstance(design, StreamingDesign) else design.problem
+    found = found or _calibration(design)
+    target, known, scheme = stated.privacy, found.epsilon is not None, found.participation
     values = {
         "name": stated.name,
         "design": design.axes,
         "nodes": list(stated.nodes),
         **_mixing_of(stated),
-        **{name: getattr(certificate, name) for name in _OF_CERTIFICATE},
+        **_named(design.certificate, "objective lower_bound gap"),
+        **_named(design.certificate, "sensitivity_squared sensitivity_kind"),
         "trust": design.trust,
         "privacy": None if target is None else asdict(target),
         "problem": problem_text,
         "noise_stddev": found.noise_stddev if known else None,
         "noise_multiplier": found.noise_multiplier if known else None,
-        **{name: getattr(found, name) for name in _OF_CALIBRATION},
+        **_named(found, "mu epsilon delta adjacency clip step_sensitivity horizon"),
         **_at_random(design, found),
         "participation": None if scheme is None else str(scheme),
         "participation_kind": None if scheme is None else scheme.kind,
@@ -275,15 +227,28 @@ def _facts(
         "rule": None if scheme is None else scheme.rule.to_json(),
     }
     if scheme is not None and scheme.random:
-        values["loader"] = _DRAWN
+        values["loader"] = (
+            "Privacy rests on every node drawing in secret who takes part when, anew for every "
+            "run, as noisedesign.noise.RandomBatches does, and on sums over a fixed number."
+        )
     return {
         key: str(value) if isinstance(value, float) and not math.isfinite(value) else value
         for key, value in values.items()
     }
 
 
+def _calibration(design: Design | StreamingDesign) -> Calibration:
+    if isinstance(design, StreamingDesign):
+        return design.calibration
+    return calibration_of(design.problem)
+
+
+def _named(of: object, names: str) -> dict[str, Any]:
+    return {name: getattr(of, name) for name in names.split()}
+
+
 def _at_random(design: Design | StreamingDesign, found: Calibration) -> dict[str, Any]:
-    """Under random participation: mu without it, and by which account there is less noise."""
+    """The mu that holds without random participation, and the account that allows less noise."""
     scheme = found.participation
     if scheme is None or not scheme.random or isinstance(design, StreamingDesign):
         return {}
@@ -296,7 +261,7 @@ def _at_random(design: Design | StreamingDesign, found: Calibration) -> dict[str
 
 
 def _mixing_of(stated: Any) -> dict[str, int]:
-    """How models mix, where it is not once a step by one W."""
+    """Gossip rounds and length of a schedule, where models mix otherwise than once a step by W."""
     found: dict[str, int] = {}
     if (rounds := getattr(stated, "rounds", 1)) > 1:
         found["gossip_rounds"] = int(rounds)
@@ -306,8 +271,7 @@ def _mixing_of(stated: Any) -> dict[str, int]:
 
 
 def trainer_facts(design: Design, *, note: str, problem_text: str) -> dict[str, Any]:
-    """The facts of a design and, of its noise as a trainer's file holds it: scaled to the target,
-    if any."""
+    """The facts of a design whose noise a trainer's file holds scaled to the target, if any."""
     found = facts(design, problem_text=problem_text)
     known = found["epsilon"] is not None
     return found | {
@@ -318,59 +282,33 @@ def trainer_facts(design: Design, *, note: str, problem_text: str) -> dict[str, 
 
 
 def require_feasible(design: Design | StreamingDesign) -> None:
-    """Refuse a design that nothing can be claimed of.
-
-    Raises:
-        InputError: the design is not feasible.
-    """
+    """Refuse a design that nothing can be claimed of."""
     if not design.certificate.feasible:
         got = f"squared sensitivity {design.certificate.sensitivity_squared:.6g} of its budget"
         raise InputError("design", expected="a feasible design", got=got)
 
 
 def require_protection(design: Design) -> None:
-    """Refuse to hand a trainer noise that does not protect every message it sends.
-
-    Raises:
-        InputError: the design is for a trusted server, or is not feasible.
-    """
+    """Refuse to hand a trainer noise that does not protect every message it sends."""
+    if design.trust == "local":
+        return require_feasible(design)
+    got = f"a baseline for a trusted server ({design.provenance.method})"
+    where = "to study it"
     if design.trust == AGAINST_OBSERVERS:
-        expected = "noise that protects every message"
-        got = "noise against chosen observers only"
-        remedy = "Export it to npy, csv, mat or safetensors where nobody else sees messages."
-        raise InputError("design", expected=expected, got=got, remedy=remedy)
-    if design.trust != "local":
-        expected = "noise that protects every message"
-        got = f"a baseline for a trusted server ({design.provenance.method})"
-        remedy = "Export it to npy, csv, mat or safetensors to study it."
-        raise InputError("design", expected=expected, got=got, remedy=remedy)
-    require_feasible(design)
-
-
-# --- content --------------------------------------------------------------------------------------
+        got, where = "noise against chosen observers only", "where nobody else sees messages"
+    remedy = f"Export it to npy, csv, mat or safetensors {where}."
+    expected = "noise that protects every message"
+    raise InputError("design", expected=expected, got=got, remedy=remedy)
 
 
 def content_of(
     design: Design | StreamingDesign, noise: Noise, *, problem_text: str, calibrated: bool | None
 ) -> Exported:
-    """What is exported of a design whose noise, at unit sensitivity or its budgets, is ``noise``.
-
-    Args:
-        calibrated: whether the arrays are scaled to the privacy target; None: where there is one.
-
-    Raises:
-        InputError: asked to calibrate without a target; a design that is not feasible, so that
-            nothing can be claimed.
-    """
+    """The export of a design whose noise, at unit sensitivity or its budgets, is ``noise``."""
     if design.trust != "central":
         require_feasible(design)
-    if isinstance(design, StreamingDesign):
-        stated: Problem | StreamingDesign = design
-        found, stored = design.calibration, {}
-    else:
-        stated = design.problem
-        found, stored = calibration_of(stated), arrays_of(design)
-    known = _facts(design, stated, found, problem_text)
+    found = _calibration(design)
+    stored = {} if isinstance(design, StreamingDesign) else arrays_of(design)
     beside = {name: stored[name] for name in PROBLEM_ARRAYS if name in stored}
     target = found.epsilon is not None
     if calibrated and not target:
@@ -378,7 +316,8 @@ def content_of(
         remedy = "State one in [privacy], or export it as it is."
         raise InputError("calibrated", expected=expected, got="one without", remedy=remedy)
     calibrated = target if calibrated is None else calibrated
-    metadata = known | {
+    note = "Not scaled to the privacy target: multiply the noise by multiply_by, R by its square."
+    metadata = facts(design, problem_text=problem_text, found=found) | {
         "format": FORMAT,
         "version": VERSION,
         "noise": {
@@ -390,7 +329,7 @@ def content_of(
         },
         "calibrated": calibrated,
         "multiply_by": 1.0 if calibrated else found.noise_stddev if target else None,
-        "note": _UNCALIBRATED if target else NO_TARGET,
+        "note": note if target else NO_TARGET,
     }
     if calibrated:
         noise = noise.scaled(found.noise_stddev)
@@ -398,19 +337,15 @@ def content_of(
         if noise.space is None:
             assert noise.strategy is not None
             where = f"{', '.join(noise.strategy.names)} (C is divided by it, C^-1 multiplied)"
-        metadata["note"] = _CALIBRATED.format(where=where)
+        metadata["note"] = (
+            "Scaled to the privacy target: draw from the arrays as they are, since the factor "
+            f"noise_stddev stands in {where}."
+        )
     return Exported(noise=noise, metadata=metadata, beside=beside)
 
 
-# --- reading --------------------------------------------------------------------------------------
-
-
 def parsed_metadata(text: str | bytes, path: Path) -> dict[str, Any]:
-    """The metadata of an export, checked for what drawing depends on.
-
-    Raises:
-        InputError: not JSON, or not of this format and version.
-    """
+    """The metadata of an export, checked for what drawing depends on."""
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -432,11 +367,7 @@ def parsed_metadata(text: str | bytes, path: Path) -> dict[str, Any]:
 
 
 def content_from(found: Mapping[str, Any], metadata: dict[str, Any]) -> Exported:
-    """The content of a file with these arrays and checked metadata.
-
-    Raises:
-        InputError: an array of another dtype than float64; other noise than the metadata say.
-    """
+    """The content of a file with these arrays and checked metadata."""
     arrays, said = {name: np.asarray(array) for name, array in found.items()}, metadata["noise"]
     for name, array in arrays.items():
         if array.dtype != np.float64:

@@ -1,4 +1,4 @@
-"""[graph] of problem and account files: its keys, and the mixing matrix they say."""
+"""[graph] of problem and account files: its keys, and the mixing matrix that they state."""
 
 from __future__ import annotations
 
@@ -48,23 +48,18 @@ from noisedesign.system.graph import (
 )
 
 Mixing = tuple[Any, tuple[str, ...]]
-"""W, shape (n, n), an array or, where that is asked for, a sparse one; or those of a schedule, an
-array of shape (P, n, n); and the names of their rows."""
+"""W, shape (n, n), dense or sparse, or of a schedule, (P, n, n); and the names of its rows."""
 
 FASTEST = "fastest-mixing"
-
-_NPY_ERRORS = (ValueError, EOFError, MemoryError, SyntaxError, tokenize.TokenError)
-"""What numpy raises on a damaged file: its header is read as Python source, and may claim any
-amount of memory before the data turn out missing."""
 
 
 class Graph(Table, ABC):
     """A graph and its W; errors name ``graph.<key>``."""
 
     weights_key: ClassVar[str] = "graph.weights"
-    """The key that an error about W is about."""
+    """The key that errors about W name."""
     kept_outside: ClassVar[bool] = False
-    """Whether it is found by its kind alone, in data outside of any file of ours."""
+    """Whether its kind alone names data outside of any file of ours."""
 
     kind: str
 
@@ -75,7 +70,7 @@ class Graph(Table, ABC):
 
     @property
     def size(self) -> int | None:
-        """How many nodes its keys say it has; None where it is always the same few."""
+        """The number of nodes by its keys; None where it is always the same."""
         said = self.model_dump()
         if "dimension" in said:
             return 2 ** said["dimension"] if 0 <= said["dimension"] < BEYOND else 0
@@ -87,19 +82,15 @@ class Graph(Table, ABC):
 
     @abstractmethod
     def count(self, folder: Path) -> int:
-        """How many nodes it has, found out without a network; files are relative to ``folder``."""
+        """The number of nodes, found without a network; files are relative to ``folder``."""
 
     @abstractmethod
     def mixing(
         self, folder: Path, *, known: Array | None = None, sparse_above: float = math.inf
     ) -> Mixing:
-        """W, shape (n, n), or those of a schedule, shape (P, n, n), and the names of the rows; no
-        names where W itself is given.
+        """W and the names of its rows, none where W itself is given.
 
-        Args:
-            sparse_above: nodes of a graph of which W is a sparse array.
-            known: a W to take for the fastest mixing, if that is what it is: see
-                :func:`noisedesign.system.fastest_mixing.stated_fastest_mixing`.
+        W is sparse for more nodes than ``sparse_above``; ``known`` is a W to take as the fastest.
         """
 
 
@@ -107,7 +98,7 @@ class _Built(Graph):
     """A graph that is built or read, and then weighted."""
 
     links_key: ClassVar[str] = "graph"
-    """The key that an error about the links is about."""
+    """The key that errors about the links name."""
 
     weights: str = "metropolis-hastings"
 
@@ -131,8 +122,7 @@ class _Built(Graph):
         if said is not None and said <= sparse_above:
             require_room(said)
         graph = self._graph(folder)
-        keys = {"weights": "graph.weights", "backend": "graph.weights", "graph": self.links_key}
-        with renamed(keys):
+        with renamed({"weights": "graph.weights", "graph": self.links_key}):
             if len(graph) > sparse_above and self.weights in WEIGHTS:
                 return sparse_mixing_matrix(graph, weights=self.weights), node_names(graph)
             if self.one_way:
@@ -219,7 +209,7 @@ class ScheduleGraph(Graph):
             return [read_all_edges(folder / file) for file in self.files]
 
     def _names(self, graphs: list[nx.Graph]) -> list[str]:
-        """Of the nodes of all graphs, sorted: as numbers where every one is an integer."""
+        """Nodes of all graphs, sorted: as numbers where every one is an integer."""
         nodes = {str(node) for graph in graphs for node in graph}
         numbers = all(name.removeprefix("-").isdecimal() for name in nodes)
         return sorted(nodes, key=int if numbers else str)
@@ -231,12 +221,11 @@ class ScheduleGraph(Graph):
         place, stack = {name: row for row, name in enumerate(names)}, []
         for graph in graphs:
             w = np.eye(len(names))
-            for part in nx.connected_components(graph):
-                rows = [place[str(node)] for node in sorted(part)]
-                linked = graph.subgraph(sorted(part))
+            for part in map(sorted, nx.connected_components(graph)):
+                rows = [place[str(node)] for node in part]
                 ordered = nx.Graph()
-                ordered.add_nodes_from(sorted(part))
-                ordered.add_edges_from(linked.edges)
+                ordered.add_nodes_from(part)
+                ordered.add_edges_from(graph.subgraph(part).edges)
                 with renamed({"weights": "graph.weights", "graph": "graph.files"}):
                     w[np.ix_(rows, rows)] = mixing_matrix(ordered, weights=self.weights)
             stack.append(w)
@@ -257,28 +246,18 @@ GraphOfKind = Annotated[Graph, of_kind(graph_tables)]
 
 
 def load_npy(path: Path, *, field: str) -> Array:
-    """A float64 matrix from a .npy file. Nothing is ever unpickled.
-
-    Raises:
-        InputError: naming ``field``: no such file, damaged, not a matrix of float64.
-    """
+    """A float64 matrix from a .npy file. Nothing is ever unpickled."""
     return _checks.matrix(load_array(path, field=field), field=field)
 
 
 def load_array(path: Path, *, field: str) -> np.ndarray:
-    """Whatever array a .npy file holds, not checked. Nothing is ever unpickled.
-
-    Raises:
-        InputError: naming ``field``: no such file, damaged.
-    """
+    """The array of a .npy file, not checked. Nothing is ever unpickled."""
     expected = "a readable .npy file"
     content = read_regular(path, field=field, expected=expected, times=memory.SQUARES)
     try:
         return np.lib.format.read_array(io.BytesIO(content), allow_pickle=False)
-    except _NPY_ERRORS as error:
-        raise InputError(
-            field,
-            expected="a complete .npy file of numbers",
-            got=f"{path}: {error}",
-            remedy="Write it with numpy.save from a float64 array; object arrays are refused.",
-        ) from error
+    except (ValueError, EOFError, MemoryError, SyntaxError, tokenize.TokenError) as error:
+        # The header is read as Python source, and may claim any amount of memory.
+        expected = "a complete .npy file of numbers"
+        remedy = "Write it with numpy.save from a float64 array; object arrays are refused."
+        raise InputError(field, expected=expected, got=f"{path}: {error}", remedy=remedy) from error

@@ -1,4 +1,4 @@
-"""The manifest of a design file, version 4: its keys and types, and the values that they say.
+"""The manifest of a design file, version 4: its keys and types, and the values that they state.
 
 Problems are the same where they are stated alike.
 """
@@ -9,8 +9,9 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from functools import partial
-from typing import Annotated, Any, Final, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self, TypeVar
 
 import numpy as np
 from pydantic import (
@@ -24,39 +25,36 @@ from pydantic import (
 from scipy.sparse import issparse
 
 from noisedesign.base.checks import Array, InputError, describe
-from noisedesign.files.tables import PrivacyTable, TimeStructureTable, as_array
-from noisedesign.privacy.amplification import Amplified
+from noisedesign.files.schema import ScalarOrList
+from noisedesign.files.tables import (
+    ErrorTable,
+    JointStructureTable,
+    PrivacyTable,
+    as_array,
+    model_fields,
+)
+from noisedesign.forms.structure import SpaceStructure, TimeStructure
 from noisedesign.privacy.views import Coalitions, Observer, coalitions
 from noisedesign.privacy.views.noise import Knowledge
 from noisedesign.privacy.views.observers import Sees
-from noisedesign.program.problem import ANY_SPACE, ANY_TIME, Problem
-from noisedesign.program.structure import SpaceStructure, TimeStructure
+from noisedesign.problem.problem import ANY_SPACE, ANY_TIME, Problem
 from noisedesign.system.directed import perron_vector, push_sum_weights
-from noisedesign.system.gossip import of_every_step
 from noisedesign.system.participation import SCHEMES, Participation
 from noisedesign.system.random_mixing import EdgeDropout, NodeDropout, RandomMatchings, RandomMixing
 from noisedesign.system.workloads import ErrorMeasure
 
+if TYPE_CHECKING:  # accounts of random participation load slowly
+    from noisedesign.privacy.amplification import Amplified
+
 FORMAT: Final = "noisedesign-design"
-VERSION: Final = 4
-READABLE = (1, 2, 3, 4)
-"""Version 1 has no structure, error, random, unrestricted_lower_bound, local or floor_ratio, and
-up to version 2 there are no rounds: none of them is needed. Up to version 3 nothing is said of
-random participation. Up to version 2 every C is stored in
-full, with its inverse and H."""
+VERSION: Final = 4  # 1 to 3 lack keys that have defaults; up to 2 every C is in full, with H
 FIELD = "design file"
-
-DERIVED = 1e-12
-"""Relative difference of two vectors that follow from one W: sums of at most a few thousand
-positive terms, in whatever order."""
-
-_NON_FINITE = ("inf", "-inf", "nan")
 
 Model = TypeVar("Model", bound=BaseModel)
 
 
 def _number(value: Any) -> Any:
-    return float(value) if value in _NON_FINITE and isinstance(value, str) else value
+    return float(value) if isinstance(value, str) and value in ("inf", "-inf", "nan") else value
 
 
 def _written(value: float) -> float | str:
@@ -76,22 +74,21 @@ class Entry(BaseModel):
 
 
 class ArrayEntry(Entry):
-    """What an array is in the mathematics, its shape, the sha256 of its little-endian numbers."""
+    """An array of the file."""
 
-    kind: str
+    kind: str  # its name in the mathematics
     shape: tuple[int, ...]
     dtype: Literal["float64"] = "float64"
-    sha256: str
+    sha256: str  # of its little-endian numbers
 
 
 _UNNAMED = {"fixed-epoch": "epochs", "min-separation": "max_participations"}
 """Schemes that are stored without their kind, and the key that tells them apart."""
 
-_UNNAMED_KEYS = ("separation", "epochs", "horizon", "max_participations")
-
 
 def _complete(entry: dict[str, Any]) -> dict[str, Any]:
-    return entry if "kind" in entry else dict.fromkeys(_UNNAMED_KEYS) | entry
+    keys = ("separation", "epochs", "horizon", "max_participations")
+    return entry if "kind" in entry else dict.fromkeys(keys) | entry
 
 
 Scheme = Annotated[dict[str, int | str | None], AfterValidator(_complete)]
@@ -119,14 +116,11 @@ class SensitivityEntry(Entry):
     squared: Literal[True] = True
 
 
-class StructureEntry(TimeStructureTable):
-    """What shape the noise has, in time and in space."""
+class StructureEntry(JointStructureTable):
+    """The shape of the noise in time and in space."""
 
-    space: str = "dense"
-    hops: int | None = None
-    clusters: list[int] | None = None
-    known_seeds: int = 0
-    joint: str | None = None
+    clusters: tuple[int, ...] | list[int] | None = None  # type: ignore[assignment]  # no file
+    joint: str | None = None  # type: ignore[assignment]
 
     @classmethod
     def of(
@@ -135,51 +129,24 @@ class StructureEntry(TimeStructureTable):
         space: SpaceStructure = ANY_SPACE,
         joint: str | None = None,
     ) -> Self | None:
-        """None where there is no structure to speak of."""
+        """The entry; None where noise has no structure."""
         if not (time.restricts or space.restricts or joint):
             return None
-        return cls(
-            time=time.kind,
-            bands=time.bands,
-            buffers=time.buffers,
-            nonnegative=time.nonnegative,
-            space=space.kind,
-            hops=space.hops,
-            clusters=None if space.clusters is None else list(space.clusters),
-            known_seeds=space.known_seeds,
-            joint=joint,
-        )
-
-    def in_space(self) -> SpaceStructure:
-        clusters = None if self.clusters is None else tuple(self.clusters)
-        return SpaceStructure(
-            kind=self.space, hops=self.hops, clusters=clusters, known_seeds=self.known_seeds
-        )
+        in_time, in_space = asdict(time), asdict(space)
+        kinds = {"time": in_time.pop("kind"), "space": in_space.pop("kind"), "joint": joint}
+        return cls(**kinds, **in_time, **in_space)
 
 
-class ErrorEntry(Entry):
-    """What error of which steps counts; lists are per node or step.
-
-    ``mean`` is that of node_weights, or by the Perron vector of W; with ``push_sum`` models are
-    states over the push-sum weights of W.
-    """
+class ErrorEntry(ErrorTable):
+    """The error that counts, and of which steps; lists are per node or step."""
 
     horizon: int
-    of: str
-    node_weights: float | tuple[float, ...] | None = None
-    step_weights: float | tuple[float, ...] | None = None
-    learning_rates: float | tuple[float, ...] | None = None
-    momentum: float = 0.0
-    mean: Literal["plain", "perron"] = "plain"
-    push_sum: bool = False
+    mean: Literal["plain", "perron"] = "plain"  # by node_weights, or by the Perron vector of W
+    push_sum: bool = False  # whether models are states over the push-sum weights of W
 
     @classmethod
     def stating(cls, error: ErrorMeasure | None, problem: Problem) -> Self | None:
-        """None for the usual error.
-
-        Raises:
-            InputError: another mean, or other push-sum weights, than those of W.
-        """
+        """None for the usual error; a mean or push-sum weights other than W's are refused."""
         if error is None:
             return None
         mixing = problem.mixing
@@ -193,61 +160,49 @@ class ErrorEntry(Entry):
             _check_derived("push_sum_weights", weights, derive, "those of W, one row a step")
         return cls(
             horizon=int(error.horizon),
-            of=error.of,
-            momentum=error.momentum,
-            node_weights=_listed(error.node_weights),
-            step_weights=_listed(error.step_weights),
-            learning_rates=_listed(error.learning_rates),
             mean="plain" if average is None else "perron",
             push_sum=weights is not None,
+            **{key: _listed(getattr(error, key)) for key in ErrorTable.model_fields},
         )
 
     def error(self, *, mixing: Array, rounds: int = 1) -> ErrorMeasure:
-        fields = {key: as_array(value) for key, value in self.model_dump().items()}
-        mean, push_sum = fields.pop("mean"), fields.pop("push_sum")
-        if mean == "perron":
-            fields["average"] = perron_vector(mixing, stochastic="row")
-        if push_sum:
-            power = of_every_step(mixing, rounds=rounds)
-            fields["push_sum_weights"] = push_sum_weights(power, horizon=self.horizon)
-        return ErrorMeasure(**fields)
+        models = model_fields(
+            mixing,
+            rounds=rounds,
+            horizon=self.horizon,
+            perron=self.mean == "perron",
+            push_sum=self.push_sum,
+        )
+        return ErrorMeasure(horizon=self.horizon, **self.weights(), **models)
 
 
 def _check_derived(field: str, value: Array, derive: Callable[[], Array], what: str) -> None:
     try:
         expected = derive()
-        same = value.shape == expected.shape and np.allclose(
-            value, expected, rtol=DERIVED, atol=0.0
-        )
+        # Sums of at most a few thousand positive terms, in whatever order.
+        same = value.shape == expected.shape and np.allclose(value, expected, rtol=1e-12, atol=0.0)
     except InputError:
         same = False
     if not same:
-        raise InputError(
-            f"error.{field}", expected=f"{what}, in a design that is stored", got="others"
-        )
+        got = "others"
+        raise InputError(f"error.{field}", expected=f"{what}, in a design that is stored", got=got)
 
 
 def _listed(value: Any) -> Any:
-    """Numbers as JSON has them."""
-    if value is None:
-        return None
-    return float(value) if np.ndim(value) == 0 else tuple(float(x) for x in value)
+    """Numbers as JSON has them; words and None as they are."""
+    return value if value is None or isinstance(value, str) else np.asarray(value, float).tolist()
 
 
 class RandomEntry(Entry):
-    """The distribution of W: of nodes or edges that fail, or of matchings that are drawn."""
+    """The distribution of W: nodes or edges that fail, or matchings that are drawn."""
 
     kind: Literal["dropout", "edge-failure", "matchings"]
-    probability: float | tuple[float, ...] | None = None
+    probability: ScalarOrList | None = None
     matchings: tuple[tuple[tuple[int, int], ...], ...] | None = None
 
     @classmethod
     def of(cls, random: RandomMixing | None) -> Self | None:
-        """None where W is what it is.
-
-        Raises:
-            InputError: a distribution that no file can state.
-        """
+        """None where W is not drawn; a distribution that no file can state is refused."""
         match random:
             case None:
                 return None
@@ -258,12 +213,8 @@ class RandomEntry(Entry):
             case RandomMatchings() if np.all(random.probabilities == 1 / len(random.matchings)):
                 pairs = tuple(tuple((int(i), int(j)) for i, j in m) for m in random.matchings)
                 return cls(kind="matchings", matchings=pairs)
-        raise InputError(
-            "random",
-            expected="dropout, edge failures or equally likely matchings in a design that is "
-            "stored",
-            got=type(random).__name__,
-        )
+        expected = "dropout, edge failures or equally likely matchings, to be stored"
+        raise InputError("random", expected=expected, got=type(random).__name__)
 
     def random(self, *, mixing: Array) -> RandomMixing:
         if self.kind == "dropout":
@@ -280,12 +231,12 @@ class ObserverEntry(Entry):
     sees: Sees
     coalition: tuple[int, ...] = ()
     listened: tuple[int, ...] = ()
-    holders: tuple[int, ...] = ()
-    values: tuple[int, ...] = ()
+    holders: tuple[int, ...] = ()  # nodes whose seeds it knows
+    values: tuple[int, ...] = ()  # nodes whose noise it knows
 
     @classmethod
     def of(cls, observer: Observer) -> Self:
-        """Raises InputError for an observer who knows noise otherwise than by its nodes."""
+        """The entry; an observer who knows noise otherwise than by its nodes is refused."""
         knows = observer.knows
         if knows.everything or knows.seeds:
             expected = "observers who know noise by its nodes, in a design that is stored"
@@ -321,13 +272,11 @@ class CoalitionsEntry(Entry):
         return cls(nodes=nodes, size=observers.size, own_noise=observers.own_noise)
 
     def observers(self) -> Coalitions:
-        """Raises InputError for what are no coalitions."""
         return coalitions(nodes=self.nodes, size=self.size, own_noise=self.own_noise)
 
 
 class AccountEntry(Entry):
-    """What is claimed of the privacy of noise under random participation: the fields of
-    :class:`noisedesign.privacy.amplification.Amplified`."""
+    """The privacy claimed under random participation: the fields of :class:`Amplified`."""
 
     epsilon: Number
     delta: Number
@@ -346,6 +295,8 @@ class AccountEntry(Entry):
         return cls(**{name: getattr(account, name) for name in cls.model_fields})
 
     def account(self) -> Amplified:
+        from noisedesign.privacy.amplification import Amplified
+
         return Amplified(**self.model_dump())
 
 
@@ -414,9 +365,6 @@ class Manifest(Entry):
     uncertainty: Number | None = None
 
 
-# --- participation --------------------------------------------------------------------------------
-
-
 def participation_entry(scheme: Participation | None) -> dict[str, Any] | None:
     """A scheme by its numbers."""
     if scheme is None:
@@ -426,11 +374,7 @@ def participation_entry(scheme: Participation | None) -> dict[str, Any] | None:
 
 
 def participation_of(entry: Mapping[str, Any] | None, *, horizon: int | None) -> Participation:
-    """The scheme of a file that states its ``horizon`` as well.
-
-    Raises:
-        InputError: naming ``participation``: no scheme; naming ``horizon``: another than its own.
-    """
+    """The scheme of a file that states its ``horizon`` as well; errors name either."""
     said = {key: value for key, value in (entry or {}).items() if value is not None}
     unnamed = next((kind for kind, key in _UNNAMED.items() if key in said), None)
     scheme = SCHEMES.get(said.pop("kind", unnamed) or "")
@@ -440,13 +384,10 @@ def participation_of(entry: Mapping[str, Any] | None, *, horizon: int | None) ->
         raise InputError(f"{FIELD}.participation", expected=expected, got=got)
     found = scheme.of(said)
     if horizon != found.horizon:
-        raise InputError(
-            f"{FIELD}.horizon", expected=f"{found.horizon} steps for {found}", got=str(horizon)
-        )
+        expected = f"{found.horizon} steps for {found}"
+        raise InputError(f"{FIELD}.horizon", expected=expected, got=str(horizon))
     return found
 
-
-# --- problems -------------------------------------------------------------------------------------
 
 _STRUCTURES: dict[str, Callable[[Any], StructureEntry | None]] = {
     "space": lambda problem: StructureEntry.of(space=problem.structure),
@@ -456,11 +397,7 @@ _STRUCTURES: dict[str, Callable[[Any], StructureEntry | None]] = {
 
 
 def stated(problem: Problem) -> dict[str, Any]:
-    """What a manifest says of a problem, beside its arrays.
-
-    Raises:
-        InputError: a part of the problem that no file can state.
-    """
+    """The part of a manifest that states a problem beside its arrays."""
     scheme, observers = problem.participation, getattr(problem, "observers", ())
     together = CoalitionsEntry.of(observers)
     return {
@@ -484,30 +421,23 @@ def differences(stored: Problem, rebuilt: Problem, *, tolerance: float) -> list[
     """Names of what differs between two problems; W and H may, by a relative ``tolerance``.
 
     H takes work to form, and is compared only where nothing else differs.
-
-    Raises:
-        InputError: a part of either that no file can state.
     """
     if stored.axes != rebuilt.axes:
         return ["design"]
     said, again = stated(stored), stated(rebuilt)
-    different = [_TOLD.get(key, key) for key in said if said[key] != again[key]]
-    exact = dict.fromkeys(("budget", "pair_factors", "max_variance", "min_variance"), 0.0)
-    for name, allowed in (
-        exact | {"mixing": tolerance, "schedule": tolerance, "gram": tolerance}
-    ).items():
-        if name == "gram" and stored.sparse and rebuilt.sparse:
-            continue  # it follows from W, and is no array
-        if different and name == "gram":
-            continue
-        a, b = getattr(stored, name, None), getattr(rebuilt, name, None)
-        if relative_difference(a, b) > allowed:
-            different.append(name)
+    told = {"random": "mixing randomness", "rounds": "gossip rounds"}
+    different = [told.get(key, key) for key in said if said[key] != again[key]]
+    allowed = dict.fromkeys(("budget", "pair_factors", "max_variance", "min_variance"), 0.0)
+    allowed |= dict.fromkeys(("mixing", "schedule"), tolerance)
+
+    def far(name: str) -> float:
+        return relative_difference(getattr(stored, name, None), getattr(rebuilt, name, None))
+
+    different += [name for name, most in allowed.items() if far(name) > most]
+    sparse = stored.sparse and rebuilt.sparse  # H follows from W, and is no array
+    if not different and not sparse and far("gram") > tolerance:
+        different.append("gram")
     return different
-
-
-_TOLD = {"random": "mixing randomness", "rounds": "gossip rounds"}
-"""What differs, where the manifest has another name for it."""
 
 
 def relative_difference(a: Any, b: Any) -> float:
@@ -519,9 +449,6 @@ def relative_difference(a: Any, b: Any) -> float:
     return float(abs(a - b).max() / abs(b).max())
 
 
-# --- reading --------------------------------------------------------------------------------------
-
-
 class _Header(BaseModel):
     model_config = ConfigDict(extra="ignore", strict=True)
 
@@ -531,17 +458,13 @@ class _Header(BaseModel):
 
 
 def read_manifest(content: bytes) -> Manifest:
-    """The manifest in ``content``.
-
-    Raises:
-        InputError: not JSON, another format, a newer version, a missing or unknown key.
-    """
+    """The manifest in ``content``."""
     header = validated(_Header, content)
     if header.format != FORMAT:
         got = describe(header.format)
         remedy = "Designs are written by `noisedesign solve -o` and noisedesign.save_design."
         raise InputError(f"{FIELD}.format", expected=FORMAT, got=got, remedy=remedy)
-    if header.version not in READABLE:
+    if not 1 <= header.version <= VERSION:
         got = f"version {header.version}"
         remedy = f"It was written by noisedesign {header.library}: use that or a later version."
         raise InputError(f"{FIELD}.version", expected=f"version {VERSION}", got=got, remedy=remedy)
@@ -549,28 +472,20 @@ def read_manifest(content: bytes) -> Manifest:
 
 
 def format_of(content: bytes) -> str:
-    """What a manifest says it is one of.
-
-    Raises:
-        InputError: not JSON, it says nothing, or says something twice.
-    """
+    """The format that a manifest names, once every key is there once."""
     found = validated(_Header, content).format
     json.loads(content, object_pairs_hook=_once, parse_int=str)  # of any number of digits
     return found
 
 
 def _once(pairs: list[tuple[str, Any]]) -> None:
-    """Of two keys of one name some readers take the first and some the last."""
+    """Refuse two keys of one name: some readers take the first and some the last."""
     if len(dict(pairs)) < len(pairs):
         raise InputError(f"{FIELD}.manifest", expected="every key once", got="one of them twice")
 
 
 def validated(model: type[Model], content: bytes) -> Model:
-    """The object in ``content``.
-
-    Raises:
-        InputError: not JSON, a missing or unknown key.
-    """
+    """The object in ``content``."""
     try:
         return model.model_validate_json(content)
     except ValidationError as error:

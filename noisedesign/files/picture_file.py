@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from noisedesign.base import checks as _checks
 from noisedesign.base.atomic import write_atomically
 from noisedesign.base.checks import InputError
+from noisedesign.base.extras import need
 from noisedesign.base.file_kinds import MADE_BY
 from noisedesign.base.shown import shortened
 
@@ -27,12 +28,11 @@ _METADATA: dict[str, dict[str, Any]] = {
     "pdf": {"Creator": MADE_BY, "CreationDate": None},
     "svg": {"Creator": MADE_BY, "Date": None},
 }
-"""What a file says of itself, by format: who made it, which tells it from files of others, and no
-date, so that the same picture gives the same bytes."""
+"""Metadata by format: the program, and no date, so that a picture has the same bytes every time."""
 
 FORMATS = tuple(_METADATA)
 VECTOR = "svg"
-"""The format of a picture that nobody asked another of: sharp at every size, text that is text."""
+"""The format of pictures by default."""
 
 BLUE, ORANGE, GREEN, GREY = "#0072b2", "#d55e00", "#009e73", "#767676"
 PURPLE, SKY = "#cc79a7", "#56b4e9"
@@ -40,13 +40,13 @@ PURPLE, SKY = "#cc79a7", "#56b4e9"
 
 COLOURS = (BLUE, ORANGE, GREEN, PURPLE, SKY, GREY)
 LINES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (5, 1)), (0, (1, 1)))
-"""One after another, for curves."""
+"""Styles of curves, in turn."""
 
 SIGNED = "RdBu_r"
 """Colours of numbers with a sign: blue below zero, white at zero, red above it."""
 
 NEGATIVE, POSITIVE = "#2166ac", "#b2182b"
-"""Two of its colours."""
+"""The colours of negative and positive numbers in it."""
 
 _STYLE: dict[Any, Any] = {
     "axes.axisbelow": True,
@@ -77,12 +77,6 @@ _STYLE: dict[Any, Any] = {
 NAMED = 40
 """Most nodes whose names all fit along an axis."""
 
-SOME = 20
-"""Of more nodes, most that are named: every k-th."""
-
-LONGEST = 24
-"""Letters of a name along an axis."""
-
 BELOW: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.16), "ncols": 2}
 """Place of the legend of one of several panels, under its axis."""
 
@@ -94,7 +88,8 @@ _UNSEEN = re.compile(
 
 @contextmanager
 def style() -> Iterator[None]:
-    """How all pictures look, whatever the settings of the user: to be drawn and written in."""
+    """Draw and write pictures in one style, whatever the settings of the user."""
+    need("matplotlib", field="output")
     import matplotlib as mpl  # late: it takes longer to load than a solve takes
 
     with mpl.rc_context():
@@ -108,24 +103,25 @@ def new_figure(width: float, height: float, *, squares: bool = False) -> Figure:
 
     ``squares``: for axes whose sides have a fixed ratio, as heat maps have.
     """
+    need("matplotlib", field="output")
     from matplotlib.figure import Figure  # late, as above
 
     return Figure(figsize=(width, height), layout="compressed" if squares else "constrained")
 
 
-def plain(text: str, *, longest: int = LONGEST) -> str:
+def plain(text: str, *, longest: int = 24) -> str:
     """A name of the user's in a picture: no mathematics, no control characters, not too long."""
     return shortened(_UNSEEN.sub(" ", text), longest).replace("$", r"\$")
 
 
 def name_axis(axes: Axes, which: Literal["x", "y"], names: Sequence[str], *, of: str) -> None:
-    """Names along an axis whose places are 0, 1, ...; where they do not fit, every k-th of them,
-    and how many there are. Names that are their places need none."""
+    """Write names along an axis at 0, 1, ...; every k-th where they do not fit, and none where they
+    are the numbers themselves."""
     axis = axes.xaxis if which == "x" else axes.yaxis
     if all(name == str(place) for place, name in enumerate(names)):
         axis.set_label_text(of if len(names) <= NAMED else f"{of} ({len(names)} in all)")
         return
-    every = 1 if len(names) <= NAMED else -(-len(names) // SOME)
+    every = 1 if len(names) <= NAMED else -(-len(names) // 20)
     shown = [plain(name) for name in names[::every]]
     long = which == "x" and max(map(len, shown)) > 2
     size = min(8.0, 200 / len(shown))
@@ -134,7 +130,7 @@ def name_axis(axes: Axes, which: Literal["x", "y"], names: Sequence[str], *, of:
 
 
 def legend_below(figure: Figure, *, columns: int = 2, of: Axes | None = None) -> None:
-    """What lines and marks mean, outside the axes, where it covers nothing."""
+    """Put the legend outside the axes, where it covers nothing."""
     handles, labels = (of or figure.axes[0]).get_legend_handles_labels()
     columns = max(1, min(columns, len(labels)))
     if labels:
@@ -142,11 +138,7 @@ def legend_below(figure: Figure, *, columns: int = 2, of: Axes | None = None) ->
 
 
 def picture_format(path: str | Path, *, field: str = "output") -> str:
-    """ "png", "pdf" or "svg", as the name of the file ends.
-
-    Raises:
-        InputError: naming ``field``: no path; another ending, or none.
-    """
+    """ "png", "pdf" or "svg", as the name of the file ends."""
     path = _checks.path(path, field=field)
     suffix = path.suffix.lower()
     if suffix[1:] not in FORMATS:
@@ -158,12 +150,7 @@ def picture_format(path: str | Path, *, field: str = "output") -> str:
 
 
 def write_figure(figure: Figure, path: str | Path, *, dpi: float = DPI) -> Path:
-    """Write a picture in the format that the name of the file ends in.
-
-    Raises:
-        InputError: another ending than .png, .pdf or .svg; the folder does not exist.
-        StorageError: the file cannot be written; an existing one stays as it was.
-    """
+    """Write a picture in the format that the name of the file ends in."""
     kind = picture_format(path)
     return write_atomically(path, lambda stream: save_figure(figure, stream, kind=kind, dpi=dpi))
 

@@ -33,11 +33,10 @@ from noisedesign.files.tables import (
     cap_of,
     error_of,
     limits_of,
-    models_of,
 )
 from noisedesign.files.toml import opened, parsed, renamed
-from noisedesign.program.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
-from noisedesign.program.registry import SPARSE_FORMS, sparse_kinds
+from noisedesign.forms.registry import SPARSE_FORMS, sparse_kinds
+from noisedesign.problem.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
 from noisedesign.system.gossip import checked_rounds
 from noisedesign.system.workloads import WORKLOADS, ErrorMeasure, WorkloadKind
 
@@ -60,14 +59,11 @@ BELONGS = {
     **{key: f"{key} is a key of {file}." for key, file in _OTHER_FILE.items()},
     **{key: f"[{key}] belongs to design = {design}." for key, design in _OTHER_DESIGN.items()},
 }
-"""What to say of a key at the top of a problem file that belongs to another design or file."""
-
-
-# --- the tables of a file -------------------------------------------------------------------------
+"""Remedies for keys at the top of a problem file that belong to another design or file."""
 
 
 class RoundsTable(Table):
-    """How models mix after a gradient step, of designs whose workload is that of models."""
+    """Gossip rounds after a gradient step."""
 
     rounds: int = 1
 
@@ -117,16 +113,11 @@ class _ProblemFile(Table):
     def _with_models(
         self, graph: Graph, error: ErrorTable | None, *, mixing: Array, rounds: int, horizon: int
     ) -> dict[str, Any]:
-        """Which error of the models counts, how W fails, and how often they mix: [error], [mixing]
-        and [workload]."""
+        """The error of models, their random mixing and gossip rounds."""
         rounds = checked_rounds(rounds)
-        models = models_of(graph, error, mixing=mixing, rounds=rounds, horizon=horizon)
+        measure = error_of(error, graph, mixing=mixing, rounds=rounds, horizon=horizon)
         random = None if self.mixing is None else self.mixing.random(mixing, graph)
-        return {
-            "error": error_of(error, horizon=horizon, nodes=mixing.shape[-1], models=models),
-            "random": random,
-            "rounds": rounds,
-        }
+        return {"error": measure, "random": random, "rounds": rounds}
 
 
 class SpaceFile(_ProblemFile):
@@ -141,13 +132,13 @@ class SpaceFile(_ProblemFile):
     observers: ObserversTable | None = None
 
     def sizes(self) -> dict[str, Any]:
-        """What decides how much there is to build, by attributes of the problem."""
+        """Sizes that decide how much there is to build, by attributes of the problem."""
         if self.observers is not None:
             return {"horizon": self.observers.horizon}
         return {"horizon": 1 if self.error is None else self.error.horizon}
 
     def _sparse_above(self) -> float:
-        """Nodes of a graph of which W is sparse: none of a structure that takes no such W."""
+        """Number of nodes above which W is sparse; infinite where no sparse W is taken."""
         kind = self.structure.space
         if kind in sparse_kinds():
             return 0
@@ -167,21 +158,17 @@ class SpaceFile(_ProblemFile):
         horizon, horizon_key = 1 if self.error is None else self.error.horizon, "error.horizon"
         if self.observers is not None:
             if self.mixing is not None:
-                raise InputError(
-                    "mixing", expected="no [mixing] table beside [observers]", got="one"
-                )
+                expected = "no [mixing] table beside [observers]"
+                raise InputError("mixing", expected=expected, got="one")
             fields["observers"] = self.observers.observers(names)
             fields["responses"] = self.observers.responses
             horizon, horizon_key = self.observers.error_horizon(self.error), "observers.horizon"
+        fields |= self._with_models(
+            self.graph, self.error, mixing=mixing, rounds=self.workload.rounds, horizon=horizon
+        )
+        if fields["error"] is None and self.observers is not None:
             fields["error"] = ErrorMeasure(horizon=horizon)
-        rounds = checked_rounds(self.workload.rounds)
-        models = models_of(self.graph, self.error, mixing=mixing, rounds=rounds, horizon=horizon)
-        if self.error is not None or models:
-            nodes_in = mixing.shape[-1]
-            fields["error"] = error_of(self.error, horizon=horizon, nodes=nodes_in, models=models)
         cap, floor = limits_of(self.limits)
-        if self.mixing is not None:
-            fields["random"] = self.mixing.random(mixing, self.graph)
         if self.budget.by_distance is not None:
             watchers = fields.get("observers", ())
             fields["pair_factors"] = self.budget.pair_factors(mixing, watchers)
@@ -190,7 +177,7 @@ class SpaceFile(_ProblemFile):
             own | {"pair_factors": "budget.by_distance", "responses": "observers.responses"}
         ):
             limits = {"budget": self.budget.tau, "max_variance": cap, "min_variance": floor}
-            return SpaceProblem(mixing=mixing, nodes=nodes, rounds=rounds, **limits, **fields)
+            return SpaceProblem(mixing=mixing, nodes=nodes, **limits, **fields)
 
 
 class TimeFile(_ProblemFile):
@@ -214,9 +201,8 @@ class TimeFile(_ProblemFile):
         kind = self.workload.kind
         if WORKLOADS[kind].of_graph:
             if self.graph is None:
-                raise InputError(
-                    "graph", expected=f"a [graph] table for a {kind} workload", got="nothing"
-                )
+                expected = f"a [graph] table for a {kind} workload"
+                raise InputError("graph", expected=expected, got="nothing")
             mixing, nodes = self.graph.mixing(folder, known=known)
             fields |= self._with_models(
                 self.graph,
@@ -228,9 +214,8 @@ class TimeFile(_ProblemFile):
             with renamed({"mixing": self.graph.weights_key}):
                 return TimeProblem.of_workload(kind, mixing=mixing, nodes=nodes, **fields)
         if self.graph is not None:
-            raise InputError(
-                "graph", expected=f"no [graph] table for a {kind} workload", got=self.graph.kind
-            )
+            expected = f"no [graph] table for a {kind} workload"
+            raise InputError("graph", expected=expected, got=self.graph.kind)
         for key in ("error", "mixing"):
             if getattr(self, key) is not None:
                 raise InputError(key, expected=f"no [{key}] table for a {kind} workload", got="one")
@@ -295,15 +280,8 @@ PROBLEM_FILE: TypeAdapter[AnyProblemFile] = TypeAdapter(
 
 
 def tables_of(text: str) -> AnyProblemFile:
-    """The tables of a problem file, their names and types checked; nothing is built.
-
-    Raises:
-        InputError: naming the dotted key at fault; not TOML.
-    """
+    """The tables of a problem file, their names and types checked; nothing is built."""
     return validated(PROBLEM_FILE, parsed(text, field=FIELD), belongs=BELONGS)
-
-
-# --- loading --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -327,9 +305,8 @@ class Reference:
         lower = _checks.real(self.lower, field="reference.lower", low=0)
         upper = _checks.real(self.upper, field="reference.upper", low=0)
         if lower > upper:
-            raise InputError(
-                "reference.upper", expected=f"at least reference.lower = {lower!r}", got=repr(upper)
-            )
+            expected = f"at least reference.lower = {lower!r}"
+            raise InputError("reference.upper", expected=expected, got=repr(upper))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -393,12 +370,7 @@ def load_problem(path: str | Path, *, mixing: Array | None = None) -> LoadedProb
 
 
 def parse_problem(text: str, *, folder: str | Path, mixing: Array | None = None) -> LoadedProblem:
-    """As :func:`load_problem`, from text; files it names are relative to ``folder``.
-
-    Args:
-        mixing: the W to take where ``graph.weights`` asks for the fastest, if it is as fast as any:
-            that of a design whose problem is read again.
-    """
+    """Read a problem from text, as :func:`load_problem`; files are relative to ``folder``."""
     file = tables_of(text)
     # Cheap checks first: a wrong reference should not cost an eigendecomposition.
     reference = None if file.reference is None else Reference(**file.reference.model_dump())

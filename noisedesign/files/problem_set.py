@@ -1,4 +1,4 @@
-"""Which problem files are meant: names, folders and patterns; and which are shipped."""
+"""Problem files by names, folders and patterns, and those that are shipped."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from noisedesign.base import checks as _checks
 from noisedesign.base.checks import InputError
 from noisedesign.base.shown import Listing, ShownInline
 from noisedesign.files.account_file import AccountFile
+from noisedesign.files.graph_tables import GraphOfKind
 from noisedesign.files.problem_file import PROBLEM_FILE, AnyProblemFile
+from noisedesign.files.schema import Table
+from noisedesign.files.tables import AnyParticipationTable
 from noisedesign.files.toml import (
     LOCAL,
     located,
@@ -22,20 +25,16 @@ from noisedesign.files.toml import (
     shipped_files,
     shipped_folder,
 )
-from noisedesign.files.training_file import TrainingFile
 
 FIELD = "problem"
 
-ACCOUNT, SWEEP, EXPERIMENT, TRAINING = "account", "sweep", "experiment", "training"
-"""What stands for the kind of design of files that are no problems."""
-
 OTHER_KINDS = {
-    "algorithm": ACCOUNT,
-    "grid": SWEEP,
-    "experiment": EXPERIMENT,
-    "mechanisms": TRAINING,
+    "algorithm": "account",
+    "grid": "sweep",
+    "experiment": "experiment",
+    "mechanisms": "training",
 }
-"""The key that files of another kind have, and problem files have not."""
+"""Kinds of other files, by the key that they have and problem files have not."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -81,6 +80,13 @@ class ShippedProblem(ShownInline):
         return all(word.lower() in text for word in words)
 
 
+class _Sized(Table):
+    """The size of a training file; the laboratory reads the rest."""
+
+    graph: GraphOfKind | None = None
+    participation: AnyParticipationTable | None = None
+
+
 def shipped_problems() -> Listing[ShippedProblem]:
     """Problem files and those of other kinds that come with the package, in alphabetical order.
 
@@ -102,7 +108,7 @@ def _listed(name: str, path: Path) -> ShippedProblem:
     kind = next((kind for key, kind in OTHER_KINDS.items() if key in tables), "")
     nodes, steps = None, None
     with located(path):
-        if kind not in (SWEEP, EXPERIMENT):
+        if kind not in ("sweep", "experiment"):
             file = _read(kind, tables)
             steps = None if file.participation is None else file.participation.scheme().horizon
             nodes = None if file.graph is None else file.graph.count(path.parent)
@@ -111,26 +117,17 @@ def _listed(name: str, path: Path) -> ShippedProblem:
     return ShippedProblem(name, design, nodes, steps, description, tags, path)
 
 
-def _read(kind: str, tables: dict[str, Any]) -> AnyProblemFile | AccountFile | TrainingFile:
+def _read(kind: str, tables: dict[str, Any]) -> AnyProblemFile | AccountFile | _Sized:
     match kind:
         case "account":
             return AccountFile.model_validate(tables)
         case "training":
-            return TrainingFile.model_validate(tables)
+            return _Sized(graph=tables.get("graph"), participation=tables.get("participation"))
     return PROBLEM_FILE.validate_python(tables)
 
 
 def problem_files(names: Iterable[str | Path]) -> tuple[list[Path], list[Path]]:
-    """The problem files that are meant, each once, and the files passed over.
-
-    Args:
-        names: files, folders (all ``*.toml`` in them and below) and patterns with ``*``, ``?`` and,
-            for any folders, ``**``. Files of other kinds are passed over, so that a pattern may
-            name them along with problems.
-
-    Raises:
-        InputError: naming ``problem``: nothing of that name; no problem file among them; not TOML.
-    """
+    """The problem files that are meant, each once, and the files passed over."""
     found: dict[Path, None] = {}
     for name in names:
         path = lookup(name)

@@ -1,6 +1,6 @@
-"""Tables of TOML files: strict pydantic models, and one sentence out of pydantic's list of errors.
+"""Strict pydantic models of the tables of TOML files, and one sentence out of pydantic's errors.
 
-The sentence says the dotted key, what was expected there, and what came.
+The sentence names the dotted key, what was expected there, and what was got.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Table(BaseModel):
 
 
 def of_kind(tables: Callable[[], tuple[type[Table], ...]], *, key: str = "kind") -> PlainValidator:
-    """Whichever table its ``key`` names, of those there are when a file is read."""
+    """A validator by the table that ``key`` names, of those there are when a file is read."""
 
     def validated_by_kind(value: Any) -> Any:
         return _union(tables(), key).validate_python(value)
@@ -99,14 +99,7 @@ _TABLES = {"participation", "graph", "workload", "algorithm", "observer", "data"
 def validated(
     model: TypeAdapter[Read], data: Mapping[str, Any], *, belongs: Mapping[str, str]
 ) -> Read:
-    """The tables of ``data``, their names and types checked.
-
-    Args:
-        belongs: what to say of keys at the top that belong to another kind of file.
-
-    Raises:
-        InputError: naming the dotted key at fault.
-    """
+    """The tables of ``data``, their names and types checked."""
     try:
         return model.validate_python(data)
     except ValidationError as error:

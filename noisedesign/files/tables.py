@@ -1,12 +1,13 @@
-"""Tables of problem and account files beside [graph], and the values that they say.
+"""Tables of problem and account files beside [graph], and the values that they state.
 
-A table knows its keys and makes its value; errors are about ``<table>.<key>``.
+A table knows its keys and makes its value; errors name ``<table>.<key>``. Manifests of design files
+extend the tables whose values they state too.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import cache, partial
 from itertools import islice
@@ -24,12 +25,12 @@ from noisedesign.base.regular_files import read_regular
 from noisedesign.files.graph_tables import Graph
 from noisedesign.files.schema import ScalarOrList, Table, Text, did_you_mean, of_kind, table_of_kind
 from noisedesign.files.toml import renamed
+from noisedesign.forms.structure import SpaceStructure, TimeStructure
 from noisedesign.privacy import views
 from noisedesign.privacy.runs import Responses
 from noisedesign.privacy.target import Clipping, Kind, Losses, PrivacyTarget
 from noisedesign.privacy.views import Coalitions, Observer, coalitions
-from noisedesign.program.pair_budgets import factors_by_distance
-from noisedesign.program.structure import SpaceStructure, TimeStructure
+from noisedesign.problem.pair_budgets import factors_by_distance
 from noisedesign.system.directed import perron_vector, push_sum_weights
 from noisedesign.system.gossip import of_every_step
 from noisedesign.system.participation import SCHEMES, SHORTHANDS, FixedEpoch, Participation
@@ -42,11 +43,6 @@ from noisedesign.system.random_mixing import (
 )
 from noisedesign.system.workloads import ErrorMeasure
 
-# --- nodes ----------------------------------------------------------------------------------------
-
-SHOWN = 5
-"""Names listed where one is not known: enough to see what they look like."""
-
 Node = int | str
 """An integer is the number of a row of W, a string the name of a node."""
 
@@ -56,15 +52,12 @@ def is_node(value: Any) -> bool:
 
 
 def row_of(node: Node, names: Sequence[str], *, field: str) -> int:
-    """The row of W of a node.
-
-    Raises:
-        InputError: naming ``field``: no such row, no such name.
-    """
+    """The row of W of a node."""
     if isinstance(node, str):
         if node in names:
             return names.index(node)
-        listed = ", ".join(islice(names, SHOWN)) + ", ..." * (len(names) > SHOWN)
+        few = 5  # enough to see what names look like
+        listed = ", ".join([*islice(names, few), *(["..."] if len(names) > few else [])])
         expected = f"one of the {len(names)} nodes {listed}"
         raise InputError(field, expected=expected, got=repr(node), remedy=did_you_mean(node, names))
     if not 0 <= node < len(names):
@@ -72,9 +65,6 @@ def row_of(node: Node, names: Sequence[str], *, field: str) -> int:
         remedy = "A node's name is given as a string."
         raise InputError(field, expected=expected, got=str(node), remedy=remedy)
     return node
-
-
-# --- participation --------------------------------------------------------------------------------
 
 
 class SchemeTable(Table):
@@ -118,9 +108,8 @@ def _for_designs(value: Any) -> Any:
     scheme = SCHEMES.get(kind) if isinstance(kind, str) else None
     if scheme is not None and not scheme.for_designs and scheme.instead:
         expected = "a participation that noise is designed for"
-        raise InputError(
-            "participation.kind", expected=expected, got=f"{kind!r}", remedy=scheme.instead
-        )
+        got = f"{kind!r}"
+        raise InputError("participation.kind", expected=expected, got=got, remedy=scheme.instead)
     return value
 
 
@@ -136,9 +125,6 @@ AnyParticipationTable = Annotated[SchemeTable, of_kind(participation_tables), _U
 """Account files take any list of patterns; no design is made for one."""
 
 
-# --- budget, limits, privacy ----------------------------------------------------------------------
-
-
 class BudgetTable(Table):
     tau: ScalarOrList = 1.0
 
@@ -149,22 +135,14 @@ class SpaceBudgetTable(BudgetTable):
     by_distance: list[float] | None = None
 
     def pair_factors(self, mixing: Array, observers: Sequence[Observer]) -> Array | None:
-        """Factors on the budgets, shape (observers, n); None where distance does not count.
-
-        Raises:
-            InputError: naming ``budget.by_distance``.
-        """
-        field = "budget.by_distance"
-        if self.by_distance is None:
+        """Factors on the budgets, shape (observers, n); None where distance does not count."""
+        field, values = "budget.by_distance", self.by_distance
+        if values is None:
             return None
         if not observers:
-            raise InputError(
-                field,
-                expected="an [observers] table beside it",
-                got="none",
-                remedy="A reader of all messages is at no distance: leave the key out.",
-            )
-        values = self.by_distance
+            expected, got = "an [observers] table beside it", "none"
+            remedy = "A reader of all messages is at no distance: leave the key out."
+            raise InputError(field, expected=expected, got=got, remedy=remedy)
         return factors_by_distance(values, mixing=mixing, observers=observers, field=field)
 
 
@@ -178,20 +156,18 @@ def limits_of(table: LimitsTable | None) -> tuple[Any, Any]:
     if table is None:
         return None, None
     if table.max_variance is None and table.min_variance is None:
-        raise InputError(
-            "limits.max_variance", expected="a value, or one of limits.min_variance", got="nothing"
-        )
+        expected = "a value, or one of limits.min_variance"
+        raise InputError("limits.max_variance", expected=expected, got="nothing")
     return table.max_variance, table.min_variance
 
 
 def cap_of(table: LimitsTable | None, *, design: str) -> Any:
-    """The cap of a [limits] table, of a design over time, which has no floors."""
+    """The cap of the [limits] table of a design over time, which has no floors."""
     cap, floor = limits_of(table)
     if floor is not None:
         expected = "no floor but in space designs without a structure"
-        raise InputError(
-            "limits.min_variance", expected=expected, got=f'one for design = "{design}"'
-        )
+        got = f'one for design = "{design}"'
+        raise InputError("limits.min_variance", expected=expected, got=got)
     return cap
 
 
@@ -217,9 +193,6 @@ class PrivacyTable(Table):
         return PrivacyTarget(**self.model_dump())
 
 
-# --- structure ------------------------------------------------------------------------------------
-
-
 class TimeStructureTable(Table):
     time: str = "dense"
     bands: int | None = None
@@ -238,26 +211,23 @@ class SpaceStructureTable(Table):
     clusters: Text | None = None
     known_seeds: int = 0
 
-    def in_space(self, *, nodes: Sequence[str], folder: Path) -> SpaceStructure:
-        clusters = None
-        if self.clusters is not None:
-            clusters = read_clusters(folder / self.clusters, nodes=nodes)
+    def in_space(self, *, nodes: Sequence[str] = (), folder: Path = Path()) -> SpaceStructure:
+        clusters: Any = self.clusters
+        if isinstance(clusters, str):
+            clusters = read_clusters(folder / clusters, nodes=nodes)
+        elif clusters is not None:
+            clusters = tuple(clusters)
         return SpaceStructure(
             kind=self.space, hops=self.hops, clusters=clusters, known_seeds=self.known_seeds
         )
 
 
-class JointStructureTable(TimeStructureTable, SpaceStructureTable):
+class JointStructureTable(SpaceStructureTable, TimeStructureTable):
     joint: str = "kronecker"
 
 
 def read_clusters(path: Path, *, nodes: Sequence[str]) -> tuple[int, ...]:
-    """The cluster of every node, from a JSON list of lists of nodes.
-
-    Raises:
-        InputError: naming ``structure.clusters``: no such file, no such list; a node that is
-            unknown, missing or listed twice.
-    """
+    """The cluster of every node, from a JSON list of lists of nodes."""
     field, expected = "structure.clusters", "a JSON list of lists of nodes"
     content = read_regular(path, field=field, expected="a readable file")
     try:
@@ -281,12 +251,6 @@ def read_clusters(path: Path, *, nodes: Sequence[str]) -> tuple[int, ...]:
     return tuple(cluster_of[row] for row in range(len(nodes)))
 
 
-# --- error ----------------------------------------------------------------------------------------
-
-OF_A_MEAN = ("mean-model", "consensus")
-"""Errors that depend on which mean the models are compared with."""
-
-
 class ErrorTable(Table):
     of: str = "all-iterates"
     node_weights: ScalarOrList | None = None
@@ -294,32 +258,34 @@ class ErrorTable(Table):
     learning_rates: ScalarOrList | None = None
     momentum: float = 0.0
 
+    def weights(self) -> dict[str, Any]:
+        """The keys as fields of an error measure."""
+        return {key: as_array(getattr(self, key)) for key in ErrorTable.model_fields}
+
 
 class SpaceErrorTable(ErrorTable):
     horizon: int = 1
 
 
 def error_of(
-    table: ErrorTable | None, *, horizon: int, nodes: int, models: Mapping[str, Any] | None = None
+    table: ErrorTable | None, graph: Graph, *, mixing: Array, rounds: int, horizon: int
 ) -> ErrorMeasure | None:
-    """The error that counts; None where there is no [error] and nothing is said of the models.
+    """The error that counts; None where there is no [error] and no directed graph.
 
-    Args:
-        models: of a directed graph, see :func:`models_of`.
-
-    Raises:
-        InputError: naming ``error.<key>``.
+    Under row stochastic weights of a directed graph models agree on the mean by the Perron vector;
+    under column stochastic ones they are states over their push-sum weights.
     """
-    if table is None and not models:
+    push_sum = graph.one_way and getattr(graph, "weights", "") == "column-stochastic"
+    of_a_mean = table is not None and table.of in ("mean-model", "consensus")
+    perron = graph.one_way and not push_sum and of_a_mean
+    fields = model_fields(mixing, rounds=rounds, horizon=horizon, perron=perron, push_sum=push_sum)
+    if table is None and not fields:
         return None
-    fields = {} if table is None else table.model_dump(exclude={"horizon"})
-    fields |= models or {}
+    fields |= {} if table is None else table.weights()
     with renamed({key: f"error.{key}" for key in (*fields, "horizon")}):
-        measure = ErrorMeasure(
-            horizon=horizon, **{key: as_array(value) for key, value in fields.items()}
-        )
+        measure = ErrorMeasure(horizon=horizon, **fields)
         if not measure.plain:  # weights of nodes are only checked against a number of nodes
-            measure.readout(nodes=nodes)
+            measure.readout(nodes=mixing.shape[-1])
     return measure
 
 
@@ -328,25 +294,18 @@ def as_array(value: Any) -> Any:
     return np.array(value, dtype=np.float64) if isinstance(value, list | tuple) else value
 
 
-def models_of(
-    graph: Graph, table: ErrorTable | None, *, mixing: Array, rounds: int, horizon: int
+def model_fields(
+    mixing: Array, *, rounds: int, horizon: int, perron: bool, push_sum: bool
 ) -> dict[str, Any]:
-    """What the weights of a directed graph say of the models, as fields of an error measure.
-
-    Under row stochastic weights models agree on the mean by the Perron vector; under column
-    stochastic ones they are states over their push-sum weights.
-    """
-    if not graph.one_way:
-        return {}
-    if getattr(graph, "weights", "") == "column-stochastic":
+    """The mean by the Perron vector of W, and the push-sum weights of every step, where asked."""
+    fields = {}
+    if perron:
+        fields["average"] = perron_vector(mixing, stochastic="row")
+    if push_sum:
         power = of_every_step(mixing, rounds=rounds)
-        return {"push_sum_weights": push_sum_weights(power, horizon=horizon)}
-    if table is None or table.of not in OF_A_MEAN:
-        return {}
-    return {"average": perron_vector(mixing, stochastic="row")}
+        fields["push_sum_weights"] = push_sum_weights(power, horizon=horizon)
+    return fields
 
-
-# --- mixing ---------------------------------------------------------------------------------------
 
 MATCHINGS = {"pairwise": pairwise_gossip, "maximal": maximal_matchings}
 
@@ -357,12 +316,7 @@ class MixingTable(Table):
     matching: str | None = None
 
     def random(self, mixing: Array, graph: Graph) -> RandomMixing:
-        """The distribution of W.
-
-        Raises:
-            InputError: naming ``mixing``, not one kind of randomness, or of a directed graph;
-                ``mixing.<key>``; or the key that says what W is.
-        """
+        """The distribution of W; errors name ``mixing`` or its key."""
         for kind, refused in (("directed graph", graph.one_way), ("schedule", mixing.ndim == 3)):
             if refused:
                 raise InputError("mixing", expected=f"no [mixing] table for a {kind}", got="one")
@@ -382,15 +336,12 @@ class MixingTable(Table):
             return MATCHINGS[str(self.matching)](links)
 
 
-# --- responses ------------------------------------------------------------------------------------
-
-
 RESPONSES = ("responses", "smoothness", "convexity", "losses", "clipping")
 """Keys that say how gradients answer to models."""
 
 
 class ResponsesKeys(Table):
-    """How gradients answer to models, as keys of the table of an observer or of a target."""
+    """Keys that say how gradients answer to models, in the table of an observer or a target."""
 
     responses: Kind | None = None
     smoothness: float | None = None
@@ -399,11 +350,7 @@ class ResponsesKeys(Table):
     clipping: Clipping | None = None
 
     def said(self, *, table: str) -> Responses:
-        """The responses; "any" where nothing is said.
-
-        Raises:
-            InputError: naming a key of ``table``.
-        """
+        """The responses, "any" by default; errors name a key of ``table``."""
         keys = ("smoothness", "convexity", "losses", "clipping")
         try:
             return Responses(
@@ -412,8 +359,6 @@ class ResponsesKeys(Table):
         except InputError as error:
             raise error.told(field=f"{table}.{error.field}") from error
 
-
-# --- observers ------------------------------------------------------------------------------------
 
 OBSERVERS: dict[str, Callable[..., Observer]] = {
     "ldp": views.ldp,
@@ -425,20 +370,15 @@ OBSERVERS: dict[str, Callable[..., Observer]] = {
     "secldp": views.secldp,
     "shared-seed": views.shared_seed,
 }
-"""What makes an observer of each model."""
+"""The maker of the observers of each model."""
 
 OwnNoise = Literal["seeds", "values", "counted"]
-
-_RECEIVING = ("pndp", "secure-sum")
-
-_POOLING = ("pndp",)
-"""Observers of whom all coalitions of so many can be asked for."""
 
 _OUTSIDE = {
     "ldp": "reads all messages from outside",
     "central": "gets the mean of all models, from outside",
 }
-"""Observers who are no nodes, and what they do."""
+"""Observers who are no nodes, and their positions."""
 
 
 def _coalition(value: Any) -> Any:
@@ -457,24 +397,17 @@ class ObserversTable(Table):
     horizon: int
 
     def observers(self, names: Sequence[str]) -> tuple[Observer, ...] | Coalitions:
-        """One for every entry of ``nodes``, a node or a coalition; every node without it; every
-        set of ``pooled`` of them.
-
-        Raises:
-            InputError: naming ``observers.<key>``.
-        """
+        """An observer for every entry of ``nodes``, by default every node; or all coalitions."""
         field, make = "observers.nodes", OBSERVERS[self.model]
-        if self.own_noise is not None and self.model not in _RECEIVING:
-            expected = f'nothing for observers.model = "{self.model}"'
+        expected = f'nothing for observers.model = "{self.model}"'
+        if self.own_noise is not None and self.model not in ("pndp", "secure-sum"):
             raise InputError("observers.own_noise", expected=expected, got=self.own_noise)
-        if self.pooled is not None and self.model not in _POOLING:
-            expected = f'nothing for observers.model = "{self.model}"'
+        if self.pooled is not None and self.model != "pndp":
             remedy = "" if self.model in _OUTSIDE else "State each coalition in observers.nodes."
             got = str(self.pooled)
             raise InputError("observers.pooled", expected=expected, got=got, remedy=remedy)
         if self.model in _OUTSIDE:
             if self.nodes is not None:
-                expected = f'nothing for observers.model = "{self.model}"'
                 remedy = f"It {_OUTSIDE[self.model]}."
                 raise InputError(field, expected=expected, got=describe(self.nodes), remedy=remedy)
             return (make(),)
@@ -503,11 +436,7 @@ class ObserversTable(Table):
             return coalitions(nodes=nodes, size=size, **options)
 
     def error_horizon(self, error: SpaceErrorTable | None) -> int:
-        """T of the errors that count: that over which the observers look.
-
-        Raises:
-            InputError: naming ``observers.horizon`` or ``error.horizon``.
-        """
+        """T of the errors that count, which is that of the observers."""
         horizon = _checks.positive_int(self.horizon, field="observers.horizon")
         stated = error is not None and "horizon" in error.model_fields_set
         if stated and error is not None and error.horizon != horizon:

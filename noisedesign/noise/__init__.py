@@ -28,11 +28,7 @@ if TYPE_CHECKING:
         Identity as Identity,
         deal as deal,
     )
-    from noisedesign.noise.attendance import (
-        Attendance as Attendance,
-        Randomness as Randomness,
-        Rule as Rule,
-    )
+    from noisedesign.noise.attendance import Attendance as Attendance
     from noisedesign.noise.batches import Batches as Batches, RandomBatches as RandomBatches
     from noisedesign.noise.integer import (
         IntegerNoise as IntegerNoise,
@@ -41,6 +37,7 @@ if TYPE_CHECKING:
     from noisedesign.noise.keys import Secret as Secret
     from noisedesign.noise.plan import Claim as Claim, Plan as Plan, Stream as Stream
     from noisedesign.noise.record import Record as Record
+    from noisedesign.noise.rules import Randomness as Randomness, Rule as Rule
     from noisedesign.noise.source import NodeNoise as NodeNoise, noise as noise
 
 _MODULES = {
@@ -48,8 +45,8 @@ _MODULES = {
     "Identity": "agreement",
     "deal": "agreement",
     "Attendance": "attendance",
-    "Randomness": "attendance",
-    "Rule": "attendance",
+    "Randomness": "rules",
+    "Rule": "rules",
     "Batches": "batches",
     "RandomBatches": "batches",
     "IntegerNoise": "integer",

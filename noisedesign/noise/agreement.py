@@ -39,7 +39,7 @@ from noisedesign.noise.plan import OWN, SHARED, Plan
 
 FORMAT, VERSION = "noisedesign-agreement", 1
 MOST_BYTES = 1 << 20
-"""Of a message: what is longer is none."""
+"""Most bytes of a message."""
 KEY_BYTES, SIGNATURE_BYTES, TAG_BYTES = 32, 64, 32
 
 HELLO, CONFIRM, SEED, TAG = "hello", "confirm", "seed", "tag"
@@ -83,7 +83,7 @@ class Identity:
 
     @classmethod
     def new(cls) -> Self:
-        """One from the operating system's generator.
+        """Draw an identity from the operating system's generator.
 
         Returns:
             A new identity.
@@ -92,7 +92,7 @@ class Identity:
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """That of a file that :meth:`save` wrote.
+        """Load the identity of a file that :meth:`save` wrote.
 
         Args:
             path: of the file.
@@ -126,7 +126,8 @@ class Identity:
 
     @cached_property
     def public(self) -> bytes:
-        """What the others know it by, 32 bytes, to be had from the node itself; it is no secret."""
+        """The 32 bytes that the others know it by, to be had from the node itself; they are no
+        secret."""
         return self._key.public_key().public_bytes_raw()
 
     def sign(self, content: bytes) -> bytes:
@@ -272,7 +273,7 @@ class Agreement:
         return json.dumps(said).encode()
 
     def take(self, message: bytes) -> Letters:
-        """What is to be sent in answer to a message of a peer.
+        """Answer a message of a peer.
 
         Args:
             message: as it arrived.
@@ -417,7 +418,7 @@ class Agreement:
         return [self._tag(circle, member) for member in circle.members if member in self._pairs]
 
     def _tag(self, circle: _Circle, member: int) -> tuple[int, bytes]:
-        """That this node has the seed of the group, to a member whose key it has."""
+        """Prove to a member whose key this node has that it has the seed of the group."""
         assert circle.secret is not None
         proof = circle.tag(circle.secret, self.plan.node, self._pairs[member])
         return member, self._letter(TAG, member, {"tag": proof}, group=circle.members)
@@ -478,13 +479,8 @@ class Agreement:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class _Pair:
-    """What this node knows with one other.
-
-    Attributes:
-        root: what every key of the two is derived from.
-        key: the other's public key of this run.
-        identity: of this node, which signs.
-    """
+    """The knowledge this node shares with one other: ``root``, from which every key of the two is
+    derived, the other's public ``key`` of this run, and the identity by which this node signs."""
 
     root: bytes
     transcript: bytes
@@ -502,16 +498,16 @@ class _Pair:
 
     @property
     def group_key(self) -> bytes:
-        """What tags of groups are bound to."""
+        """The key that tags of groups are bound to."""
         return self._derived(b"group")
 
     def tag(self, sender: int) -> bytes:
-        """That ``sender`` has this key and transcript."""
+        """Return the proof that ``sender`` has this key and transcript."""
         said = _bound("tag", sender) + self.transcript
         return hmac.digest(self._derived(b"confirm"), said, "sha256")
 
     def signed(self, sender: int) -> bytes:
-        """What an identity signs."""
+        """Return the bytes that an identity signs."""
         return _LABEL + _bound("signature", sender) + self.transcript
 
     def proof(self, node: int) -> dict[str, bytes]:
@@ -560,8 +556,8 @@ class _Circle:
         return _bound("group", self.digest, self.members, self.names)
 
     def tag(self, secret: Secret, sender: int, pair: _Pair) -> bytes:
-        """That ``sender`` has this seed, by its own word: the lead, which may have given two
-        members different seeds, knows these but not the key of the pair."""
+        """Return the proof that ``sender`` has this seed, under the key of the pair: the lead,
+        which may have given two members different seeds, does not know that key."""
         key = derived(secret.value, salt=pair.group_key, info=_LABEL + b"confirm group")
         return hmac.digest(key, _bound("tag", sender) + self.transcript, "sha256")
 
@@ -665,7 +661,8 @@ def _identities(
 
 
 def deal(plans: Iterable[Plan], secret: Secret) -> dict[int, dict[str, Secret]]:
-    """What a dealer gives every node: ``seeds`` of :func:`noisedesign.noise.noise`, by node.
+    """Make the seeds that a dealer gives every node: ``seeds`` of :func:`noisedesign.noise.noise`,
+    by node.
 
     Everybody has to trust the dealer, who can compute all noise from ``secret`` but that of the
     nodes' own secrets. A node gets the seeds it holds and no other.

@@ -1,4 +1,4 @@
-"""Which records make up the batch of every step, so that each takes part as the design says."""
+"""The batch of every step, so that each record takes part as the design says."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import InputError
-from noisedesign.noise.attendance import RULE, Randomness, Rule
 from noisedesign.noise.keys import Secret
 from noisedesign.noise.normals import key_stream
 from noisedesign.noise.plan import Plan
+from noisedesign.noise.rules import RULE, Randomness, Rule
 
 Places = NDArray[np.intp]
 Words = NDArray[np.uint64]
@@ -21,18 +21,11 @@ Draw = Callable[[int], Words]
 """Gives so many new random words of 64 bits."""
 
 USE = "batches"
-"""What keys are derived for: no noise is drawn from them."""
+"""Use that keys are derived for: no noise is drawn from them."""
 
 
 class _Steps(ABC):
-    """The records of every step.
-
-    Attributes:
-        rule: of the design.
-        horizon: T, the number of steps.
-        records: N.
-        round: steps of one pass over the data.
-    """
+    """The records of every step; ``round`` is the number of steps of one pass over the data."""
 
     def __init__(self, rule: Rule, *, horizon: int, records: int) -> None:
         _checks.instance(rule, Rule, field="rule", expected=RULE)
@@ -243,11 +236,8 @@ def drawn_batches(
 
 
 def expected_size(rule: Rule, *, horizon: int, records: int) -> float:
-    """Mean number of records of a batch, over steps and draws.
-
-    Records of a group that exceed a largest batch are counted, too: it is a fixed number to divide
-    sums by.
-    """
+    """Return the mean number of records of a batch, over steps and draws. Records of a group that
+    exceed a largest batch are counted, too: it is a fixed number to divide sums by."""
     kind, rate = _random(rule).kind, _random(rule).rate or 1.0
     if kind == "b-min-sep":
         return records / (rule.min_sep - 1 + 1 / rate)
@@ -310,8 +300,8 @@ def _balls_in_bins(rule: Rule, horizon: int, records: int, words: Draw) -> list[
 
 
 def _allocation(rule: Rule, horizon: int, records: int, words: Draw) -> list[Places]:
-    """Floyd's algorithm for every record: a step among the first j + 1, or the last of them where
-    that one is taken, for j = T - t, ..., T - 1."""
+    """Draw by Floyd's algorithm for every record: a step among the first j + 1, or the last of them
+    where that one is taken, for j = T - t, ..., T - 1."""
     steps = np.empty((records, rule.most), dtype=np.intp)
     for i, last in enumerate(range(horizon - rule.most, horizon)):
         one = _below(last + 1, records, words)

@@ -60,7 +60,7 @@ _PROPOSED, _SPARE = 0, 1
 
 
 def exp_bounds(numerator: int, denominator: int, bits: int) -> tuple[int, int]:
-    """Integers around 2^bits exp(-numerator / denominator), for a fraction >= 0.
+    """Return integers around 2^bits exp(-numerator / denominator), for a fraction >= 0.
 
     The argument is halved h times to at most 1/2. There the alternating series, its terms rounded
     down, errs by at most 4 units a term: an error e of one term becomes e / 2 + 2 of the next. Each
@@ -106,7 +106,7 @@ class _Table(NamedTuple):
 
 @lru_cache(maxsize=256)
 def _table(p: int, q: int) -> _Table:
-    """For sigma^2 = p / q."""
+    """Return the proposals for sigma^2 = p / q."""
     reach = isqrt(81 * p // (4 * q)) + 1
     width_bits = _bits_to_reach(-(-reach // (_COLUMNS - 2)))
     buckets = -(-reach >> width_bits)
@@ -145,8 +145,8 @@ def _bits_to_reach(count: int) -> int:
 
 
 def _alias(weights: list[int], column_bits: int) -> tuple[list[int], list[int]]:
-    """Thresholds and aliases of weights that sum to 2^64: column i gives i below its threshold, its
-    alias from there on."""
+    """Return thresholds and aliases of weights that sum to 2^64: column i gives i below its
+    threshold, its alias from there on."""
     columns, room = 1 << column_bits, _WORD >> column_bits
     left = weights + [0] * (columns - len(weights))
     thresholds, aliases = [room] * columns, list(range(columns))
@@ -162,14 +162,9 @@ def _alias(weights: list[int], column_bits: int) -> tuple[list[int], list[int]]:
 
 
 class DiscreteGaussian:
-    """Integers x with probability proportional to exp(-x^2 / (2 ``variance``)).
-
-    ``variance`` is sigma^2 (squared, an integer or fraction), which the variance of the draws never
-    exceeds, and falls short of by less than 1e-6 of it from sigma = 1 on.
-
-    Raises:
-        InputError: ``variance`` is no integer or fraction, or outside [2^-40, 2^80].
-    """
+    """Integers x with probability proportional to exp(-x^2 / (2 ``variance``)), for an integer or
+    fraction in [2^-40, 2^80]. The variance of the draws never exceeds it, and falls short by less
+    than 1e-6 of it from sigma = 1 on."""
 
     def __init__(self, variance: int | Fraction) -> None:
         if isinstance(variance, bool) or not isinstance(variance, (int, Fraction)):
@@ -182,8 +177,8 @@ class DiscreteGaussian:
         self._table = _table(*self.variance.as_integer_ratio())
 
     def fill(self, key: bytes, out: Integers, *, start: int = 0) -> None:
-        """Draws ``start`` to ``start + len(out)`` of a key into ``out``, int64. Whole chunks of
-        :data:`CHUNK` draws are made for any part of them."""
+        """Fill ``out``, int64, with draws ``start`` and following of a key; whole chunks are
+        made."""
         end = start + len(out)
         for number in range(start // CHUNK, -(-end // CHUNK)):
             low, high = number * CHUNK, (number + 1) * CHUNK
@@ -280,7 +275,7 @@ def _spare_words(key: bytes, number: int) -> Iterator[int]:
 
 
 def _leading_ones(spare: Iterator[int]) -> int:
-    """How many ones come before the first zero, highest bit of a word first."""
+    """Return the number of ones before the first zero, highest bit of a word first."""
     found = 0
     while (word := next(spare)) == _WORD - 1:
         found += 64

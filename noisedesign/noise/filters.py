@@ -24,14 +24,12 @@ White = Callable[[int], NDArray[Any]]
 
 DOUBLE = 2.0**-53
 """Unit roundoff of float64."""
-_DIVISORS = ("strategy_bands", "strategy_coefficients", "strategy_diagonal")
-"""What noise is divided by stands first in these."""
 _COLUMNS = 256
-"""Of C^-1 that are held together."""
+"""Columns of C^-1 that are held together."""
 
 
 class Rounding(NamedTuple):
-    """What rounding does to a filter: the noise it gives is exactly C^-1 (w + e) with |e| at most
+    """The effect of rounding on a filter: its noise is exactly C^-1 (w + e) with |e| at most
     ``of_white`` times the largest |w| plus ``of_noise`` times the largest noise it gives."""
 
     of_white: float
@@ -46,8 +44,8 @@ class Recursion(ABC):
 
     @abstractmethod
     def step(self, t: int, white: White, kept: NDArray[Any]) -> NDArray[Any]:
-        """z_t from white noise and the ``rows`` arrays of ``kept``, which are moved on to step t.
-        Where there are none, steps can be asked for in any order."""
+        """Return z_t from white noise and the ``rows`` arrays of ``kept``, which are moved on to
+        step t. Where there are none, steps can be asked for in any order."""
 
     def latest(self, t: int, kept: NDArray[Any]) -> NDArray[Any] | None:
         """z_t as :meth:`step` left it in ``kept``; None where it is not in there."""
@@ -63,15 +61,16 @@ class Filter(Recursion):
 
     @abstractmethod
     def rounding(self, unit: float, *, horizon: int) -> Rounding:
-        """For arrays kept, and noise given away, at that unit roundoff."""
+        """Bound the rounding of arrays that are kept and noise that leaves at that unit
+        roundoff."""
 
     def strategy(self, horizon: int) -> Array | None:
-        """Diagonals of C, shape (p, T), C[t + i, t] at [i, t] and anything past the last row; None
-        where C is known by its inverse only and that has a structure of its own."""
+        """Return diagonals of C, shape (p, T), C[t + i, t] at [i, t] and anything past the last
+        row; None where C is known by its inverse only and that has a structure of its own."""
         return None
 
     def noising_columns(self, horizon: int) -> Iterator[Array]:
-        """C^-1, some columns at a time, shape (T, columns); of a stationary filter the first
+        """Yield C^-1, some columns at a time, shape (T, columns); of a stationary filter the first
         alone."""
         for first in range(0, 1 if self.stationary else horizon, _COLUMNS):
             width = 1 if self.stationary else min(_COLUMNS, horizon - first)
@@ -88,7 +87,7 @@ class Filter(Recursion):
 
     @abstractmethod
     def arrays(self) -> Mapping[str, Array]:
-        """What determines it."""
+        """Return the arrays that determine it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,7 +176,7 @@ class Banded(Filter):
         return self.strategy_bands
 
     def rounding(self, unit: float, *, horizon: int) -> Rounding:
-        """Of forward substitution (Higham 2002, Accuracy and stability of numerical algorithms,
+        """Bound forward substitution (Higham 2002, Accuracy and stability of numerical algorithms,
         theorem 8.5), with noise that is rounded before later steps see it."""
         sums = np.zeros(horizon)
         for i, band in enumerate(np.abs(self.strategy_bands)):
@@ -185,7 +184,7 @@ class Banded(Filter):
         return self._residual(unit, rows=sums, diagonal=np.abs(self.strategy_bands[0]))
 
     def _residual(self, unit: float, *, rows: Array, diagonal: Array) -> Rounding:
-        """From sums of rows of |C| and its diagonal."""
+        """Bound it from sums of rows of |C| and its diagonal."""
         terms = _accumulated(len(self.strategy_bands)) * rows + unit * diagonal
         return Rounding(of_white=0.0, of_noise=float(terms.max()))
 
@@ -204,7 +203,7 @@ class Toeplitz(Banded):
 
     @classmethod
     def of(cls, coefficients: Array, *, horizon: int) -> Toeplitz:
-        """Without p x T numbers in memory."""
+        """Make one without p x T numbers in memory."""
         bands = np.broadcast_to(coefficients[:, None], (len(coefficients), horizon))
         return cls(bands, coefficients)
 
@@ -306,16 +305,14 @@ def _accumulated(operations: int) -> float:
 
 
 def filter_of(kind: str, arrays: Mapping[str, Array], *, horizon: int) -> Filter:
-    """Back from :attr:`Filter.kind` and :meth:`Filter.arrays`.
-
-    Raises:
-        KeyError, TypeError, ValueError: no such kind, or arrays that are not those of one.
-    """
+    """Make the filter of a :attr:`Filter.kind` and :meth:`Filter.arrays`; other values raise a
+    KeyError, TypeError or ValueError."""
     for name, array in arrays.items():
         shape = {"noising_matrix": (horizon, horizon), "strategy_bands": (len(array), horizon)}
         if not array.size or array.shape != shape.get(name, (array.size,)):
             raise ValueError(f"{name}: expected another shape than {array.shape}")
-        if name in _DIVISORS and not array[0].min() > 0:
+        divides = name in ("strategy_bands", "strategy_coefficients", "strategy_diagonal")
+        if divides and not array[0].min() > 0:
             raise ValueError(f"{name}: expected a positive diagonal")
     if kind == Toeplitz.kind:
         return Toeplitz.of(arrays["strategy_coefficients"], horizon=horizon)

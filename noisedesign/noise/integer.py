@@ -47,7 +47,6 @@ from noisedesign.noise.source import (
 )
 
 _INT64 = np.dtype(np.int64)
-_FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 
 
 @dataclass(frozen=True, eq=False)
@@ -276,7 +275,7 @@ class IntegerNoise(NodeSource):
     def release(
         self, gradients: Iterable[Any], t: int, *, records: Records | None = None
     ) -> list[Integers]:
-        """What the node may send at one step: gradients and noise, in steps of the lattice.
+        """The message of a node at one step: gradients and noise, in steps of the lattice.
 
         :meth:`values` makes floats of it. The step is recorded with a hash of the sums, as
         ``NodeNoise.add_`` does.
@@ -324,7 +323,8 @@ class IntegerNoise(NodeSource):
         return super()._norm(sums) * self.grid
 
     def values(self, released: Iterable[Integers]) -> list[Array]:
-        """In units of the gradients, divided by the batch size where the plan has one.
+        """Released integers in units of the gradients, divided by the batch size where the plan has
+        one.
 
         It is for whoever goes on with them, and done to what is public already.
 
@@ -351,7 +351,8 @@ def _is_below(integers: Integers, most: int) -> bool:
 
 
 def _check_below(integers: Integers, most: int) -> None:
-    """What is drawn is this large with a probability below exp(-2^12), and of no gradient."""
+    """Refuse draws so large that they have a probability below exp(-2^12), whatever the
+    gradient."""
     if not _is_below(integers, most):
         raise OverflowError("noise beyond 64 bits")
 
@@ -368,7 +369,7 @@ def _float_gradient(array: Any, at: int) -> NDArray[Any]:
     if not isinstance(array, np.ndarray) or array.ndim == 0 or np.ma.isMaskedArray(array):
         expected = "an array with one record a row"
         raise InputError(field, expected=expected, got=_checks.describe(array))
-    if array.dtype not in _FLOATS:
+    if array.dtype not in (np.dtype(np.float32), np.dtype(np.float64)):
         remedy = "Clip gradients in float32 or float64."
         expected, got = "float32 or float64, or int64 for sums", str(array.dtype)
         raise InputError(field, expected=expected, got=got, remedy=remedy)

@@ -26,13 +26,13 @@ SECRET_BYTES = 32
 DIGEST_BYTES = 32
 VERSION = b"noisedesign noise 1"
 OTHERS = stat.S_IRWXG | stat.S_IRWXO
-"""What users other than its owner may do with a file."""
+"""Rights to a file of users other than its owner."""
 _SECRET = f"{SECRET_BYTES} bytes, as Secret.new() draws them"
 
 
 @dataclass(frozen=True, eq=False)
 class Secret:
-    """What the noise of one node, or of one shared seed, is derived from. Shown without its bytes.
+    """The bytes that the noise of one node, or of one shared seed, is derived from, never shown.
 
     Args:
         value: 32 bytes of a cryptographic generator; :meth:`new` draws them.
@@ -84,7 +84,7 @@ class Secret:
 
     @classmethod
     def of(cls, value: Any, *, field: str = "secret") -> Secret:
-        """What was meant.
+        """The secret that was meant.
 
         Args:
             value: a secret, 32 bytes, or the path of a file of one.

@@ -1,4 +1,4 @@
-"""From a plan in real numbers to one in integers, with the privacy that was designed.
+"""The step from a plan in real numbers to one in integers, with the privacy that was designed.
 
 Gradients are integers g on a lattice of step ``grid``. C is rounded to integers, its entries those
 of the design times a power of two that gives the largest of the diagonal 12 bits after the point.
@@ -67,9 +67,9 @@ from numpy.typing import NDArray
 
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import Array, InputError
-from noisedesign.noise.attendance import Number, Rule, heaviest_sums
 from noisedesign.noise.discrete_gaussian import LARGEST_VARIANCE
 from noisedesign.noise.plan import CHANGE_OVER_CLIP, OWN, Plan, Stream
+from noisedesign.noise.rules import Number, Rule, heaviest_sums
 
 Integers = NDArray[np.int64]
 
@@ -97,17 +97,12 @@ MOST_CLIP = 1 << 31
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Lattice:
-    """What a node draws and adds, in integers.
+    """The integers that a node draws and adds.
 
-    Attributes:
-        exponent: log2 of ``grid``, the step of the lattice in units of the gradients.
-        strategy: diagonals of C, shape (p, T), C[t + i, t] at [i, t].
-        clip_squared: most that the squared norm of a record's gradient is.
-        squared_sensitivity: upper bound for ``strategy``, to gradients of norm 1.
-        own_variance: sigma^2, of the node's own noise in y.
-        seed_variance: tau^2, of draws from shared seeds.
-        coefficients: by which integer each of these is multiplied, by name.
-        rho: zCDP of the whole run; None where shared seeds are a part of the privacy.
+    ``exponent`` is log2 of ``grid``; ``strategy`` has C[t + i, t] at [i, t]; ``clip_squared`` is
+    the most of a record's squared norm; ``own_variance`` is sigma^2 of the node's noise in y and
+    ``seed_variance`` tau^2 of draws from shared seeds, which ``coefficients`` multiply; ``rho`` is
+    the zCDP of the whole run, None where shared seeds are a part of the privacy.
     """
 
     exponent: int
@@ -125,17 +120,9 @@ class Lattice:
 
 
 def lattice_of(plan: Plan, *, grid: float | None = None) -> Lattice:
-    """The integers of a plan.
-
-    Args:
-        grid: a power of two, in units of the gradients, the same at all nodes; by default 2^-20
-            of the claim's ``noise_stddev`` or 2^-24 of the clip, the lesser of the two, coarser
-            where that leaves too little room in 64 bits.
-
-    Raises:
-        InputError: noise without a privacy target, of a strategy without bands, of a full design
-            or under random participation; a grid too coarse for the clip, or too fine for 64 bits.
-    """
+    """Return the integers of a plan. ``grid`` is a power of two in units of the gradients, by
+    default the lesser of 2^-20 of the claim's ``noise_stddev`` and 2^-24 of the clip, coarser where
+    that leaves too little room in 64 bits."""
     claim = plan.claim
     if claim.mu is None or claim.clip is None or claim.adjacency is None or claim.rule is None:
         remedy = "Design with a [privacy] table that states epsilon, delta and clip."
@@ -195,7 +182,7 @@ def lattice_of(plan: Plan, *, grid: float | None = None) -> Lattice:
 
 
 def _holders(stream: Stream, node: int) -> int:
-    """How many nodes hold a seed."""
+    """Return the number of nodes that hold a seed."""
     if node not in stream.holders or len(set(stream.holders)) < len(stream.holders):
         expected = f"node {node} among the holders of {stream.name!r}"
         raise InputError("plan", expected=expected, got=f"{list(stream.holders)}")
@@ -203,18 +190,13 @@ def _holders(stream: Stream, node: int) -> int:
 
 
 def squared_sensitivity(strategy: Integers, rule: Rule) -> int:
-    """Upper bound of max |sum over t of C_t d_t|^2 over the sets of steps a record may take part
-    in and vectors |d_t| <= 1, C_t the columns; squared.
+    """Return an upper bound of max |sum over t of C_t d_t|^2 (squared) over the sets of steps a
+    record may take part in and vectors |d_t| <= 1, C_t the columns, from the diagonals of C, shape
+    (p, T).
 
     It is the largest sum of |C^T C| over such a set, or more. The two are equal for sets of one
     residue class or from a list, and where columns of one set do not overlap; what is bounded is
     the sensitivity itself where, besides, signs make those entries of C^T C nonnegative.
-
-    Args:
-        strategy: diagonals, shape (p, T), C[t + i, t] at [i, t].
-
-    Raises:
-        InputError: sums that do not fit int64.
     """
     bands, horizon = len(strategy), strategy.shape[1]
     _check_sums(strategy, rule)
@@ -262,8 +244,8 @@ def squared_sensitivity(strategy: Integers, rule: Rule) -> int:
 
 
 def _check_sums(strategy: Integers, rule: Rule) -> None:
-    """No entry of C^T C is larger than the largest squared column; one more than the steps of a
-    record are ever added up with as many."""
+    """Check the sums of :func:`squared_sensitivity`: no entry of C^T C is larger than the largest
+    squared column, and one more than the steps of a record are ever added up with as many."""
     largest = int(np.abs(strategy).max())
     columns = largest**2 * len(strategy)
     if columns < LARGEST:
@@ -276,7 +258,7 @@ def _check_sums(strategy: Integers, rule: Rule) -> None:
 
 
 def _gain(strategy: Integers, moved: Integers, rule: Rule, sensitivity: int) -> Fraction:
-    """At least sens(C rounded)^2 / sens(C)^2, squared, where rounding took ``moved`` / 2^FINE from
+    """Return at least sens(C rounded)^2 / sens(C)^2, where rounding took ``moved`` / 2^FINE from
     C, to less than a unit of that in every entry.
 
     Sensitivity is a norm: that of what was taken is at most that of ``moved`` and of units beside
@@ -293,7 +275,7 @@ def _gain(strategy: Integers, moved: Integers, rule: Rule, sensitivity: int) -> 
         least = max(least, int(np.square(columns).sum()), int(np.square(columns.sum(axis=1)).sum()))
 
     def root(square: int) -> int:
-        """Not below 2^30 times the square root."""
+        """Round 2^30 times the square root up."""
         return isqrt(square << 60) + 1
 
     unit = squared_sensitivity(_within(np.ones_like(strategy)), rule)
@@ -362,13 +344,8 @@ def _ceiling(value: Fraction) -> int:
 
 
 def _check_room(lattice: Lattice, *, amplified: float) -> None:
-    """That noise 2^7 times its standard deviation, which nobody ever sees, fits.
-
-    ``amplified`` is the largest sum of a row of the inverse of the rounded C, absolute.
-
-    Raises:
-        InputError: it does not.
-    """
+    """Check that noise of 2^7 standard deviations, which nobody ever sees, fits; ``amplified`` is
+    the largest absolute sum of a row of the inverse of the rounded C."""
     own, seeds = isqrt(lattice.own_variance) + 1, isqrt(lattice.seed_variance) + 1
     white = own + seeds * sum(map(abs, lattice.coefficients.values()))
     weight = int(np.abs(lattice.strategy).sum(axis=0).max())

@@ -26,16 +26,14 @@ from numpy.typing import NDArray
 from noisedesign.base.checks import Array
 
 KEY_BYTES = 32
-PAIR_BYTES = 16
-_BLOCK_BYTES = 64
 _WORDS_PER_BLOCK = 8
 
 LARGEST = 8.5717
 """No normal is larger: u >= 2^-53, and sqrt(2 * 53 * log 2) = 8.571674."""
 RELATIVE_ERROR = 1.2e-15
-"""Of a normal against the exact transform of its words, over the radius."""
+"""Largest error of a normal against the exact transform of its words, over the radius."""
 MOST_SAMPLES = 2**35
-"""Of one key: the block counter of ChaCha20 has 32 bits."""
+"""Most samples of one key: the block counter of ChaCha20 has 32 bits."""
 
 CHUNK = 1 << 14
 """Samples at a time: the dozen arrays of half as many doubles stay in a processor's cache."""
@@ -98,8 +96,8 @@ class Normals:
 
 
 def key_stream(key: bytes, start: int, count: int, *, nonce: int = 0) -> NDArray[np.uint64]:
-    """64-bit words ``start`` to ``start + count`` that ChaCha20 makes of a key and a nonce of 96
-    bits (RFC 8439), all little-endian: another nonce is another stream of 2^35 words."""
+    """Return 64-bit words ``start`` to ``start + count``, little-endian, that ChaCha20 makes of a
+    key and a nonce of 96 bits (RFC 8439): another nonce is another stream of 2^35 words."""
     block, skipped = divmod(start, _WORDS_PER_BLOCK)
     place = block.to_bytes(4, "little") + nonce.to_bytes(12, "little")
     cipher = Cipher(algorithms.ChaCha20(key, place), mode=None).encryptor()

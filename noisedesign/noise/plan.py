@@ -1,4 +1,4 @@
-"""What one node must know to draw its noise, and nothing else: a design reduced to its part.
+"""The plan of one node, which is all it must know to draw its noise: a design reduced to its part.
 
 Noise of node u at step t is z_t = (C^-1 v)_t with white noise v_s = sum_k a_k w_k,s: ``streams``
 have the a_k, ``filter`` is C^-1. A full space-time design has no such C: its ``streams`` are those
@@ -25,8 +25,8 @@ import numpy as np
 
 from noisedesign.base import atomic, checks as _checks
 from noisedesign.base.checks import Array, InputError
-from noisedesign.noise.attendance import Rule
 from noisedesign.noise.filters import Filter, Fresh, filter_of
+from noisedesign.noise.rules import Rule
 
 FORMAT, VERSION = "noisedesign-node", 1
 MOST_BYTES = 2**32
@@ -43,7 +43,7 @@ many records came. Then it is the same as zeroing a record out."""
 
 @dataclass(frozen=True)
 class Claim:
-    """What the design protects, and what the trainer must keep to.
+    """The privacy a design gives, and the rules that the trainer must keep to.
 
     Attributes:
         noise_stddev: standard deviation that the noise was scaled by, in units of the gradients.
@@ -192,7 +192,7 @@ class Plan:
 
     @property
     def sources(self) -> frozenset[str]:
-        """Whose secrets it needs."""
+        """The kinds of secrets it needs, of the node, shared or dealt."""
         return frozenset(stream.source for stream in self.streams)
 
     @property
@@ -206,7 +206,7 @@ class Plan:
 
     @property
     def variances(self) -> Array:
-        """Of its noise at every step, shape (T,), in squared units of the gradients."""
+        """Variances of its noise at every step, shape (T,), in squared units of the gradients."""
         weights = np.array([stream.coefficient for stream in self.streams])
         if self.couplings is not None:
             return np.asarray(np.square(self.couplings * weights).sum(axis=(1, 2)))
@@ -279,11 +279,7 @@ class Plan:
 
 
 def agrees(field: str, given: float | None, designed: float | None) -> None:
-    """That what a trainer says is what the design is for, where it says anything.
-
-    Raises:
-        InputError: it is not.
-    """
+    """Check that what a trainer says, if anything, is what the design is for."""
     if given is not None and _checks.real(given, field=field, low=0) != designed:
         stated = "none stated" if designed is None else f"{designed:g}"
         raise InputError(
@@ -339,8 +335,8 @@ def _read(archive: zipfile.ZipFile, file: str) -> Plan:
 
 
 def _checksum(manifest: Mapping[str, Any], arrays: Mapping[str, Array]) -> str:
-    """SHA-256 of all that a file says. The digest is of the whole design, which no node can
-    compute: this one tells that somebody changed a number, and nothing of who did."""
+    """Return SHA-256 of all that a file says. The digest is of the whole design, which no node can
+    compute: this one tells that somebody changed a number."""
     found = hashlib.sha256(json.dumps(manifest, sort_keys=True).encode())
     for name in sorted(arrays):
         found.update(np.ascontiguousarray(arrays[name], dtype="<f8").data)
@@ -356,11 +352,8 @@ def _array(archive: zipfile.ZipFile, name: str, shape: tuple[int, ...]) -> Array
 
 
 def claim_of_json(said: Mapping[str, Any]) -> Claim:
-    """Back from :meth:`Claim.to_json`.
-
-    Raises:
-        KeyError, TypeError, ValueError: it is none.
-    """
+    """Read what :meth:`Claim.to_json` gave; other values raise a KeyError, TypeError or
+    ValueError."""
     said = {"confidence": None, **said}
     numbers = ("noise_stddev", "mu", "epsilon", "delta", "clip", "confidence")
     for name in numbers:

@@ -1,4 +1,5 @@
-"""What was drawn from which secret: a small database on this machine, which refuses a second use.
+"""The record of what was drawn from which secret: a small database on this machine, which refuses a
+second use.
 
 Noise hides a gradient once. The same noise on other data shows the difference of the two, so a
 secret serves one node, one design and one run, and a step of it one sum of gradients. Batches that
@@ -25,7 +26,7 @@ from noisedesign.base.checks import InputError
 ENVIRONMENT = "NOISEDESIGN_RECORDS"
 _VERSION = 2
 HASH_BYTES = 16
-"""Of what is kept of data and names: two of 1e9 names have one hash with a chance of 1e-21."""
+"""Bytes of a hash of data or names: two of 1e9 names collide with a chance of 1e-21."""
 _TABLES = """
 CREATE TABLE IF NOT EXISTS uses (
     secret TEXT NOT NULL, node INTEGER NOT NULL, digest TEXT NOT NULL, streams TEXT NOT NULL,
@@ -62,7 +63,8 @@ def default_path() -> Path:
 
 
 class Record:
-    """What was drawn from which secrets: a database that refuses to have noise drawn for two runs.
+    """A database of what was drawn from which secrets, which refuses to have noise drawn for two
+    runs.
 
     Two messages with the same noise show the difference of what it hides.
 
@@ -126,7 +128,7 @@ class Record:
         run: str,
         resume: bool,
     ) -> None:
-        """That secrets serve a node in one run: all of them, or none.
+        """Claim secrets for a node in one run: all of them, or none.
 
         Args:
             served: by their fingerprints what is drawn from them, in words, and whether other nodes
@@ -176,7 +178,7 @@ class Record:
                     )
 
     def begin(self, secrets: Sequence[str], *, node: int, run: str) -> None:
-        """That noise from these secrets is drawn from now on, in this run and no other.
+        """Draw noise from these secrets from now on, in this run and no other.
 
         Args:
             secrets: their fingerprints.
@@ -202,7 +204,7 @@ class Record:
         dimension: int,
         who: bytes | None = None,
     ) -> None:
-        """That the noise of a step, from all these secrets, is added to what has this hash.
+        """Record that the noise of a step, from all these secrets, is added to what has this hash.
 
         Args:
             secrets: their fingerprints.
@@ -227,7 +229,7 @@ class Record:
                 _attend(database, (secrets[0], node), step=step, who=who)
 
     def attend(self, secrets: Sequence[str], *, node: int, run: str, step: int, who: bytes) -> None:
-        """That these records, too, are in the sum of a step.
+        """Record that these records, too, are in the sum of a step.
 
         Args:
             secrets: fingerprints of those of the run.
@@ -260,7 +262,7 @@ class Record:
             return dict(found.fetchall())
 
     def draw(self, *, secret: str, node: int, records: int) -> None:
-        """That batches of so many records are drawn from a secret.
+        """Record that batches of so many records are drawn from a secret.
 
         Args:
             secret: its fingerprint.
@@ -332,7 +334,7 @@ def _serves(
 
 
 def _run_of(database: sqlite3.Connection, where: tuple[str, int]) -> str | None:
-    """Which run drew from a secret; None where none has."""
+    """Return the run that drew from a secret; None where none has."""
     found = database.execute(f"SELECT run FROM uses {_HERE}", where).fetchone()
     if found is None:
         expected, got = "the record this run began with", "another"
@@ -385,7 +387,7 @@ def _attend(database: sqlite3.Connection, where: tuple[str, int], *, step: int, 
 
 
 def other_data(step: int) -> InputError:
-    """What is raised for noise of a step that hid something else."""
+    """Make the error for noise of a step that hid something else."""
     return InputError(
         "step",
         expected="noise of every step for one sum of gradients",
@@ -395,7 +397,7 @@ def other_data(step: int) -> InputError:
 
 
 def other_records(before: int, now: int) -> InputError:
-    """What is raised where batches are drawn for another number of records."""
+    """Make the error for batches that are drawn for another number of records."""
     return InputError(
         "records",
         expected=f"{before} records, as before",

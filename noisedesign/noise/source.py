@@ -33,35 +33,31 @@ LATEST = 32
 """Blocks whose last noise is held besides, for whoever asks for it in pieces, or again."""
 SECOND_ORDER = 2.0**-20
 """Products of roundings, in terms of the roundings themselves."""
-STATE_VERSION = 1
 OVER_CLIP = 1e-3
-"""Relative excess over the clip that rounding explains; more is refused, and so a larger one would
-let sums pass that are no sums of clipped gradients. In float32 a sum of n gradients is off by at
-most n 2^-24 of n clips, which is 1e-3 for 16,000 records that all round the same way (Higham 2002,
-Accuracy and Stability of Numerical Algorithms, section 4.2)."""
+"""Relative excess over the clip that rounding explains: in float32 a sum of n gradients is off by
+at most n 2^-24 of n clips, which is 1e-3 for 16,000 records that all round the same way (Higham
+2002, section 4.2). A larger one would let sums pass that are none of clipped gradients."""
 _DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
 
 Floats = NDArray[np.float32] | NDArray[np.float64]
 Numbers = NDArray[Any]
 Records = int | Iterable[Hashable]
-"""Those in a sum, by number or word; or how many there are at most."""
+"""Records in a sum, by number or word; or how many there are at most."""
 
 
 class NodeSource(ABC):
-    """What one node draws from its secrets: a record of their use, and blocks of the model that are
-    carried from step to step.
+    """The draws of one node from its secrets: a record of their use, and blocks of the model that
+    are carried from step to step.
 
-    Attributes:
-        plan: what the node must know.
-        secret: its own, or the dealer's; None where it draws from shared seeds only.
-        batch_secret: what batches are drawn from where participation is random: its own secret or,
-            where its noise has none that only this node has, another one; else None.
+    ``secret`` is its own or the dealer's, None where it draws from shared seeds only.
+    ``batch_secret`` is drawn from where participation is random: its own secret or, where its
+    noise has none that only this node has, another one; else None.
     """
 
     use: str
-    """What keys are derived for: sources of two uses draw nothing alike."""
+    """Use that keys are derived for: sources of two uses draw nothing alike."""
     _sums = "parameters"
-    """What an argument of sums is called."""
+    """Name of an argument of sums."""
 
     def __init__(
         self,
@@ -137,7 +133,8 @@ class NodeSource(ABC):
         return new_secret(resume, field="batch_secret") if given is None else given
 
     def _drawn_from(self, stream: Stream) -> Secret:
-        """Of what is dealt, the seed that :func:`noisedesign.noise.deal` gives away."""
+        """Return its secret; where noise is dealt, the seed that :func:`noisedesign.noise.deal`
+        gives away."""
         held = self._of[stream.name]
         if stream.source == DEALT and held is self.secret:
             return held.child(stream.name, digest=self.plan.digest)
@@ -203,8 +200,7 @@ class NodeSource(ABC):
         self._fill(t, array.reshape(-1), start)
 
     def _begin(self, t: int) -> None:
-        """From now on the secrets are used; another run may have gone on with them since the last
-        step."""
+        """Mark the secrets as used; another run may have gone on with them since the last step."""
         if self._record is not None and self._begun != t:
             self._record.begin(self._used, node=self.plan.node, run=self._run)
         self._begun = t
@@ -218,7 +214,8 @@ class NodeSource(ABC):
                 flat[first - start : last - start] = self._block(t, block, place, flat.dtype)
 
     def _here(self) -> None:
-        """That this is the process that made it: a fork draws the same noise for other data."""
+        """Check that this is the process that made it: a fork draws the same noise for other
+        data."""
         if os.getpid() != self._process:
             raise InputError(
                 "noise",
@@ -290,7 +287,7 @@ class NodeSource(ABC):
 
     @abstractmethod
     def _fresh_key(self, stream: str, step: int) -> Any:
-        """What draws of a stream and step are made from."""
+        """Return the key of the draws of a stream and step."""
 
     @abstractmethod
     def _draw(self, stream: Stream, s: int, block: int, place: slice) -> Numbers:
@@ -300,11 +297,11 @@ class NodeSource(ABC):
 
     @property
     def _divisor(self) -> int:
-        """What sums are divided by before noise is added to them."""
+        """The number that sums are divided by before noise is added to them."""
         return self.plan.claim.batch_size or 1
 
     def check_sum(self, norm: float, *, records: int | None = None) -> None:
-        """That a sum of clipped gradients may have this norm: no more than the clip a record.
+        """Check that a sum of clipped gradients may have this norm: no more than the clip a record.
 
         ``add_`` asks it of every sum. Whoever adds :meth:`step` in another place asks it there.
 
@@ -329,7 +326,7 @@ class NodeSource(ABC):
         norm = _checks.nonnegative(norm, field="norm")
         if norm <= (1 + OVER_CLIP) * clip * count / size:
             return
-        of = f"{count} record{'s' * (count != 1)} clipped to {clip:g}"
+        of = f"{count} {'record' if count == 1 else 'records'} clipped to {clip:g}"
         if size > 1:
             of = f"{of} and divided by {size}"
             remedy = f"{remedy} Divide the sum by {size} before noise is added."
@@ -395,8 +392,8 @@ class NodeSource(ABC):
         self._untold.add(t)
 
     def _all_told(self, attendance: Attendance, t: int, *, now: bool) -> None:
-        """That who is in the sums is known of every step, once it is of one: else a record would
-        take part unseen."""
+        """Check that who is in the sums is known of every step, once it is of one: else a record
+        would take part unseen."""
         told = attendance.told
         if not (now or told):
             return
@@ -417,7 +414,7 @@ class NodeSource(ABC):
         return secret.step_key(of, 0, digest=self.plan.digest, use="record")
 
     def _hash(self, arrays: Sequence[Numbers]) -> bytes:
-        """Of shapes and bytes."""
+        """Hash shapes and bytes."""
         found = hashlib.blake2b(digest_size=HASH_BYTES, key=self._record_key("data"))
         for array in arrays:
             found.update(repr((array.shape, array.dtype.str)).encode())
@@ -478,13 +475,13 @@ class NodeSource(ABC):
     # --- resuming -------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint of a training run keeps, and no secret.
+        """The state for a checkpoint of a training run, without any secret.
 
         Returns:
             JSON values.
         """
         return {
-            "version": STATE_VERSION,
+            "version": 1,
             "digest": self.plan.digest,
             "node": self.plan.node,
             "secrets": list(self._used),
@@ -541,12 +538,12 @@ class NodeSource(ABC):
 
     @property
     def claim(self) -> Claim:
-        """What the design protects."""
+        """The privacy that the design gives."""
         return self.plan.claim
 
     @property
     def fingerprints(self) -> tuple[str, ...]:
-        """Those of the secrets it draws from, by which a ledger knows runs."""
+        """Fingerprints of the secrets it draws from, by which a ledger knows runs."""
         return self._used
 
 
@@ -727,7 +724,7 @@ class NodeNoise(NodeSource):
         self._added = max(self._added, t)
 
     def rounding_error_bound(self, dtype: DTypeLike = np.float64) -> float:
-        """How far any number of any step can be from exact noise.
+        """The largest distance of any number of any step from exact noise.
 
         Exact noise is from the same linear map, C^-1 in real numbers, of the same words of
         ChaCha20 by way of the exact logarithm, sine and cosine.
@@ -833,7 +830,7 @@ def _gradient(array: Any, at: int) -> Floats:
 
 
 def list_of_arrays(value: Any, *, field: str) -> list[Any]:
-    """What is in a list; one array alone could be taken for a list of its rows."""
+    """List arrays; one alone could be taken for a list of its rows."""
     expected = "a list of arrays"
     if isinstance(value, np.ndarray):
         got, remedy = _checks.describe(value), "Put it into a list, [array]."
@@ -930,11 +927,7 @@ def noise(
 
 
 def new_secret(resume: Any, *, field: str = "secret") -> Secret:
-    """That of a run that begins.
-
-    Raises:
-        InputError: it goes on.
-    """
+    """Draw the secret of a run that begins."""
     if resume is True:
         expected = "that of the run that goes on"
         raise InputError(field, expected=expected, got="none", remedy=ALL_OF_THEM)
@@ -942,11 +935,7 @@ def new_secret(resume: Any, *, field: str = "secret") -> Secret:
 
 
 def plan_of(design: Any, node: int | None, *, batch_size: int | None = None) -> Plan:
-    """The part of ``node`` of what has one.
-
-    Raises:
-        InputError: what has none.
-    """
+    """Return the part of ``node`` of a design or a file."""
     found = Plan.load(design) if isinstance(design, (str, Path)) else design
     for one in (found, getattr(found, "design", None)):
         make: Callable[..., Plan] | None = getattr(one, "node_plan", None)

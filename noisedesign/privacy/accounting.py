@@ -1,24 +1,17 @@
-"""From a design to mu, epsilon and delta, and back.
+"""Conversions between mu, epsilon and delta of a design.
 
 Every design here is a Gaussian mechanism: with sensitivity D and noise of standard deviation 1 it
-is D-GDP, exactly. Conversion to (epsilon, delta) rounds to the safe side: no mu is larger than
-allowed, no epsilon or delta smaller than what holds. A mu-GDP mechanism is (epsilon, delta)-DP
-exactly for delta at least
+is D-GDP, exactly. Conversion to (epsilon, delta) rounds to the safe side. A mu-GDP mechanism is
+(epsilon, delta)-DP exactly for delta at least (Balle and Wang 2018, theorem 8; Dong, Roth and Su
+2022, corollary 2.13), with Q and phi the upper tail and the density of the standard normal law,
 
-    delta(mu, epsilon) = Q(x) - e^epsilon Q(x + mu),      x = epsilon / mu - mu / 2,
+    delta(mu, epsilon) = Q(x) - e^epsilon Q(x + mu) = phi(x) I(x),      x = epsilon / mu - mu / 2,
+    I(x) = int_0^inf exp(-s^2 / 2 - s x) (1 - exp(-s mu)) ds,
 
-Q the upper tail of the standard normal distribution (Balle and Wang 2018, theorem 8; Dong, Roth and
-Su 2022, corollary 2.13). As printed, the difference loses all digits where mu or delta is small.
-With e^epsilon = exp(((x + mu)^2 - x^2) / 2) it is
-
-    delta = phi(x) I(x),   I(x) = int_0^inf exp(-s^2 / 2 - s x) (1 - exp(-s mu)) ds,
-
-an integral of a positive function, which loses none. delta decreases in x and increases in mu, so
-an x that is lowered by its rounding, and a relative allowance for that of the rest, give an upper
-bound; whoever searches for mu or epsilon with that bound ends on the safe side of the truth.
-
-dp-accounting, with which the tests compare, is not used because it often errs to the unsafe side,
-by a relative 1e-13 to 1e-6, and warns where mu is small.
+an integral of a positive function, which loses no digits where mu or delta is small. delta
+decreases in x and increases in mu, so an x that is lowered by its rounding, and an allowance for
+that of the rest, give an upper bound. dp-accounting, with which tests compare, often errs to the
+unsafe side, by a relative 1e-13 to 1e-6.
 """
 
 from __future__ import annotations
@@ -48,12 +41,10 @@ def mu_of(*, epsilon: float, delta: float, conversion: str = "gdp") -> float:
     """Largest mu whose Gaussian mechanism is (epsilon, delta)-DP, rounded down.
 
     ``gdp`` is exact but for the last digits (Balle and Wang 2018, theorem 8; Dong, Roth and Su
-    2022, corollary 2.13). ``rdp`` is the rule in the code of Whisper D-SGD: the Renyi bound
-    mu^2 / 2 + sqrt(2 mu^2 log(1/delta)) = epsilon, that is
-    mu = sqrt(2) (sqrt(L + epsilon) - sqrt(L)), L = log(1/delta); it asks for more noise.
-    ``whisper`` is the rule in its paper, equation (10) with its inequality the right way round,
-    [R^-1]_ii <= epsilon^2 / (16 C^2 T L), that is mu = epsilon / (2 sqrt(L)), for epsilon < L
-    (Proposition 1); it asks for more noise still.
+    2022, corollary 2.13). ``rdp`` is the Renyi bound in the code of Whisper D-SGD,
+    mu = sqrt(2) (sqrt(L + epsilon) - sqrt(L)), L = log(1/delta), which asks for more noise;
+    ``whisper`` equation (10) of its paper with its inequality the right way round,
+    mu = epsilon / (2 sqrt(L)) for epsilon < L (Proposition 1), which asks for more still.
 
     Args:
         epsilon: of the target, in [1e-100, 1e100].
@@ -90,9 +81,7 @@ def mu_of(*, epsilon: float, delta: float, conversion: str = "gdp") -> float:
         return is_private(mu, epsilon, delta)
 
     inside = renyi_mu(epsilon, delta)
-    for _ in range(DOUBLINGS):  # at most a few, for the allowances
-        if fits(inside):
-            break
+    while not fits(inside):  # at most a few times, for the allowances
         inside /= 2
     outside = 2 * inside
     while fits(outside):
@@ -103,11 +92,8 @@ def mu_of(*, epsilon: float, delta: float, conversion: str = "gdp") -> float:
 def _mu(value: Any) -> float:
     number = _checks.real(value, field="mu", low=0)
     if not _checks.SMALLEST <= number <= LARGEST_MU:
-        raise InputError(
-            "mu",
-            expected=f"a number between {_checks.SMALLEST:g} and {LARGEST_MU:g}",
-            got=f"{number:g}",
-        )
+        expected = f"a number between {_checks.SMALLEST:g} and {LARGEST_MU:g}"
+        raise InputError("mu", expected=expected, got=f"{number:g}")
     return number
 
 
@@ -164,9 +150,7 @@ def epsilon_of(*, mu: float, delta: float, conversion: str = "gdp") -> float:
     while not fits(inside):
         inside *= 2
     outside = inside / 2
-    for _ in range(DOUBLINGS):
-        if outside == 0 or not fits(outside):
-            break
+    while outside > 0 and fits(outside):
         inside, outside = outside, outside / 2
     return _bisected(inside, outside, fits)
 
@@ -270,23 +254,14 @@ ALLOWANCE = 1e-11
 """Relative rounding of delta that is allowed for: exp(-x^2 / 2) keeps 1e-13 at the least delta, the
 quadrature and the tail functions 1e-14."""
 
-SHIFT = 8 * settings.EPS
-"""Rounding of x, relative to the two terms of which it is the difference."""
-
 LEAST = 1e-300
 """The least delta whose digits hold; what is below is told as this."""
 
 SMALL = 1.0
 """mu up to which the difference is taken as an integral."""
 
-NEGLIGIBLE = 50.0
-"""Exponent at which the integrand has lost 21 digits."""
-
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(80)
-"""On [-1, 1]; exact to rounding for exp(-s^2 / 2 - s x) over 50 units of its exponent."""
-
-DOUBLINGS = 5000
-"""More than enough to cross all doubles twice."""
+"""Quadrature on [-1, 1], exact for exp(-s^2 / 2 - s x) over 50 units of its exponent."""
 
 
 def delta_above(mu: float, epsilon: float) -> float:
@@ -328,7 +303,7 @@ def _bisected(inside: float, outside: float, fits: Callable[[float], bool]) -> f
 def _point(mu: float, epsilon: float) -> float:
     """x, not above its true value."""
     first, second = epsilon / mu, mu / 2
-    return first - second - SHIFT * (first + second)
+    return first - second - 8 * settings.EPS * (first + second)  # the rounding of a difference
 
 
 def _difference(x: float, mu: float) -> float:
@@ -356,6 +331,6 @@ def _integral(x: float, mu: float) -> float:
     """I(x): x >= -mu / 2 - rounding, mu <= SMALL."""
     if x > 1e10:
         return 0.0
-    end = 2 * NEGLIGIBLE / (x + math.sqrt(x * x + 2 * NEGLIGIBLE))
+    end = 2 * 50.0 / (x + math.sqrt(x * x + 2 * 50.0))  # where the integrand has lost 21 digits
     s = end / 2 * (1 + NODES)
     return float(end / 2 * (WEIGHTS @ (np.exp(-s * (s / 2 + x)) * -np.expm1(-s * mu))))

@@ -1,7 +1,7 @@
 """Epsilon of the victims of one observer where the steps of a record are drawn, in secret.
 
-What the observer sees of a record is a mixture over its patterns (:mod:`.views.bins`), whose
-account is asked for once for all victims that are alike. The least of these numbers is told:
+The observer faces a mixture over a record's patterns (:mod:`.views.causal`), whose account is asked
+for once for all victims that are alike. The least of these numbers is told:
 
 - that of the observer's own rows: the exact pair, or an upper bound where products of columns have
   mixed signs;
@@ -16,17 +16,18 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from noisedesign.base.checks import Array, InputError
 from noisedesign.privacy import views as threats
-from noisedesign.privacy.amplification import Amplified, Mixture, amplified, amplified_epsilon
-from noisedesign.privacy.amplification.mixture import LEMMA
-from noisedesign.privacy.views.bins import bins_gram
-from noisedesign.privacy.views.causal import CausalRows, causal_rows
+from noisedesign.privacy.runs import LEMMA
+from noisedesign.privacy.views.causal import CausalRows, bins_gram, causal_rows
 from noisedesign.system.participation import Participation
+
+if TYPE_CHECKING:  # accounts of random participation load slowly
+    from noisedesign.privacy.amplification import Amplified
 
 OF_ALL_MESSAGES = "all-messages-upper-bound"
 """Name of the number where that of a reader of all messages bounds what an observer learns."""
@@ -40,13 +41,10 @@ UNAMPLIFIED = "unamplified"
 ALIKE = 1e-11
 """Relative difference of the entries of two victims that is rounding; all are rounded up by it."""
 
-NEGATIVE = 1e-12
-"""Size of a negative entry, relative to the largest, that is rounding."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """What is asked of every victim; see :func:`noisedesign.account`."""
+    """The arguments of :func:`noisedesign.account` for every victim."""
 
     participation: Participation
     delta: float
@@ -55,21 +53,15 @@ class Asked:
 
 
 def require_nonnegative(algorithm: threats.Algorithm) -> None:
-    """Refuse a strategy whose absolute values alone bound what records in drawn steps lose.
-
-    Raises:
-        InputError: naming ``strategy``: an entry is negative.
-    """
+    """Refuse a strategy whose absolute values alone bound what records in drawn steps lose."""
     strategy = getattr(algorithm.noise, "strategy", None)
     if strategy is None or _nonnegative(strategy):
         return
     t, s = (int(k) for k in np.unravel_index(strategy.argmin(), strategy.shape))
-    raise InputError(
-        "strategy",
-        expected=f"entries >= 0 under random participation: {LEMMA}",
-        got=f"{strategy[t, s]:.3g} in row {t}, column {s}",
-        remedy="Design it with structure.nonnegative = true, or account for fixed participation.",
-    )
+    expected = f"entries >= 0 under random participation: {LEMMA}"
+    got = f"{strategy[t, s]:.3g} in row {t}, column {s}"
+    remedy = "Design it with structure.nonnegative = true, or account for fixed participation."
+    raise InputError("strategy", expected=expected, got=got, remedy=remedy)
 
 
 def amplified_victims(
@@ -81,16 +73,8 @@ def amplified_victims(
     *,
     worst: bool = False,
 ) -> dict[int, Amplified]:
-    """The account of every victim of ``known``, nobody's gradients being seen without noise.
-
-    Args:
-        known: the epsilon of each where the steps of a record are known.
-        progress: called with the number of victims that are done.
-        worst: leave out victims who would have a smaller epsilon if their steps were known.
-
-    Raises:
-        InputError: what is seen of a record is outside of what is proved for the scheme.
-    """
+    """The account of every victim of ``known``, by epsilon where steps are known; with ``worst``
+    those are left out who would have a smaller epsilon even so."""
     views = _views(algorithm, observer, list(known), asked.participation)
     accounts = _accounts(asked)
     found: dict[int, Amplified] = {}
@@ -108,8 +92,8 @@ def amplified_victims(
 
 
 class _View(NamedTuple):
-    """What bounds the account of a victim: Gram of the means of a mixture over few patterns, or
-    nonnegative rows for more of them than can be listed. ``upper`` names it where it is a bound."""
+    """A bound of a victim's account: the Gram of the means of a mixture over few patterns, or
+    nonnegative rows for more of them than can be listed. ``upper`` names it where it is loose."""
 
     array: Array
     upper: str
@@ -117,6 +101,8 @@ class _View(NamedTuple):
 
     @property
     def even(self) -> bool:
+        from noisedesign.privacy.amplification import Mixture
+
         return self.binned and Mixture(gram=self.array).even
 
     def like(self, other: _View) -> bool:
@@ -134,14 +120,9 @@ class _Accounts:
         self.known: list[tuple[_View, bool, Amplified]] = []
 
     def least(self, views: Sequence[_View], *, enough: float) -> Amplified:
-        """The least that is proved by one of them, or what is below ``enough`` without samples.
-
-        Which of them it is, is settled before anything is sampled: the least of several estimates
-        would hold with less confidence than each of them.
-
-        Raises:
-            InputError: nothing is proved for any of them.
-        """
+        """The least that is proved by one of them, or what is below ``enough`` without samples. It
+        is settled before sampling which one: the least of several estimates would hold with less
+        confidence."""
         *others, last = views
         if last.binned and (others or enough):
             last = min(views, key=lambda view: self.of(view, sampled=False).epsilon)
@@ -163,6 +144,8 @@ class _Accounts:
         return told
 
     def _new(self, view: _View, *, sampled: bool) -> Amplified:
+        from noisedesign.privacy.amplification import Mixture, amplified, amplified_epsilon
+
         asked, array = self.asked, view.array * (1 + ALIKE)
         how: dict[str, Any] = {
             "delta": asked.delta,
@@ -188,7 +171,7 @@ def _views(
     victims: list[int],
     participation: Participation,
 ) -> dict[int, list[_View]]:
-    """What bounds the account of each victim: its own rows, and where that is not exact, or is
+    """The views that bound each account: the victim's own rows, and where that is not exact, or is
     more than a scheme's account takes, all messages."""
     mechanism = threats.view(algorithm, observer)
     instead = OF_ALL_MESSAGES if mechanism.complete and observer.sees != "all" else ""
@@ -199,7 +182,7 @@ def _views(
     }
     if not mechanism.complete:
         whole = threats.view(algorithm, replace(observer, sees="all"))
-        hidden = [not steps.any() for steps in whole.full_view.exposed]
+        hidden = [not steps.any() for steps in whole.full_view.unprotected]
         loose = [
             victim
             for victim in victims
@@ -224,7 +207,8 @@ def _in_rows(seen: CausalRows, participation: Participation, upper: str) -> _Vie
 
 
 def _nonnegative(rows: Array) -> bool:
-    return bool(rows.min(initial=0.0) >= -NEGATIVE * np.abs(rows).max(initial=0.0))
+    """Whether no entry is negative, but for rounding."""
+    return bool(rows.min(initial=0.0) >= -1e-12 * np.abs(rows).max(initial=0.0))
 
 
 def _at_most(told: Amplified, known: float) -> Amplified:

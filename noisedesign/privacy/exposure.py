@@ -30,10 +30,6 @@ from noisedesign.privacy.views.noise import MessageNoise, NodeNoise, Noise, Serv
 from noisedesign.privacy.views.observers import arrivals, distances
 from noisedesign.system.participation import Participation, require_room as participation_room
 
-FULL_STEP_BYTES, STEP_BYTES = 300, 6000
-"""Least memory of an account over T steps of independent noise, over T: before a reader of all
-messages, whose Gram is diagonal, and before others, whose Grams are banded."""
-
 UNBOUNDED = "unbounded"
 """Name of the number where a gradient is seen without noise."""
 
@@ -41,38 +37,34 @@ OF_RESPONSES = "responses-upper-bound"
 """Name of the number that multipliers certify for gradients which answer to models."""
 
 UNAMPLIFIED_MU = "mu_unamplified"
-"""What mu is called where steps are drawn at random, so that nobody takes epsilon from it."""
+"""Name of mu where steps are drawn at random, so that nobody takes epsilon from it."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Exposure(ShownInline):
-    """What an observer learns about one victim.
+    """Privacy of one victim before one observer.
 
     Attributes:
         node: name of the victim.
         distance: hops from the victim to the observer; None where there is no path, and for an
             observer that is no node.
-        sensitivity_squared: squared sensitivity of what is seen to gradients that change by at
-            most one at each step of a pattern, for unit noise; infinite where part of them is
-            seen without noise.
-        which: what that number is: "vector-exact", one of the upper bounds, or "unbounded"; where
-            steps are drawn at random, which number ``epsilon`` is.
-        responses: how gradients may answer to models for the numbers to hold: "any" way, as those
-            of a declared class of losses, or not at all, which is "fixed".
+        sensitivity_squared: squared sensitivity of what is seen to gradients that change by at most
+            one at each step of a pattern, for unit noise; infinite where some have no noise.
+        which: name of that number: "vector-exact", one of the upper bounds, or "unbounded"; where
+            steps are drawn at random, of ``epsilon``.
+        responses: how gradients may answer to models: "any" way, as those of a declared class of
+            losses, or not at all, which is "fixed".
         theorem: number of the theorem of docs/runs.md on which the numbers rest.
-        lower_bound: squared sensitivity that some losses of the declared class reach; None where
-            none was asked for.
+        lower_bound: squared sensitivity that some losses of the declared class reach, or None.
         mu: GDP parameter, sqrt(sensitivity_squared) * (largest change of a step / clip)
             / noise_multiplier. Where steps are drawn it is that of a record whose steps are known,
             and ``epsilon`` does not follow from it.
         adjacency: for which mu and epsilon are stated.
-        epsilon: smallest epsilon at the delta asked for; None where none was. Where steps are drawn
-            it is what is proved.
+        epsilon: smallest epsilon at the delta asked for, proved where steps are drawn, or None.
         delta: that delta.
         random: whether steps are drawn at random, in secret.
-        confidence: with which ``epsilon`` holds where samples were taken; None where it holds for
-            certain.
-        epsilon_estimate: of these samples, without their uncertainty; None where there are none.
+        confidence: with which ``epsilon`` holds where samples were taken; None without.
+        epsilon_estimate: of these samples, without their uncertainty, or None.
 
     Examples:
         One step of DP-D-SGD on a ring of four, as node 0 sees it: it receives nothing of node 2.
@@ -121,8 +113,8 @@ class Exposure(ShownInline):
 
     @property
     def gap(self) -> float | None:
-        """How far the squared sensitivity may be above the least that holds, relatively; None where
-        no lower bound was asked for."""
+        """Relative excess of the squared sensitivity over the least that may hold; None where no
+        lower bound was asked for."""
         if self.lower_bound is None:
             return None
         if self.sensitivity_squared == self.lower_bound:
@@ -145,7 +137,7 @@ class Exposure(ShownInline):
 
     @property
     def loss(self) -> float:
-        """What victims are compared by, epsilon where steps are drawn at random, mu elsewhere."""
+        """The number that ranks victims, epsilon where steps are drawn and mu elsewhere."""
         return self.epsilon if self.random and self.epsilon is not None else self.mu
 
     @property
@@ -184,30 +176,27 @@ def account(
     responses: str | Responses = "any",
     progress: Callable[[int, int], None] | None = None,
 ) -> Listing[Exposure]:
-    """What ``observer`` learns about every victim when ``algorithm`` runs.
+    """State what ``observer`` learns about every victim when ``algorithm`` runs.
 
-    Gradients answer to models. Who sees all messages, or all that enters the models, knows the
-    models, and faces the Gaussian mechanism A_u^T (B B^T)^+ A_u over vector gradients of the worst
-    participation pattern (docs/runs.md, theorem 1). Who sees a part does not, and what gradients
-    answer to carries a record further: such an observer is told to learn at most what a reader of
-    all messages does, and nothing where nothing of the record can have arrived (theorem 2). Less
-    holds for a declared class of losses (theorem 4), and for ``responses="fixed"``, gradients that
-    answer to nothing unseen (theorem 3; Mafalda-SGD, Theorem 7; Koskela and Kulkarni, Lemma 6),
-    which no training keeps to.
+    Gradients answer to models. Who sees all that enters the models faces the Gaussian mechanism
+    A_u^T (B B^T)^+ A_u over vector gradients of the worst participation pattern (docs/runs.md,
+    theorem 1). Who sees a part learns at most what a reader of all messages does, and nothing where
+    nothing of the record can have arrived (theorem 2). Less holds for a declared class of losses
+    (theorem 4), and for ``responses="fixed"``, gradients that answer to nothing unseen (theorem 3;
+    Mafalda-SGD, Theorem 7; Koskela and Kulkarni, Lemma 6), which no training keeps to.
 
     Where steps are drawn at random, epsilon is that of the mixture which the observer faces
-    (Choquette-Choo et al. 2024, "Near exact privacy amplification for matrix mechanisms"; for views
-    see :mod:`noisedesign.privacy.views.bins`), never above that of a record whose steps are known.
-    It holds while nobody but the node knows which steps were drawn, for one run with them, and for
-    sums of gradients over a fixed number.
+    (Choquette-Choo et al. 2024, "Near exact privacy amplification for matrix mechanisms"), never
+    above that of a record whose steps are known. It holds while nobody but the node knows which
+    steps were drawn, for one run with them, and for sums of gradients over a fixed number.
 
     Args:
         algorithm: what the nodes send, of :mod:`noisedesign.privacy.views`.
         observer: who looks: :func:`noisedesign.ldp`, :func:`noisedesign.pndp`, ...
         participation: at which steps one record takes part; its horizon is the algorithm's.
-        noise_multiplier: factor on the standard deviation of all noise, over the clip. One number,
-            or one a node for all noise that node adds: a list in the order of the nodes, or a
-            mapping from their names. ``sensitivity_squared`` is then for noise so scaled.
+        noise_multiplier: factor on the standard deviation of all noise, over the clip: one number,
+            or one a node, a list in their order or a mapping from their names, for which
+            ``sensitivity_squared`` then is.
         adjacency: "replace" (a step changes by up to twice the clip), "zero-out" or "add-remove"
             (by the clip).
         delta: for which epsilon is asked; None leaves it out.
@@ -222,12 +211,11 @@ def account(
     Raises:
         InputError: another horizon, a victim that is in the coalition or no node, noise_multiplier
             not positive, another adjacency, delta outside (0, 1), nodes the graph does not have,
-            another word for ``responses``;
-            steps drawn at random and a strategy with negative entries, or delta out of reach.
+            another word for ``responses``; steps drawn at random and a strategy with negative
+            entries, or delta out of reach.
 
     Examples:
-        One full batch, and noise of twice the clip: a replaced record moves the message by up to
-        two clips, so mu = 1 towards an eavesdropper.
+        A replaced record moves a message by up to two clips, under noise of as much:
 
         >>> import noisedesign as nd
         >>> from noisedesign.privacy import views
@@ -265,12 +253,8 @@ def exposures(
     progress: Callable[[int, int], None] | None = None,
     worst: bool = False,
 ) -> Listing[Exposure]:
-    """As :func:`account`.
-
-    Args:
-        worst: where steps are drawn, victims who cannot have the largest epsilon are left with that
-            of known steps, which is below it.
-    """
+    """Account as :func:`account` does; with ``worst``, where steps are drawn, victims who cannot
+    have the largest epsilon are left with that of known steps, which is below it."""
     threats.check_kinds(algorithm, observer)
     schemes = "FixedEpoch(...), BallsInBins(...), MinSeparation(...) or Patterns(...)"
     _checks.instance(participation, Participation, field="participation", expected=schemes)
@@ -278,11 +262,8 @@ def exposures(
     if delta is not None:
         _checks.real(delta, field="delta", low=0, high=1)
     if participation.horizon != algorithm.horizon:
-        raise InputError(
-            "participation",
-            expected=f"the horizon of the algorithm, {algorithm.horizon} steps",
-            got=f"{participation.horizon}",
-        )
+        expected = f"the horizon of the algorithm, {algorithm.horizon} steps"
+        raise InputError("participation", expected=expected, got=f"{participation.horizon}")
     if participation.random:
         drawn.require_nonnegative(algorithm)
     algorithm, factor = with_multiplier(algorithm, noise_multiplier)
@@ -345,39 +326,27 @@ def _amplified(
         if progress is not None:
             progress(len(exposures) - len(known) + done, len(exposures))
 
-    found = drawn.amplified_victims(algorithm, observer, asked, known, report, worst=worst)
-    return Listing(
-        replace(
-            exposure,
-            epsilon=found[victim].epsilon,
-            which=found[victim].which,
-            theorem=_at_random(exposure.theorem),
-            confidence=found[victim].confidence,
-            epsilon_estimate=found[victim].epsilon_estimate,
-        )
-        if victim in found
-        else _of_known_steps(exposure)
-        for victim, exposure in exposures.items()
-    )
-
-
-def _at_random(theorem: int) -> int:
-    return runs.DRAWN.number if theorem == runs.SEEN.number else theorem
-
-
-def _of_known_steps(exposure: Exposure) -> Exposure:
-    finite = 0 < exposure.mu < math.inf
-    return replace(exposure, which=drawn.UNAMPLIFIED) if finite else exposure
+    accounts = drawn.amplified_victims(algorithm, observer, asked, known, report, worst=worst)
+    found: Listing[Exposure] = Listing()
+    for victim, exposure in exposures.items():
+        changes: dict[str, Any] = {}
+        if told := accounts.get(victim):
+            changes = {
+                key: getattr(told, key)
+                for key in ("epsilon", "which", "confidence", "epsilon_estimate")
+            }
+            if exposure.theorem == runs.SEEN.number:
+                changes["theorem"] = runs.DRAWN.number
+        elif victim in known:
+            changes["which"] = drawn.UNAMPLIFIED
+        found.append(replace(exposure, **changes))
+    return found
 
 
 def with_multiplier(
     algorithm: threats.Algorithm, noise_multiplier: Any
 ) -> tuple[threats.Algorithm, float]:
-    """The algorithm with the noise that every node adds, and what is left of the multiplier.
-
-    Raises:
-        InputError: naming ``noise_multiplier``: not one positive number, nor one for every node.
-    """
+    """The algorithm with the noise that every node adds, and what is left of the multiplier."""
     field = "noise_multiplier"
     if isinstance(noise_multiplier, Mapping):
         names = algorithm.nodes
@@ -398,14 +367,11 @@ def with_multiplier(
 
 
 def require_room(noise: Noise, observer: threats.Observer, participation: Participation) -> None:
-    """Refuse an account over more steps than this machine has memory for.
-
-    Raises:
-        InputError: naming the key of ``participation`` that makes it so long.
-    """
-    white = isinstance(noise, NodeNoise | ServerNoise) and noise.strategy is None
-    dense = not white
-    step = FULL_STEP_BYTES if observer.sees == "all" else STEP_BYTES
+    """Refuse an account over more steps than this machine has memory for."""
+    dense = not (isinstance(noise, NodeNoise | ServerNoise) and noise.strategy is None)
+    # Least memory of independent noise over T: Grams are diagonal for a reader of all messages, and
+    # banded for others.
+    step = 300 if observer.sees == "all" else 6000
     participation_room(participation, bytes_of=lambda steps: steps * (8 * steps if dense else step))
 
 
@@ -430,18 +396,16 @@ def _victims(
         if victim >= n:
             raise InputError("victims", expected=f"nodes 0 to {n - 1}", got=str(victim))
         if victim in observer.coalition:
-            raise InputError(
-                "victims",
-                expected="nodes other than the observer",
-                got=f"{algorithm.nodes[victim]}, who looks",
-                remedy="A node that looks knows its own gradients.",
-            )
+            expected = "nodes other than the observer"
+            got = f"{algorithm.nodes[victim]}, who looks"
+            remedy = "A node that looks knows its own gradients."
+            raise InputError("victims", expected=expected, got=got, remedy=remedy)
     return [int(victim) for victim in victims]
 
 
 class _Number(NamedTuple):
-    """Of one victim: its squared sensitivity, which number that is, what it rests on and for which
-    responses it holds, and what some of them reach."""
+    """The squared sensitivity of one victim, which number that is, the theorem it rests on, the
+    responses it holds for, and what some of them reach."""
 
     squared: float
     which: str
@@ -458,18 +422,16 @@ def _numbers(
     victims: Sequence[int],
     asked: Responses,
 ) -> Iterator[_Number]:
-    """What is told of every victim, by the theorem that covers the observer."""
-    if _models_are_seen(algorithm, mechanism, observer):
-        bounded = mechanism.complete and observer.sees != "all"
+    """The numbers of every victim, by the theorem that covers the observer."""
+    seen = _models_are_seen(algorithm, mechanism, observer)
+    if seen or asked.kind == "fixed":
+        bounded = seen and mechanism.complete and observer.sees != "all"
         for squared, which in _sensitivities(mechanism, participation, victims):
             if bounded and which != UNBOUNDED:
                 yield _Number(squared, OF_ALL_MESSAGES, runs.ALL_MESSAGES, "any")
             else:
-                yield _Number(squared, which, runs.SEEN, "any")
-        return
-    if asked.kind == "fixed":
-        for squared, which in _sensitivities(mechanism, participation, victims):
-            yield _Number(squared, which, runs.FIXED, "fixed")
+                theorem = runs.SEEN if seen else runs.FIXED
+                yield _Number(squared, which, theorem, "any" if seen else "fixed")
         return
     bounds = _bounds_of_all_messages(algorithm, observer, mechanism, participation, victims)
     if not asked.declared or participation.random:
@@ -478,8 +440,7 @@ def _numbers(
     found = responsive(mechanism, observer.coalition, victims, participation, asked)
     for bound, told in zip(bounds, found, strict=True):
         if told.squared < bound.squared:
-            theorem, words = runs.SHIFTS, str(asked)
-            yield _Number(told.squared, OF_RESPONSES, theorem, words, told.lower_bound)
+            yield _Number(told.squared, OF_RESPONSES, runs.SHIFTS, str(asked), told.lower_bound)
         else:
             yield bound._replace(lower_bound=min(told.lower_bound, bound.squared))
 
@@ -503,7 +464,7 @@ def _bounds_of_all_messages(
     participation: Participation,
     victims: Sequence[int],
 ) -> Iterator[_Number]:
-    """What a reader of all messages learns of the steps from which something can have arrived."""
+    """Bounds by a reader of all messages, of the steps from which something can have arrived."""
     arrives = arrivals(algorithm, observer)
     if isinstance(algorithm.noise, MessageNoise):
         told = _told_last(mechanism)
@@ -516,19 +477,18 @@ def _bounds_of_all_messages(
     full = mechanism.full_view
     for victim in victims:
         steps = arrives[:, victim] & participation.taking_part
+        squared, which, theorem = 0.0, OF_ALL_MESSAGES, runs.ALL_MESSAGES
         if not steps.any():
-            yield _Number(0.0, OF_ALL_MESSAGES, runs.ALL_MESSAGES, "any")
+            pass
         elif isinstance(algorithm.noise, ServerNoise):
-            squared, which = told_by_average[victim]
+            (squared, which), theorem = told_by_average[victim], runs.SEEN
             if victim in observer.listened:
                 squared, which = math.inf, UNBOUNDED
-            yield _Number(squared, which, runs.SEEN, "any")
         elif isinstance(algorithm.noise, MessageNoise):
             # The message that a node keeps is hidden, and no noise hides what it carries on.
             squared = math.inf if steps[:-1].any() else float(told[victim])
-            yield _Number(squared, OF_ALL_MESSAGES, runs.ALL_MESSAGES, "any")
-        elif (full.exposed[victim] & steps).any():
-            yield _Number(math.inf, OF_ALL_MESSAGES, runs.ALL_MESSAGES, "any")
+        elif (full.unprotected[victim] & steps).any():
+            squared = math.inf
         else:
             gram = full.grams[full.which[victim]]
             if not (kept := arrives[:, victim]).all():
@@ -536,7 +496,7 @@ def _bounds_of_all_messages(
                 gram = mask @ gram @ mask  # type: ignore[assignment]
             unit = squared_sensitivity(gram, participation)
             squared = float((unit.per_pattern * float(full.scale[victim])).max())
-            yield _Number(squared, OF_ALL_MESSAGES, runs.ALL_MESSAGES, "any")
+        yield _Number(squared, which, theorem, "any")
 
 
 def _told_last(mechanism: LinearMechanism) -> NDArray[np.float64]:
@@ -544,7 +504,7 @@ def _told_last(mechanism: LinearMechanism) -> NDArray[np.float64]:
     own noise alone hiding it, shape (n,)."""
     steps = mechanism.steps
     last = steps[(mechanism.horizon - 1) % len(steps)]
-    split = whitening(last.output_noise, loudness=mechanism.loudness)
+    split = whitening(last.output_noise, noise_scale=mechanism.noise_scale)
     told = np.square(split.scaled @ last.output).sum(axis=0)
     leaks = split.leaks(last.output) if last.output.size else np.zeros(len(told), dtype=bool)
     return np.where(leaks, math.inf, told)
@@ -558,16 +518,16 @@ def _sensitivities(
 
     @cache
     def unit_ceiling(which: int) -> Sensitivity:
-        """Of a reader of all messages, once for all nodes that share a Gram."""
+        """The number of a reader of all messages, once for all nodes that share a Gram."""
         return squared_sensitivity(full.grams[which], participation)
 
     taking_part = participation.taking_part
-    for victim, (gram, exposed) in threats.grams(mechanism, victims):
-        if (exposed & taking_part).any():
+    for victim, (gram, unprotected) in threats.grams(mechanism, victims):
+        if (unprotected & taking_part).any():
             yield math.inf, UNBOUNDED
             continue
         ceiling = None
-        if not full.exposed[victim].any():
+        if not full.unprotected[victim].any():
             unit = unit_ceiling(full.which[victim])
             ceiling = float((unit.per_pattern * float(full.scale[victim])).max())
             if mechanism.complete:

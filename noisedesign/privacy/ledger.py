@@ -1,14 +1,9 @@
-"""What several runs tell together about one set of data.
+"""The privacy of several runs on one set of data.
 
-The whole run of a design is one Gaussian mechanism, however its noise is correlated: who sees the
-messages of T steps sees one vector, C G + w with w of independent entries and variance
-noise_stddev^2, and the messages are computed from it. One record moves C G by at most the
-sensitivity D, so the run is mu-GDP with mu = D / noise_stddev, exactly. An accountant books it as
-*one* Gaussian of noise multiplier 1 / mu and not as T of them: :func:`dp_event`. Runs with
-independent noise compose as Gaussians do, mu^2 = sum of mu_i^2 (Dong, Roth and Su 2022, corollary
-3.3), whoever chose a run after having seen those before. Where participation is random mu is that
-of any order of records: what randomness adds to one run is not of this form, and is not counted.
-
+The whole run of a design is one Gaussian mechanism of mu = sensitivity / noise_stddev, however its
+noise is correlated, and an accountant books it as *one* Gaussian of noise multiplier 1 / mu
+(:func:`dp_event`). Runs with independent noise compose as Gaussians do, mu^2 = sum of mu_i^2 (Dong,
+Roth and Su 2022, corollary 3.3). Where participation is random mu is that of any order of records.
 Runs with the *same* noise do not compose at all: the difference of their messages is free of it. A
 :class:`Ledger` therefore knows runs by the fingerprints of their secrets.
 """
@@ -19,7 +14,7 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -85,10 +80,9 @@ def dp_event(run: Any) -> Any:
 def neighboring_relation(run: Any) -> Any:
     """The relation that an accountant of ``dp_accounting`` takes for :func:`dp_event` of ``run``.
 
-    "add-remove" is ``ADD_OR_REMOVE_ONE`` and "zero-out" is ``REPLACE_SPECIAL``. "replace" is
-    ``REPLACE_SPECIAL`` too: mu has the two clips by which a replaced record moves a step in it
-    already, and under ``REPLACE_ONE`` the PLD accountant doubles the change of a Gaussian event,
-    where the RDP accountant does not.
+    "add-remove" is ``ADD_OR_REMOVE_ONE``, the others are ``REPLACE_SPECIAL``: mu has the two clips
+    of a replaced record in it already, and under ``REPLACE_ONE`` the PLD accountant doubles the
+    change of a Gaussian event, where the RDP accountant does not.
 
     Args:
         run: as for :func:`dp_event`.
@@ -138,11 +132,7 @@ class _Stated(NamedTuple):
 
 
 def _stated(run: Any) -> _Stated:
-    """What a run claims, which must be something.
-
-    Raises:
-        InputError: it claims nothing, or is nothing that could.
-    """
+    """The claim of a run, which must have one."""
     for found in (run, getattr(run, "design", None)):
         claim = getattr(found, "claim", None)
         if not isinstance(claim, Claim):
@@ -206,15 +196,14 @@ class Ledger(Shown):
     def add(self, run: Any, *, secret: Any = None, name: str = "", resume: bool = False) -> Entry:
         """Book a run. On disk it is booked when this returns, and not at all where it raises.
 
-        Book it before it starts: what it is for counts, whether or not all its steps are taken. A
-        run that has ended early may be booked again with what
-        :func:`noisedesign.privacy_after` gives, by ``resume``.
+        Book it before it starts: it counts whether or not all its steps are taken. A run that has
+        ended early may be booked again by ``resume`` with what :func:`noisedesign.privacy_after`
+        gives.
 
         Args:
             run: as for :func:`dp_event`, but no ledger.
-            secret: the :class:`noisedesign.noise.Secret` that its noise is drawn from, its
-                fingerprint, or a list of these; of random batches too, where that is another one.
-                Not needed for the noise of a node, which knows.
+            secret: the :class:`noisedesign.noise.Secret` of its noise (and of random batches, where
+                that is another one), its fingerprint, or a list; not needed for noise of a node.
             name: in what is shown.
             resume: in place of the entry of the same secrets.
 
@@ -231,12 +220,10 @@ class Ledger(Shown):
         with self._alone():
             self._read()
             if self._adjacency not in (None, stated.adjacency):
-                raise InputError(
-                    "run",
-                    expected=f"adjacency {self._adjacency!r}, that of the runs before",
-                    got=f"{stated.adjacency!r}",
-                    remedy="What mu means differs. Keep a ledger for each adjacency.",
-                )
+                expected = f"adjacency {self._adjacency!r}, that of the runs before"
+                got = f"{stated.adjacency!r}"
+                remedy = "What mu means differs. Keep a ledger for each adjacency."
+                raise InputError("run", expected=expected, got=got, remedy=remedy)
             kept = self._without(entry, resume=resume)
             self._write((*kept, entry), stated.adjacency)
         return entry
@@ -270,7 +257,7 @@ class Ledger(Shown):
 
     @property
     def adjacency(self) -> str | None:
-        """That of all runs; None before the first."""
+        """The adjacency of all runs; None before the first."""
         return self._adjacency
 
     @property
@@ -312,7 +299,8 @@ class Ledger(Shown):
 
     def _title(self) -> str:
         where = "" if self.path is None else f" at {self.path}"
-        return f"Ledger of {len(self._entries)} run{'s' * (len(self._entries) != 1)}{where}"
+        runs = "1 run" if len(self._entries) == 1 else f"{len(self._entries)} runs"
+        return f"Ledger of {runs}{where}"
 
     def _facts(self) -> dict[str, object]:
         each = {_called(entry): f"mu {entry.mu:.6g}" for entry in self._entries}
@@ -323,8 +311,7 @@ class Ledger(Shown):
     @contextmanager
     def _alone(self) -> Iterator[None]:
         if self.path is None:
-            with nullcontext():
-                yield
+            yield
             return
         import filelock
 
@@ -396,19 +383,16 @@ def _entry(said: Mapping[str, Any]) -> Entry:
 
 
 def _fingerprints(run: Any, secret: Any) -> tuple[str, ...]:
-    """Of the secrets of a run: those given, and those it knows."""
+    """Fingerprints of the secrets of a run: those given, and those it knows."""
     known: tuple[str, ...] = getattr(run, "fingerprints", ())
     given = secret if isinstance(secret, (list, tuple)) else [] if secret is None else [secret]
     found = tuple(dict.fromkeys((*known, *map(_fingerprint, given))))
     if known and set(found) != set(known):
         raise InputError("secret", expected="those of the run, or none", got="others")
     if not found:
-        raise InputError(
-            "secret",
-            expected="the secret that the noise of this run is drawn from",
-            got="none",
-            remedy="Give it, or its fingerprint; or book the noise of the node, which knows it.",
-        )
+        expected = "the secret that the noise of this run is drawn from"
+        remedy = "Give it, or its fingerprint; or book the noise of the node, which knows it."
+        raise InputError("secret", expected=expected, got="none", remedy=remedy)
     return found
 
 

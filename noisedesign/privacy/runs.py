@@ -1,9 +1,7 @@
-"""The model of a run: who may depend on what, and which theorem a number rests on.
+"""The model of a run: who may depend on what, and which theorem of docs/runs.md a number rests on.
 
-At step t node i draws noise, forms its message from its model and from gradients at that model, and
-mixes what it receives. Initial models, batches and W depend on no data of the record. A gradient is
-any function of the node's model and of what was sent before: it *answers*. docs/runs.md proves five
-theorems about such runs; every number says which of them it rests on.
+Initial models, batches and W depend on no data of the record; a gradient is any function of the
+node's model and of what was sent before: it *answers*.
 """
 
 from __future__ import annotations
@@ -38,12 +36,19 @@ NOT_COVERED = (
     "fixed responses: gradients that answer to models, as in training, are not covered; other "
     "nodes' answers may carry a record further than this number says"
 )
-"""What is said beside every number for fixed responses."""
+"""The sentence beside every number for fixed responses."""
+
+
+LEMMA = (
+    'the domination lemma of Choquette-Choo et al. (2024), "Near exact privacy amplification for '
+    'matrix mechanisms" (arXiv 2410.06266), which is for nonnegative strategies'
+)
+"""The source of accounts of random participation, as errors name it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Responses:
-    """How gradients other than the record's own answer to the models they are taken at.
+    """The class of answers that gradients other than the record's own give to their models.
 
     A node steps from x to x - eta G(x), G the sum of its gradients. Between two models that differ
     by d the results differ by D d with D about rho I: |result - rho d| <= radius |d|.
@@ -112,12 +117,9 @@ class Responses:
         if self.clipping is not None:
             _checks.one_of(self.clipping, field="clipping", allowed=CLIPPINGS)
         if self._broken and self._theta - (self.convexity or 0.0) > 1:
-            raise InputError(
-                "smoothness",
-                expected="at most 1 (and the convexity) for general losses clipped by record",
-                got=f"{self._theta:g}",
-                remedy='Take smaller steps, or say responses = "smooth".',
-            )
+            expected = "at most 1 (and the convexity) for general losses clipped by record"
+            remedy = 'Take smaller steps, or say responses = "smooth".'
+            raise InputError("smoothness", expected=expected, got=f"{self._theta:g}", remedy=remedy)
 
     @property
     def _theta(self) -> float:
@@ -144,7 +146,7 @@ class Responses:
 
     @property
     def radius(self) -> float:
-        """How far from it, over |d|; see docs/runs.md, lemmas 2 and 3."""
+        """The largest distance from it, over |d|; see docs/runs.md, lemmas 2 and 3."""
         match self.kind:
             case "any":
                 return math.inf
@@ -174,11 +176,7 @@ ANY, FIXED_RESPONSES = Responses(), Responses(kind="fixed")
 
 
 def responses_of(given: Any) -> Responses:
-    """What is given as ``responses``: one of the words, a mapping of keys, or the thing itself.
-
-    Raises:
-        InputError: naming ``responses`` or the key at fault.
-    """
+    """The responses that are given by one of the words or as they are."""
     if isinstance(given, Responses):
         return given
     if isinstance(given, str):

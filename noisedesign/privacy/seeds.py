@@ -120,13 +120,11 @@ class SeedPlan:
         return tuple(k for k, seed in enumerate(self.seeds) if node in seed.members)
 
     def noise_of(self, node: int, *, dimension: int, secret: int, step: int = 0) -> Array:
-        """What one node adds at one step, from the seeds it holds and no other.
+        """The noise that one node adds at one step, from the seeds it holds and no other.
 
-        For simulation, not for deployment: who knows ``secret`` knows all noise, and PCG64, which
-        draws here, is no cryptographic generator, so that noise seen betrays noise to come.
-        :func:`noisedesign.noise.noise` is for deployment: the holders of every seed agree on a
-        secret of their own, which nobody else has (:class:`noisedesign.noise.Agreement`), and draw
-        by ChaCha20.
+        This is for simulation: who knows ``secret`` knows all noise, and PCG64 is no cryptographic
+        generator. :func:`noisedesign.noise.noise` is for deployment, where the holders of a seed
+        agree on a secret of their own (:class:`noisedesign.noise.Agreement`).
 
         Args:
             node: zero-based.
@@ -155,38 +153,21 @@ class SeedPlan:
 
 
 def seed_plan(*, nodes: int, cliques: Sequence[Sequence[int]], blocks: Sequence[Array]) -> SeedPlan:
-    """The seeds of R = sum_c E_c P_c E_c^T.
-
-    A pair shares one seed, whose square takes all of their covariance, and what is left of either
-    variance is a seed of its own; nodes merge theirs into one. Larger cliques share a seed for
-    every eigenvector of their block.
-
-    Args:
-        nodes: n, how many.
-        cliques: who may share a seed, c.
-        blocks: P_c, shape (k, k), symmetric positive semidefinite.
-
-    Raises:
-        InputError: a block of another size than its clique, or with a negative eigenvalue.
-    """
+    """The seeds of R = sum_c E_c P_c E_c^T, for blocks P_c on cliques. A pair shares one seed for
+    all of its covariance, and what is left is a seed of each node; larger cliques share one for
+    every eigenvector."""
     own = np.zeros(nodes)
     seeds = []
     for clique, block in zip(cliques, blocks, strict=True):
         members = tuple(int(i) for i in clique)
         p = _checks.symmetric_matrix(block, field="blocks", tolerance=settings.SYMMETRY_TOLERANCE)
         if len(p) != len(members):
-            raise InputError(
-                "blocks",
-                expected=f"shape {(len(members),) * 2} for nodes {members}",
-                got=f"{p.shape}",
-            )
+            expected = f"shape {(len(members),) * 2} for nodes {members}"
+            raise InputError("blocks", expected=expected, got=f"{p.shape}")
         values, vectors = np.linalg.eigh(p)
         if values[0] < -8 * settings.rank_tolerance(len(p)) * np.abs(values).max():
-            raise InputError(
-                "blocks",
-                expected="positive semidefinite blocks",
-                got=f"the eigenvalue {values[0]:.3g} on nodes {members}",
-            )
+            got = f"the eigenvalue {values[0]:.3g} on nodes {members}"
+            raise InputError("blocks", expected="positive semidefinite blocks", got=got)
         if len(members) == 1:
             own[members[0]] += p[0, 0]
         elif len(members) == 2:

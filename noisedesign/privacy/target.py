@@ -1,4 +1,4 @@
-"""What privacy a run is to have, in the words people state it in."""
+"""The privacy that a run is to have, in the words people state it in."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ADJACENCIES: tuple[Adjacency, ...] = get_args(Adjacency)
 
 Kind = Literal["any", "convex", "smooth", "fixed"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-"""How gradients answer to models; see :class:`noisedesign.privacy.runs.Responses`."""
+"""Classes of responses; see :class:`noisedesign.privacy.runs.Responses`."""
 
 Losses = Literal["general", "generalised-linear"]
 LOSSES: tuple[Losses, ...] = get_args(Losses)
@@ -31,29 +31,19 @@ DEFAULT_DELTA = 1e-6
 
 GDP, RDP, WHISPER = "gdp", "rdp", "whisper"
 CONVERSIONS = (GDP, RDP, WHISPER)
-"""From (epsilon, delta) to mu: see :func:`noisedesign.mu_of`."""
+"""Rules from (epsilon, delta) to mu: see :func:`noisedesign.mu_of`."""
 
 
 def check_conversion(
     conversion: Any, *, epsilon: float, delta: float, of: str = ""
 ) -> tuple[str, float]:
-    """The name of a conversion that says something of ``epsilon``, and log(1 / delta).
-
-    Args:
-        of: what stands before the names of fields in errors, "privacy." or nothing.
-
-    Raises:
-        InputError: an unknown name; "whisper" and an epsilon of log(1 / delta) or more.
-    """
+    """The name of a conversion that says something of ``epsilon``, and log(1 / delta)."""
     name = _checks.one_of(conversion, field=f"{of}conversion", allowed=CONVERSIONS)
     large = -math.log(delta)
     if name == WHISPER and not epsilon < large:
-        raise InputError(
-            f"{of}epsilon",
-            expected=f"less than log(1 / delta) = {large:.6g}, as Proposition 1 of Whisper D-SGD",
-            got=f"{epsilon:g}",
-            remedy='conversion = "gdp" is exact for every epsilon.',
-        )
+        expected = f"less than log(1 / delta) = {large:.6g}, as Proposition 1 of Whisper D-SGD"
+        remedy = 'conversion = "gdp" is exact for every epsilon.'
+        raise InputError(f"{of}epsilon", expected=expected, got=f"{epsilon:g}", remedy=remedy)
     return name, large
 
 

@@ -1,15 +1,11 @@
-"""Mixing on directed graphs: who listens to whom need not be mutual.
+"""Mixing on directed graphs, where an edge (j, i) says that j sends to i, with the weight W_ij.
 
-An edge (j, i) of a digraph says that j sends to i; W_ij is the weight of what i receives from j,
-and every node also keeps a share of its own. Two conventions converge:
-
-- row stochastic (W 1 = 1): nodes weigh what they receive. Models agree on pi^T x, pi the left
-  Perron vector (pi^T W = pi^T). It is the mean in ``ErrorMeasure(average=pi)``; loss and gradients
-  of node i count n pi_i times what they would on an undirected graph.
-- column stochastic (1^T W = 1^T): nodes split what they send, as in push-sum (Kempe, Dobra and
+- Row stochastic (W 1 = 1): nodes weigh what they receive. Models agree on pi^T x, pi the left
+  Perron vector (pi^T W = pi^T): ``ErrorMeasure(average=pi)``. Loss and gradients of node i count
+  n pi_i times what they would on an undirected graph.
+- Column stochastic (1^T W = 1^T): nodes split what they send, as in push-sum (Kempe, Dobra and
   Gehrke 2003; stochastic gradient push, Assran et al. 2019). The sum of the states is kept, and
   node i's model is x_i / y_i with y_{t+1} = W y_t, y_1 = 1: ``ErrorMeasure(push_sum_weights=y)``.
-  The mean is the plain one, 1^T x / n.
 """
 
 from __future__ import annotations
@@ -24,7 +20,6 @@ from noisedesign.base import checks as _checks
 from noisedesign.base.checks import Array, InputError
 from noisedesign.system.graph import adjacency, built_by, check_mixing, erdos_renyi, require_room
 
-STOCHASTIC = ("row", "column")
 DirectedWeights = Literal["row-stochastic", "column-stochastic"]
 DIRECTED_WEIGHTS: tuple[str, ...] = get_args(DirectedWeights)
 
@@ -94,38 +89,29 @@ def directed_mixing(digraph: nx.DiGraph, *, weights: str) -> Array:
 
 
 def check_directed(mixing: Any, *, stochastic: str) -> Array:
-    """W as a read-only float64 array, shape (n, n), once models converge under it.
+    """W as a read-only float64 array, shape (n, n), under which models converge.
 
-    Nonnegative, rows or columns (``stochastic``) summing to 1, every node reaching every other,
-    and a positive share kept by every node, without which W may only permute.
-
-    Raises:
-        InputError: naming the first entry, row, column or node at fault.
+    Rows or columns sum to 1, every node reaches every other, and every node keeps a positive share,
+    without which W may only permute.
     """
-    _checks.one_of(stochastic, field="stochastic", allowed=STOCHASTIC)
+    _checks.one_of(stochastic, field="stochastic", allowed=("row", "column"))
     w = check_mixing(mixing, stochastic=stochastic)
     kept = np.diagonal(w)
     if kept.min() <= 0:
-        raise InputError(
-            "mixing",
-            expected="a positive self weight at every node",
-            got=f"{kept.min():.6g} at node {int(kept.argmin())}",
-            remedy="Mix I into W: (I + W) / 2 has the same Perron vector.",
-        )
+        expected = "a positive self weight at every node"
+        got = f"{kept.min():.6g} at node {int(kept.argmin())}"
+        remedy = "Mix I into W: (I + W) / 2 has the same Perron vector."
+        raise InputError("mixing", expected=expected, got=got, remedy=remedy)
     return w
 
 
 def perron_vector(mixing: Any, *, stochastic: str) -> Array:
     """pi > 0, shape (n,), summing to 1: pi^T W = pi^T (row) or W pi = pi (column).
 
-    By the elimination of Grassmann, Taksar and Heyman (1985), which subtracts nothing: every
-    entry is accurate relative to itself, however small.
-
-    Raises:
-        InputError: W is negative somewhere, not stochastic as said, or some node does not reach
-            another.
+    The elimination of Grassmann, Taksar and Heyman (1985) subtracts nothing, so that every entry is
+    accurate relative to itself, however small.
     """
-    _checks.one_of(stochastic, field="stochastic", allowed=STOCHASTIC)
+    _checks.one_of(stochastic, field="stochastic", allowed=("row", "column"))
     w = check_mixing(mixing, stochastic=stochastic)
     chain = np.array(w if stochastic == "row" else w.T)
     for k in range(len(chain) - 1, 0, -1):
@@ -138,15 +124,7 @@ def perron_vector(mixing: Any, *, stochastic: str) -> Array:
 
 
 def push_sum_weights(mixing: Any, *, horizon: int) -> Array:
-    """y after steps 1..T, shape (T, n): row t is W^t 1, the sums that push-sum divides by.
-
-    They tend to n pi, pi the Perron vector; rows (or that limit, shape (n,)) are what
-    ``ErrorMeasure(push_sum_weights=...)`` takes.
-
-    Raises:
-        InputError: W is not column stochastic, keeps nothing at some node, or is not strongly
-            connected; horizon < 1.
-    """
+    """y after steps 1..T, shape (T, n): row t is W^t 1, and tends to n pi, pi the Perron vector."""
     w = check_directed(mixing, stochastic="column")
     y = np.empty((_checks.positive_int(horizon, field="horizon"), len(w)))
     current = np.ones(len(w))

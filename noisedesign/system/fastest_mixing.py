@@ -1,58 +1,260 @@
-"""Mixing weights as part of the design: the fastest, and those that suit the noise.
+"""The fastest mixing of a graph: the symmetric W >= 0 under which models agree soonest.
 
 A graph's symmetric W with W 1 = 1 are W = I - sum_e w_e b_e b_e^T, b_e = e_i - e_j, one weight an
 edge. How fast models agree is ||W - J||_2, J = 1 1^T / n, convex in w: the fastest W is a
-semidefinite program (Boyd, Diaconis and Xiao 2004; Xiao and Boyd 2004 where weights may be
-negative), and :mod:`.edge_weights` solves it. So is the W of least tr(W R W^T) for a given R among
-those that are fast enough; alternating it with the design of R finds a pair, though no proof that
-there is no better one.
+semidefinite program (Boyd, Diaconis and Xiao 2004), here solved by a primal-dual method. Whatever
+it finds is made exactly feasible, and every number is computed from that matrix.
 
-Whatever a solver returns is made exactly feasible, and every number is computed from that matrix.
+Unknown are the weights w and s >= ||W - J||_2:
+
+    minimise s   subject to   F_1 = s I - (W - J) >= 0,   F_2 = s I + (W - J) >= 0,
+
+w >= 0 and W_ii >= 0. Multipliers are Y_1, Y_2 >= 0 of total trace 1, x of w and z of W_ii. A
+general conic solver has n (n + 1) rows for the two cones, and factors systems of that size. Yet w
+changes F_k by a matrix of rank one an edge, so Newton's equations of the path F_k Y_k = mu I are
+
+    M_ef = sum_k (b_e^T F_k^-1 b_f) (b_e^T Y_k b_f),
+
+entrywise products of matrices whose entries are read off F_k^-1 and Y_k: m x m for m edges, at
+O(m^2) to form and m^3 / 3 to factor, whatever the rest. Twice solved a step, for a predictor and a
+corrector (Mehrotra 1992; the direction is that of Helmberg, Rendl, Vanderbei and Wolkowicz 1996).
+F_k, w and W_ii are computed from (w, s) and stay positive: every step is feasible.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import networkx as nx
 import numpy as np
+import scipy.linalg
 from numpy.typing import NDArray
 
 from noisedesign.base import memory, settings
 from noisedesign.base.checks import Array, InputError
-from noisedesign.base.monitor import Monitor, Search, Stop
-from noisedesign.base.shown import Shown
-from noisedesign.system.edge_weights import EdgeWeights, path_to_fastest
 from noisedesign.system.graph import mixing_matrix
 
-LARGEST_WEIGHT = 2.0
-"""Bound on |w_e| wherever ||W - J||_2 <= 1, which W = I attains: |w_e| <= 1 + 1/n. It prices what
-rounding leaves of constraints that a dual point has to meet exactly."""
-
 NORM_TOLERANCE = 1e-6
-"""How far ||W - J||_2 of a W that counts as fastest may be above a proved bound. Conic solvers
-leave 1e-9 to 1e-7 on graphs of up to a hundred nodes; no run of D-SGD notices the tolerance."""
-
-ENOUGH = 1e-9
-"""How far above the bound our own method goes on: a step or two before rounding stops it."""
-
-EDGE_SQUARES = 6
-"""Arrays of m x m doubles, m edges, that our own method holds at once."""
+"""Distance of ||W - J||_2 of a W that counts as fastest from a proved bound; no run of D-SGD
+notices it."""
 
 LINKED = 1e-8
 """Share of Metropolis-Hastings weights mixed into the fastest. Weights that are zero but for a
 solver's last digits would otherwise decide who is whose neighbour; a hundredth of the tolerance
 is the most it costs."""
 
+TO_BOUNDARY = 0.98
+"""Share of the longest step that keeps everything positive."""
 
-def affine(weights: EdgeWeights, w: Any, *, nonnegative: bool) -> tuple[Any, list[Any]]:
-    """W - J in cvxpy, and the constraints w >= 0 and W_ii >= 0 where asked."""
-    import cvxpy as cp
 
-    b = weights.incidence
-    distance = np.eye(weights.nodes) - 1 / weights.nodes - b @ cp.diag(w) @ b.T
-    return distance, [w >= 0, np.abs(b) @ w <= 1] if nonnegative else []
+class EdgeWeights:
+    """The edges of a graph and W as a function of their weights."""
+
+    def __init__(self, mixing: Array) -> None:
+        self.nodes = len(mixing)
+        self.edges = np.argwhere(np.triu(mixing, 1) > 0)
+
+    @cached_property
+    def incidence(self) -> Array:
+        """b_e as columns, shape (n, m)."""
+        columns = np.arange(len(self.edges))
+        result = np.zeros((self.nodes, len(self.edges)))
+        result[self.edges[:, 0], columns], result[self.edges[:, 1], columns] = 1, -1
+        return result
+
+    def mixing(self, w: Array) -> Array:
+        """W >= 0, exactly symmetric and within a rounding of W 1 = 1."""
+        i, j = self.edges.T
+        mixing = np.zeros((self.nodes, self.nodes))
+        mixing[i, j] = mixing[j, i] = np.maximum(w, 0.0)
+        mixing /= max(1.0, float(mixing.sum(axis=1).max()))
+        np.fill_diagonal(mixing, np.maximum(1 - mixing.sum(axis=1), 0.0))
+        return mixing
+
+    def laplacian(self, w: Array) -> Array:
+        """sum_e w_e b_e b_e^T, shape (n, n)."""
+        i, j = self.edges.T
+        result = np.zeros((self.nodes, self.nodes))
+        result[i, j] = result[j, i] = -w
+        np.fill_diagonal(result, self.at_nodes(w))
+        return result
+
+    def at_nodes(self, w: Array) -> Array:
+        """Sums over the edges of every node, shape (n,)."""
+        ends = self.edges.ravel()
+        return np.asarray(np.bincount(ends, np.repeat(w, 2), self.nodes), dtype=np.float64)
+
+    def along(self, matrix: Array) -> Array:
+        """b_e^T A b_e of a symmetric A, shape (m,)."""
+        i, j = self.edges.T
+        return np.asarray(matrix[i, i] + matrix[j, j] - 2 * matrix[i, j])
+
+    def between(self, matrix: Array) -> Array:
+        """b_e^T A b_f, shape (m, m)."""
+        i, j = self.edges.T
+        rows = matrix[i] - matrix[j]
+        return np.asarray(rows[:, i] - rows[:, j])
+
+
+class Point(NamedTuple):
+    """Weights w and the norm s, with their multipliers."""
+
+    weights: Array  # w, shape (m,)
+    norm: float  # s
+    distance: Array  # (Y_1, Y_2), shape (2, n, n)
+    of_weights: Array  # x of w >= 0, shape (m,)
+    of_nodes: Array  # z of W_ii >= 0, shape (n,)
+
+
+SIGNS = np.array([1.0, -1.0])[:, None, None]
+"""Signs of the Laplacian of the weights in F_1 and F_2."""
+
+
+def _longest(root: Array, change: Array) -> float:
+    """The longest step along ``change`` from L L^T that stays positive semidefinite, at most 1 over
+    TO_BOUNDARY."""
+    half = scipy.linalg.solve_triangular(root, change, lower=True, check_finite=False)
+    inner = scipy.linalg.solve_triangular(root, half.T, lower=True, check_finite=False)
+    least = float(np.linalg.eigvalsh(inner)[0])
+    return min(1 / TO_BOUNDARY, -1 / least if least < 0 else np.inf)
+
+
+def _longest_of(values: Array, change: Array) -> float:
+    """The same for positive numbers."""
+    falling = change < 0
+    return float(np.min(-values[falling] / change[falling], initial=1 / TO_BOUNDARY))
+
+
+class _Step:
+    """Newton's equations at a point: two solves of one factorisation."""
+
+    def __init__(self, graph: EdgeWeights, here: Point) -> None:
+        self.graph, self.here = graph, here
+        n = graph.nodes
+        off = graph.laplacian(here.weights) - np.eye(n) + 1 / n
+        self.slack = here.norm * np.eye(n) + SIGNS * off
+        self.inverse = np.linalg.inv(self.slack)
+        self.inverse = (self.inverse + self.inverse.transpose(0, 2, 1)) / 2
+        self.kept = 1 - graph.at_nodes(here.weights)
+        if min(self.kept.min(), here.weights.min()) <= 0:
+            raise np.linalg.LinAlgError("rounding has made a slack vanish")
+        size = len(here.weights)
+        matrix = np.zeros((size + 1, size + 1))
+        for inverse, y, sign in zip(self.inverse, here.distance, (1, -1), strict=True):
+            matrix[:size, :size] += graph.between(inverse) * graph.between(y)
+            mixed = inverse @ y
+            matrix[:size, size] += sign * graph.along((mixed + mixed.T) / 2)
+            matrix[size, size] += np.trace(mixed)
+        matrix[size, :size] = matrix[:size, size]
+        matrix[np.arange(size), np.arange(size)] += here.of_weights / here.weights
+        # Two edges share the slack of a node that both have.
+        unsigned = np.abs(graph.incidence)
+        matrix[:size, :size] += (unsigned.T * (here.of_nodes / self.kept)) @ unsigned
+        if not np.isfinite(matrix).all() or np.diagonal(matrix).min() <= 0:
+            raise np.linalg.LinAlgError("rounding has made a system indefinite")
+        self.scale = 1 / np.sqrt(np.diagonal(matrix))
+        matrix *= self.scale[:, None] * self.scale
+        self.factor = scipy.linalg.cho_factor(matrix, lower=True, overwrite_a=True)
+
+    @property
+    def complementarity(self) -> float:
+        """<F, Y> + <w, x> + <diag W, z>: how far s is above the bound, once multipliers fit."""
+        here = self.here
+        linear = here.weights @ here.of_weights + self.kept @ here.of_nodes
+        return float(np.sum(self.slack * here.distance) + linear)
+
+    @property
+    def degree(self) -> int:
+        """The degree of the barrier, 3 n + m."""
+        return 3 * len(self.kept) + len(self.here.weights)
+
+    def towards(self, mu: float, ahead: tuple[Point, Array, Array] | None = None) -> Point:
+        """The change that leads to F_k Y_k = mu I, w x = mu and W_ii z_i = mu to first order, with
+        what the product of a step ``ahead`` with itself leaves taken off."""
+        here, graph = self.here, self.graph
+        y, x, z = mu * self.inverse, mu / here.weights, mu / self.kept
+        if ahead is not None:
+            step, d_slack, d_kept = ahead
+            bent = step.distance @ d_slack @ self.inverse
+            y = y - (bent + bent.transpose(0, 2, 1)) / 2
+            x = x - step.of_weights * step.weights / here.weights
+            z = z - step.of_nodes * d_kept / self.kept
+        i, j = graph.edges.T
+        right = np.append(graph.along(y[0] - y[1]) + x - z[i] - z[j], np.trace(y[0] + y[1]) - 1)
+        found = self.scale * scipy.linalg.cho_solve(self.factor, self.scale * right)
+        w, s = found[:-1], float(found[-1])
+        d_slack, d_kept = self.slack_along(w, s)
+        turned = here.distance @ d_slack @ self.inverse
+        return Point(
+            w,
+            s,
+            y - here.distance - (turned + turned.transpose(0, 2, 1)) / 2,
+            x - here.of_weights - here.of_weights * w / here.weights,
+            z - here.of_nodes - here.of_nodes * d_kept / self.kept,
+        )
+
+    def slack_along(self, w: Array, s: float) -> tuple[Array, Array]:
+        """Change of F, shape (2, n, n), and of diag(W)."""
+        d_slack = s * np.eye(self.graph.nodes) + SIGNS * self.graph.laplacian(w)
+        return d_slack, -self.graph.at_nodes(w)
+
+    def lengths(self, step: Point) -> tuple[float, float]:
+        """Longest step of (w, s), and of the multipliers."""
+        here = self.here
+        d_slack, d_kept = self.slack_along(step.weights, step.norm)
+        pairs = list(zip(self.slack, d_slack, strict=True))
+        primal = min(_longest(np.linalg.cholesky(a), d) for a, d in pairs)
+        pairs = list(zip(here.distance, step.distance, strict=True))
+        dual = min(_longest(np.linalg.cholesky(a), d) for a, d in pairs)
+        primal = min(primal, _longest_of(here.weights, step.weights))
+        primal = min(primal, _longest_of(self.kept, d_kept))
+        dual = min(dual, _longest_of(here.of_weights, step.of_weights))
+        dual = min(dual, _longest_of(here.of_nodes, step.of_nodes))
+        return primal, dual
+
+    def next(self) -> Point:
+        """The point a predictor and a corrector lead to."""
+        mu = self.complementarity / self.degree
+        predicted = self.towards(0.0)
+        primal, dual = (min(1.0, length) for length in self.lengths(predicted))
+        d_slack, d_kept = self.slack_along(predicted.weights, predicted.norm)
+        there = _moved(self.here, predicted, primal, dual)
+        left = float(np.sum((self.slack + primal * d_slack) * there.distance))
+        left += float(there.weights @ there.of_weights)
+        left += float((self.kept + primal * d_kept) @ there.of_nodes)
+        aim = min(1.0, max(left / self.degree / mu, 0.0) ** 2) * mu
+        step = self.towards(aim, (predicted, d_slack, d_kept))
+        primal, dual = (min(1.0, TO_BOUNDARY * length) for length in self.lengths(step))
+        return _moved(self.here, step, primal, dual)
+
+
+def _moved(here: Point, step: Point, primal: float, dual: float) -> Point:
+    return Point(
+        here.weights + primal * step.weights,
+        here.norm + primal * step.norm,
+        here.distance + dual * step.distance,
+        here.of_weights + dual * step.of_weights,
+        here.of_nodes + dual * step.of_nodes,
+    )
+
+
+def path_to_fastest(graph: EdgeWeights, weights: Array) -> Iterator[Point]:
+    """Points ever nearer to the optimum, from W > 0 with W_ii > 0, until rounding is in the way."""
+    n, kept = graph.nodes, 1 - graph.at_nodes(weights)
+    off = graph.laplacian(weights) - np.eye(n) + 1 / n
+    inverse = np.linalg.inv(np.eye(n) + SIGNS * off)
+    mu = 1 / float(np.trace(inverse.sum(axis=0)))
+    distance = np.asarray(mu * inverse, dtype=np.float64)
+    here = Point(weights, 1.0, distance, mu / weights, mu / kept)
+    for _ in range(100):  # five times what graphs of up to a thousand nodes have taken
+        yield here
+        try:
+            here = _Step(graph, here).next()
+        except np.linalg.LinAlgError:
+            return
 
 
 def mixing_norm(mixing: Array) -> float:
@@ -61,152 +263,65 @@ def mixing_norm(mixing: Array) -> float:
 
 
 def norm_lower_bound(
-    edges: NDArray[np.integer[Any]], *, nodes: int, distance: Array, self_weights: Array | None
+    edges: NDArray[np.integer[Any]], *, nodes: int, distance: Array, self_weights: Array
 ) -> float:
-    """A bound below ||W - J||_2 for every symmetric W on the edges with W 1 = 1, from multipliers.
+    """A bound below ||W - J||_2 for every symmetric W >= 0 on the edges (m, 2) with W 1 = 1.
 
-    For symmetric Y of nuclear norm 1, ||W - J|| >= <Y, W - J> = tr(Y (I - J)) - sum_e w_e y_e with
-    y_e = b_e^T Y b_e. Without ``self_weights`` w is free and y_e has to vanish; with z >= 0 for
-    W_ii >= 0, w >= 0 and y_e <= z_i + z_j, at the price sum z. What is left of either is paid at
-    the largest weight that matters.
-
-    Args:
-        edges: pairs of zero-based nodes, shape (m, 2), integers.
-        nodes: n, how many.
-        distance: Y, shape (n, n), of any scale.
-        self_weights: z, shape (n,), at the scale of Y, or None where W may be negative.
-
-    Returns:
-        The bound, at least 0; multipliers that are not finite prove nothing.
+    For symmetric Y (``distance``) of nuclear norm 1, ||W - J|| >= <Y, W - J> = tr(Y (I - J)) -
+    sum_e w_e y_e with y_e = b_e^T Y b_e; with z >= 0 (``self_weights``) for W_ii >= 0,
+    y_e <= z_i + z_j, at the price sum z. What is left is paid at the largest weight. Multipliers
+    may have any scale; those that are not finite prove nothing, and give 0.
     """
     if not np.isfinite(distance).all():
         return 0.0
     i, j = edges[:, 0], edges[:, 1]
     y = (distance + distance.T) / 2
-    if self_weights is None:
-        y[i, j] = y[j, i] = (y[i, i] + y[j, j]) / 2
     nuclear = float(np.abs(np.linalg.eigvalsh(y)).sum()) * (1 + settings.rank_tolerance(nodes))
     if not 0 < nuclear < np.inf:
         return 0.0
     y = y / nuclear
     left = y[i, i] + y[j, j] - 2 * y[i, j]
     bound = float(np.trace(y) - y.mean() * nodes) - settings.rank_tolerance(nodes)
-    if self_weights is None:
-        return max(0.0, bound - LARGEST_WEIGHT * float(np.abs(left).sum()))
     z = np.maximum(self_weights / nuclear, 0.0)
     excess = np.maximum(left - z[i] - z[j], 0.0)
-    return max(0.0, bound - float(z.sum()) - LARGEST_WEIGHT * float(excess.sum()))
+    # Wherever ||W - J||_2 <= 1, which W = I attains, |w_e| <= 1 + 1/n <= 2.
+    return max(0.0, bound - float(z.sum()) - 2 * float(excess.sum()))
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class FastestMixing(Shown):
-    """W, shape (n, n), symmetric with rows summing to 1, and how near it is to the fastest.
-
-    ``norm`` is ||W - J||_2, not squared, of this very matrix; no W allowed has one below
-    ``lower_bound``.
-    """
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FastestMixing:
+    """W, shape (n, n), its ||W - J||_2 (not squared), and a bound below that of every W allowed."""
 
     mixing: Array
     norm: float
     lower_bound: float
 
-    @property
-    def spectral_gap(self) -> float:
-        """1 - ||W - J||_2."""
-        return 1 - self.norm
 
-
-def fastest_mixing(
-    graph: nx.Graph,
-    *,
-    nonnegative: bool = True,
-    backend: str | None = None,
-    monitor: Monitor | None = None,
-) -> FastestMixing:
-    """The symmetric W on a graph under which models agree fastest, and a bound that proves it.
-
-    Args:
-        graph: connected, simple, undirected; rows of W follow ``graph.nodes``.
-        nonnegative: W >= 0, as designs need; otherwise any weights, on edges and self.
-        backend: a conic solver in place of our own method: "clarabel", "scs", "mosek", ..., which
-            takes minutes for a hundred nodes instead of a second.
-        monitor: time limit, and the tolerance of a conic solver; default its own. Our own method
-            goes on to ``ENOUGH``, and returns the best so far when time is up.
-
-    Raises:
-        InputError: see :func:`graph.mixing_matrix`; a backend that cannot be used, or
-            that came back with nothing; more edges than fit the memory.
-    """
+def fastest_mixing(graph: nx.Graph) -> FastestMixing:
+    """The best W and the best bound on the way, which need not belong together."""
     plain = mixing_matrix(graph)
     if len(plain) == 1:
         return FastestMixing(mixing=np.ones((1, 1)), norm=0.0, lower_bound=0.0)
-    monitor = monitor or Monitor(gap=settings.DEFAULT_GAP)
-    if backend is None:
-        return _natively(plain, nonnegative=nonnegative, monitor=monitor)
-    return _by_conic(EdgeWeights(plain), nonnegative=nonnegative, backend=backend, monitor=monitor)
-
-
-def _natively(plain: Array, *, nonnegative: bool, monitor: Monitor) -> FastestMixing:
-    """The best W and the best bound on the way, which need not belong together, from a W > 0."""
     weights = EdgeWeights(plain)
-
-    def held(edges: int) -> int:
-        return 8 * EDGE_SQUARES * edges * edges
-
-    memory.require(held, len(weights.edges), field="graph", of="edges")
+    # Six arrays of m x m doubles are held at once.
+    memory.require(lambda m: 6 * 8 * m * m, len(weights.edges), field="graph", of="edges")
     i, j = weights.edges.T
     best = FastestMixing(mixing=plain, norm=mixing_norm(plain), lower_bound=0.0)
-    with Search(monitor) as search:
-        for point in path_to_fastest(weights, plain[i, j], nonnegative=nonnegative):
-            mixing = weights.mixing(point.weights, nonnegative=nonnegative)
-            bound = norm_lower_bound(
-                weights.edges,
-                nodes=weights.nodes,
-                distance=point.distance[0] - point.distance[1],
-                self_weights=point.of_nodes if nonnegative else None,
-            )
-            norm = mixing_norm(mixing)
-            if norm < best.norm:
-                best = replace(best, mixing=mixing, norm=norm)
-            best = replace(best, lower_bound=max(best.lower_bound, bound))
-            monitor.report(lower=best.lower_bound, upper=best.norm)
-            if search.ended(solved=best.norm - best.lower_bound <= ENOUGH):
-                break
-    if search.stop is Stop.INTERRUPTED:
-        raise KeyboardInterrupt
-    return best
-
-
-def _by_conic(
-    weights: EdgeWeights, *, nonnegative: bool, backend: str, monitor: Monitor
-) -> FastestMixing:
-    import cvxpy as cp
-
-    from noisedesign.conic.solvers import solve_cvxpy
-
-    n = weights.nodes
-    w, s = cp.Variable(len(weights.edges)), cp.Variable()
-    distance, allowed = affine(weights, w, nonnegative=nonnegative)
-    above, below = s * np.eye(n) - distance >> 0, s * np.eye(n) + distance >> 0
-    problem = cp.Problem(cp.Minimize(s), [above, below, *allowed])
-    if not solve_cvxpy(problem, backend, monitor):
-        raise InputError(
-            "backend",
-            expected="a solver that finds the fastest mixing",
-            got=f"{backend}, which reports {problem.status!r}",
-            remedy="Allow more time, or leave the backend out.",
+    for point in path_to_fastest(weights, plain[i, j]):
+        mixing = weights.mixing(point.weights)
+        bound = norm_lower_bound(
+            weights.edges,
+            nodes=weights.nodes,
+            distance=point.distance[0] - point.distance[1],
+            self_weights=point.of_nodes,
         )
-    mixing = weights.mixing(np.asarray(w.value), nonnegative=nonnegative)
-    bound = norm_lower_bound(
-        weights.edges,
-        nodes=n,
-        distance=above.dual_value - below.dual_value,
-        self_weights=np.asarray(allowed[1].dual_value) if nonnegative else None,
-    )
-    return FastestMixing(mixing=mixing, norm=mixing_norm(mixing), lower_bound=bound)
-
-
-# --- as the weights of a problem ---
+        norm = mixing_norm(mixing)
+        if norm < best.norm:
+            best = replace(best, mixing=mixing, norm=norm)
+        best = replace(best, lower_bound=max(best.lower_bound, bound))
+        if best.norm - best.lower_bound <= 1e-9:  # a step or two before rounding stops it
+            break
+    return best
 
 
 def stated_fastest_mixing(graph: nx.Graph, *, known: Array | None = None) -> Array:
@@ -216,14 +331,6 @@ def stated_fastest_mixing(graph: nx.Graph, *, known: Array | None = None) -> Arr
     problem that was solved are those stored with its design, as long as they still prove to be
     fastest: W is judged by the bound, which any solver's multipliers prove, and not by its entries.
     Of all such W none has ||W - J||_2 (not squared) more than ``NORM_TOLERANCE`` below.
-
-    Args:
-        graph: connected, simple, undirected; rows of W follow ``graph.nodes``.
-        known: a W that is returned as it is if all of this is true of it.
-
-    Raises:
-        InputError: see :func:`fastest_mixing`; naming ``graph.weights``
-            where what the solver found is not proved to be that near the fastest.
     """
     plain = mixing_matrix(graph)
     found = fastest_mixing(graph)
@@ -233,12 +340,10 @@ def stated_fastest_mixing(graph: nx.Graph, *, known: Array | None = None) -> Arr
     mixing = (1 - LINKED) * found.mixing + LINKED * plain
     excess = mixing_norm(mixing) - found.lower_bound
     if not excess <= NORM_TOLERANCE:
-        raise InputError(
-            "graph.weights",
-            expected=f"a graph whose fastest mixing is found to {NORM_TOLERANCE:g}",
-            got=f"one that is only proved to be within {excess:.2g} of it",
-            remedy='Store a W of your own as a .npy file, and name it by graph.kind = "matrix".',
-        )
+        expected = f"a graph whose fastest mixing is found to {NORM_TOLERANCE:g}"
+        got = f"one that is only proved to be within {excess:.2g} of it"
+        remedy = 'Store a W of your own as a .npy file, and name it by graph.kind = "matrix".'
+        raise InputError("graph.weights", expected=expected, got=got, remedy=remedy)
     return mixing
 
 

@@ -1,4 +1,4 @@
-"""How models mix between two gradient steps: several gossip rounds, and a W that changes by step.
+"""Mixing between two gradient steps: several gossip rounds, and a W that changes by step.
 
 At step t every node sends its message m and K gossip rounds follow, x <- W_t^K m. W_t is the same
 at every step, comes round in a *schedule* of P known matrices (step t, counted from 0, has number
@@ -18,15 +18,11 @@ from noisedesign.system.graph import check_mixing
 from noisedesign.system.random_mixing import RandomMixing
 
 MOST_ROUNDS = 10_000
-"""Gossip rounds a step that a run can take; models that mix at all agree long before."""
+"""Most gossip rounds a step; models that mix at all agree long before."""
 
 
 def checked_rounds(rounds: Any, *, field: str = "workload.rounds") -> int:
-    """K, an integer from 1 to ``MOST_ROUNDS``.
-
-    Raises:
-        InputError: naming ``field``.
-    """
+    """K, an integer from 1 to ``MOST_ROUNDS``."""
     count: int = _checks.positive_int(rounds, field=field)
     if count > MOST_ROUNDS:
         expected = f"at most {MOST_ROUNDS} gossip rounds a step"
@@ -37,18 +33,10 @@ def checked_rounds(rounds: Any, *, field: str = "workload.rounds") -> int:
 def check_schedule(
     mixing: Any, *, stochastic: str, connected: bool = True
 ) -> tuple[Array, Array | None]:
-    """(W, schedule): W as :func:`noisedesign.system.graph.check_mixing` has it, or the average of
-    a schedule, shape (n, n), and its matrices, shape (P, n, n).
+    """(W, None), or the average of a schedule, shape (n, n), and its matrices, shape (P, n, n).
 
-    The average has a weight wherever messages ever travel: its graph is the one that nodes need to
-    reach each other on, not that of every step. A schedule of equal matrices is one matrix.
-
-    Args:
-        mixing: shape (n, n), or a list or stack of such matrices.
-        stochastic, connected: as for ``check_mixing``, the former of every matrix.
-
-    Raises:
-        InputError: naming ``mixing``, with the number of the matrix at fault.
+    Nodes need to reach each other on the graph of the average, which has a weight wherever messages
+    ever travel. A schedule of equal matrices is one matrix.
     """
     if not _checks.is_stack(mixing):
         return check_mixing(mixing, stochastic=stochastic, connected=connected), None
@@ -75,14 +63,7 @@ def of_every_step(mixing: Array, *, rounds: int, schedule: Array | None = None) 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class RepeatedMixing(RandomMixing):
-    """W_K ... W_1 of K gossip rounds, each drawn for itself: no longer symmetric.
-
-    E[W^T G W] is that of one round, K times, since rounds are independent.
-
-    Args:
-        mixing: the distribution of one round.
-        rounds: K.
-    """
+    """W_K ... W_1 of K independent gossip rounds: no longer symmetric."""
 
     mixing: RandomMixing
     rounds: int

@@ -1,9 +1,8 @@
-"""What the user's graph looks like: named graphs and gossip matrices W.
+"""Graphs and gossip matrices W: named graphs, edge lists, and the rules for W.
 
 Every graph is undirected, simple and unweighted, and rows of W follow the order of
-``graph.nodes``. W is made sparse, of a few numbers an edge; only what is asked for as an array has
-n x n entries. A graph also comes from an edge list: one edge a line, two node names apart by white
-space.
+``graph.nodes``. W is made sparse, of a few numbers an edge; only where an array is asked for does
+it have n x n entries.
 """
 
 from __future__ import annotations
@@ -28,21 +27,15 @@ Weights = Literal["metropolis-hastings", "max-degree", "lazy-metropolis-hastings
 WEIGHTS: tuple[str, ...] = get_args(Weights)
 
 BEYOND = 64
-"""A hypercube of more dimensions fits no machine, and its nodes are not counted."""
-
-LINK_BYTES = 150
-"""What networkx takes for a link, at least."""
+"""Dimensions beyond which a hypercube fits no machine, and its nodes are not counted."""
 
 NODE_BYTES = 500
-"""What it takes for a node besides, and its name and row for us."""
+"""Memory that networkx takes for a node, with its name and its row."""
 
 LARGER = 'Noise of structure.space = "polynomial" in space takes W as a sparse array instead.'
-"""What is left where a dense W does not fit."""
+"""Remedy where a dense W does not fit."""
 
 _ROWS = "Every design needs rows that sum to 1; W need not be symmetric."
-
-_SEED_STEP = 1000
-_SEED_TRIES = 1000
 
 
 def mixing_matrix(graph: nx.Graph, *, weights: str = "metropolis-hastings") -> Array:
@@ -67,9 +60,8 @@ def mixing_matrix(graph: nx.Graph, *, weights: str = "metropolis-hastings") -> A
         W, shape (n, n), rows in the order of ``graph.nodes``.
 
     Raises:
-        InputError: the graph is directed, a multigraph, empty, disconnected or has self-loops, or
-            edges whose weights differ; unknown weights; more nodes than this machine has memory
-            for.
+        InputError: not such a graph, or one whose edges differ in weight; unknown weights; more
+            nodes than this machine has memory for.
 
     Examples:
         >>> import noisedesign as nd
@@ -137,33 +129,22 @@ def graph_laplacian(mixing: Array) -> Array:
 
 
 def check_mixing(mixing: Any, *, stochastic: str, connected: bool = True) -> Array:
-    """W as a read-only float64 array, shape (n, n), once it is what a design needs.
+    """W as a read-only float64 array, shape (n, n), finite and nonnegative.
 
-    Always: finite and nonnegative. Designs also need every node to reach every other along nonzero
-    entries (``connected``); an account of privacy does not.
-
-    Args:
-        stochastic: which sums are 1. Designs take any W with such a "row" sum, symmetric or not, or
-            "column" sum in push-sum; an account takes "either"; W that is drawn needs "both".
-
-    Raises:
-        InputError: naming the first entry, row or column at fault, or the components; a graph, with
-            the call that makes W of it.
+    Designs take W with "row" sums of 1, push-sum those with "column" sums, an account "either", and
+    W that is drawn needs "both". Designs also need every node to reach every other along nonzero
+    entries (``connected``).
     """
     _checks.one_of(stochastic, field="stochastic", allowed=("row", "column", "both", "either"))
     if isinstance(mixing, nx.Graph):
-        raise InputError(
-            "mixing",
-            expected="W, an array of shape (n, n)",
-            got="a graph",
-            remedy="Give mixing_matrix(graph), or make the problem by its from_graph(graph).",
-        )
+        expected = "W, an array of shape (n, n)"
+        remedy = "Give mixing_matrix(graph), or make the problem by its from_graph(graph)."
+        raise InputError("mixing", expected=expected, got="a graph", remedy=remedy)
     w = _checks.matrix(mixing, field="mixing", square=True)
     if w.min() < 0:
         i, j = (int(k) for k in np.argwhere(w < 0)[0])
-        raise InputError(
-            "mixing", expected="nonnegative weights", got=f"{w[i, j]:.6g} at index ({i}, {j})"
-        )
+        expected = "nonnegative weights"
+        raise InputError("mixing", expected=expected, got=f"{w[i, j]:.6g} at index ({i}, {j})")
     columns = w.sum(axis=0)
     kept = stochastic == "either" and np.abs(columns - 1).max() <= settings.STOCHASTIC_TOLERANCE
     if stochastic != "column" and not kept:
@@ -182,12 +163,7 @@ def check_mixing(mixing: Any, *, stochastic: str, connected: bool = True) -> Arr
 
 
 def check_sparse_mixing(mixing: Any) -> Any:
-    """W as a ``csr_array`` that nobody can write to, once it is what a design needs: as
-    :func:`check_mixing` of rows that sum to 1, in work by its entries.
-
-    Raises:
-        InputError: naming ``mixing``, and what is wrong with it.
-    """
+    """W as a read-only ``csr_array``, checked as by :func:`check_mixing` for rows that sum to 1."""
     given: Any = mixing  # what the stubs of issparse make of it has no dtype
     if not sparse.issparse(mixing):
         got = _checks.describe(mixing)
@@ -217,12 +193,10 @@ def _check_connected(w: Any) -> None:
         return
     order = np.argsort(labels, kind="stable")
     members = np.split(order, np.cumsum(np.bincount(labels))[:-1])
-    raise InputError(
-        "mixing",
-        expected="every node to reach every other along nonzero weights",
-        got=_components([[int(i) for i in nodes] for nodes in members]),
-        remedy="Design each component by itself, or add the missing links.",
-    )
+    expected = "every node to reach every other along nonzero weights"
+    got = _components([[int(i) for i in nodes] for nodes in members])
+    remedy = "Design each component by itself, or add the missing links."
+    raise InputError("mixing", expected=expected, got=got, remedy=remedy)
 
 
 def node_names(graph: nx.Graph) -> tuple[str, ...]:
@@ -249,12 +223,12 @@ def build_graph(kind: str, **params: Any) -> nx.Graph:
 
     Random graphs are the first connected one of networkx's generator under the seeds seed,
     seed + 1000, seed + 2000, ... Those of an expected ``degree`` are seldom connected where there
-    are many nodes: of these the first one is taken, and the rest of it linked to the largest
-    component, by one link a component. Points of a random geometric graph are uniform in the unit
-    square, and linked up to the distance that would give the expected degree if it had no edges.
-    Of a small world (Watts and Strogatz 1998) every node of a ring has links to its ``neighbours``
-    nearest, an even number, each moved with probability p. A barbell is two cliques with a path of
-    ``bridge`` nodes between them; caves are cliques on a ring, one link of each moved to the next.
+    are many nodes: every component of the first is linked to the largest, by one link. Points of a
+    random geometric graph are uniform in the unit square, and linked up to the distance that would
+    give the expected degree if it had no edges. In a small world (Watts and Strogatz 1998) every
+    node of a ring has links to its ``neighbours`` nearest, an even number, each moved with
+    probability p. A barbell is two cliques with a path of ``bridge`` nodes between them; caves are
+    cliques on a ring, one link of each moved to the next.
 
     Args:
         kind: of the first column.
@@ -295,23 +269,14 @@ def built_by(builders: Mapping[str, Callable[..., nx.Graph]], kind: str, params:
 
 
 def adjacency(graph: nx.Graph, *, directed: bool = False) -> Array:
-    """Zeros and ones, shape (n, n), in the order of ``graph.nodes``.
-
-    Raises:
-        InputError: as :func:`check_graph`; more nodes than this machine has memory for.
-    """
+    """Zeros and ones, shape (n, n), in the order of ``graph.nodes``."""
     check_graph(graph, directed=directed)
     require_room(len(graph), field="graph")
     return np.asarray(nx.to_numpy_array(graph, weight=None, dtype=np.float64))
 
 
 def check_graph(graph: nx.Graph, *, directed: bool = False) -> None:
-    """That a W can be made of a graph.
-
-    Raises:
-        InputError: another kind of graph, one that is empty, disconnected, or has self-loops,
-            parallel edges, or edges whose weights differ: no rule for W uses them.
-    """
+    """Refuse a graph that no W can be made of: W needs it simple, connected and unweighted."""
     got, remedy = "", ""
     if not isinstance(graph, nx.Graph):
         got = _checks.describe(graph)
@@ -353,8 +318,9 @@ def _components(parts: Sequence[Sequence[Any]], *, what: str = "components") -> 
     """Say "2 components, of 5 nodes (0, 1, 2, ...) and 1 node (7)", the largest first."""
     shown = []
     for part in sorted(parts, key=len, reverse=True)[:4]:
-        names = ", ".join(str(node) for node in islice(part, 3)) + ", ..." * (len(part) > 3)
-        shown.append(f"{len(part)} node{'s' * (len(part) > 1)} ({names})")
+        names = [*map(str, islice(part, 3)), *(["..."] if len(part) > 3 else [])]
+        plural = "s" if len(part) > 1 else ""
+        shown.append(f"{len(part)} node{plural} ({', '.join(names)})")
     if len(parts) > len(shown):
         shown.append(f"{len(parts) - len(shown)} more")
     return f"{len(parts)} {what}, of " + ", ".join(shown[:-1]) + " and " + shown[-1]
@@ -364,12 +330,8 @@ def _check_sums(sums: Array, *, line: str, remedy: str) -> None:
     wrong = np.flatnonzero(np.abs(sums - 1) > settings.STOCHASTIC_TOLERANCE)
     if wrong.size:
         first = int(wrong[0])
-        raise InputError(
-            "mixing",
-            expected=f"{line}s that sum to 1",
-            got=f"sum {sums[first]:.15g} in {line} {first}",
-            remedy=remedy,
-        )
+        got = f"sum {sums[first]:.15g} in {line} {first}"
+        raise InputError("mixing", expected=f"{line}s that sum to 1", got=got, remedy=remedy)
 
 
 def _simple(graph: nx.Graph) -> nx.Graph:
@@ -385,24 +347,17 @@ def _integer(key: str, value: Any, *, minimum: int = 1) -> int:
 
 
 def require_room(nodes: int, *, field: str = "graph.nodes", of: str = "nodes") -> None:
-    """Refuse a graph whose W, as an array, and the arrays of a solve do not fit this machine.
-
-    Raises:
-        InputError: naming ``field``.
-    """
+    """Refuse a graph whose W, as an array, and the arrays of a solve do not fit this machine."""
     memory.require(memory.squares, nodes, field=field, of=of, remedy=LARGER)
 
 
 def _require_links(
     nodes: int, *, field: str = "graph.nodes", of: str = "nodes", density: float = 0.0
 ) -> None:
-    """Refuse a graph that does not fit this machine.
-
-    Args:
-        density: links over pairs of nodes, where there are so many that they count.
-    """
+    """Refuse a graph that does not fit this machine; ``density`` is links over pairs of nodes."""
+    link = 150  # bytes that networkx takes for a link, at least
     memory.require(
-        lambda n: NODE_BYTES * n + int(LINK_BYTES * density * n * n / 2), nodes, field=field, of=of
+        lambda n: NODE_BYTES * n + int(link * density * n * n / 2), nodes, field=field, of=of
     )
 
 
@@ -416,6 +371,8 @@ def _nodes(nodes: Any, *, minimum: int = 1, density: float = 0.0) -> int:
 def _sized(
     generator: Callable[[int], nx.Graph], *, minimum: int = 1, density: float = 0.0
 ) -> Callable[..., nx.Graph]:
+    """The builder of a kind whose only key is ``nodes``."""
+
     def build(nodes: int) -> nx.Graph:
         return generator(_nodes(nodes, minimum=minimum, density=density))
 
@@ -448,22 +405,14 @@ def _hypercube(dimension: int) -> nx.Graph:
 
 
 def first_connected(generate: Callable[[int], nx.Graph], seed: int) -> nx.Graph:
-    """The first connected graph (strongly, of a digraph) from seed, seed + 1000, ...
-
-    Raises:
-        InputError: naming ``graph.seed``; also where 1000 seeds gave none.
-    """
-    seed = _checks.seed(seed, field="graph.seed")
-    for attempt in range(_SEED_TRIES):
-        graph = generate(seed + _SEED_STEP * attempt)
+    """The first connected graph (strongly, of a digraph) from seed, seed + 1000, ..."""
+    seed, tries = _checks.seed(seed, field="graph.seed"), 1000
+    for attempt in range(tries):
+        graph = generate(seed + 1000 * attempt)
         if (nx.is_strongly_connected if graph.is_directed() else nx.is_connected)(graph):
             return graph
-    raise InputError(
-        "graph.seed",
-        expected=f"a connected graph within {_SEED_TRIES} seeds from {seed}",
-        got="none",
-        remedy="Ask for more edges.",
-    )
+    expected = f"a connected graph within {tries} seeds from {seed}"
+    raise InputError("graph.seed", expected=expected, got="none", remedy="Ask for more edges.")
 
 
 def erdos_renyi(nodes: int, p: float, seed: int, *, directed: bool = False) -> nx.Graph:
@@ -531,11 +480,8 @@ def _joined(graph: nx.Graph, partner: Callable[[int, Sequence[int]], int]) -> nx
 def _random_regular(nodes: int, degree: int, seed: int) -> nx.Graph:
     nodes, degree = _nodes(nodes), _integer("degree", degree)
     if degree >= nodes or nodes * degree % 2:
-        raise InputError(
-            "graph.degree",
-            expected=f"less than nodes = {nodes}, and nodes * degree even",
-            got=str(degree),
-        )
+        expected = f"less than nodes = {nodes}, and nodes * degree even"
+        raise InputError("graph.degree", expected=expected, got=str(degree))
     return first_connected(lambda s: nx.random_regular_graph(degree, nodes, seed=s), seed)
 
 
@@ -591,7 +537,6 @@ _BUILDERS: dict[str, Callable[..., nx.Graph]] = {
     "barbell": _barbell,
     "caveman": _caveman,
 }
-GRAPH_KINDS: tuple[str, ...] = tuple(_BUILDERS)
 
 
 def _keys(builder: Callable[..., nx.Graph]) -> dict[str, Any]:
@@ -604,27 +549,18 @@ def _keys(builder: Callable[..., nx.Graph]) -> dict[str, Any]:
 
 
 GRAPH_KEYS: dict[str, dict[str, Any]] = {kind: _keys(build) for kind, build in _BUILDERS.items()}
-"""What a graph of each kind is built from: the types of these keys, and the defaults they have."""
-
+"""Keys of the graphs of each kind: a type, or a type and its default."""
 
 _FIELD = "graph.file"
 
-_TIMES = 20
-"""How much memory names and pairs take, over the bytes they are written in."""
-
 
 def read_edges(path: str | Path, *, directed: bool = False) -> nx.Graph:
-    """Largest component of an edge list on disk; see :func:`edge_list_graph`.
-
-    Raises:
-        InputError: no such file, no regular one or too large, not UTF-8 text, or naming the file
-            and the line at fault.
-    """
+    """Largest component of an edge list on disk, as :func:`edge_list_graph` reads it."""
     return edge_list_graph(_edge_text(path), source=str(path), directed=directed)
 
 
 def read_all_edges(path: str | Path) -> nx.Graph:
-    """The graph of all edges of a list on disk, connected or not, otherwise as :func:`read_edges`.
+    """The graph of all edges of a list on disk, connected or not.
 
     Self-loops are dropped, but their nodes stay: a node that has no other link is written so.
     """
@@ -636,7 +572,8 @@ def read_all_edges(path: str | Path) -> nx.Graph:
 
 
 def _edge_text(path: str | Path) -> str:
-    check_regular(Path(path), field=_FIELD, expected="a readable edge list", times=_TIMES)
+    # Names and pairs take some 20 times the bytes that they are written in.
+    check_regular(Path(path), field=_FIELD, expected="a readable edge list", times=20)
     try:
         return Path(path).read_text(encoding="utf-8-sig")  # a byte order mark is no name
     except OSError as error:
@@ -648,18 +585,10 @@ def _edge_text(path: str | Path) -> str:
 
 
 def edge_list_graph(text: str, *, source: str, directed: bool = False) -> nx.Graph:
-    """Largest component of the graph of an edge list (the first of equally large ones).
+    """Largest component (strongly connected, of a digraph) of the graph of an edge list.
 
-    ``#`` starts a comment. Self-loops are dropped and repeated edges merged. Nodes come sorted:
-    as numbers where every name is an integer, else as text.
-
-    Args:
-        source: where the text came from, for messages.
-        directed: whether the first node of a line sends to the second, and not the second to the
-            first; the component is then one in which every node reaches every other.
-
-    Raises:
-        InputError: naming the source and the line at fault.
+    A line has two node names, and ``#`` starts a comment. Self-loops are dropped and repeated edges
+    merged. Nodes come sorted: as numbers where every name is an integer, else as text.
     """
     pairs = _pairs(text, source=source)
     integers = all(name.removeprefix("-").isdecimal() for pair in pairs for name in pair)
@@ -673,12 +602,9 @@ def edge_list_graph(text: str, *, source: str, directed: bool = False) -> nx.Gra
     # The first of equals is the one with the first node, in whatever order they come.
     largest = max(sorted(components(graph), key=min), key=len)
     if len(largest) == 1:
-        raise InputError(
-            _FIELD,
-            expected="nodes that reach each other",
-            got=f"{source}: no two that do",
-            remedy="Add links that lead back, or leave out graph.directed.",
-        )
+        expected = "nodes that reach each other"
+        remedy = "Add links that lead back, or leave out graph.directed."
+        raise InputError(_FIELD, expected=expected, got=f"{source}: no two that do", remedy=remedy)
     return _sorted_graph({edge for edge in edges if largest.issuperset(edge)}, directed=directed)
 
 

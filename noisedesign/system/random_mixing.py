@@ -1,14 +1,13 @@
 """Mixing that is drawn afresh at every step: nodes that drop out, edges that fail, gossip in pairs.
 
-A model is a distribution of W with exact expectations; a workload takes one wherever it takes a
-fixed W. Only expectations of W^T G W enter a design, so that E tr(W R W^T) = tr(E[W^T W] R): H
-changes and nothing else does. Every model here is W = I - L with L the Laplacian of random edge
-weights, hence symmetric and doubly stochastic at every draw, and
+Only expectations of W^T G W enter a design, since E tr(W R W^T) = tr(E[W^T W] R). Every model here
+is W = I - L with L the Laplacian of random edge weights, hence symmetric and doubly stochastic at
+every draw, and
 
     E[W^T G W] = G - E[L] G - G E[L] + E[L G L].
 
-The last term needs the second moments of the edge weights. They are products of at most four
-Bernoulli variables, or probabilities of matchings, so every model has it in closed form.
+The last term needs the second moments of the edge weights, products of at most four Bernoulli
+variables or probabilities of matchings, and has a closed form in every model.
 """
 
 from __future__ import annotations
@@ -29,8 +28,7 @@ from noisedesign.base.shown import Shown
 from noisedesign.system.graph import check_mixing, mixing_matrix
 
 MAX_MATCHINGS = 10_000
-"""Maximal matchings listed before giving up: their number grows exponentially with the graph, and
-beyond this a distribution over all of them is not one that is written down."""
+"""Maximal matchings listed before giving up: their number grows exponentially with the graph."""
 
 Matching = tuple[tuple[int, int], ...]
 
@@ -75,7 +73,7 @@ class RandomMixing(Shown, ABC):
 
     @property
     def outcomes(self) -> int:
-        """How many draws are told apart one by one; 0 where expectations are in closed form."""
+        """Number of draws told apart one by one; 0 where expectations are in closed form."""
         return 0
 
     @property
@@ -99,9 +97,8 @@ class RandomMixing(Shown, ABC):
         """
         g = _checks.symmetric_matrix(gram, field="gram", tolerance=settings.SYMMETRY_TOLERANCE)
         if g.shape != self.mean_laplacian.shape:
-            raise InputError(
-                "gram", expected=f"shape {self.mean_laplacian.shape}", got=f"{g.shape}"
-            )
+            expected = f"shape {self.mean_laplacian.shape}"
+            raise InputError("gram", expected=expected, got=f"{g.shape}")
         # The symmetric part of 2 E[L] G is E[L] G + G E[L].
         return _linalg.symmetrized(g - 2 * self.mean_laplacian @ g + self.laplacian_square(g))
 
@@ -126,9 +123,6 @@ class RandomMixing(Shown, ABC):
 def laplacian(weights: Array) -> Array:
     """diag(A 1) - A for edge weights A, shape (n, n), zero on the diagonal."""
     return np.asarray(np.diag(weights.sum(axis=1)) - weights)
-
-
-# --- nodes that drop out, edges that fail ---
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -244,9 +238,8 @@ def _symmetric_mixing(mixing: Any) -> Array:
 def _check_probabilities(p: Iterable[float]) -> None:
     for index, value in enumerate(p):
         if not 0 <= value < 1:
-            raise InputError(
-                "probability", expected="probabilities in [0, 1)", got=f"{value:g} at index {index}"
-            )
+            expected = "probabilities in [0, 1)"
+            raise InputError("probability", expected=expected, got=f"{value:g} at index {index}")
 
 
 def _edge_weights(mixing: Array) -> Array:
@@ -281,9 +274,6 @@ def _stars(weights: Array, gram: Array, excess: Array) -> Array:
     return np.asarray(far - near - near.T + np.diag(near.sum(axis=1)))
 
 
-# --- gossip in pairs ---
-
-
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class RandomMatchings(RandomMixing):
     """A matching is drawn at every step, and its pairs average: W = I - sum (e_i-e_j)(e_i-e_j)^T/2.
@@ -291,7 +281,7 @@ class RandomMatchings(RandomMixing):
     Randomised gossip (Boyd, Ghosh, Prabhakar and Shah 2006) is :func:`pairwise_gossip`.
 
     Args:
-        nodes: n, how many.
+        nodes: the number n of nodes.
         matchings: each a tuple of pairs of zero-based nodes that share none.
         probabilities: of each matching, nonnegative, summing to 1; default all the same.
 
@@ -327,33 +317,23 @@ class RandomMatchings(RandomMixing):
             raise InputError("matchings", expected="at least one matching", got="none")
         for number, matching in enumerate(self.matchings):
             self._check_matching(matching, number=number)
-        p: Array = np.full(count, 1 / count)
+        field, p = "probabilities", np.full(count, 1 / count)
         if self.probabilities is not None:
-            of_each = _checks.as_array(self.probabilities, field="probabilities", ndim=1)
-            if of_each.size != count:
-                raise InputError(
-                    "probabilities",
-                    expected=f"{count} values, one per matching",
-                    got=f"{of_each.size}",
-                )
-            p = _checks.vector(self.probabilities, field="probabilities", length=count)
+            size = _checks.as_array(self.probabilities, field=field, ndim=1).size
+            if size != count:
+                raise InputError(field, expected=f"{count} values, one per matching", got=f"{size}")
+            p = _checks.vector(self.probabilities, field=field, length=count)
         if p.min() < 0 or abs(p.sum() - 1) > settings.STOCHASTIC_TOLERANCE:
-            raise InputError(
-                "probabilities",
-                expected="nonnegative values that sum to 1",
-                got=f"sum {p.sum():.15g}, least {p.min():.6g}",
-            )
+            got = f"sum {p.sum():.15g}, least {p.min():.6g}"
+            raise InputError(field, expected="nonnegative values that sum to 1", got=got)
         object.__setattr__(self, "probabilities", p)
         union = nx.Graph()
         union.add_nodes_from(range(self.nodes))
         for matching, weight in zip(self.matchings, p, strict=True):
             union.add_edges_from(matching if weight > 0 else ())
         if not nx.is_connected(union):
-            raise InputError(
-                "matchings",
-                expected="pairs that connect all nodes",
-                got=f"{nx.number_connected_components(union)} components",
-            )
+            got = f"{nx.number_connected_components(union)} components"
+            raise InputError("matchings", expected="pairs that connect all nodes", got=got)
 
     def _check_matching(self, matching: Matching, *, number: int) -> None:
         seen: set[int] = set()
@@ -361,11 +341,9 @@ class RandomMatchings(RandomMixing):
             for node in pair:
                 _checks.positive_int(node, field="matchings", minimum=0)
                 if node >= self.nodes or node in seen:
-                    raise InputError(
-                        "matchings",
-                        expected=f"nodes below {self.nodes}, each once in a matching",
-                        got=f"node {node} in matching {number}",
-                    )
+                    expected = f"nodes below {self.nodes}, each once in a matching"
+                    got = f"node {node} in matching {number}"
+                    raise InputError("matchings", expected=expected, got=got)
                 seen.add(node)
             if len(pair) != 2:
                 raise InputError("matchings", expected="pairs", got=f"{pair} in matching {number}")
@@ -461,12 +439,9 @@ def maximal_matchings(graph: nx.Graph) -> RandomMatchings:
     # Cliques of edges that share no node are matchings.
     found = [tuple(sorted(m)) for m in islice(nx.find_cliques(lines), MAX_MATCHINGS + 1)]
     if len(found) > MAX_MATCHINGS:
-        raise InputError(
-            "graph",
-            expected=f"at most {MAX_MATCHINGS} maximal matchings",
-            got="more",
-            remedy="Use pairwise_gossip, or RandomMatchings with a few matchings of your own.",
-        )
+        expected = f"at most {MAX_MATCHINGS} maximal matchings"
+        remedy = "Use pairwise_gossip, or RandomMatchings with a few matchings of your own."
+        raise InputError("graph", expected=expected, got="more", remedy=remedy)
     return RandomMatchings(nodes=len(graph), matchings=tuple(sorted(found)))
 
 

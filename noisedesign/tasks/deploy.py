@@ -18,20 +18,18 @@ import numpy as np
 from noisedesign.base import atomic, checks as _checks
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.file_kinds import NODE_PLAN
-from noisedesign.files.picture_file import BLUE, GREY, legend_below, new_figure, style, write_figure
+from noisedesign.design.design import Design, design_of, fixed_mixing
+from noisedesign.files.picture_file import BLUE, GREY, legend_below, new_figure, style
 from noisedesign.noise.node.__main__ import ADDRESS
 from noisedesign.noise.node.model import Examples
 from noisedesign.noise.plan import DEALT, Plan
-from noisedesign.program.design import Design, design_of, fixed_mixing
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-SUFFIX = ".plan"
-PEERS, STATES = "peers.json", "nodes"
-_POLL = 0.05
-MOST_RESTARTS = 3
-"""Of a node that is killed, in one rehearsal."""
+SUFFIX, PEERS = ".plan", "peers.json"
+NODE = [sys.executable, "-m", "noisedesign.noise.node"]
+"""The command that runs one node."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,19 +43,10 @@ class Deployed:
 def deploy(
     design: Design, folder: str | Path, *, batch_size: int | None = None
 ) -> tuple[Deployed, ...]:
-    """One file a node: its part of the noise, its row of W, horizon, clip and participation.
+    """Write one file a node: its part of the noise, its row of W, horizon, clip and participation.
 
     No file has what another node adds alone, nor any secret: nodes draw and agree on theirs.
-
-    Args:
-        design: of a graph, with a privacy target; or what has one.
-        folder: made where there is none.
-        batch_size: what trainers divide sums of gradients by, where they do: noise is divided too.
-
-    Raises:
-        InputError: no target, no graph; noise that takes a dealer, who would know all of it; names
-            of nodes that are no names of files; files of another kind in the way.
-        StorageError: the disk is full, the folder is read-only, ...
+    Trainers that divide sums of gradients by ``batch_size`` have their noise divided too.
     """
     design = design_of(design)
     mixing = fixed_mixing(design, once=False)
@@ -66,7 +55,7 @@ def deploy(
         raise InputError(
             "design",
             expected="noise that nodes draw by themselves",
-            got="a covariance that a dealer must deal, who knows all noise",
+            got="a covariance that a trusted party must deal, who knows all noise",
             remedy='Design with [structure] space = "edge-local" (or another structure of shared '
             "seeds), or in time alone; or deal it with noisedesign.noise.noise.",
         )
@@ -80,11 +69,7 @@ def deploy(
 
 
 def plans_in(folder: str | Path) -> tuple[Deployed, ...]:
-    """The files of :func:`deploy` in a folder, in the order of the nodes.
-
-    Raises:
-        InputError: none, not all of them, or files of several designs.
-    """
+    """Read the files of :func:`deploy` in a folder, in the order of the nodes."""
     at = _checks.path(folder, field="folder")
     found = [Deployed(path=path, plan=Plan.load(path)) for path in sorted(at.glob(f"*{SUFFIX}"))]
     found.sort(key=lambda one: one.plan.node)
@@ -100,11 +85,7 @@ def plans_in(folder: str | Path) -> tuple[Deployed, ...]:
 
 
 def partition(examples: Examples, nodes: int) -> list[Examples]:
-    """Every node as many examples as any other, up to one, in turn.
-
-    Raises:
-        InputError: fewer examples than nodes.
-    """
+    """Deal examples to the nodes in turn: any two have as many, up to one."""
     if len(examples.labels) < nodes:
         got = f"{len(examples.labels)}"
         raise InputError("data", expected=f"at least one example for {nodes} nodes", got=got)
@@ -116,13 +97,8 @@ def partition(examples: Examples, nodes: int) -> list[Examples]:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Rehearsal:
-    """What came of it.
-
-    Attributes:
-        losses: mean loss of every node's model on its own data after every step, shape (T, n).
-        loss, accuracy: of the average model on all data.
-        epsilon, delta: what every node's run was protected to.
-    """
+    """The losses of every node on its own data after every step, shape (T, n); loss and accuracy of
+    the average model on all data; and what every run was protected to."""
 
     losses: Array
     loss: float
@@ -142,23 +118,14 @@ def rehearse(
     """Train on this machine, a process a node, as they would on machines of their own.
 
     A node that is killed is started again, and goes on where it was; so does the whole rehearsal
-    when it is called again after an interruption. What every node remembers is in ``folder``.
-
-    Args:
-        folder: that of :func:`deploy`.
-        data: .npz of ``features``, shape (m, p), and ``labels``, each 0 or 1.
-        step_size: eta.
-        seconds: how long a node waits for another.
-        progress: called with the steps done by all nodes, and their number.
-
-    Raises:
-        InputError: what a node says is wrong, in its words.
+    when it is called again. ``data`` is an .npz of ``features``, shape (m, p), and ``labels``, 0 or
+    1; a node waits ``seconds`` for another.
     """
     for field, value in (("step_size", step_size), ("seconds", seconds)):
         _checks.real(value, field=field, low=0)
     nodes, at = plans_in(folder), Path(folder)
     everything = Examples.load(data)
-    states = [atomic.made_folder(at / STATES / one.path.stem) for one in nodes]
+    states = [atomic.made_folder(at / "nodes" / one.path.stem) for one in nodes]
     for state, part in zip(states, partition(everything, len(nodes)), strict=True):
         _save(part, state / "data.npz")
     (at / PEERS).unlink(missing_ok=True)
@@ -168,7 +135,7 @@ def rehearse(
             _tell_addresses(states, at / PEERS)
             if progress is not None:
                 progress(min(_steps(state) for state in states), horizon)
-            time.sleep(_POLL)
+            time.sleep(0.05)
     if progress is not None:
         progress(horizon, horizon)
     losses = np.array([_log(state, horizon) for state in states]).T
@@ -209,18 +176,14 @@ class _Process:
         )
 
     def working(self) -> bool:
-        """Whether it is not done yet.
-
-        Raises:
-            InputError: it failed, in its own words, or was killed too often.
-        """
+        """Whether it is not done yet; an InputError says in its own words why it failed."""
         code = self._running.poll()
         if code is None or code == 0:
             return code is None
         assert self._running.stderr is not None
         with self._running.stderr as stream:
             said = stream.read()
-        if code < 0 and self._restarts < MOST_RESTARTS:
+        if code < 0 and self._restarts < 3:
             self._restarts, self._running = self._restarts + 1, self._start()
             return True
         told = said.strip().splitlines() or [f"exit code {code}"]
@@ -242,16 +205,10 @@ def _started(
     running: list[_Process] = []
     try:
         for one, state in zip(nodes, states, strict=True):
-            options = {
-                "--data": state / "data.npz",
-                "--folder": state,
-                "--peers": at / PEERS,
-                "--step-size": step_size,
-                "--seconds": seconds,
-            }
-            given = [str(word) for option in options.items() for word in option]
-            node = [sys.executable, "-m", "noisedesign.noise.node", str(one.path)]
-            running.append(_Process(one, node + given))
+            given = ["--data", state / "data.npz", "--folder", state, "--peers", at / PEERS]
+            given += ["--step-size", step_size, "--seconds", seconds]
+            node = [*NODE, one.path, *given]
+            running.append(_Process(one, [str(word) for word in node]))
         yield running
     finally:
         for process in running:
@@ -259,7 +216,6 @@ def _started(
 
 
 def _tell_addresses(states: Sequence[Path], path: Path) -> None:
-    """Where every node listens, once all of them do."""
     found = {}
     for u, state in enumerate(states):
         try:
@@ -273,10 +229,8 @@ def _tell_addresses(states: Sequence[Path], path: Path) -> None:
 
 
 def _steps(state: Path) -> int:
-    try:
-        return (state / "log.csv").read_bytes().count(b"\n")
-    except OSError:
-        return 0
+    log = state / "log.csv"
+    return log.read_bytes().count(b"\n") if log.exists() else 0
 
 
 def _log(state: Path, horizon: int) -> list[float]:
@@ -288,18 +242,9 @@ def _log(state: Path, horizon: int) -> list[float]:
     return [found[t] for t in range(horizon)]
 
 
-def draw(found: Rehearsal, path: str | Path) -> Path:
-    """Write a picture: the loss of every node against the step, and their mean.
-
-    Raises:
-        InputError: a ``path`` in no folder, or that ends in no format of pictures.
-    """
-    return write_figure(figure_of(found), path)
-
-
 @style()
 def figure_of(found: Rehearsal) -> Figure:
-    """The picture of :func:`draw`."""
+    """The loss of every node against the step, and their mean."""
     figure = new_figure(width=6.4, height=3.6)
     axes = figure.subplots()
     steps = np.arange(1, len(found.losses) + 1)

@@ -31,9 +31,9 @@ from noisedesign.base import checks as _checks
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.linalg import inner, inverse_of_positive
 from noisedesign.base.shown import Listing, Shown
+from noisedesign.design.design import Design, design_of
 from noisedesign.files.tables import is_node, row_of
-from noisedesign.program.calibration import Calibration, calibration_of
-from noisedesign.program.design import Design, design_of
+from noisedesign.problem.calibration import calibration_of
 from noisedesign.system.gossip import of_every_step
 from noisedesign.system.workloads import ErrorMeasure, Workload
 
@@ -65,7 +65,7 @@ class Others(Shown):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class DropOut(Shown):
-    """What some nodes that drop out leave behind.
+    """The noise and privacy that are left when some nodes drop out.
 
     Attributes:
         gone: their names.
@@ -115,7 +115,7 @@ class DropOut(Shown):
 
 
 def drop_out(design: Design, gone: Sequence[Node]) -> DropOut:
-    """What it costs that these nodes drop out, and what then protects the others.
+    """Compute what it costs that these nodes drop out, and what then protects the others.
 
     Args:
         design: a design of a graph, or a solution or loaded file that has one.
@@ -147,7 +147,7 @@ def drop_out(design: Design, gone: Sequence[Node]) -> DropOut:
     if not 0 < len(rows) < len(names):
         expected = f"some of the {len(names)} nodes, and not all"
         raise InputError("gone", expected=expected, got=f"{len(rows)}")
-    return _Network.of(design).without(rows)
+    return _Network(design).without(rows)
 
 
 def every_drop_out(
@@ -173,7 +173,7 @@ def every_drop_out(
         [(('0',), '0.3333'), (('1',), '0.3333')]
     """
     design = _checked(design)
-    network, n = _Network.of(design), len(design.problem.nodes)
+    network, n = _Network(design), len(design.problem.nodes)
     if n == 1:
         raise InputError("design", expected="at least two nodes", got="one")
     found: Listing[DropOut] = Listing()
@@ -214,26 +214,16 @@ def mu_to_holders(design: Design) -> float | None:
         independent False
         edge-local True
     """
-    network = _Network.of(_checked(design))
+    network = _Network(_checked(design))
     if network.mu is None or network.root is None or len(network.names) == 1:
         return None
-    return max(network.mu_to([node]) for node in range(len(network.names)))
+    return max(network.mu_of(network.precision_to([node])) for node in range(len(network.names)))
 
 
 def ratio_to_holders(design: Design) -> tuple[float, int] | None:
-    """How much more a node learns that knows the seeds it holds than one that holds none.
-
-    Both read all messages.
-
-    Returns:
-        mu of the least protected of the others against the worst node, over mu against a reader
-        who knows no noise (not squared; infinite where nothing hides somebody), and the row of W
-        of that node. None where noise is not made of shared seeds, or nobody is another.
-
-    Raises:
-        InputError: as :func:`drop_out`.
-    """
-    network = _Network.of(_checked(design))
+    """mu of the worst node that knows the seeds it holds, over mu of a reader who knows no noise
+    (not squared), and its row of W; None where noise is not made of seeds, or nobody is another."""
+    network = _Network(_checked(design))
     if network.root is None or len(network.names) == 1:
         return None
     readers = _precision(network.covariance, network.everybody).max()
@@ -257,70 +247,42 @@ def _checked(design: Design) -> Design:
     return design
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
 class _Network:
-    """A design whose nodes may drop out.
+    """A design whose nodes may drop out."""
 
-    Attributes:
-        covariance: R, shape (n, n), at the budgets.
-        root: F with F F^T = R, shape (n, seeds): coefficients of the nodes in every seed; None
-            where noise is not made of seeds.
-        step_variance: of the noise over time, averaged over steps.
-        time_covariance: K, shape (T, T); None where it is the identity.
-        mu: of a whole run for a record at its budget, whoever takes part when; None without a
-            privacy target.
-        error: what is measured; None where that is unknown.
-    """
-
-    names: tuple[str, ...]
-    mixing: Array
-    rounds: int
-    covariance: Array
-    root: Array | None
-    budget: Array
-    calibration: Calibration
-    step_variance: float
-    time_covariance: Array | None
-    mu: float | None
-    error: ErrorMeasure | None
-
-    @classmethod
-    def of(cls, design: Design) -> _Network:
+    def __init__(self, design: Design) -> None:
         problem: Any = design.problem
-        n, seeds = len(problem.mixing), None
-        covariance, budget = np.eye(n), np.ones(n)
-        if design.noise.space is not None:
-            covariance, budget = design.covariance, problem.budget
-            plan = design._seeds
-            seeds = None if plan is None else plan.root()
-        if not np.any(covariance - np.diag(np.diagonal(covariance))):
-            seeds = np.diag(np.sqrt(np.diagonal(covariance)))
-        over_time = None
-        if design.noise.strategy is not None:
-            noising = design.noising_matrix
-            over_time = noising @ noising.T
-        return cls(
-            names=problem.nodes,
-            mixing=problem.mixing,
-            rounds=problem.rounds,
-            covariance=covariance,
-            root=seeds,
-            budget=budget,
-            calibration=calibration_of(problem),
-            step_variance=1.0 if over_time is None else float(np.diagonal(over_time).mean()),
-            time_covariance=over_time,
-            mu=design.fixed_mu,
-            error=_error(problem, design.axes),
-        )
+        self.names, self.mixing, self.rounds = problem.nodes, problem.mixing, problem.rounds
+        n, noise = len(self.names), design.noise
+        self.everybody = np.arange(n)
+        self.covariance, self.budget = np.eye(n), np.ones(n)
+        if noise.space is not None:
+            self.covariance, self.budget = design.covariance, problem.budget
+        # A root of R with a column a seed; None where noise is not made of seeds.
+        plan = None if noise.space is None else design._seeds
+        self.root = None if plan is None else plan.root()
+        variances = np.diagonal(self.covariance)
+        if not np.any(self.covariance - np.diag(variances)):
+            self.root = np.diag(np.sqrt(variances))
+        self.time_covariance, step_variance = None, 1.0
+        if noise.strategy is not None:
+            self.time_covariance = design.noising_matrix @ design.noising_matrix.T
+            step_variance = float(np.diagonal(self.time_covariance).mean())
+        self.scale = calibration_of(problem).noise_stddev ** 2 * step_variance
+        self.mu = design.fixed_mu
+        self.error = _error(problem, design.axes)
+
+    @cached_property
+    def error_before(self) -> float | None:
+        return self._error_of(self.covariance, self.everybody)
 
     def without(self, gone: list[int]) -> DropOut:
         left = np.setdiff1d(self.everybody, gone)
-        scale = self.calibration.noise_stddev**2 * self.step_variance
         known = None if self.root is None else self._hidden_from(gone)
         return DropOut(
             gone=tuple(self.names[node] for node in gone),
             left=len(left),
-            average_variance=scale * _average(self.covariance, left),
+            average_variance=self.scale * _average(self.covariance, left),
             others=self._judged(self.covariance, left),
             without_seeds=None if known is None else self._judged(known, left),
         )
@@ -332,44 +294,27 @@ class _Network:
         return np.asarray(kept @ kept.T)
 
     def precision_to(self, holders: list[int]) -> Array:
-        """Of the noise of each of the others, what these do not know of it."""
+        """Precision of the noise of each of the others, to those who hold these seeds."""
         left = np.setdiff1d(self.everybody, holders)
         return _precision(self._hidden_from(holders), left)
 
-    def mu_to(self, holders: list[int]) -> float:
-        """For the least protected of the others."""
-        return self._mu(self.precision_to(holders))
-
-    def _mu(self, precision: Array) -> float:
+    def mu_of(self, precision: Array) -> float:
         assert self.mu is not None
         return self.mu * math.sqrt(float(precision.max() / self.budget.max()))
 
     def _judged(self, covariance: Array, left: Nodes) -> Others:
         precision = _precision(covariance, left)
+        before, found, ratio = self.error_before, self._error_of(covariance, left), None
+        if before is not None and found is not None:
+            ratio = found / before if before > 0 else math.inf
         return Others(
             average_ratio=_average(covariance, left) / _average(self.covariance, self.everybody),
-            error_ratio=self._error_ratio(covariance, left),
+            error_ratio=ratio,
             sensitivity_squared=float((precision / self.budget[left]).max()),
-            mu=None if self.mu is None else self._mu(precision),
+            mu=None if self.mu is None else self.mu_of(precision),
         )
 
-    @property
-    def everybody(self) -> Nodes:
-        return np.arange(len(self.names))
-
-    @cached_property
-    def _error_before(self) -> float | None:
-        return self._error_of(self.covariance, self.everybody)
-
-    def _error_ratio(self, covariance: Array, left: Nodes) -> float | None:
-        before = self._error_before
-        found = None if before is None else self._error_of(covariance, left)
-        if found is None or before is None:
-            return None
-        return found / before if before > 0 else math.inf
-
     def _error_of(self, covariance: Array, left: Nodes) -> float | None:
-        """A node, weighted as the error says, with the others gone."""
         if self.error is None:
             return None
         there = np.zeros(len(self.names))
@@ -399,12 +344,11 @@ def _precision(covariance: Array, left: Nodes) -> Array:
 
 
 def _average(covariance: Array, nodes: Nodes) -> float:
-    """Variance of the mean over ``nodes``."""
     return float(covariance[np.ix_(nodes, nodes)].sum()) / len(nodes) ** 2
 
 
 def _error(problem: Any, axes: str) -> ErrorMeasure | None:
-    """What the problem measures, where a smaller network has the like of it."""
+    """The error that the problem measures, where a smaller network has the like of it."""
     if not problem.always_alike:
         return None
     if problem.error is None:

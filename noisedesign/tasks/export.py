@@ -8,6 +8,8 @@ from typing import Any, cast
 from noisedesign.base import checks as _checks
 from noisedesign.base.atomic import overwriting, write_bytes
 from noisedesign.base.checks import InputError
+from noisedesign.design.design import Design, design_of
+from noisedesign.families.toeplitz.streaming import StreamingDesign
 from noisedesign.files.archive import npy_bytes
 from noisedesign.files.exported import content_of, require_protection
 from noisedesign.files.exports import (
@@ -20,9 +22,7 @@ from noisedesign.files.exports import (
     require_own_batches,
     takers,
 )
-from noisedesign.program.design import Design, design_of
-from noisedesign.program.streaming import StreamingDesign
-from noisedesign.tasks.baselines import baseline
+from noisedesign.mechanisms.baselines import baseline
 
 
 def export(
@@ -107,7 +107,7 @@ def export(
 
 
 def _paths(written: Any) -> tuple[Path, ...]:
-    """What an exporter says that it wrote, which is there."""
+    """The paths that an exporter says it wrote, which are there."""
     paths = tuple(map(Path, written))
     missing = [str(path) for path in paths if not path.exists()]
     if missing or not paths:

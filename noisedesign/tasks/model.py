@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from noisedesign.base import checks as _checks
 from noisedesign.conic.program import ConicProgram
-from noisedesign.program.family import Form, family_of
-from noisedesign.program.problem import Problem, problem_of
+from noisedesign.families.family import Form, family_of
+from noisedesign.problem.problem import Problem, problem_of
 
 
 def conic_program(problem: Problem, *, formulation: str | None = None) -> ConicProgram:

@@ -1,4 +1,4 @@
-"""What people and programs read: one flat record per result, and tables of them."""
+"""Flat records of results, for people and programs, and tables of them."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ import numpy as np
 
 from noisedesign.base.checks import InputError
 from noisedesign.base.tables import Record as Record, print_table as print_table
+from noisedesign.design.design import AGAINST_OBSERVERS, PROTECTS, Design
+from noisedesign.design.proof import RELEASED, Proof
+from noisedesign.design.solve import Solution
+from noisedesign.forms import SparseCovariance
 from noisedesign.noise.plan import CHANGE_OVER_CLIP
-from noisedesign.privacy.amplification import Amplified
 from noisedesign.privacy.exposure import UNAMPLIFIED_MU, Exposure
 from noisedesign.privacy.runs import FIXED, NOT_COVERED, THEOREMS
-from noisedesign.program.calibration import calibration_of
-from noisedesign.program.design import AGAINST_OBSERVERS, PROTECTS, Design
-from noisedesign.program.noise import SparseCovariance
-from noisedesign.program.problem import Problem, theorem_of
-from noisedesign.program.proof import RELEASED, Proof
-from noisedesign.tasks.solve import Solution
+from noisedesign.problem.calibration import calibration_of
+from noisedesign.problem.problem import Problem, theorem_of
 
 if TYPE_CHECKING:
+    from noisedesign.privacy.amplification import Amplified
     from noisedesign.tasks.account.table import ModelRow, Setting
     from noisedesign.tasks.dropout import DropOut
 
@@ -31,68 +31,52 @@ REFUSED = "refused"
 
 _OF_TARGET = ("mu", "epsilon", "delta", "adjacency", "noise_stddev", "noise_multiplier")
 AT_TARGET = (*_OF_TARGET, "which", "confidence", "error_at_target")
-"""What a design is at the privacy target of its problem: its mu-GDP (none under random
-participation), epsilon (that of the target, or what is proved under random participation), what
-else the target says, the factor on the standard deviation of its noise, that factor over the clip,
-what the account of random participation rests on and its confidence (elsewhere that of objective
-and bound, where these are estimates), and the total
-squared error a coordinate, in squared units of the gradients: the objective times noise_stddev
-squared."""
+"""Values of a design at the privacy target of its problem: mu-GDP (none under random
+participation), epsilon (that of the target, or what is proved under random participation), the
+factor on the standard deviation of its noise, that factor over the clip, what the account of random
+participation rests on and its confidence (elsewhere that of objective and bound, where these are
+estimates), and the total squared error a coordinate: the objective times noise_stddev squared."""
 
 SECRET = (
     "epsilon is for steps that are drawn in secret, for this run alone, and sums of gradients over "
     "a fixed number; mu_unamplified is that of a record whose steps are known, and does not give "
     "this epsilon"
 )
-"""What has to hold for an epsilon of random participation, and what its mu is."""
 
-WITHIN = 1e-9
-"""Excess of a squared sensitivity over its budget that is rounding."""
 
 DRAWN = ("confidence", "epsilon_estimate")
-"""What an account of steps that are drawn at random says besides."""
-
-INFINITE = "infinite"
-"""Written where a number is infinite: null would say that it is not known."""
+BOUNDED = ("lower_bound", "gap")
+"""Values of an account of random steps only, and of declared classes of losses only."""
 
 
 def solution_record(solution: Solution) -> Record:
-    """One solve, as ``solve --json`` prints it."""
-    design, target = solution.design, solution.problem.privacy
-    of_design = ("objective", "lower_bound", "gap")
+    design, problem = solution.design, solution.problem
+    certificate = getattr(design, "certificate", None)
     record: Record = {
-        "name": solution.problem.name,
-        "design": solution.problem.axes,
+        "name": problem.name,
+        "design": problem.axes,
         "backend": solution.backend,
         "method": None if design is None else design.provenance.method,
         "status": solution.status,
-        **{name: getattr(design, name, None) for name in of_design},
+        **{name: getattr(design, name, None) for name in ("objective", "lower_bound", "gap")},
         "seconds": solution.seconds,
         "feasible": solution.feasible,
-        "theorem": theorem_of(solution.problem).number,
+        "theorem": theorem_of(problem).number,
         "relative_to_ldp": getattr(design, "relative_to_ldp", None),
-        "relative_to_unrestricted": None
-        if design is None
-        else design.certificate.relative_to_unrestricted,
+        "relative_to_unrestricted": getattr(certificate, "relative_to_unrestricted", None),
         "independent_variance": getattr(design, "independent_variance", None),
         **at_target(design),
         **at_random(design),
-        "build_seconds": solution.build_seconds,
-        "solve_seconds": solution.solve_seconds,
-        "evaluations": solution.evaluations,
-        "remedy": solution.remedy,
     }
-    if design is not None and target is not None:
+    for name in ("build_seconds", "solve_seconds", "evaluations", "remedy"):
+        record[name] = getattr(solution, name)
+    if design is not None and problem.privacy is not None:
         record["privacy"] = privacy_record(design)
     return record
 
 
 def at_target(design: Design | None) -> Record:
-    """The values of AT_TARGET; None where there is no design, or no target.
-
-    Raises:
-        InputError: a target that no finite noise meets.
-    """
+    """The values of AT_TARGET; None where there is no design, or no target."""
     if design is None:
         return dict.fromkeys(AT_TARGET)
     estimated = {"confidence": design.certificate.confidence}
@@ -106,8 +90,8 @@ def at_target(design: Design | None) -> Record:
 
 
 def at_random(design: Design | None) -> Record:
-    """Under random participation: the estimate beside the epsilon that is proved, and the bound on
-    designs for fixed participation. Nothing elsewhere."""
+    """The estimate beside an epsilon that is proved, and the bound on designs for fixed
+    participation."""
     if design is None or not is_random(design.problem):
         return {}
     account = account_of(design)
@@ -129,7 +113,6 @@ def account_of(design: Design) -> Amplified | None:
 
 
 def refused_record(problem: Problem, backend: str, error: InputError) -> Record:
-    """A problem among others that cannot be solved, with the reason as its remedy."""
     return {
         "name": problem.name,
         "design": problem.axes,
@@ -141,20 +124,18 @@ def refused_record(problem: Problem, backend: str, error: InputError) -> Record:
 
 
 def print_solutions(records: Sequence[Record], *, structured: bool) -> None:
-    """A table of solves, of one with all of its calibration."""
-    relative = ["relative_to_ldp"] + ["relative_to_unrestricted"] * structured
-    columns = ["name", "backend", "method", "status", "objective", *relative, "lower_bound", "gap"]
-    calibration = list(records[0].get("privacy", {})) if len(records) == 1 else []
-    columns += ["feasible", *dict.fromkeys([*calibration, *AT_TARGET])]
+    columns = ["name", "backend", "method", "status", "objective", "relative_to_ldp"]
+    if structured:
+        columns.append("relative_to_unrestricted")
+    calibration = records[0].get("privacy", {}) if len(records) == 1 else {}
+    columns += ["lower_bound", "gap", "feasible", *dict.fromkeys([*calibration, *AT_TARGET])]
     print_table([record.get("privacy", {}) | record for record in records], [*columns, "seconds"])
 
 
 def privacy_record(design: Design) -> Record:
-    """The calibration of a design to its privacy target, in plain numbers."""
     found = calibration_of(design.problem)
-    names = ["mu", "epsilon", "delta", "adjacency", "conversion", "noise_stddev"]
-    names += ["noise_multiplier", "clip", "step_sensitivity"]
     used = None if found.participation is None else str(found.participation)
+    names = (*_OF_TARGET[:4], "conversion", *_OF_TARGET[4:], "clip", "step_sensitivity")
     told = {name: getattr(found, name) for name in names}
     if is_random(design.problem):
         told = {UNAMPLIFIED_MU: design.fixed_mu} | told
@@ -183,7 +164,6 @@ def design_record(design: Design) -> Record:
 
 
 def exposure_record(exposure: Exposure) -> Record:
-    """One victim of an account, with a note only where its numbers need words."""
     names = ("node", "distance", "sensitivity_squared", "which", "mu", "epsilon", *DRAWN, "delta")
     rest = ("adjacency", "responses", "theorem", *BOUNDED, "random")
     record = {name: _finite(getattr(exposure, name)) for name in (*names, *rest)}
@@ -191,24 +171,17 @@ def exposure_record(exposure: Exposure) -> Record:
 
 
 def model_record(row: ModelRow) -> Record:
-    """One threat model of a design."""
-    record = {key: _finite(value) for key, value in asdict(row).items()}
-    return _drawn(record)
-
-
-BOUNDED = ("lower_bound", "gap")
-"""Values of an account that there are where a class of losses is declared."""
+    return _drawn({key: _finite(value) for key, value in asdict(row).items()})
 
 
 def theorem_notes(records: Sequence[Record]) -> list[str]:
-    """What the numbers of an account rest on, in words."""
     numbers = sorted({record["theorem"] for record in records} - {None})
     return [f"{THEOREMS[number]} (docs/runs.md)" for number in numbers]
 
 
 def _drawn(record: Record) -> Record:
-    """The values of an account: those of steps that are drawn at random only where they are, and mu
-    under another name there, since epsilon does not follow from it."""
+    """The values of an account: mu has another name where steps are drawn at random, for epsilon
+    does not follow from it."""
     for key in BOUNDED:
         if record[key] is None:
             del record[key]
@@ -218,12 +191,10 @@ def _drawn(record: Record) -> Record:
 
 
 def drop_out_record(found: DropOut) -> Record:
-    """Some nodes that drop out."""
     return {key: _finite(value) for key, value in found.as_dict().items()}
 
 
 def drop_out_notes(found: Sequence[DropOut]) -> list[str]:
-    """What protects those left, in sentences."""
     worst = max(one.others.sensitivity_squared for one in found)
     sentences = [
         f"Those left are protected as designed (largest squared sensitivity {worst:.6g} of the "
@@ -233,7 +204,7 @@ def drop_out_notes(found: Sequence[DropOut]) -> list[str]:
     if not parts:
         return [*sentences, "The noise is dealt, so there are no seeds to leave out."]
     worst = max(one.sensitivity_squared for one in parts)
-    if worst > 1 + WITHIN:
+    if worst > 1 + 1e-9:  # more than rounding
         told = "nothing hides some of them" if math.isinf(worst) else f"it is {worst:.6g} then"
         sentences.append(
             "Without the seeds of those gone, or where these become known, they are protected "
@@ -244,11 +215,11 @@ def drop_out_notes(found: Sequence[DropOut]) -> list[str]:
 
 def _finite(value: Any) -> Any:
     """The value, or the word for one that is infinite, for which JSON has no number."""
-    return INFINITE if isinstance(value, float) and math.isinf(value) else value
+    return "infinite" if isinstance(value, float) and math.isinf(value) else value
 
 
 def scale_words(scale: Setting) -> str:
-    """What mu and epsilon of an account are for: noise, adjacency, participation, delta."""
+    """Say what mu and epsilon of an account are for: noise, adjacency, participation, delta."""
     clips = {1.0: "the clip", 2.0: "twice the clip"}[CHANGE_OVER_CLIP[scale.adjacency]]
     multiplier = _multiplier_words(scale.noise_multiplier)
     words = (
@@ -260,47 +231,47 @@ def scale_words(scale: Setting) -> str:
 
 
 def _multiplier_words(given: Any) -> str:
-    """One number, or the range of those of the nodes."""
     values = list(given.values()) if isinstance(given, Mapping) else np.ravel(given).tolist()
     low, high = min(values), max(values)
     return f"{low:.6g}" if low == high else f"{low:.6g} to {high:.6g}, one a node"
 
 
-PAIRS = (
-    " Budgets depend on who looks at whom: a target is kept before all of them, so it is what the "
-    "observer told most may learn, and the others learn less."
-)
-"""What is said beside budgets of pairs."""
-
-
 def insider_note(design: Design) -> str:
-    """What the certificate does not cover: who may know the noise, and who looks."""
+    """Say what the certificate does not cover: who may know the noise, and who looks."""
     if design.trust == AGAINST_OBSERVERS:
-        return (
+        told = [
             "Protects from the chosen observers only, each looking for itself, and one record at "
             "one step: `noisedesign account` says what everybody else learns."
-            + f" For {NOT_COVERED}." * (theorem_of(design.problem) == FIXED)
-            + PAIRS * (getattr(design.problem, "pair_factors", None) is not None)
-        )
-    secret = (
-        " Which batch a record is in has to be drawn by its node, for this run alone, and kept "
-        "secret."
-    ) * is_random(design.problem)
+        ]
+        if theorem_of(design.problem) == FIXED:
+            told.append(f"For {NOT_COVERED}.")
+        if getattr(design.problem, "pair_factors", None) is not None:
+            told.append(
+                "Budgets depend on who looks at whom: a target is kept before all of them, so it "
+                "is what the observer told most may learn, and the others learn less."
+            )
+        return " ".join(told)
     if design.axes == "time":
-        return f"Protects every message; every node draws its own noise and shares no seed.{secret}"
-    if isinstance(design.noise.space, SparseCovariance):
-        return f"Protects every message against eavesdroppers. {design.noise.space.drawn}{secret}"
-    return (
-        "Protects every message against eavesdroppers, and against nodes that know only their own "
-        "noise. If all nodes share one noise seed, nodes are not protected from each other."
-        f"{secret}"
-    )
+        told = ["Protects every message; every node draws its own noise and shares no seed."]
+    elif isinstance(design.noise.space, SparseCovariance):
+        told = ["Protects every message against eavesdroppers.", design.noise.space.drawn]
+    else:
+        told = [
+            "Protects every message against eavesdroppers, and against nodes that know only their "
+            "own noise. If all nodes share one noise seed, nodes are not protected from each other."
+        ]
+    if is_random(design.problem):
+        told.append(
+            "Which batch a record is in has to be drawn by its node, for this run alone, and kept "
+            "secret."
+        )
+    return " ".join(told)
 
 
 def proof_note(proof: Proof) -> str:
-    """What is proved of a design as it is saved."""
-    if proof.rigorous:
-        words = f"feasible, gap at most {proof.gap:.2e}" if proof.bounded else RELEASED
-        words += f"; not part of it: {proof.left_out}" * bool(proof.left_out)
-        return f"Proved with every rounding accounted for: {words}."
-    return f"Not proved with every rounding accounted for: {proof.why_not}."
+    if not proof.rigorous:
+        return f"Not proved with every rounding accounted for: {proof.why_not}."
+    words = f"feasible, gap at most {proof.gap:.2e}" if proof.bounded else RELEASED
+    if proof.left_out:
+        words += f"; not part of it: {proof.left_out}"
+    return f"Proved with every rounding accounted for: {words}."

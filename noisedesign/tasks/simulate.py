@@ -13,32 +13,20 @@ from scipy.sparse.linalg import LinearOperator, cg
 from noisedesign.base.checks import InputError
 from noisedesign.base.linalg import gram_factor, inverse_of_positive
 from noisedesign.base.shown import Shown
+from noisedesign.design.design import Design, design_of, seed_plan_of
+from noisedesign.families.family import family_of
+from noisedesign.forms import SparseCovariance
 from noisedesign.privacy.amplification import Mixture, amplified_delta, bins_of
 from noisedesign.privacy.views import Observer
-from noisedesign.program.calibration import calibration_of
-from noisedesign.program.design import Design, design_of, seed_plan_of
-from noisedesign.program.family import family_of
-from noisedesign.program.noise import SparseCovariance
+from noisedesign.problem.calibration import calibration_of
 from noisedesign.system.workloads import WORKLOADS, ErrorMeasure
 from noisedesign.tasks.simulation import attacks
 from noisedesign.tasks.simulation.answers import Answers
-from noisedesign.tasks.simulation.audit import AuditReport
-from noisedesign.tasks.simulation.random_bins import RandomAudit, audit_random_bins
+from noisedesign.tasks.simulation.audit import AuditReport, RandomAudit, audit_random_bins
 from noisedesign.tasks.simulation.variance import VarianceReport, simulate_variance
 
 AUDITED_MU = 1.0
-"""The audit scales noise until the claim is this mu: error rates near 0.3, where a few thousand
-runs tell most."""
-
-AUDITED_EPSILON = 1e-9
-"""At random, where an attacker's advantage is delta(0): as near as an account goes."""
-
-AUDITED_PATTERNS = 5000
-"""Most patterns of a min-separation scheme that are listed for an audit: seconds."""
-
-SOLVED, MOST_PRODUCTS = 1e-10, 2000
-"""How well a row of R^-1 is solved for, by conjugate gradients: an attack by one that is off by so
-much is worth less by its square."""
+"""mu of the scaled noise that is audited: near it a few thousand runs tell most."""
 
 Progress = Callable[[int, int], None]
 
@@ -185,10 +173,9 @@ def _variance(design: Design, how: dict[str, Any]) -> VarianceReport:
 
 
 def _audit(design: Design, how: dict[str, Any], responses: Answers | None = None) -> AuditReport:
-    """The worst change of one record, before a reader of all messages.
+    """Audit the worst change of one record, before a reader of all messages, or the worst of the
+    chosen observers, or the worst coalition where seeds are taken as known.
 
-    Noise against chosen observers is audited by the worst of those.
-    Where seeds are taken as known, the reader is the worst coalition, and holds them.
     Of a space-time design the noise of the other nodes is given to the attacker: that of the worst
     node then has covariance (C^T C)^-1 / [R^-1]_uu, and mixing adds nothing that is not known. A
     full design is one such node with a step a coordinate.
@@ -217,7 +204,7 @@ def _audit(design: Design, how: dict[str, Any], responses: Answers | None = None
             worst = attacks.worst_coalition(plan, size=known, budget=problem.budget)
             return attacks.audit_coalition(plan=plan, coalition=worst, **how)
         return attacks.audit_space(covariance=design.covariance, **how)
-    noising, patterns = design.noising_matrix, problem.participation.longest(AUDITED_PATTERNS)
+    noising, patterns = design.noising_matrix, problem.participation.longest(5000)
     if design.axes == "time":
         return attacks.audit_time(
             noising_matrix=noising,
@@ -236,15 +223,11 @@ def _audit(design: Design, how: dict[str, Any], responses: Answers | None = None
 
 
 def _sparse_audit(covariance: SparseCovariance, *, mixing: Any, **how: Any) -> AuditReport:
-    """Of the node that most others hear: all are about as near their budgets.
-
-    Raises:
-        InputError: R that cannot be solved with.
-    """
+    """Audit the node that most others hear: all are about as near their budgets."""
     n, root = covariance.nodes, covariance.root()
     node = int(np.bincount(mixing.indices, minlength=n).argmax())
     whole = LinearOperator((n, n), matvec=lambda x: root @ (root.T @ x), dtype=np.float64)
-    row, left = cg(whole, np.eye(1, n, node)[0], rtol=SOLVED, maxiter=MOST_PRODUCTS)
+    row, left = cg(whole, np.eye(1, n, node)[0], rtol=1e-10, maxiter=2000)
     if left:
         expected, got = "noise of a covariance that has an inverse", "one that is hardly regular"
         raise InputError("design", expected=expected, got=got)
@@ -252,11 +235,11 @@ def _sparse_audit(covariance: SparseCovariance, *, mixing: Any, **how: Any) -> A
 
 
 def _random_audit(design: Design, how: dict[str, Any]) -> RandomAudit:
-    """A record that takes part at random, before a reader of all messages, at the target.
+    """Audit a record of the least protected node that takes part at random, at the target.
 
-    It is one of the least protected node. An update of node v at step s weighs (C^T C)_st
-    [R^-1]_vu in the log-likelihood ratio of a change of node u at step t; C is the identity where
-    noise is drawn afresh at every step, and R where nodes draw their own.
+    An update of node v at step s weighs (C^T C)_st [R^-1]_vu in the log-likelihood ratio of a
+    change of node u at step t; C is the identity where noise is drawn afresh at every step, and R
+    where nodes draw their own.
     """
     problem, found = design.problem, calibration_of(design.problem)
     scheme: Any = problem.use
@@ -270,8 +253,9 @@ def _random_audit(design: Design, how: dict[str, Any]) -> RandomAudit:
     at_once = np.stack([strategy[:, steps].sum(axis=1) for steps in scheme.patterns])
     mixture = Mixture(gram=precision[node, node] * bins_of(strategy, scheme).gram)
     multiplier = found.noise_multiplier
+    # An attacker's advantage is delta(0): this is as near as an account goes.
     claimed = amplified_delta(
-        mixture, epsilon=AUDITED_EPSILON, noise_multiplier=multiplier, adjacency="zero-out"
+        mixture, epsilon=1e-9, noise_multiplier=multiplier, adjacency="zero-out"
     )
     return audit_random_bins(
         mixing=None if problem.mixing is None else problem.step_mixing,
@@ -288,10 +272,7 @@ def _random_audit(design: Design, how: dict[str, Any]) -> RandomAudit:
 
 
 def _watcher(problem: Any, observer: Observer) -> attacks.Watcher:
-    """What an observer has of every step, where noise is dealt: values, not seeds.
-
-    In round k of a step it has the same rows of W^k times the messages of the first.
-    """
+    """The view of an observer of every step, where noise is dealt: values, not seeds."""
     mixing, coalition = problem.mixing, list(observer.coalition)
     n, rounds = len(mixing), [np.eye(len(mixing))]
     for _ in range(problem.rounds - 1):
@@ -311,5 +292,5 @@ def _watcher(problem: Any, observer: Observer) -> attacks.Watcher:
             readout, rounds = (mixing @ rounds[-1]).mean(axis=0, keepdims=True), rounds[:1]
     readout = np.vstack([readout @ power for power in rounds])
     return attacks.Watcher(
-        readout=readout, known=tuple(sorted(observer.knows.silenced)), inside=observer.coalition
+        readout=readout, known=tuple(sorted(observer.knows.revealed)), inside=observer.coalition
     )

@@ -1,14 +1,16 @@
 """Does a stored design keep its word? Everything it claims, computed again in plain numpy.
 
-Only the stored arrays are believed to be what they are; objective, bound, gap, sensitivity and
-feasibility follow from them through :mod:`program.certificate`, whoever made the design.
+Only the stored arrays are believed to be what they are. Whoever made the design, each row of a
+table of claims says what its file claims, what follows from the arrays, and when the two agree.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import operator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +19,13 @@ from noisedesign.base import checks as _checks, settings
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.linalg import symmetrized
 from noisedesign.base.shown import Shown, ShownInline, shortened, words as in_words
+from noisedesign.certify.certificate import Certificate
+from noisedesign.certify.polar import ROUNDED
+from noisedesign.design.design import Design
+from noisedesign.design.proof import RELEASED, Proof, prove, prove_streaming
+from noisedesign.families.family import OPERATIONS_PER_CALL, family_of
 from noisedesign.families.toeplitz.bound import lower_bound_of_unrestricted_optimum
+from noisedesign.families.toeplitz.streaming import StreamingDesign
 from noisedesign.files.design_file import (
     NotRebuiltError,
     StoredDesign,
@@ -31,52 +39,32 @@ from noisedesign.files.design_file import (
 from noisedesign.files.manifest import FIELD, differences, relative_difference
 from noisedesign.privacy.amplification import Amplified
 from noisedesign.privacy.amplification.directions import UNAMPLIFIED
-from noisedesign.privacy.target import PrivacyTarget
-from noisedesign.program.certificate import Certificate
-from noisedesign.program.design import Design
-from noisedesign.program.family import OPERATIONS_PER_CALL, family_of
-from noisedesign.program.polar import ROUNDED
-from noisedesign.program.problem import Problem, problem_of, theorem_of
-from noisedesign.program.proof import RELEASED, Proof, prove, prove_streaming
-from noisedesign.program.streaming import StreamingDesign
+from noisedesign.problem.problem import Problem, problem_of, theorem_of
 from noisedesign.system.workloads import WORKLOADS
 
 RELATIVE_TOLERANCE = 1e-9
-"""Objective, bound and sensitivity, computed on another machine: sums of up to a few million
-products agree to about 1e-12, and a gap of 1e-9 on request stays meaningful."""
-
-OPEN = 0.05
-"""Of what random vectors leave open of a number, so much may be claimed otherwise and no more: who
-wrote the file chose what they leave open."""
+"""Relative difference of a number computed on another machine: sums of a few million products agree
+to about 1e-12, and a gap of 1e-9 on request stays meaningful."""
 
 PROBLEM_TOLERANCE = 1e-12
-"""A problem rebuilt from its text: closed forms evaluated again, perhaps by another BLAS."""
-
-SAMPLED = 1e-6
-"""Relative difference of an epsilon from the same samples on another machine, which rounds the
-factor of a Gram matrix otherwise."""
+"""Relative difference of a W or H rebuilt from text: closed forms, perhaps by another BLAS."""
 
 ROUNDINGS = 8
 """Multiple of size * EPS * condition allowed to an inverse; the certificate's own head room."""
 
-LARGEST_ROUNDING = 1e-6
-"""However ill-conditioned R is, rounding is no excuse for more than this."""
-
 PROOF_TOLERANCE = 1e-10
-"""What a claim may differ by from what is proved, besides the roundings that the proof allows for:
-a tenth of what two machines may."""
+"""Relative difference of a claim from what is proved, besides the roundings that the proof allows
+for: a tenth of what two machines may differ by."""
 
 MOST_WORK = 1e12
-"""Some minutes on one core."""
-
-_ONLY_CLAIMED = "not verified: only the manifest says so"
-"""Of a privacy target that no problem asks for."""
+"""Operations of the longest verification: some minutes on one core."""
 
 _BY_PROBLEM = "name the problem file, and it is compared with that"
-"""What helps where a problem is not built from the text in the file."""
 
 DIGEST = 36
 """Characters of a claim that are shown: of a digest the beginning is enough."""
+
+Value = float | str | None
 
 
 @dataclass(frozen=True, repr=False)
@@ -93,8 +81,8 @@ class Check(ShownInline):
 
     name: str
     ok: bool | None
-    claimed: float | str | None = None
-    found: float | str | None = None
+    claimed: Value = None
+    found: Value = None
     note: str = ""
 
     def _title(self) -> str:
@@ -105,7 +93,7 @@ class Check(ShownInline):
 
     @property
     def words(self) -> str:
-        """What became of the claim, in words."""
+        """Say what became of the claim."""
         verdict = "not checked" if self.ok is None else in_words(self.ok)
         numbers = [
             f"{name} {shortened(in_words(value), DIGEST)}"
@@ -117,7 +105,7 @@ class Check(ShownInline):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Verification(Shown):
-    """What became of every claim of a design file.
+    """The verdicts on all claims of a design file.
 
     Attributes:
         checks: the claims, each with ``name``, ``ok`` (None: not checked), what is ``claimed`` and
@@ -182,7 +170,7 @@ def verify(
         problem: what the design was asked to solve, from a source you trust, or a loaded file of
             it: it is compared with this in place of the text in the file.
         rigorous: also prove feasibility, objective and bound with every rounding accounted for
-            (:mod:`noisedesign.program.rigorous`). What cannot be proved is not ``ok``, and its
+            (:mod:`noisedesign.certify.rigorous`). What cannot be proved is not ``ok``, and its
             check says why.
 
     Returns:
@@ -203,79 +191,25 @@ def verify(
         (True, True, True)
     """
     stored = as_stored(stored)
-    if isinstance(stored, StoredStreamingDesign):
-        if problem is not None:
-            raise InputError(
-                "problem",
-                expected="none for a streaming design, which has its own workload",
-                got=_checks.describe(problem),
-            )
-        with np.errstate(all="ignore"):
-            checks = _streaming_checks(stored)
-            streamed = prove_streaming(stored.design) if rigorous else None
-        if streamed is not None:
-            checks += _proof_checks(streamed, stored.design)
-        return Verification(checks=tuple(checks), proof=streamed)
-    given = None if problem is None else problem_of(problem, sparse=True)
-    _check_work(stored.design.problem)
     # A re-sealed file may hold any finite numbers: overflow shows in the checks, not as warnings.
     with np.errstate(all="ignore"):
+        if isinstance(stored, StoredStreamingDesign):
+            if problem is not None:
+                raise InputError(
+                    "problem",
+                    expected="none for a streaming design, which has its own workload",
+                    got=_checks.describe(problem),
+                )
+            proof = prove_streaming(stored.design) if rigorous else None
+            return _verified(_STREAMING, _Streaming(stored, proof))
+        given = None if problem is None else problem_of(problem, sparse=True)
+        _check_work(stored.design.problem)
         proof = prove(stored.design) if rigorous else None
-        return Verification(
-            proof=proof,
-            checks=(
-                *_matrix_checks(stored),
-                _workload_check(stored.design.problem),
-                *_structure_checks(stored),
-                *_claim_checks(stored),
-                _manifest_check(stored),
-                *_text_checks(stored),
-                *_problem_checks(stored, given),
-                *([] if proof is None else _proof_checks(proof, stored.design)),
-            ),
-        )
-
-
-def _streaming_checks(stored: StoredStreamingDesign) -> list[Check]:
-    """Error, sensitivity and bound from the coefficients or buffers, without a T x T array."""
-    design = stored.design
-    strategy, workload, scheme = design.strategy, design.workload, design.participation
-    sensitivity = strategy.squared_sensitivity(scheme)
-    error = strategy.squared_error(workload)
-    bound = lower_bound_of_unrestricted_optimum(workload, scheme)
-    objective = error * sensitivity.squared
-    same = sensitivity.kind == design.sensitivity_kind
-    again = streaming_manifest_of(design, stored.arrays)
-    again["library"] = stored.manifest["library"]
-    # The product of two stored numbers; the manifest says it as well.
-    claimed = float(stored.manifest["objective"])
-    del again["objective"]
-    unrestricted = design.lower_bound_of_unrestricted_optimum
-    words = "squared error at unit sensitivity"
-    checks = [
-        _compared("squared error", design.squared_error, error, "of unit noise"),
-        _compared(
-            "sensitivity",
-            design.squared_sensitivity,
-            sensitivity.squared,
-            f"squared, {sensitivity.kind}",
-            also=same,
-        ),
-        _compared("objective", claimed, objective, words),
-        _proved("lower bound", unrestricted, bound, "holds for strategies of every structure"),
-        _consistent(again, stored.manifest),
-    ]
-    if (target := design.privacy) is not None:
-        checks.append(_target_check(target, ok=None, note=_ONLY_CLAIMED))
-    return checks
+        return _verified(_CLAIMS, _Evidence(stored, proof, given))
 
 
 def _check_work(problem: Problem) -> None:
-    """That what a manifest states in few words, and no array has the size of, is no endless work.
-
-    Raises:
-        InputError: naming ``design file``.
-    """
+    """Refuse endless work that a manifest states in few words, and no array has the size of."""
     steps = problem.horizon if problem.axes == "space" else problem.participation.horizon
     drawn = 0 if problem.random is None else problem.rounds * (1 + problem.random.outcomes)
     # Operations, up to a factor, beyond those on matrices of the sizes of its arrays.
@@ -292,45 +226,130 @@ def _check_work(problem: Problem) -> None:
         )
 
 
-# --- the matrices themselves ----------------------------------------------------------------
+# --- the evidence: what follows from the arrays, each thing computed once -------------------------
 
 
-def _matrix_checks(stored: StoredDesign) -> list[Check]:
-    checks = []
-    if "covariance" in stored.arrays:
-        checks.append(_covariance_check(stored.arrays["covariance"]))
-    if stored.design.axes != "space":
-        checks += _strategy_checks(stored)
-    return checks
+Rebuilt = tuple[bool | None, Sequence[str], str]
 
 
-def _strategy_checks(stored: StoredDesign) -> list[Check]:
-    form, noising = stored.design.strategy_form, stored.arrays.get("noising_matrix")
-    # C^-1 is what the bands, coefficients, buffers or modes of the file say it is, unless stored.
-    pairs = form.factors() if noising is None else [(stored.design.strategy, noising)]
-    above = residual = allowed = 0.0
-    for factor, inverse in pairs:
-        above = max(above, *(float(np.abs(np.triu(m, 1)).max()) for m in (factor, inverse)))
-        found = float(np.abs(inverse @ factor - np.eye(len(factor))).max())
-        rounding = float(np.linalg.norm(inverse) * np.linalg.norm(factor))
-        explained = ROUNDINGS * settings.rank_tolerance(len(factor)) * rounding
-        if not allowed or found * allowed > residual * explained:
-            residual, allowed = found, explained
-    note = f"largest entry of C^-1 C - I; rounding explains {allowed:.1e}"
-    return [
-        Check("causal", above == 0, 0.0, above, "largest entry of C and C^-1 above the diagonal"),
-        Check("inverse", residual <= min(allowed, 1.0), 0.0, residual, note),
-    ]
+class _Evidence:
+    """A stored design beside what its arrays, and the problem it is for, say of it."""
+
+    def __init__(self, stored: StoredDesign, proof: Proof | None, asked: Problem | None) -> None:
+        self.stored, self.proof, self.asked = stored, proof, asked
+        self.design, self.arrays, self.manifest = stored.design, stored.arrays, stored.manifest
+        self.problem, self.claimed = self.design.problem, self.design.certificate
+        self.target, self.central = self.problem.privacy, self.design.trust == "central"
+        self.family, self.failure = family_of(self.problem), ""
+        self.found: Any = None
+        try:
+            self.found = self._judged()
+        except (np.linalg.LinAlgError, ArithmeticError) as error:
+            self.failure = str(error)
+        self.local = self.found is not None and not self.central
+        self.again = manifest_of(self.design, self.arrays, problem_text=stored.problem_text)
+        for own in ("library", "version", "problem"):  # the text has a claim of its own
+            del self.again[own]
+
+    def _judged(self) -> Certificate:
+        design, family = self.design, self.family
+        if self.central:
+            family, program = family.released(self.problem)
+        else:
+            program = family.afresh(family.program(self.problem))
+            account = self.claimed.account
+            if account is not None and account.which == UNAMPLIFIED:  # nobody drew samples
+                program = family.hurried(program, seconds=0.0)
+        bound = family.bound(program, design.proof, noise=design.noise)
+        found = family.certificate(
+            program, design.noise, design.proof, bound=bound, everywhere=self._everywhere()
+        )
+        # The bound of a restricted design is none on all designs, nor that on all one of its own.
+        if design.local == family.convex and (family.convex or not family.proof):
+            return replace(found, lower_bound=0.0)
+        return found
+
+    def _everywhere(self) -> float | None:
+        """The bound on designs of every structure, where it is another than the family's."""
+        wider = self.family.relaxed(self.problem)
+        if wider is None:
+            return None
+        if not self.design.relaxed_proof:
+            return 0.0
+        outer = family_of(wider)
+        return outer.bound(outer.program(wider), self.design.relaxed_proof).value
+
+    @cached_property
+    def rounding(self) -> float:
+        """Relative error of the sensitivity by rounding alone: of diag(R^-1), or of C^T C."""
+        condition = 1.0
+        if (covariance := self.arrays.get("covariance")) is not None:
+            try:
+                precision = np.diagonal(np.linalg.inv(covariance))
+                condition = max(1.0, float(np.diagonal(covariance).max() * precision.max()))
+            except np.linalg.LinAlgError:
+                condition = float("inf")
+        # However ill-conditioned R is, rounding is no excuse for more than 1e-6.
+        return min(ROUNDINGS * settings.rank_tolerance(self.design.size) * condition, 1e-6)
+
+    def allowed(self, spread: float | None) -> float:
+        """Relative difference allowed to a number of which random vectors leave ``spread`` open:
+        at most a twentieth, for who wrote the file chose how many there are."""
+        if self.found.confidence is None:
+            return RELATIVE_TOLERANCE
+        return max(RELATIVE_TOLERANCE, min(spread or 0.0, 0.05))
+
+    @cached_property
+    def inverse(self) -> tuple[float, float, float]:
+        """Largest entry of C and C^-1 above the diagonal and of C^-1 C - I, and what of the latter
+        rounding explains."""
+        noising = self.arrays.get("noising_matrix")
+        # C^-1 is what the bands, coefficients, buffers or modes of the file say, unless stored.
+        stored = None if noising is None else [(self.design.strategy, noising)]
+        above = residual = allowed = 0.0
+        for factor, inverse in stored or self.design.strategy_form.factors():
+            above = max(above, *(float(np.abs(np.triu(m, 1)).max()) for m in (factor, inverse)))
+            found = float(np.abs(inverse @ factor - np.eye(len(factor))).max())
+            rounding = float(np.linalg.norm(inverse) * np.linalg.norm(factor))
+            explained = ROUNDINGS * settings.rank_tolerance(len(factor)) * rounding
+            if not allowed or found * allowed > residual * explained:
+                residual, allowed = found, explained
+        return above, residual, allowed
+
+    @cached_property
+    def rebuilt(self) -> Rebuilt:
+        """Whether the problem is the given one, or else that of the stored text; what differs; and
+        why they could not be compared."""
+        design, text = self.problem, self.stored.problem_text
+        try:
+            if self.asked is not None:
+                different = differences(design, self.asked, tolerance=PROBLEM_TOLERANCE)
+            elif text:
+                different = differences_from_text(text, stored=design, tolerance=PROBLEM_TOLERANCE)
+            else:
+                return None, (), f"not checked: no problem text is stored; {_BY_PROBLEM}"
+        except NotRebuiltError as error:
+            return None, (), f"not checked: {error}; {_BY_PROBLEM}"
+        except InputError as error:
+            return False, (), f"the stored text is no problem: {error}"
+        return not different, different, ""
 
 
-def _covariance_check(covariance: Array) -> Check:
-    scale = float(np.abs(covariance).max())
-    asymmetry = float(np.abs(covariance - covariance.T).max())
-    smallest = _smallest_eigenvalue(covariance)
-    ok = asymmetry <= settings.SYMMETRY_TOLERANCE * scale
-    ok = ok and smallest >= -settings.rank_tolerance(len(covariance)) * scale
-    note = f"asymmetry of R {asymmetry:.1e}, smallest eigenvalue {smallest:.3g}"
-    return Check("covariance", ok, "symmetric, no negative eigenvalue", note=note)
+class _Streaming:
+    """A stored streaming design beside what its coefficients or buffers say, without an array of
+    T x T entries."""
+
+    def __init__(self, stored: StoredStreamingDesign, proof: Proof | None) -> None:
+        self.design, self.manifest, self.proof = stored.design, stored.manifest, proof
+        self.claimed, self.target = self.design.certificate, self.design.privacy
+        strategy, scheme = self.design.strategy, self.design.participation
+        self.sensitivity = strategy.squared_sensitivity(scheme)
+        self.squared_error = strategy.squared_error(self.design.workload)
+        self.bound = lower_bound_of_unrestricted_optimum(self.design.workload, scheme)
+        self.rebuilt: Rebuilt = (None, (), "")
+        self.again = streaming_manifest_of(self.design, stored.arrays)
+        for own in ("library", "objective"):  # the objective has a claim of its own
+            del self.again[own]
 
 
 def _smallest_eigenvalue(a: Array) -> float:
@@ -340,257 +359,10 @@ def _smallest_eigenvalue(a: Array) -> float:
         return float("nan")
 
 
-def _workload_check(problem: Problem) -> Check:
-    """H is what its kind says it is; in space it is formed from W, which loading has checked."""
-    if problem.axes != "time":
-        return Check("workload", True, "by W", "by W")
-    smallest = _smallest_eigenvalue(problem.gram)
-    ok = smallest >= -settings.GRAM_NEGATIVITY * float(np.abs(problem.gram).max())
-    difference = relative_difference(problem.gram, problem.defined_gram)
-    ok, definition = ok and difference <= PROBLEM_TOLERANCE, WORKLOADS[problem.workload].definition
-    note = f"relative difference of H from its definition: {definition}"
-    return Check("workload", ok, problem.workload, difference, note)
+# --- how each claim is computed and compared ------------------------------------------------------
 
-
-def _structure_checks(stored: StoredDesign) -> list[Check]:
-    """Where a structure is claimed, that the matrices have it; noise of a trusted server has its
-    own."""
-    entry = stored.manifest["structure"]
-    if entry is None or stored.design.trust == "central":
-        return []
-    claimed = f"{entry['time']} in time, {entry['space']} in space"
-    claimed += ", no negative entries in C" * bool(entry["nonnegative"])
-    design, family = stored.design, family_of(stored.design.problem)
-    try:
-        found = family.departure(family.program(design.problem), design.noise, design.proof)
-    except np.linalg.LinAlgError as error:
-        return [Check("structure", False, claimed, note=str(error))]
-    note = "largest departure from it, relative"
-    return [Check("structure", found <= settings.STRUCTURE_TOLERANCE, claimed, found, note)]
-
-
-# --- numbers --------------------------------------------------------------------------------
-
-
-def _claim_checks(stored: StoredDesign) -> list[Check]:
-    design = stored.design
-    claimed = design.certificate
-    try:
-        found = _judged(stored)
-    except (np.linalg.LinAlgError, ArithmeticError) as error:
-        return [Check("objective", False, claimed.objective, note=str(error))]
-    allowed, of_bound = _allowed(found)
-    objective = _compared(
-        "objective", claimed.objective, found.objective, _estimated(found), tolerance=allowed
-    )
-    if design.trust == "central":
-        why = "not claimed: the noise protects only the average a trusted server releases"
-        skipped = ("sensitivity", "feasible", "lower bound", "gap")
-        return [objective, *(Check(name, None, note=why) for name in skipped)]
-    multipliers = design.proof or design.relaxed_proof
-    by = "the stored multipliers" if multipliers else "uniform multipliers"
-    return [
-        objective,
-        _sensitivity_check(claimed, found, stored),
-        _feasibility_check(claimed, found, stored),
-        _proved("lower bound", claimed.lower_bound, found.lower_bound, f"proved by {by}", of_bound),
-        _gap_check(claimed, found, allowed + of_bound),
-        *_confidence_checks(claimed, found),
-        *_unrestricted_checks(claimed, found),
-        *_random_checks(claimed, found, stored),
-    ]
-
-
-def _judged(stored: StoredDesign) -> Certificate:
-    design = stored.design
-    problem = design.problem
-    family = family_of(problem)
-    if design.trust == "central":
-        family, program = family.released(problem)
-    else:
-        program = family.afresh(family.program(problem))
-        account = design.certificate.account
-        if account is not None and account.which == UNAMPLIFIED:  # nobody drew samples
-            program = family.hurried(program, seconds=0.0)
-    bound = family.bound(program, design.proof, noise=design.noise)
-    found = family.certificate(
-        program, design.noise, design.proof, bound=bound, everywhere=_everywhere(design)
-    )
-    # The bound of a restricted design is none on all designs, nor that on all one of its own.
-    if design.local == family.convex and (family.convex or not family.proof):
-        return replace(found, lower_bound=0.0)
-    return found
-
-
-def _everywhere(design: Design) -> float | None:
-    """The bound on designs of every structure by the stored multipliers; None where there is no
-    other bound than that of the family."""
-    wider = family_of(design.problem).relaxed(design.problem)
-    if wider is None:
-        return None
-    if not design.relaxed_proof:
-        return 0.0
-    outer = family_of(wider)
-    return outer.bound(outer.program(wider), design.relaxed_proof).value
-
-
-def _sensitivity_check(claimed: Certificate, found: Certificate, stored: StoredDesign) -> Check:
-    tolerance = max(RELATIVE_TOLERANCE, _rounding(stored), _sampled(found.account))
-    limits = (
-        ("diag(R) over its cap", claimed.variance_ratio, found.variance_ratio),
-        ("the floor over diag(R)", claimed.floor_ratio, found.floor_ratio),
-    )
-    ok = claimed.sensitivity_kind == found.sensitivity_kind
-    ok = ok and _close(claimed.sensitivity_squared, found.sensitivity_squared, tolerance)
-    note = f"squared, {found.sensitivity_kind}, over its budget"
-    for words, claim, ratio in limits:
-        if claim is None or ratio is None:
-            ok = ok and claim is ratio
-        else:
-            ok = ok and _close(claim, ratio)
-            note += f"; {words} {ratio:.6g}"
-    note += f"; rests on {theorem_of(stored.design.problem)}"
-    return Check("sensitivity", ok, claimed.sensitivity_squared, found.sensitivity_squared, note)
-
-
-def _feasibility_check(claimed: Certificate, found: Certificate, stored: StoredDesign) -> Check:
-    worst = max(found.sensitivity_squared, found.variance_ratio or 0.0, found.floor_ratio or 0.0)
-    allowed = min(_rounding(stored), RELATIVE_TOLERANCE)
-    note = f"largest constraint over its limit; allowed for rounding {allowed:.1e}"
-    return Check("feasible", worst <= 1 + allowed, str(claimed.feasible).lower(), worst, note)
-
-
-def _unrestricted_checks(claimed: Certificate, found: Certificate) -> list[Check]:
-    """The bound on designs of all structures, where there is one beside that of the structure."""
-    claim, proved = claimed.unrestricted_lower_bound, found.unrestricted_lower_bound
-    note = "holds for designs of every structure"
-    return [] if claim is None else [_proved("unrestricted bound", claim, proved, note)]
-
-
-def _random_checks(claimed: Certificate, found: Certificate, stored: StoredDesign) -> list[Check]:
-    """epsilon under random participation by an account of the stored arrays, and the bound on
-    designs for fixed participation."""
-    target, said, account = stored.design.problem.privacy, claimed.account, found.account
-    note = "holds for participation that an adversary chooses"
-    claim, proved = claimed.fixed_lower_bound, found.fixed_lower_bound
-    fixed = _proved("fixed bound", math.inf if claim is None else claim, proved, note)
-    if said is None and account is None:
-        return [] if claim is None else [fixed]
-    checks = []
-    if said is None or account is None or target is None:
-        note = "no account of random participation, or none can be made of these arrays"
-        checks.append(Check("epsilon", False, None if said is None else said.epsilon, note=note))
-    else:
-        kept = account.epsilon <= target.epsilon
-        note = f"at most {target.epsilon:g} at delta {target.delta:g}, {account.which}"
-        if account.confidence is not None:
-            note += f", confidence {account.confidence!r}, from samples drawn for these arrays"
-        ok = kept and _accounted(said) == _accounted(account)
-        ok = ok and all(
-            _close(x, y, _sampled(account))
-            for x, y in zip(_epsilons(said), _epsilons(account), strict=True)
-        )
-        if said.confidence is None or account.confidence is None:
-            ok = ok and said.confidence is account.confidence
-        else:
-            ok = ok and said.confidence <= account.confidence
-        checks.append(Check("epsilon", ok, said.epsilon, account.epsilon, note))
-    return [*checks, fixed]
-
-
-def _accounted(account: Amplified) -> tuple[object, ...]:
-    """Of what it says epsilon, and by what proof."""
-    return account.delta, account.adjacency, account.which
-
-
-def _epsilons(account: Amplified) -> tuple[float, ...]:
-    """All that it says of epsilon: together, of either direction, and an estimate of it."""
-    estimate = account.epsilon_estimate
-    return account.epsilon, account.remove, account.add, math.inf if estimate is None else estimate
-
-
-def _sampled(account: Amplified | None) -> float:
-    """Relative difference of two accounts of the same noise: none but rounding, or that of two
-    machines' samples."""
-    if account is None or account.confidence is None:
-        return RELATIVE_TOLERANCE
-    return SAMPLED
-
-
-def _proved(
-    name: str, claimed: float, found: float | None, note: str, tolerance: float = RELATIVE_TOLERANCE
-) -> Check:
-    """A bound that is claimed; None proves nothing."""
-    value = found or 0.0
-    ok = math.isfinite(value) and claimed <= value * (1 + tolerance)
-    return Check(name, ok, claimed, found, note)
-
-
-def _allowed(found: Certificate) -> tuple[float, float]:
-    """By how much objective and bound may be claimed otherwise than they were found, relative: for
-    what vectors leave open of each, and of the other one nothing."""
-    if found.confidence is None:
-        return RELATIVE_TOLERANCE, RELATIVE_TOLERANCE
-    objective, bound = (
-        max(RELATIVE_TOLERANCE, min(spread or 0.0, OPEN))
-        for spread in (found.uncertainty, found.rounding)
-    )
-    return objective, bound
-
-
-def _estimated(found: Certificate) -> str:
-    """What there is to say of numbers that random vectors estimate."""
-    if found.uncertainty is None:
-        return ""
-    return f"at most, by random vectors drawn now; they leave {found.uncertainty:.1e} of it open"
-
-
-def _confidence_checks(claimed: Certificate, found: Certificate) -> list[Check]:
-    """Whether objective and bound are claimed for what they are: estimates, or not."""
-    if all(x is None for said in (claimed, found) for x in (said.confidence, said.uncertainty)):
-        return []
-    ok = claimed.confidence is not None and found.confidence is not None
-    ok = ok and claimed.confidence <= found.confidence  # type: ignore[operator]
-    open_claimed, open_found = claimed.uncertainty, found.uncertainty
-    if open_claimed is None or open_found is None:
-        ok = ok and open_claimed is open_found
-    else:  # of vectors drawn anew it differs by little
-        ok = ok and open_found / 2 <= open_claimed <= 2 * open_found
-    note = "that objective and bound both hold"
-    return [Check("confidence", ok, claimed.confidence, found.confidence, note)]
-
-
-def _gap_check(claimed: Certificate, found: Certificate, tolerance: float) -> Check:
-    if found.lower_bound == 0:
-        return Check("gap", None, claimed.gap, note="not checked, as its bound")
-    # Objective and bound may each be off: the tolerance is that of both together.
-    ok = found.gap <= claimed.gap + tolerance * (1 + claimed.gap)
-    return Check("gap", ok, claimed.gap, found.gap, "objective / lower bound - 1")
-
-
-def _rounding(stored: StoredDesign) -> float:
-    """Relative error of the sensitivity by rounding alone: of diag(R^-1), or of C^T C."""
-    size = stored.design.size
-    condition = 1.0
-    if (covariance := stored.arrays.get("covariance")) is not None:
-        try:
-            precision = np.diagonal(np.linalg.inv(covariance))
-            condition = max(1.0, float(np.diagonal(covariance).max() * precision.max()))
-        except np.linalg.LinAlgError:
-            condition = float("inf")
-    return min(ROUNDINGS * settings.rank_tolerance(size) * condition, LARGEST_ROUNDING)
-
-
-def _compared(
-    name: str,
-    claimed: float,
-    found: float,
-    note: str = "",
-    *,
-    also: bool = True,
-    tolerance: float = RELATIVE_TOLERANCE,
-) -> Check:
-    return Check(name, also and _close(claimed, found, tolerance), claimed, found, note)
+Outcome = tuple[bool | None, Value, Value, str]
+"""Whether a claim holds (None: not checked), what is claimed, what is found, and a note."""
 
 
 def _close(claimed: float, found: float, tolerance: float = RELATIVE_TOLERANCE) -> bool:
@@ -600,104 +372,356 @@ def _close(claimed: float, found: float, tolerance: float = RELATIVE_TOLERANCE) 
     )
 
 
-# --- with every rounding accounted for --------------------------------------------------------
+def _both(claimed: Any, found: Any, agree: Callable[[Any, Any], bool]) -> bool:
+    """Whether two values agree, or neither is there."""
+    if claimed is None or found is None:
+        return claimed is found
+    return agree(claimed, found)
 
 
-def _proof_check(proof: Proof) -> Check:
-    if not proof.rigorous:
-        return Check("rigorous", False, note=f"not proved: {proof.why_not}")
-    note = "proved gap, every rounding accounted for"
-    if not proof.bounded:
-        note = f"{RELEASED}, every rounding accounted for"
-    note += f"; not part of it: {proof.left_out}" * bool(proof.left_out)
-    return Check("rigorous", True, found=proof.gap if proof.bounded else None, note=note)
+def _compared(claimed: float, found: float, note: str, *, also: bool = True) -> Outcome:
+    return also and _close(claimed, found), claimed, found, note
 
 
-def _proof_checks(proof: Proof, design: Design | StreamingDesign) -> list[Check]:
-    """What is claimed beside what is proved, and the proof."""
-    claimed, objective, checks = design.certificate, proof.objective, []
-    if math.isfinite(objective.upper):
-        low = objective.lower - PROOF_TOLERANCE * abs(objective.lower)
-        high = objective.upper + PROOF_TOLERANCE * abs(objective.upper)
-        within = low <= claimed.objective <= high
-        upper = objective.upper
-        checks.append(Check("proved objective", within, claimed.objective, upper, "at most"))
-    for name, claim, bound in (
-        ("proved bound", claimed.lower_bound, proof.lower_bound if proof.rigorous else None),
-        ("proved fixed bound", claimed.fixed_lower_bound, proof.fixed_lower_bound),
+def _bound(
+    claimed: Any, found: float | None, note: str, tolerance: float = RELATIVE_TOLERANCE
+) -> Outcome:
+    """A bound holds where no better one is claimed than is proved; None proves nothing."""
+    value = found or 0.0
+    return math.isfinite(value) and claimed <= value * (1 + tolerance), claimed, found, note
+
+
+def _covariance(e: _Evidence) -> Outcome:
+    r = e.arrays["covariance"]
+    scale, asymmetry = float(np.abs(r).max()), float(np.abs(r - r.T).max())
+    smallest = _smallest_eigenvalue(r)
+    ok = asymmetry <= settings.SYMMETRY_TOLERANCE * scale
+    ok = ok and smallest >= -settings.rank_tolerance(len(r)) * scale
+    note = f"asymmetry of R {asymmetry:.1e}, smallest eigenvalue {smallest:.3g}"
+    return ok, "symmetric, no negative eigenvalue", None, note
+
+
+def _causal(e: _Evidence) -> Outcome:
+    above = e.inverse[0]
+    return above == 0, 0.0, above, "largest entry of C and C^-1 above the diagonal"
+
+
+def _inverse(e: _Evidence) -> Outcome:
+    _, residual, allowed = e.inverse
+    note = f"largest entry of C^-1 C - I; rounding explains {allowed:.1e}"
+    return residual <= min(allowed, 1.0), 0.0, residual, note
+
+
+def _workload(e: _Evidence) -> Outcome:
+    problem = e.problem
+    if problem.axes != "time":  # H is formed from W, which loading has checked
+        return True, "by W", "by W", ""
+    least = -settings.GRAM_NEGATIVITY * float(np.abs(problem.gram).max())
+    difference = relative_difference(problem.gram, problem.defined_gram)
+    ok = _smallest_eigenvalue(problem.gram) >= least and difference <= PROBLEM_TOLERANCE
+    definition = WORKLOADS[problem.workload].definition
+    note = f"relative difference of H from its definition: {definition}"
+    return ok, problem.workload, difference, note
+
+
+def _structure(e: _Evidence) -> Outcome:
+    entry = e.manifest["structure"]
+    claimed = f"{entry['time']} in time, {entry['space']} in space"
+    if entry["nonnegative"]:
+        claimed += ", no negative entries in C"
+    try:
+        off = e.family.departure(e.family.program(e.problem), e.design.noise, e.design.proof)
+    except np.linalg.LinAlgError as error:
+        return False, claimed, None, str(error)
+    note = "largest departure from it, relative"
+    return off <= settings.STRUCTURE_TOLERANCE, claimed, off, note
+
+
+def _objective(e: _Evidence) -> Outcome:
+    claimed, found, note = e.claimed.objective, e.found, e.failure
+    if found is None:
+        return False, claimed, None, note
+    if found.uncertainty is not None:
+        left = f"{found.uncertainty:.1e}"
+        note = f"at most, by random vectors drawn now; they leave {left} of it open"
+    allowed = e.allowed(found.uncertainty)
+    return _close(claimed, found.objective, allowed), claimed, found.objective, note
+
+
+def _sensitivity(e: _Evidence) -> Outcome:
+    claimed, found = e.claimed, e.found
+    tolerance = max(RELATIVE_TOLERANCE, e.rounding, _sampled(found.account))
+    ok = claimed.sensitivity_kind == found.sensitivity_kind
+    ok = ok and _close(claimed.sensitivity_squared, found.sensitivity_squared, tolerance)
+    note = f"squared, {found.sensitivity_kind}, over its budget"
+    for words, claim, ratio in (
+        ("diag(R) over its cap", claimed.variance_ratio, found.variance_ratio),
+        ("the floor over diag(R)", claimed.floor_ratio, found.floor_ratio),
     ):
-        if bound is None or claim is None or not proof.bounded:
-            continue
-        # Of a bound the proof is off by what it allows for its roundings.
-        relative = bound.width / bound.lower if bound.lower > 0 else math.inf
-        most = bound.lower * (1 + PROOF_TOLERANCE + min(relative, ROUNDED))
-        checks.append(Check(name, claim <= most, claim, bound.lower))
-    return [*checks, _proof_check(proof)]
+        ok = ok and _both(claim, ratio, _close)
+        if claim is not None and ratio is not None:
+            note += f"; {words} {ratio:.6g}"
+    note += f"; rests on {theorem_of(e.problem)}"
+    return ok, claimed.sensitivity_squared, found.sensitivity_squared, note
 
 
-# --- manifest and problem text --------------------------------------------------------------
+def _feasible(e: _Evidence) -> Outcome:
+    found, allowed = e.found, min(e.rounding, RELATIVE_TOLERANCE)
+    worst = max(found.sensitivity_squared, found.variance_ratio or 0.0, found.floor_ratio or 0.0)
+    note = f"largest constraint over its limit; allowed for rounding {allowed:.1e}"
+    return worst <= 1 + allowed, str(e.claimed.feasible).lower(), worst, note
 
 
-def _manifest_check(stored: StoredDesign) -> Check:
+def _lower_bound(e: _Evidence) -> Outcome:
+    by = "the stored" if e.design.proof or e.design.relaxed_proof else "uniform"
+    note, allowed = f"proved by {by} multipliers", e.allowed(e.found.rounding)
+    return _bound(e.claimed.lower_bound, e.found.lower_bound, note, allowed)
+
+
+def _gap(e: _Evidence) -> Outcome:
+    claimed, found = e.claimed.gap, e.found
+    if found.lower_bound == 0:
+        return None, claimed, None, "not checked, as its bound"
+    # Objective and bound may each be off: the tolerance is that of both together.
+    tolerance = e.allowed(found.uncertainty) + e.allowed(found.rounding)
+    ok = found.gap <= claimed + tolerance * (1 + claimed)
+    return ok, claimed, found.gap, "objective / lower bound - 1"
+
+
+def _confidence(e: _Evidence) -> Outcome:
+    claimed: Any = e.claimed
+    found = e.found
+    ok = claimed.confidence is not None and found.confidence is not None
+    ok = ok and claimed.confidence <= found.confidence
+    # Other vectors leave about as much open.
+    ok = ok and _both(
+        claimed.uncertainty, found.uncertainty, lambda said, now: now / 2 <= said <= 2 * now
+    )
+    return ok, claimed.confidence, found.confidence, "that objective and bound both hold"
+
+
+def _unrestricted(e: _Evidence) -> Outcome:
+    note = "holds for designs of every structure"
+    return _bound(e.claimed.unrestricted_lower_bound, e.found.unrestricted_lower_bound, note)
+
+
+def _epsilon(e: _Evidence) -> Outcome:
+    """Compare epsilon under random participation with an account of the stored arrays."""
+    target, said, account = e.target, e.claimed.account, e.found.account
+    if said is None or account is None or target is None:
+        note = "no account of random participation, or none can be made of these arrays"
+        return False, None if said is None else said.epsilon, None, note
+    tolerance = _sampled(account)
+    note = f"at most {target.epsilon:g} at delta {target.delta:g}, {account.which}"
+    if account.confidence is not None:
+        note += f", confidence {account.confidence!r}, from samples drawn for these arrays"
+
+    def agree(names: str, same: Callable[[Any, Any], bool]) -> bool:
+        return all(_both(getattr(said, n), getattr(account, n), same) for n in names.split())
+
+    ok = (
+        account.epsilon <= target.epsilon
+        and agree("delta adjacency which", operator.eq)
+        and agree("epsilon remove add epsilon_estimate", lambda x, y: _close(x, y, tolerance))
+        and agree("confidence", operator.le)
+    )
+    return ok, said.epsilon, account.epsilon, note
+
+
+def _sampled(account: Amplified | None) -> float:
+    """Relative difference of two accounts of the same noise: that of two machines, which round the
+    factor of a Gram matrix otherwise, where samples decide; else rounding."""
+    return RELATIVE_TOLERANCE if account is None or account.confidence is None else 1e-6
+
+
+def _fixed_bound(e: _Evidence) -> Outcome:
+    claim, note = e.claimed.fixed_lower_bound, "holds for participation that an adversary chooses"
+    return _bound(math.inf if claim is None else claim, e.found.fixed_lower_bound, note)
+
+
+def _manifest(e: _Evidence | _Streaming) -> Outcome:
     """Whatever the manifest says twice, or says of the arrays, it must say alike."""
-    again = manifest_of(stored.design, stored.arrays, problem_text=stored.problem_text)
-    again |= {key: stored.manifest[key] for key in ("library", "version")}
-    # The digest of the text has a check of its own.
-    again["problem"] = stored.manifest["problem"]
-    return _consistent(again, stored.manifest)
-
-
-def _consistent(again: Mapping[str, Any], manifest: Mapping[str, Any]) -> Check:
-    different = [key for key, value in again.items() if manifest.get(key) != value]
+    different = [key for key, value in e.again.items() if e.manifest.get(key) != value]
     found = f"different {', '.join(different)}" if different else "consistent"
-    return Check("manifest", not different, "consistent", found)
+    return not different, "consistent", found, ""
 
 
-def _text_checks(stored: StoredDesign) -> list[Check]:
-    """Nothing where there is no text, and nothing but that is claimed."""
-    claimed, found = stored.manifest["problem"]["sha256"], text_sha256(stored.problem_text)
-    if not stored.problem_text and claimed == found:
-        return []
-    return [Check("problem text", claimed == found, claimed, found)]
+def _text(e: _Evidence) -> Outcome:
+    claimed, found = e.manifest["problem"]["sha256"], text_sha256(e.stored.problem_text)
+    return claimed == found, claimed, found, ""
 
 
-def _problem_checks(stored: StoredDesign, problem: Problem | None) -> list[Check]:
-    """Whether the problem is that of ``problem``, or else of the text in the file, and so whether
-    anything but the manifest says what privacy was asked for."""
-    check, different = _problem_check(stored, problem)
-    target = stored.design.problem.privacy
-    if target is None:
-        return [check]
-    if check.ok:
-        source = "the problem text" if problem is None else "the given problem"
-        return [check, _target_check(target, ok=True, note=f"of {source}")]
-    if "privacy" in different:
-        return [check, _target_check(target, ok=False, note="the problem asks for another")]
-    return [check, _target_check(target, ok=None, note=_ONLY_CLAIMED)]
+def _problem(e: _Evidence) -> Outcome:
+    ok, different, note = e.rebuilt
+    if note:
+        return ok, None, None, note
+    expected = "as its text says" if e.asked is None else "the given one"
+    return ok, expected, f"different {', '.join(different)}" if different else expected, ""
 
 
-def _target_check(target: PrivacyTarget, *, ok: bool | None, note: str) -> Check:
+def _target(e: Any) -> Outcome:
+    """A privacy target is what the problem asks for, if that is known."""
+    target = e.target
     claimed = f"epsilon {target.epsilon:g} at delta {target.delta:g}, {target.adjacency}, "
     claimed += f"clip {target.clip:g}"
-    return Check("privacy target", ok, claimed, note=note)
+    ok, different, _ = e.rebuilt
+    if ok:
+        source = "the problem text" if e.asked is None else "the given problem"
+        return True, claimed, None, f"of {source}"
+    if "privacy" in different:
+        return False, claimed, None, "the problem asks for another"
+    return None, claimed, None, "not verified: only the manifest says so"
 
 
-def _problem_check(stored: StoredDesign, problem: Problem | None) -> tuple[Check, Sequence[str]]:
-    name, expected = "problem", "as its text says"
-    try:
-        if problem is not None:
-            expected = "the given one"
-            different = differences(stored.design.problem, problem, tolerance=PROBLEM_TOLERANCE)
-        elif not stored.problem_text:
-            note = f"not checked: no problem text is stored; {_BY_PROBLEM}"
-            return Check(name, None, note=note), ()
-        else:
-            different = differences_from_text(
-                stored.problem_text, stored=stored.design.problem, tolerance=PROBLEM_TOLERANCE
-            )
-    except NotRebuiltError as error:
-        return Check(name, None, note=f"not checked: {error}; {_BY_PROBLEM}"), ()
-    except InputError as error:
-        return Check(name, False, note=f"the stored text is no problem: {error}"), ()
-    found = f"different {', '.join(different)}" if different else expected
-    return Check(name, not different, expected, found), different
+def _streaming_sensitivity(e: _Streaming) -> Outcome:
+    found, same = e.sensitivity, e.sensitivity.kind == e.design.sensitivity_kind
+    note = f"squared, {found.kind}"
+    return _compared(e.design.squared_sensitivity, found.squared, note, also=same)
+
+
+def _streaming_objective(e: _Streaming) -> Outcome:
+    claimed, found = float(e.manifest["objective"]), e.squared_error * e.sensitivity.squared
+    return _compared(claimed, found, "squared error at unit sensitivity")
+
+
+def _proved_objective(e: Any) -> Outcome:
+    claimed, proved = e.claimed.objective, e.proof.objective
+    low = proved.lower - PROOF_TOLERANCE * abs(proved.lower)
+    high = proved.upper + PROOF_TOLERANCE * abs(proved.upper)
+    return low <= claimed <= high, claimed, proved.upper, "at most"
+
+
+def _proved_bound(name: str, e: Any) -> Outcome:
+    claimed, proved = getattr(e.claimed, name), getattr(e.proof, name)
+    # The proof is off by what it allows for its roundings.
+    relative = proved.width / proved.lower if proved.lower > 0 else math.inf
+    most = proved.lower * (1 + PROOF_TOLERANCE + min(relative, ROUNDED))
+    return claimed <= most, claimed, proved.lower, ""
+
+
+def _rigorous(e: Any) -> Outcome:
+    proof = e.proof
+    if not proof.rigorous:
+        return False, None, None, f"not proved: {proof.why_not}"
+    note = f"{'proved gap' if proof.bounded else RELEASED}, every rounding accounted for"
+    if proof.left_out:
+        note += f"; not part of it: {proof.left_out}"
+    return True, None, proof.gap if proof.bounded else None, note
+
+
+# --- the table of claims --------------------------------------------------------------------------
+
+
+Claim = tuple[str, Callable[[Any], bool | str], Callable[[Any], Outcome]]
+"""Its name; whether a file makes it, or in words why that is not checked; and how what is claimed
+is computed again and compared."""
+
+
+def _verified(claims: Sequence[Claim], e: _Evidence | _Streaming) -> Verification:
+    checks = []
+    for name, made, judge in claims:
+        if isinstance(claimed := made(e), str):
+            checks.append(Check(name, None, note=claimed))
+        elif claimed:
+            checks.append(Check(name, *judge(e)))
+    return Verification(checks=tuple(checks), proof=e.proof)
+
+
+def _always(_: Any) -> bool:
+    return True
+
+
+def _in_time(e: _Evidence) -> bool:
+    return e.design.axes != "space"
+
+
+def _structured(e: _Evidence) -> bool:
+    return e.manifest["structure"] is not None and not e.central
+
+
+def _with_budgets(e: _Evidence) -> bool | str:
+    if e.found is not None and e.central:
+        return "not claimed: the noise protects only the average a trusted server releases"
+    return e.local
+
+
+def _estimated(e: _Evidence) -> bool:
+    said = (e.claimed, e.found) if e.local else ()
+    return any(one.confidence is not None or one.uncertainty is not None for one in said)
+
+
+def _at_random(e: _Evidence) -> bool:
+    return e.local and any(one.account is not None for one in (e.claimed, e.found))
+
+
+def _with_text(e: _Evidence | _Streaming) -> bool:
+    return isinstance(e, _Evidence) and (bool(e.stored.problem_text) or not _text(e)[0])
+
+
+def _with_proved_objective(e: Any) -> bool:
+    return e.proof is not None and math.isfinite(e.proof.objective.upper)
+
+
+def _with_proof(name: str, e: Any) -> bool:
+    if e.proof is None or not e.proof.bounded or (name == LOWER and not e.proof.rigorous):
+        return False
+    return getattr(e.claimed, name) is not None and getattr(e.proof, name) is not None
+
+
+def _with_fixed_bound(e: _Evidence) -> bool:
+    return _at_random(e) or (e.local and e.claimed.fixed_lower_bound is not None)
+
+
+LOWER, FIXED = "lower_bound", "fixed_lower_bound"
+
+_SAID: tuple[Claim, ...] = (
+    ("manifest", _always, _manifest),
+    ("problem text", _with_text, _text),
+    ("problem", lambda e: isinstance(e, _Evidence), _problem),
+    ("privacy target", lambda e: e.target is not None, _target),
+    ("proved objective", _with_proved_objective, _proved_objective),
+    ("proved bound", partial(_with_proof, LOWER), partial(_proved_bound, LOWER)),
+    ("proved fixed bound", partial(_with_proof, FIXED), partial(_proved_bound, FIXED)),
+    ("rigorous", lambda e: e.proof is not None, _rigorous),
+)
+"""The claims of files of both kinds, and what is proved with every rounding accounted for."""
+
+_CLAIMS: tuple[Claim, ...] = (
+    ("covariance", lambda e: "covariance" in e.arrays, _covariance),
+    ("causal", _in_time, _causal),
+    ("inverse", _in_time, _inverse),
+    ("workload", _always, _workload),
+    ("structure", _structured, _structure),
+    ("objective", _always, _objective),
+    ("sensitivity", _with_budgets, _sensitivity),
+    ("feasible", _with_budgets, _feasible),
+    ("lower bound", _with_budgets, _lower_bound),
+    ("gap", _with_budgets, _gap),
+    ("confidence", _estimated, _confidence),
+    (
+        "unrestricted bound",
+        lambda e: e.local and e.claimed.unrestricted_lower_bound is not None,
+        _unrestricted,
+    ),
+    ("epsilon", _at_random, _epsilon),
+    ("fixed bound", _with_fixed_bound, _fixed_bound),
+    *_SAID,
+)
+"""The claims of a design file, in the order in which they are told."""
+
+_STREAMING: tuple[Claim, ...] = (
+    (
+        "squared error",
+        _always,
+        lambda e: _compared(e.design.squared_error, e.squared_error, "of unit noise"),
+    ),
+    ("sensitivity", _always, _streaming_sensitivity),
+    ("objective", _always, _streaming_objective),
+    (
+        "lower bound",
+        _always,
+        lambda e: _bound(e.claimed.lower_bound, e.bound, "holds for strategies of every structure"),
+    ),
+    *_SAID,
+)
+"""The claims of the file of a streaming design."""

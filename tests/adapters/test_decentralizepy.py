@@ -23,7 +23,7 @@ import pytest
 import noisedesign as nd
 from noisedesign.base.checks import InputError
 from noisedesign.noise import Secret
-from noisedesign.program.calibration import calibrate
+from noisedesign.problem.calibration import calibrate
 from tests.support.adapters import audit_noise, check_noise
 from tests.support.small_designs import PATH_3, TARGET
 from tests.support.trainers import CLIP, FEATURES, a9a, accuracy, random_plan, secret, sums_by_hand

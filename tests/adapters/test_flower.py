@@ -13,7 +13,7 @@ import pytest
 
 from noisedesign import InputError
 from noisedesign.noise import Secret, noise
-from noisedesign.program.calibration import calibrate
+from noisedesign.problem.calibration import calibrate
 from tests.support.adapters import audit_noise, check_noise, designed_covariance
 from tests.support.trainers import (
     CLIP,

@@ -18,17 +18,16 @@ import pytest
 from noisedesign.base.checks import InputError
 from noisedesign.base.device import CPU, Device, cholesky_of, device_of, namespace, on_host
 from noisedesign.base.monitor import Monitor, Stop
+from noisedesign.certify.certificate import lower_bound
+from noisedesign.certify.program import Program, diagonal_dual
+from noisedesign.design import backends
+from noisedesign.design.solve import solve
 from noisedesign.families.disjoint import solver
 from noisedesign.families.disjoint.program import program_of
-from noisedesign.families.disjoint.solver import diagonal, fixed_epoch
-from noisedesign.families.disjoint.solver.limits import active_caps, floored, steps
+from noisedesign.families.disjoint.solver import active_caps, diagonal, fixed_epoch, smoothed
 from noisedesign.families.disjoint.solver.square_roots import singular_values
-from noisedesign.program import backends
-from noisedesign.program.certificate import lower_bound
-from noisedesign.program.problem import SpaceProblem, TimeProblem
-from noisedesign.program.program import Program, diagonal_dual
+from noisedesign.problem.problem import SpaceProblem, TimeProblem
 from noisedesign.system.participation import FixedEpoch, single
-from noisedesign.tasks.solve import solve
 from tests.support import oracles
 from tests.support.array_devices import NEEDS_NUMPY_2, STRICT, gpu, strict_on_host, torch_on_cpu
 from tests.support.command_line import CAPPED, EPOCHS, RING, call, write
@@ -51,7 +50,7 @@ PROBLEMS: dict[str, SpaceProblem | TimeProblem] = {
 @pytest.fixture(params=["strict", "torch", "cuda"])
 def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Device:
     if request.param == "strict":
-        for one in (diagonal, fixed_epoch, active_caps, floored, steps):
+        for one in (diagonal, fixed_epoch, active_caps, smoothed):
             monkeypatch.setattr(one, "on_host", strict_on_host)
         return STRICT
     found = torch_on_cpu() if request.param == "torch" else gpu()
@@ -106,15 +105,12 @@ def test_same_answers_under_caps(cap: object, device: Device) -> None:
 
 
 @pytest.mark.parametrize("cap", [None, 3.0])
-def test_same_answers_under_floors(
-    cap: float | None, device: Device, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(steps, "SMALL", 0)  # equations are formed alike in both places
+def test_same_answers_under_floors(cap: float | None, device: Device) -> None:
     problem = SpaceProblem(mixing=FLORENTINE, min_variance=1.5, max_variance=cap)
     program = program_of(problem).normalized()
     here, there = Monitor(gap=1e-9), Monitor(gap=1e-9)
-    found = floored.solve(program, monitor=here)
-    other = floored.solve(program, monitor=there, device=device)
+    found = smoothed.solve(program, monitor=here)
+    other = smoothed.solve(program, monitor=there, device=device)
     assert found.stop is other.stop is Stop.SOLVED
     assert other.evaluations <= found.evaluations + 1
     assert isinstance(other.gram, np.ndarray)
@@ -206,22 +202,6 @@ def test_same_answers_for_several_epochs(name: str, device: Device) -> None:
     assert other == pytest.approx(bound, rel=1e-12)
     begun = Monitor(gap=1e-9, start=here.dual.blocks)
     assert fixed_epoch.solve(program, monitor=begun, device=device).evaluations == 1
-
-
-def test_a_singular_workload_of_several_epochs(device: Device) -> None:
-    """Only the last four of twelve steps count: X is lifted on the host, where repairs are."""
-    sums = np.tril(np.ones((12, 12)))[-4:]
-    problem = TimeProblem.from_gram(
-        gram=sums.T @ sums, participation=FixedEpoch(epochs=3, separation=4)
-    )
-    program = program_of(problem).normalized()
-    here = fixed_epoch.solve(program, monitor=Monitor(gap=1e-4))
-    there = fixed_epoch.solve(program, monitor=Monitor(gap=1e-4), device=device)
-    assert there.stop is here.stop is Stop.SOLVED
-    assert here.dual is not None
-    assert there.dual is not None
-    bounds = [lower_bound(program, answer.dual) for answer in (here, there)]
-    assert bounds[1] == pytest.approx(bounds[0], rel=2e-4)
 
 
 def test_epochs_are_decomposed_on_the_device(

@@ -24,8 +24,8 @@ PATIENCE_SECONDS = 60.0
 ASKING = """
 import networkx as nx
 from noisedesign.system.graph import mixing_matrix
-from noisedesign.program.problem import SpaceProblem
-from noisedesign.tasks.solve import solve
+from noisedesign.problem.problem import SpaceProblem
+from noisedesign.design.solve import solve
 
 mixing = mixing_matrix(nx.path_graph({nodes}), weights="lazy-metropolis-hastings")
 solve(SpaceProblem(mixing=mixing), backend={backend!r}, formulation={formulation!r}, gap=1e-12,

@@ -15,11 +15,10 @@ import pytest
 import noisedesign as nd
 from noisedesign.base.shown import LONGEST, ROWS, Listing, Shown
 from noisedesign.families.toeplitz.solver import optimize_buffered
+from noisedesign.mechanisms.baselines import compared
 from noisedesign.privacy import views as threats
-from noisedesign.system.fastest_mixing import fastest_mixing
+from noisedesign.surveys.compare import compare
 from noisedesign.system.workloads.toeplitz import prefix_workload
-from noisedesign.tasks.baselines import compared
-from noisedesign.tasks.compare import compare
 
 LINES, WIDTH = 15, 160
 
@@ -98,7 +97,6 @@ def results(folder: Path) -> dict[str, Any]:
         "streaming": optimize_buffered(
             workload=prefix_workload(horizon=32), participation=nd.single(32), buffers=2
         ),
-        "fastest": fastest_mixing(nx.cycle_graph(5)),
     }
 
 

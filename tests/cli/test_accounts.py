@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from noisedesign.files.design_file import save_design
-from noisedesign.program.problem import SpaceProblem
-from noisedesign.tasks.baselines import baseline
+from noisedesign.mechanisms.baselines import baseline
+from noisedesign.problem.problem import SpaceProblem
 from tests.support import ROOT, oracles, pages
 from tests.support.command_line import EPOCHS, PREFIX, Outcome, call, shell, write
 from tests.support.path_of_three import STEPS, assert_sensitive, gram, messages

@@ -20,8 +20,8 @@ import numpy as np
 import psutil
 import pytest
 
+from noisedesign.design.backends import get_backend
 from noisedesign.files.design_file import load_design
-from noisedesign.program.backends import get_backend
 from noisedesign.system.graph import mixing_matrix
 from tests.support.command_line import (
     CAPPED,
@@ -472,7 +472,7 @@ def test_a_bad_output_is_found_before_the_work(
     def work(*args: object, **kwargs: object) -> None:
         raise AssertionError("solved before the output was looked at")
 
-    monkeypatch.setattr(sys.modules["noisedesign.tasks.solve"], "solve", work)
+    monkeypatch.setattr(sys.modules["noisedesign.design.solve"], "solve", work)
     outcome = call("solve", write(tmp_path, RING), "-o", tmp_path / "no" / "d.npz")
     assert_refused(outcome, "output")
 
@@ -557,6 +557,7 @@ def _rest(terminal: int) -> bytes:
     return found
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_a_solver_that_ignores_it(tmp_path: Path) -> None:
     """A compiled solver sees no Ctrl-C: its process is ended, and its files are gone."""
     scratch = tmp_path / "scratch"

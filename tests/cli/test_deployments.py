@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from noisedesign.design.solve import solve
 from noisedesign.files.design_file import save_design
 from noisedesign.noise import Plan
-from noisedesign.tasks.solve import solve
 from tests.support import private_problems
 from tests.support.command_line import call
 

@@ -12,10 +12,10 @@ from noisedesign.base.monitor import Monitor
 from noisedesign.conic.data import Errors, Point, errors
 from noisedesign.conic.program import CONSTANT, Assembly, ConicProgram, constant, lower_triangle
 from noisedesign.conic.solvers import ConicSolver, conic_solver, through_cvxpy
+from noisedesign.design.solve import solve
 from noisedesign.families.disjoint import model as conic_model
 from noisedesign.families.disjoint.program import program_of
-from noisedesign.program.problem import SpaceProblem
-from noisedesign.tasks.solve import solve
+from noisedesign.problem.problem import SpaceProblem
 from tests.support.conic_cases import PROBLEMS, need
 
 OPTIMAL = np.array([[0.5, -0.5], [-0.5, 0.5]])
@@ -166,7 +166,7 @@ def test_a_measurement_that_is_not_finished_costs_no_answer(
 ) -> None:
     """The answer is handed over first."""
     from noisedesign.conic import process as isolated
-    from noisedesign.program import backends
+    from noisedesign.design import backends
 
     def killed(conic: ConicProgram, point: Point) -> None:
         raise SystemExit

@@ -16,20 +16,20 @@ from noisedesign.base.checks import InputError
 from noisedesign.conic import formats
 from noisedesign.conic.formats import FORMATS, write as write_file
 from noisedesign.conic.program import MAX_ENTRIES, Assembly, ConicProgram, on_diagonal
+from noisedesign.design.solve import solve
 from noisedesign.families.banded import model as banded
 from noisedesign.families.decor import model as decor
 from noisedesign.families.disjoint import model as disjoint
 from noisedesign.families.observers import model as observers
 from noisedesign.families.overlapping import model as overlapping
 from noisedesign.families.shared_seeds import model as shared_seeds
+from noisedesign.forms.structure import SpaceStructure, TimeStructure
 from noisedesign.privacy.views import insider, pndp
-from noisedesign.program.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
-from noisedesign.program.structure import SpaceStructure, TimeStructure
+from noisedesign.problem.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
 from noisedesign.system.graph import mixing_matrix
 from noisedesign.system.participation import FixedEpoch, MinSeparation, single
 from noisedesign.system.workloads import ErrorMeasure
 from noisedesign.tasks.model import conic_program
-from noisedesign.tasks.solve import solve
 from tests.support.conic_cases import PROBLEMS, eight
 from tests.support.conic_file_readers import Read, expected, read_cbf, read_mosek, read_sdpa, solved
 

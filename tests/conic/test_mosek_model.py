@@ -10,15 +10,14 @@ import contextlib
 from dataclasses import replace
 from pathlib import Path
 
-import cvxpy as cp
 import numpy as np
 import pytest
 
 from noisedesign.base.checks import InputError
 from noisedesign.base.monitor import Monitor
 from noisedesign.conic.solvers import ConicSolver
+from noisedesign.design.solve import solve
 from noisedesign.families.disjoint.program import program_of
-from noisedesign.tasks.solve import solve
 from tests.support.conic_cases import PROBLEMS, ask, solver_of
 
 mosek = pytest.importorskip("mosek", reason="pip install 'noisedesign[mosek]'")
@@ -102,6 +101,8 @@ def test_a_changed_file_is_another_program(tmp_path: Path) -> None:
 
 def test_reader_refuses_what_it_cannot_hold(tmp_path: Path) -> None:
     path = tmp_path / "cone.task"
+    import cvxpy as cp
+
     x = cp.Variable(2)
     problem = cp.Problem(cp.Minimize(x[0]), [cp.norm(x) <= 1])
     with contextlib.suppress(mosek.Error):

@@ -8,15 +8,15 @@ import pytest
 import noisedesign as nd
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.monitor import Monitor
+from noisedesign.certify.certificate import proved_bound
+from noisedesign.certify.program import Program
 from noisedesign.conic import nuclear
 from noisedesign.conic.data import Point, slacks, square_of
 from noisedesign.conic.program import Assembly, ConicProgram, constant
 from noisedesign.conic.solvers import conic_solver
 from noisedesign.families.disjoint import model
 from noisedesign.families.disjoint.program import arrays_of
-from noisedesign.program.certificate import proved_bound
-from noisedesign.program.family import family_of
-from noisedesign.program.program import Program
+from noisedesign.families.family import family_of
 from tests.support.conic_cases import PROBLEMS
 
 FREE = ("florentine", "budgets", "prefix", "epochs")
@@ -155,7 +155,7 @@ def test_who_lacks_the_cone_says_so() -> None:
 
 
 def conic_solver_is_ready(name: str) -> bool:
-    from noisedesign.program.backends import get_backend
+    from noisedesign.design.backends import get_backend
 
     return get_backend(name).availability().ready
 

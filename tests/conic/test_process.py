@@ -15,11 +15,11 @@ import pytest
 
 from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.conic import process as isolated
+from noisedesign.design.solve import solve
 from noisedesign.families.disjoint import model
 from noisedesign.families.disjoint.program import program_of
-from noisedesign.program.problem import SpaceProblem
+from noisedesign.problem.problem import SpaceProblem
 from noisedesign.system.graph import mixing_matrix
-from noisedesign.tasks.solve import solve
 from tests.support.conic_cases import PROBLEMS, ask, need
 
 PACKAGE = Path(isolated.__file__).parents[1]

@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from noisedesign.design.solve import solve
+from noisedesign.families.family import family_at, family_of
 from noisedesign.families.toeplitz.bound import lower_bound_of_unrestricted_optimum
-from noisedesign.program.family import family_at, family_of
-from noisedesign.program.problem import Problem, TimeProblem
-from noisedesign.program.registry import REGISTRY
+from noisedesign.forms.registry import REGISTRY
+from noisedesign.problem.problem import Problem, TimeProblem
 from noisedesign.system.participation import single
 from noisedesign.system.workloads.toeplitz import prefix_workload
-from noisedesign.tasks.solve import solve
 from tests.support.family_cases import CASES
 from tests.support.family_contract import Kept
 

@@ -10,13 +10,13 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from noisedesign.program.design import Design
-from noisedesign.program.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
-from noisedesign.program.structure import SpaceStructure, TimeStructure
+from noisedesign.design.design import Design
+from noisedesign.design.solve import solve
+from noisedesign.forms.structure import SpaceStructure, TimeStructure
+from noisedesign.problem.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
 from noisedesign.system.participation import FixedEpoch
 from noisedesign.system.random_mixing import NodeDropout, RandomMixing, pairwise_gossip
 from noisedesign.system.workloads import ErrorMeasure
-from noisedesign.tasks.solve import solve
 from tests.support import clique_oracles, oracles, structured_oracles as slow
 from tests.support.space_time_cases import stacked_workload
 

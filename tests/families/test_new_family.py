@@ -17,16 +17,16 @@ import scipy.optimize
 
 import noisedesign as nd
 from noisedesign.base.checks import InputError
+from noisedesign.design.solve import solve
+from noisedesign.families.family import family_of
 from noisedesign.files.design_file import load_design, save_design
 from noisedesign.files.problem_file import load_problem
-from noisedesign.program.family import family_of
-from noisedesign.program.problem import SpaceProblem, SpaceTimeProblem
-from noisedesign.program.registry import REGISTRY, Entry
-from noisedesign.program.structure import SpaceStructure
+from noisedesign.forms.registry import REGISTRY, Entry
+from noisedesign.forms.structure import SpaceStructure
+from noisedesign.problem.problem import SpaceProblem, SpaceTimeProblem
+from noisedesign.surveys.compare import compare
 from noisedesign.system.participation import single
-from noisedesign.tasks.compare import compare
 from noisedesign.tasks.export import export
-from noisedesign.tasks.solve import solve
 from noisedesign.tasks.verify import verify
 from tests.support import class_noise, family_contract, oracles
 from tests.support.command_line import call, write

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from noisedesign.base.checks import InputError
+from noisedesign.design.solve import solve
+from noisedesign.families.family import family_of
 from noisedesign.files.problem_file import load_problem
 from noisedesign.files.problem_set import problem_files
-from noisedesign.program.family import family_of
 from noisedesign.system import datasets
-from noisedesign.tasks.solve import solve
 from tests.support import ROOT
 from tests.support.conic_cases import SOLVERS, through
 

@@ -8,10 +8,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from noisedesign.design.solve import solve
 from noisedesign.files.problem_file import LoadedProblem, load_problem
-from noisedesign.program.problem import SpaceProblem
+from noisedesign.problem.problem import SpaceProblem
 from noisedesign.system.graph import build_graph
-from noisedesign.tasks.solve import solve
 from tests.support import ROOT, oracles, structured_oracles, structured_references
 
 FOLDER = ROOT / "problems"

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from noisedesign.design.solve import solve
 from noisedesign.files.design_file import save_design
-from noisedesign.tasks.solve import solve
 from tests.support import ROOT
 from tests.support.family_cases import CASES
 

@@ -15,16 +15,16 @@ import pytest
 from noisedesign import CheckpointFile
 from noisedesign.base.checks import InputError
 from noisedesign.base.monitor import Bounds, Monitor, Stop
+from noisedesign.certify.certificate import lower_bound
+from noisedesign.certify.program import DualPoint, Program
+from noisedesign.design.solve import Solution, solve
 from noisedesign.families.disjoint import solver
 from noisedesign.families.disjoint.program import program_of
 from noisedesign.files.archive import npy_bytes, pack
 from noisedesign.files.checkpoint_file import digest_of
 from noisedesign.files.design_file import save_design
-from noisedesign.program.certificate import lower_bound
-from noisedesign.program.problem import Problem, SpaceProblem, TimeProblem
-from noisedesign.program.program import DualPoint, Program
+from noisedesign.problem.problem import Problem, SpaceProblem, TimeProblem
 from noisedesign.system.participation import FixedEpoch, single
-from noisedesign.tasks.solve import Solution, solve
 from tests.support import oracles
 from tests.support.command_line import CAPPED, EPOCHS, RING, call, write
 from tests.support.without_extras import ELSEWHERE

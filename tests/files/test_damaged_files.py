@@ -21,13 +21,13 @@ import numpy as np
 import pytest
 
 from noisedesign.base.checks import InputError
+from noisedesign.design.design import Design
+from noisedesign.design.solve import solve
 from noisedesign.files import exports
 from noisedesign.files.archive import npy_bytes, pack
 from noisedesign.files.checkpoint_file import CheckpointFile
 from noisedesign.files.design_file import load_design, save_design
 from noisedesign.files.exports import jax_privacy, seeds
-from noisedesign.program.design import Design
-from noisedesign.tasks.solve import solve
 from noisedesign.tasks.verify import verify
 from tests.support.command_line import MODULE, RING, Outcome, call, environment, write
 from tests.support.family_cases import CASES

@@ -22,12 +22,12 @@ from hypothesis import given, settings, strategies as st
 
 from noisedesign.base.atomic import StorageError, write_atomically, write_bytes, write_text
 from noisedesign.base.checks import InputError
+from noisedesign.design.design import Design
 from noisedesign.files.design_file import SEAL, load_design, save_design
-from noisedesign.program.design import Design
-from noisedesign.program.problem import PrivacyTarget, SpaceProblem, SpaceTimeProblem, TimeProblem
+from noisedesign.mechanisms.baselines import baseline
+from noisedesign.problem.problem import PrivacyTarget, SpaceProblem, SpaceTimeProblem, TimeProblem
 from noisedesign.system.participation import single
 from noisedesign.system.workloads import ErrorMeasure
-from noisedesign.tasks.baselines import baseline
 from tests.support import ROOT
 from tests.support.made_designs import with_matrix
 from tests.support.small_designs import (

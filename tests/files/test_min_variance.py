@@ -12,14 +12,14 @@ import pytest
 from scipy.io import loadmat
 
 from noisedesign.base.checks import InputError
+from noisedesign.certify.certificate import Certificate
+from noisedesign.certify.program import diagonal_dual
+from noisedesign.design.design import Design
+from noisedesign.design.solve import solve
 from noisedesign.files.design_file import load_design, save_design
 from noisedesign.files.problem_file import load_problem, parse_problem
-from noisedesign.program.certificate import Certificate
-from noisedesign.program.design import Design
-from noisedesign.program.problem import SpaceProblem
-from noisedesign.program.program import diagonal_dual
+from noisedesign.problem.problem import SpaceProblem
 from noisedesign.tasks.export import export
-from noisedesign.tasks.solve import solve
 from noisedesign.tasks.verify import Verification, verify
 from tests.support import ROOT, oracles
 from tests.support.made_designs import made

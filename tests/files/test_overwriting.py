@@ -20,9 +20,9 @@ from noisedesign.base.file_kinds import kind_of
 from noisedesign.conic.formats import write as write_program
 from noisedesign.files.design_file import load_design, save_design
 from noisedesign.files.exports import exporter, exporter_names
+from noisedesign.pages.plot import plot
 from noisedesign.tasks.export import export
 from noisedesign.tasks.model import conic_program
-from noisedesign.tasks.plot import plot
 from tests.support.command_line import EPOCHS, RING, call, environment, write
 from tests.support.small_designs import space_design, time_design
 
@@ -120,7 +120,7 @@ def test_outputs_are_looked_at_before_the_work(
     def never(*_: object, **__: object) -> None:
         raise AssertionError("solved")
 
-    monkeypatch.setattr("noisedesign.tasks.solve.solve", never)
+    monkeypatch.setattr("noisedesign.design.solve.solve", never)
     assert call("solve", folder / "problem.toml", "-o", folder / "sweep.toml").code == 2
     outcome = call(
         "compare", folder / "problem.toml", "--backends", "native", "--plot", folder / "p.jpg"

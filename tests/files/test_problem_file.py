@@ -16,7 +16,7 @@ from noisedesign.base.checks import InputError
 from noisedesign.files import graph_tables, problem_file, tables
 from noisedesign.files.problem_file import LoadedProblem, load_problem, parse_problem
 from noisedesign.files.schema import Table
-from noisedesign.program.problem import PrivacyTarget, SpaceProblem, TimeProblem
+from noisedesign.problem.problem import PrivacyTarget, SpaceProblem, TimeProblem
 from noisedesign.system.graph import mixing_matrix
 from tests.support import ROOT
 

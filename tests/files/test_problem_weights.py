@@ -12,17 +12,17 @@ import numpy as np
 import pytest
 
 from noisedesign.base.checks import InputError
+from noisedesign.design.design import Design
+from noisedesign.design.solve import solve
 from noisedesign.files.design_file import load_design, save_design
 from noisedesign.files.problem_file import parse_problem
 from noisedesign.privacy import views as threats
 from noisedesign.privacy.exposure import account
-from noisedesign.program.design import Design
-from noisedesign.program.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
+from noisedesign.problem.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
 from noisedesign.system.fastest_mixing import FastestMixing, fastest_mixing
 from noisedesign.system.graph import edge_list_graph
 from noisedesign.system.participation import FixedEpoch, single
 from noisedesign.system.workloads import ErrorMeasure
-from noisedesign.tasks.solve import solve
 from noisedesign.tasks.verify import Check, verify
 from tests.support import dense_views, oracles, structured_oracles as slow, transcripts
 from tests.support.command_line import call

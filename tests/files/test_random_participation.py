@@ -14,12 +14,11 @@ from noisedesign.files.account_file import account_tables
 from noisedesign.files.design_file import load_design, save_design
 from noisedesign.files.manifest import participation_entry, participation_of as from_entry
 from noisedesign.files.problem_file import load_problem
-from noisedesign.files.sweep_file import parse_sweep
-from noisedesign.files.training_file import training_tables
+from noisedesign.mechanisms.baselines import baseline
 from noisedesign.noise import Rule
+from noisedesign.surveys.sweep_file import parse_sweep
 from noisedesign.system.participation import SCHEMES, Participation
-from noisedesign.tasks.baselines import baseline
-from tests.files.test_training_file import TEXT
+from noisedesign_lab.tasks.training_file import training_tables
 from tests.support.command_line import call, write
 from tests.support.small_designs import falsify
 
@@ -62,7 +61,23 @@ delta = 1e-6
 [participation]
 {table}
 """
-TRAINING = TEXT.replace("epochs = 2\nseparation = 3", "{table}")
+TRAINING = """mechanisms = ["none", "ldp"]
+[graph]
+kind = "ring"
+nodes = 4
+[participation]
+{table}
+[data]
+kind = "gaussian"
+records = 60
+features = 2
+[loss]
+kind = "quadratic"
+[training]
+clip = 0.5
+[privacy]
+epsilons = [1.0]
+"""
 
 
 def test_every_random_kind_is_here() -> None:

@@ -13,13 +13,13 @@ import pytest
 
 from noisedesign.base import settings
 from noisedesign.base.checks import Array, InputError
+from noisedesign.design.design import Design
+from noisedesign.design.solve import solve
+from noisedesign.families.family import family_of
 from noisedesign.families.polynomial import bound
 from noisedesign.files.design_file import StoredDesign, load_design, save_design
 from noisedesign.files.problem_file import load_problem, parse_problem
-from noisedesign.program.design import Design
-from noisedesign.program.family import family_of
-from noisedesign.program.noise import PolynomialCovariance
-from noisedesign.tasks.solve import solve
+from noisedesign.forms import PolynomialCovariance
 from noisedesign.tasks.verify import verify
 
 TEXT = """

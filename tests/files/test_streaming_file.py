@@ -19,10 +19,10 @@ from noisedesign.families.toeplitz.solver import (
     optimize_buffered,
     optimize_toeplitz,
 )
+from noisedesign.families.toeplitz.streaming import StreamingDesign
 from noisedesign.files.design_file import load_design, save_design
 from noisedesign.files.exports import read
 from noisedesign.privacy.target import PrivacyTarget
-from noisedesign.program.streaming import StreamingDesign
 from noisedesign.system.participation import FixedEpoch, MinSeparation
 from noisedesign.system.workloads.toeplitz import GramWorkload, gossip_workload, prefix_workload
 from noisedesign.system.workloads.workload import prefix_gram

@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 
 from noisedesign.base.checks import InputError
+from noisedesign.design.design import Design
+from noisedesign.design.solve import solve
 from noisedesign.files.design_arrays import arrays_of
 from noisedesign.files.design_file import load_design, save_design
 from noisedesign.files.problem_file import parse_problem
-from noisedesign.program.design import Design
-from noisedesign.program.problem import SpaceProblem, SpaceTimeProblem, TimeProblem
+from noisedesign.problem.problem import SpaceProblem, SpaceTimeProblem, TimeProblem
 from noisedesign.system.random_mixing import RandomMatchings
-from noisedesign.tasks.solve import solve
 from noisedesign.tasks.verify import Verification, verify
 from tests.support import ROOT, oracles
 from tests.support.command_line import call

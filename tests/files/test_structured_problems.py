@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from noisedesign.base.checks import InputError
+from noisedesign.design.solve import solve
+from noisedesign.families.space_time import SpaceTimeProgram
 from noisedesign.files.problem_file import parse_problem
-from noisedesign.program.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
-from noisedesign.program.space_time import SpaceTimeProgram
-from noisedesign.program.structure import SpaceStructure, TimeStructure
+from noisedesign.forms.structure import SpaceStructure, TimeStructure
+from noisedesign.problem.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
 from noisedesign.system.participation import FixedEpoch, MinSeparation
-from noisedesign.tasks.solve import solve
 from tests.support import oracles, structured_oracles as slow
 from tests.support.space_time_cases import stacked_workload
 

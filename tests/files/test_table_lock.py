@@ -14,15 +14,15 @@ from pathlib import Path
 import pytest
 
 from noisedesign.base.checks import InputError
-from noisedesign.files.results_file import open_results
-from noisedesign.files.sweep_file import parse_sweep
-from noisedesign.tasks.sweep import sweep
+from noisedesign.surveys.results_file import open_results
+from noisedesign.surveys.sweep import sweep
+from noisedesign.surveys.sweep_file import parse_sweep
 from tests.support.command_line import MODULE, RING, call, environment, write
 
 SWEEP = RING + "[grid]\ngraph.nodes = [5, 7]\n"
 HOLD = """
 import sys
-from noisedesign.files.results_file import open_results
+from noisedesign.surveys.results_file import open_results
 
 with open_results(sys.argv[1], columns=("graph.nodes",)):
     print("open", flush=True)

@@ -28,7 +28,7 @@ from noisedesign.noise import (
 from noisedesign.noise.discrete_gaussian import CHUNK, DiscreteGaussian
 from noisedesign.noise.filters import Banded, Filter, Fresh, Rows, Toeplitz
 from noisedesign.noise.source import BLOCK
-from noisedesign.program.problem import PrivacyTarget, TimeProblem
+from noisedesign.problem.problem import PrivacyTarget, TimeProblem
 from noisedesign.system.participation import FixedEpoch
 from tests.support import lattice_plans
 from tests.support.noise_reference import hkdf

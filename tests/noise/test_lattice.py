@@ -12,6 +12,7 @@ import pytest
 
 import noisedesign as nd
 from noisedesign.base.checks import InputError
+from noisedesign.forms.structure import SpaceStructure, TimeStructure
 from noisedesign.noise import Plan, Rule, Stream
 from noisedesign.noise.filters import Banded, Buffered, Filter, Fresh, Moving, Rows, Toeplitz
 from noisedesign.noise.lattice import (
@@ -24,8 +25,7 @@ from noisedesign.noise.lattice import (
 )
 from noisedesign.privacy.accounting import delta_of
 from noisedesign.privacy.sensitivity import squared_sensitivity as real_sensitivity
-from noisedesign.program.problem import PrivacyTarget, SpaceProblem, SpaceTimeProblem, TimeProblem
-from noisedesign.program.structure import SpaceStructure, TimeStructure
+from noisedesign.problem.problem import PrivacyTarget, SpaceProblem, SpaceTimeProblem, TimeProblem
 from noisedesign.system.participation import FixedEpoch, MinSeparation, Participation, Patterns
 from tests.support import scalar_discrete_gaussian as scalar
 from tests.support.lattice_plans import own_stream, plan_with

@@ -15,21 +15,21 @@ import numpy as np
 import pytest
 
 from noisedesign.base.checks import InputError
+from noisedesign.design.solve import Solution, solve
 from noisedesign.families.toeplitz.solver import optimize_buffered, optimize_toeplitz
+from noisedesign.families.toeplitz.streaming import StreamingDesign
 from noisedesign.files.design_file import load_design, save_design
 from noisedesign.files.exports import read
 from noisedesign.files.problem_file import load_problem
+from noisedesign.forms import Noise
+from noisedesign.forms.node_plan import node_plan
+from noisedesign.mechanisms.baselines import baseline
 from noisedesign.noise import Claim, Plan, Secret, noise
 from noisedesign.noise.plan import claim_of_json
 from noisedesign.privacy.target import PrivacyTarget
-from noisedesign.program.node_plan import node_plan
-from noisedesign.program.noise import Noise
-from noisedesign.program.streaming import StreamingDesign
 from noisedesign.system.participation import FixedEpoch, MinSeparation, Participation
 from noisedesign.system.workloads.toeplitz import prefix_workload
-from noisedesign.tasks.baselines import baseline
 from noisedesign.tasks.export import export
-from noisedesign.tasks.solve import Solution, solve
 from tests.support import ROOT, noise_plans
 from tests.support.noise_plans import HORIZON, SECRET, drawn
 

@@ -29,6 +29,7 @@ from noisedesign.noise.batches import _below, _coins, drawn_batches
 from noisedesign.noise.lattice import lattice_of
 from noisedesign.privacy.amplification.convolution import even_deltas
 from noisedesign.system.participation import Participation
+from tests.support.laws import laws
 from tests.support.trainers import random_plan, secret
 
 BALLS = nd.BallsInBins(epochs=2, separation=3)
@@ -77,13 +78,13 @@ def steps_of(batches: Sequence[np.ndarray], records: int) -> list[tuple[int, ...
 @pytest.mark.parametrize("scheme", SAMPLED, ids=str)
 def test_steps_of_records_have_the_law_of_the_scheme(scheme: Participation) -> None:
     """Chi-square of all patterns, of the records of every group by themselves."""
-    records, laws = 24_000, list(scheme.laws())
+    records, of_groups = 24_000, list(laws(scheme))
     found = steps_of(drawn(scheme, records=records), records)
-    for group, law in enumerate(laws):
-        own = Counter(found[group :: len(laws)])
+    for group, law in enumerate(of_groups):
+        own = Counter(found[group :: len(of_groups)])
         assert set(own) <= set(law.patterns)
         counts = np.array([own[pattern] for pattern in law.patterns])
-        expected = law.probabilities * (records / len(laws))
+        expected = law.probabilities * (records / len(of_groups))
         assert expected.min() > 50
         assert stats.chisquare(counts, expected).pvalue > FAR_IN_THE_TAIL
 
@@ -91,7 +92,7 @@ def test_steps_of_records_have_the_law_of_the_scheme(scheme: Participation) -> N
 @pytest.mark.parametrize("scheme", [BALLS, SAMPLED[1], SAMPLED[5]], ids=str)
 def test_records_are_drawn_for_independently(scheme: Participation) -> None:
     """Pairs of patterns of two neighbours are as likely as their product says."""
-    records, (law,) = 24_000, scheme.laws()
+    records, (law,) = 24_000, laws(scheme)
     found = steps_of(drawn(scheme, records=records, seed=1), records)
     pairs = Counter(zip(found[::2], found[1::2], strict=True))
     both = list(itertools.product(range(len(law.patterns)), repeat=2))
@@ -159,9 +160,9 @@ def test_the_divisor_is_the_mean_size(scheme: Participation) -> None:
         assert batches.expected_size == 2.0  # of 4 records by coins of 1/2, before the cut
         return
     means = []
-    for group, law in enumerate(laws := list(scheme.laws())):
+    for group, law in enumerate(of_groups := list(laws(scheme))):
         sizes = np.array([len(pattern) for pattern in law.patterns])
-        means.append(float(sizes @ law.probabilities) * len(range(group, records, len(laws))))
+        means.append(float(sizes @ law.probabilities) * len(range(group, records, len(of_groups))))
     if "cold" not in str(scheme):  # whose first batches are larger
         assert batches.expected_size == pytest.approx(sum(means) / scheme.horizon, rel=1e-12)
 

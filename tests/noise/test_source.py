@@ -15,11 +15,14 @@ import pytest
 
 import noisedesign
 from noisedesign.base.checks import InputError
+from noisedesign.design.design import Design
+from noisedesign.design.solve import solve
 from noisedesign.families.toeplitz.solver import (
     optimize_banded_inverse,
     optimize_buffered,
     optimize_toeplitz,
 )
+from noisedesign.families.toeplitz.streaming import StreamingDesign
 from noisedesign.files.problem_file import load_problem
 from noisedesign.noise import NodeNoise, Plan, Secret, noise
 from noisedesign.noise.filters import Rows
@@ -27,12 +30,9 @@ from noisedesign.noise.normals import LARGEST, MOST_SAMPLES, RELATIVE_ERROR, Nor
 from noisedesign.noise.source import BLOCK, LATEST
 from noisedesign.privacy.seeds import SeedPlan
 from noisedesign.privacy.target import PrivacyTarget
-from noisedesign.program.calibration import calibrate
-from noisedesign.program.design import Design
-from noisedesign.program.streaming import StreamingDesign
+from noisedesign.problem.calibration import calibrate
 from noisedesign.system.participation import FixedEpoch
 from noisedesign.system.workloads.toeplitz import prefix_workload
-from noisedesign.tasks.solve import solve
 from tests.support import ROOT, noise_plans
 from tests.support.noise_plans import HORIZON, SECRET, drawn
 

@@ -13,16 +13,16 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from noisedesign.base.checks import InputError
+from noisedesign.design.solve import solve
 from noisedesign.files.problem_file import parse_problem
 from noisedesign.noise import noise
 from noisedesign.privacy import views as threats
 from noisedesign.privacy.accounting import delta_above, delta_of, epsilon_of, mu_of
-from noisedesign.program.calibration import calibrate, calibration_of
-from noisedesign.program.problem import PrivacyTarget, SpaceProblem, SpaceTimeProblem, TimeProblem
+from noisedesign.problem.calibration import calibrate, calibration_of
+from noisedesign.problem.problem import PrivacyTarget, SpaceProblem, SpaceTimeProblem, TimeProblem
 from noisedesign.system.participation import FixedEpoch, MinSeparation, every_step, single
 from noisedesign.system.workloads import ErrorMeasure
 from noisedesign.tasks.account.request import parse_account
-from noisedesign.tasks.solve import solve
 from tests.support import oracles
 
 PATH3 = (np.array([[2, 1, 0], [1, 1, 1], [0, 1, 2]]) / 3 + np.eye(3)) / 2

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from noisedesign import InputError
-from noisedesign.privacy import drawn, views as threats
+from noisedesign.privacy import amplification, drawn, views as threats
 from noisedesign.privacy.accounting import epsilon_of
 from noisedesign.privacy.exposure import Exposure, account, exposures
 from noisedesign.system.participation import BallsInBins, FixedEpoch, Participation
@@ -228,14 +228,14 @@ def test_mixed_signs_are_bounded_by_both_and_the_less_is_told() -> None:
 
 def test_victims_that_are_alike_are_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
-    real = drawn.amplified_epsilon
+    real = amplification.amplified_epsilon
 
     def counted(*args: object, **how: object) -> object:
         asked.append(args)
         return real(*args, **how)  # type: ignore[arg-type]
 
     drawn._accounts.cache_clear()
-    monkeypatch.setattr(drawn, "amplified_epsilon", counted)
+    monkeypatch.setattr(amplification, "amplified_epsilon", counted)
     ring = oracles.metropolis(nx.cycle_graph(6))
     algorithm = threats.dp_d_sgd(mixing=ring, horizon=2)
     progress: list[tuple[int, int]] = []
@@ -308,13 +308,13 @@ def test_views_that_only_rounding_tells_apart_have_the_account_of_the_larger(
 ) -> None:
     """A spy keeps what is accounted for: no entry of what is taken for the same is above it."""
     seen: list[np.ndarray] = []
-    of = drawn.amplified_epsilon
+    of = amplification.amplified_epsilon
 
     def spied(mixture: Any, **how: Any) -> Any:
         seen.append(mixture.gram)
         return of(mixture, **how)
 
-    monkeypatch.setattr(drawn, "amplified_epsilon", spied)
+    monkeypatch.setattr(amplification, "amplified_epsilon", spied)
     accounts = drawn._Accounts(
         drawn.Asked(
             participation=TWO_BY_TWO, delta=1e-5, noise_multiplier=2.0, adjacency="zero-out"

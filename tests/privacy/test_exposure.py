@@ -15,7 +15,7 @@ from noisedesign import InputError
 from noisedesign.privacy import sensitivity as sensitivities, views as threats
 from noisedesign.privacy.accounting import epsilon_of, noise_stddev_for, renyi_of
 from noisedesign.privacy.exposure import UNBOUNDED, Exposure, account
-from noisedesign.privacy.sensitivity import four_numbers
+from noisedesign.privacy.sensitivity import largest_eigenvalue, squared_sensitivity
 from noisedesign.privacy.views.noise import NodeNoise
 from noisedesign.system.participation import (
     FixedEpoch,
@@ -345,20 +345,20 @@ def test_more_known_seeds_never_hide_more(n: int, seed: int, known: int) -> None
     seed=st.integers(0, 10**6),
     horizon=st.integers(1, 5),
 )
-def test_the_four_numbers_keep_their_order(
+def test_bounds_of_what_is_seen_keep_their_order(
     kind: str, model: str, n: int, seed: int, horizon: int
 ) -> None:
     algorithm = an_algorithm(kind, a_graph(n, 0.6, seed), horizon, seed)
     mechanism = threats.view(algorithm, an_observer(model, (0,)))
     for _, found in threats.grams(mechanism, list(range(1, n))):
-        if found.exposed.any():
+        if found.unprotected.any():
             continue
-        numbers = four_numbers(found.gram, every_step(horizon))
-        slack = 1e-8 * max(numbers.abs_sum_upper_bound, 1e-6)
-        assert numbers.scalar_exact is not None
-        assert numbers.scalar_exact <= numbers.vector + slack
-        assert numbers.vector <= numbers.spectral_upper_bound + slack
-        assert numbers.vector <= numbers.abs_sum_upper_bound + slack
+        vector = squared_sensitivity(found.gram, every_step(horizon)).squared
+        absolute = float(np.abs(found.gram).sum())
+        slack = 1e-8 * max(absolute, 1e-6)
+        assert oracles.best_signs(np.asarray(found.gram)) <= vector + slack
+        assert vector <= horizon * largest_eigenvalue(found.gram) + slack
+        assert vector <= absolute + slack
 
 
 def test_epsilon_is_left_out_where_that_is_asked_for() -> None:

@@ -17,12 +17,12 @@ import pytest
 
 import noisedesign as nd
 from noisedesign.base.checks import InputError
+from noisedesign.design.prefix import privacy_after
 from noisedesign.files.exports import read
 from noisedesign.noise import Secret, noise
 from noisedesign.noise.plan import Claim
 from noisedesign.privacy.ledger import Ledger, dp_event, neighboring_relation
-from noisedesign.program.calibration import calibrate
-from noisedesign.program.prefix import privacy_after
+from noisedesign.problem.calibration import calibrate
 from tests.support import oracles
 from tests.support.small_designs import TARGET, time_design
 from tests.support.trainers import random_plan

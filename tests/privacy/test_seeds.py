@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 
 from noisedesign.base.checks import InputError
+from noisedesign.design.design import Design, seed_plan_of
+from noisedesign.design.solve import solve
 from noisedesign.families.shared_seeds.bound import blocks_of
 from noisedesign.families.shared_seeds.family import FAMILY
 from noisedesign.files.design_file import load_design, save_design
+from noisedesign.forms.structure import SpaceStructure
 from noisedesign.privacy.seeds import SeedPlan, SharedSeed, seed_plan
-from noisedesign.program.design import Design, seed_plan_of
-from noisedesign.program.problem import SpaceProblem, SpaceTimeProblem
-from noisedesign.program.structure import SpaceStructure
+from noisedesign.problem.problem import SpaceProblem, SpaceTimeProblem
 from noisedesign.system.graph import build_graph, mixing_matrix
 from noisedesign.system.participation import FixedEpoch
-from noisedesign.tasks.solve import solve
 
 RING = mixing_matrix(build_graph("ring", nodes=5))
 

@@ -17,13 +17,12 @@ import pytest
 import noisedesign as nd
 from noisedesign.base.checks import InputError
 from noisedesign.base.device import CPU
+from noisedesign.design import backends
 from noisedesign.families.disjoint import solver
-from noisedesign.families.disjoint.solver import diagonal
-from noisedesign.families.disjoint.solver.limits import active_caps, floored, steps
+from noisedesign.families.disjoint.solver import active_caps, diagonal, smoothed
 from noisedesign.files.problem_file import load_problem
-from noisedesign.program import backends
-from noisedesign.tasks.check_results import COLUMNS, MISSING, VERIFIED, VERSION
-from noisedesign.tasks.compare import compare
+from noisedesign.surveys.check_results import COLUMNS, MISSING, VERIFIED, VERSION
+from noisedesign.surveys.compare import compare
 from tests.support import ROOT
 from tests.support.array_devices import NEEDS_NUMPY_2, STRICT, strict_on_host
 from tests.support.command_line import CAPPED, write
@@ -114,7 +113,7 @@ def test_a_device_beside_the_cpu(
     gpu = benchmarks.gpu
     for module in (gpu, backends, solver):
         monkeypatch.setattr(module, "device_of", lambda name: CPU if name == "cpu" else STRICT)
-    for module in (gpu, diagonal, active_caps, floored, steps):
+    for module in (gpu, diagonal, active_caps, smoothed):
         monkeypatch.setattr(module, "on_host", strict_on_host)
     gpu.main(["--nodes", "8", "--steps", "6", "--capped", "9", "--floored", "7", "--most", "8"])
     shown = capsys.readouterr().out
@@ -272,8 +271,8 @@ def test_ratios_are_kept_with_their_date(benchmarks: Any, tmp_path: Path) -> Non
 
 MOST = 12
 """Decompositions that a gap of 1e-9 may take."""
-MOST_WITH_FLOORS = 16
-"""The same with floors: two of eigenvalues serve where one of singular values would take longer."""
+MOST_WITH_FLOORS = 160
+"""The same with floors."""
 SMALL = 250
 """Steps up to which a problem is solved here; others of their families are as well."""
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from noisedesign.files.collection import collection
-from noisedesign.program.backends import get_backend
-from noisedesign.tasks.check_results import read_verdicts
+from noisedesign.design.backends import get_backend
+from noisedesign.surveys.check_results import read_verdicts
+from noisedesign.surveys.collection import collection
 from tests.support import ROOT
 
 pytestmark = pytest.mark.skipif(

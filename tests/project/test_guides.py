@@ -11,8 +11,8 @@ import pytest
 
 from noisedesign import cli
 from noisedesign.files.problem_file import load_problem, parse_problem
+from noisedesign.mechanisms import baselines
 from noisedesign.system import datasets
-from noisedesign.tasks import baselines
 from tests.support import ROOT, pages
 from tests.support.pages import read, table_with
 
@@ -73,7 +73,7 @@ def assert_digits(shown: str, value: float) -> None:
 
 
 def test_backends_table_is_complete() -> None:
-    from noisedesign.program.backends import all_backends
+    from noisedesign.design.backends import all_backends
 
     rows = table_with(read("docs/guides/compare-backends.md"), "name", "comes with")
     named = {name for row in rows[1:] for name in re.findall(r"\w+", row[0])}
@@ -119,7 +119,7 @@ def test_architecture_names_every_module_in_the_order_of_the_imports() -> None:
 
 
 def names_of_tests() -> set[str]:
-    files = (ROOT / "tests").rglob("test_*.py")
+    files = [*(ROOT / "tests").rglob("test_*.py"), *(ROOT / "lab" / "tests").rglob("test_*.py")]
     return {name for file in files for name in re.findall(r"^def (test_\w+)", read(file), re.M)}
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from noisedesign.design.solve import solve
 from noisedesign.files.design_file import save_design
-from noisedesign.tasks.solve import solve
 from tests.support.family_cases import CASES, Case
 
 VERIFIED = """
@@ -31,15 +31,22 @@ def solving(module: str) -> bool:
         return True
     if parts[:2] == ["noisedesign", "families"]:
         return bool(set(parts) & set(SOLVING))
-    ours = ("noisedesign.conic", "noisedesign.program.backends", "noisedesign.tasks.solve")
+    ours = ("noisedesign.conic", "noisedesign.design.backends", "noisedesign.design.solve")
     return module.startswith(ours)
 
 
 FIRST = {case.family: case for case in reversed(CASES.values())}
 """One problem of every family."""
 
+ONE, *OTHERS = FIRST
+"""A process for one of them; those for the others are slow."""
 
-@pytest.mark.parametrize("case", FIRST.values(), ids=list(FIRST))
+
+@pytest.mark.parametrize(
+    "case",
+    [FIRST[ONE], *(pytest.param(FIRST[name], marks=pytest.mark.slow) for name in OTHERS)],
+    ids=list(FIRST),
+)
 def test_verification_loads_no_solver(case: Case, tmp_path: Path) -> None:
     design = solve(case.problem).design
     assert design is not None
@@ -63,4 +70,4 @@ def test_a_solve_loads_what_is_looked_for() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     ).stdout
     found = {module for module in json.loads(printed) if solving(module)}
-    assert {"clarabel", "noisedesign.conic.solvers", "noisedesign.tasks.solve"} <= found
+    assert {"clarabel", "noisedesign.conic.solvers", "noisedesign.design.solve"} <= found

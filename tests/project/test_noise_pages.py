@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from noisedesign.design.solve import solve
 from noisedesign.noise.filters import Fresh
 from noisedesign.tasks.deploy import deploy
-from noisedesign.tasks.solve import solve
 from tests.support import private_problems
 from tests.support.lattice_plans import plan_with
 from tests.support.pages import examples

@@ -7,7 +7,6 @@ import math
 from pathlib import Path
 from typing import Any
 
-import nbformat
 import networkx as nx
 import numpy as np
 import pytest
@@ -42,6 +41,8 @@ class Executed:
 
 @pytest.fixture(scope="module")
 def executed(tmp_path_factory: pytest.TempPathFactory) -> Executed:
+    import nbformat
+
     folder = tmp_path_factory.mktemp("notebook")
     notebook = notebooks.source("quickstart")
     notebook.cells.append(nbformat.v4.new_code_cell(RESULTS))

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from noisedesign import cli
-from noisedesign.papers.reproduce import load_settings, ours
+from noisedesign_lab.papers.reproduce import load_settings, ours
 from tests.support import ROOT, numbers, pages
 
 COVERED = ("README.md", "docs/")

@@ -13,9 +13,9 @@ import pytest
 
 import noisedesign as nd
 from noisedesign.base.checks import InputError
+from noisedesign.design.backends import all_backends, get_backend
 from noisedesign.files import exports
 from noisedesign.files.exports import exporter, exporter_names, takers
-from noisedesign.program.backends import all_backends, get_backend
 from tests.support.command_line import RING, call, write
 from tests.support.distributions import install
 from tests.support.small_designs import space_design, time_design
@@ -44,9 +44,9 @@ BACKEND = '''
 import numpy as np
 from noisedesign.base.monitor import Stop
 from noisedesign.conic.solvers import Availability
-from noisedesign.program.backends import Backend
-from noisedesign.program.family import Answer
-from noisedesign.program.noise import Noise
+from noisedesign.design.backends import Backend
+from noisedesign.families.family import Answer
+from noisedesign.forms import Noise
 
 class Scaled(Backend):
     """Noise R = FACTOR diag(1 / tau), which it calls optimal whatever it is."""

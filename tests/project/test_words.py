@@ -19,17 +19,17 @@ import numpy as np
 import pytest
 
 import noisedesign as nd
-from benchmarks import conic, rigorous
+from benchmarks import conic, edge_local_large, rigorous, sparse_graphs
 from noisedesign.noise.lattice import lattice_of
 from noisedesign.noise.normals import RELATIVE_ERROR
-from noisedesign.papers import figures
-from noisedesign.papers.bounds.zip_dl_convergence import consensus_noise, theorem_4_5
-from noisedesign.papers.reproduce import load_settings, whisper as experiment
-from noisedesign.papers.reproduce.whisper import lanes, quadratics
 from noisedesign.privacy import views
 from noisedesign.privacy.runs import Responses
 from noisedesign.system import datasets
-from noisedesign.training.losses.quadratics import whisper_quadratics
+from noisedesign_lab.papers import figures
+from noisedesign_lab.papers.bounds.zip_dl_convergence import consensus_noise, theorem_4_5
+from noisedesign_lab.papers.reproduce import load_settings, whisper as experiment
+from noisedesign_lab.papers.reproduce.whisper import lanes, quadratics
+from noisedesign_lab.training.losses.quadratics import whisper_quadratics
 from tests.support import ROOT, numbers, pages
 from tests.support.command_line import call, write
 
@@ -426,3 +426,60 @@ def test_words_about_quadratics() -> None:
     measured = [row | {"distance_over_ldp": None} for row in experiment.summary(runs, settings)]
     _, _, written = experiment._of_quadratics([*measured, *distances], settings).partition(".** ")
     assert " ".join(written.split()) in told("docs/experiments/whisper.md")
+
+
+def cells(test: str, page: str) -> list[list[str]]:
+    """The cells of the table that a test compares, without its head."""
+    (table,) = (
+        one.table for one in numbers.marked(page, pages.read(page)) if one.says.get("test") == test
+    )
+    return [[c.strip() for c in line.strip("|\n").split("|")] for line in table.splitlines()[2:]]
+
+
+LARGE = "docs/guides/large-problems.md"
+GRAPHS_OF_PAGE = {
+    "Barabasi-Albert, 3 links": "barabasi-albert",
+    "Erdos-Renyi, degree 8": "erdos-renyi",
+    "geometric, degree 8": "random-geometric",
+}
+
+
+@pytest.mark.parametrize(
+    ("column", "nodes"),
+    [(1, 1_000), *(pytest.param(k, 10 ** (k + 2), marks=pytest.mark.slow) for k in (2, 3))],
+)
+def test_words_about_sparse_graphs(column: int, nodes: int) -> None:
+    """Gaps of the page, whose estimates by random vectors move its last digit by one."""
+    for kind, *gaps in cells("test_words_about_sparse_graphs", LARGE):
+        found = sparse_graphs.row(GRAPHS_OF_PAGE[kind], nodes, 1)
+        assert abs(100 * found["gap"] - float(gaps[column - 1].rstrip(" %"))) < 0.15, kind
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        pytest.param(1_000),
+        pytest.param(10_000, marks=pytest.mark.slow),
+        pytest.param(100_000, marks=pytest.mark.slow),
+    ],
+)
+def test_words_about_large_edge_local_designs(nodes: int, tmp_path: Path) -> None:
+    rows = cells("test_words_about_large_edge_local_designs", LARGE)
+    of_size = [row for row in rows if row[1] == f"{nodes:,}"]
+    assert len(of_size) == 2
+    for kind, _, above, share, budget in of_size:
+        found = edge_local_large.solved(
+            GRAPHS_OF_PAGE[kind], nodes, "pairwise", tmp_path / "design.npz"
+        )
+        assert abs(100 * found["gap"] - float(above.rstrip(" %"))) < 0.15
+        assert abs(found["relative_to_ldp"] - float(share)) < 0.0015
+        assert abs(found["over_budget"] - float(budget)) < 2e-6
+        assert found["over_budget"] <= 1
+
+
+def test_words_about_memory() -> None:
+    """Arrays of doubles by their sizes."""
+    text = told(LARGE)
+    assert f"in doubles; {8 * 8 * 4096**2 / 1e9:.1f} GB at 4096" in text
+    assert f"one array would take {8 * (148 * 320) ** 2 / 1e9:.1f} GB" in text
+    assert f"where R would take {8 * 1e5**2 / 1e9:.0f} GB" in text

@@ -6,6 +6,7 @@ that is raised is a traceback for a user, and a defect here.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -17,11 +18,13 @@ import pytest
 from scipy.sparse import csr_array
 
 import noisedesign as nd
-from noisedesign.files.sweep_file import parse_sweep
+import noisedesign_lab as lab
 from noisedesign.privacy import views as threats
-from noisedesign.system.datasets import Examples
-from noisedesign.training.losses import Quadratic
-from noisedesign.training.partition import iid
+from noisedesign.surveys.sweep_file import parse_sweep
+from noisedesign_lab.datasets import Examples
+from noisedesign_lab.training.losses import Quadratic
+from noisedesign_lab.training.partition import iid
+from tests.support import holds_for
 from tests.support.made_designs import with_matrix
 from tests.support.wrong_values import (
     ALGORITHM,
@@ -202,12 +205,12 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "load_account": (nd.load_account, {"path": "a.toml"}),
     "sweep": (nd.sweep, {"plan": PLAN, "output": "rows.csv", "jobs": 1, "timeout": 1.0}),
     "load_sweep": (nd.load_sweep, {"path": "s.toml"}),
-    "TrainingTask": (nd.TrainingTask, TRAINED),
+    "TrainingTask": (lab.TrainingTask, TRAINED),
     "train": (
-        nd.train,
+        lab.train,
         {"task": "t.toml", "output": "rows.csv", "jobs": 1, "seeds": 2, "retry": False},
     ),
-    "load_training": (nd.load_training, {"path": "t.toml"}),
+    "load_training": (lab.load_training, {"path": "t.toml"}),
     "build_graph": (nd.build_graph, {"kind": "erdos-renyi", "nodes": 5, "p": 0.9, "seed": 0}),
     "ring": (nd.build_graph, {"kind": "ring", "nodes": 5}),
     "grid": (nd.build_graph, {"kind": "grid", "rows": 2, "columns": 2}),
@@ -377,21 +380,30 @@ FILES = {
 }
 
 
+def write_files(folder: Path) -> Path:
+    folder.mkdir(exist_ok=True)
+    for name, text in FILES.items():
+        (folder / name).write_text(text)
+    return folder
+
+
 @pytest.fixture(autouse=True)
 def _somewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    for name, text in FILES.items():
-        (tmp_path / name).write_text(text)
+    monkeypatch.chdir(write_files(tmp_path))
 
 
-@pytest.mark.parametrize(
-    ("name", "argument"), [(name, key) for name, (_, right) in CALLS.items() for key in right]
-)
-def test_a_wrong_value_is_an_input_error(name: str, argument: str) -> None:
+@pytest.mark.parametrize("name", CALLS)
+def test_wrong_values_are_input_errors(name: str, tmp_path: Path) -> None:
+    """Every argument in a folder of its own: what a call writes is in the way of no other."""
     function, right = CALLS[name]
-    others, refused = mistakes(function, right, argument)
-    assert not others, "\n".join(others)
-    assert refused > 10 or (name, argument) in LATER
+
+    def refuses(argument: str) -> None:
+        with contextlib.chdir(write_files(tmp_path / argument)):
+            others, refused = mistakes(function, right, argument)
+        assert not others, "\n".join(others)
+        assert refused > 10 or (name, argument) in LATER
+
+    holds_for(right, refuses)
 
 
 @pytest.mark.parametrize("name", [n for n in CALLS if n != "load_design"])

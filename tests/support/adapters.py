@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from noisedesign.program.calibration import calibrate
-from noisedesign.program.design import Design
+from noisedesign.design.design import Design
+from noisedesign.problem.calibration import calibrate
 from noisedesign.tasks.simulation.attacks import audit_time
 from noisedesign.tasks.simulation.audit import AuditReport
 

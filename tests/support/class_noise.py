@@ -20,13 +20,13 @@ import numpy as np
 
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.monitor import Monitor, Stop
+from noisedesign.certify.certificate import NOTHING, Certificate, ProvedBound
 from noisedesign.conic.data import Point
 from noisedesign.conic.program import CONSTANT, Assembly
-from noisedesign.program.certificate import NOTHING, Certificate, ProvedBound
-from noisedesign.program.family import Answer, ArraySpec, Form, Model, SpatialFamily
-from noisedesign.program.noise import Noise
-from noisedesign.program.problem import SpaceProblem
-from noisedesign.program.structure import SpaceStructure
+from noisedesign.families.family import Answer, ArraySpec, Form, Model, SpatialFamily
+from noisedesign.forms import Noise
+from noisedesign.forms.structure import SpaceStructure
+from noisedesign.problem.problem import SpaceProblem
 
 HEADROOM = 1e-13
 """By which noise is louder than the budget asks, and the bound lower than proved: rounding."""

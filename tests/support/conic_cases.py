@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 
 from noisedesign.base.monitor import Monitor
+from noisedesign.certify.certificate import Certificate
+from noisedesign.certify.program import DualPoint, Program
 from noisedesign.conic import process
 from noisedesign.conic.data import Outcome
 from noisedesign.conic.solvers import ConicSolver, conic_solver
+from noisedesign.design.backends import Conic, get_backend
+from noisedesign.design.solve import Solution, solve
 from noisedesign.families.disjoint import model
-from noisedesign.program.backends import Conic, get_backend
-from noisedesign.program.certificate import Certificate
-from noisedesign.program.family import Form, family_of
-from noisedesign.program.problem import Problem, SpaceProblem, TimeProblem
-from noisedesign.program.program import DualPoint, Program
+from noisedesign.families.family import Form, family_of
+from noisedesign.problem.problem import Problem, SpaceProblem, TimeProblem
 from noisedesign.system.graph import build_graph, mixing_matrix
 from noisedesign.system.participation import FixedEpoch, single
-from noisedesign.tasks.solve import Solution, solve
 
 SOLVERS = ("scs", "clarabel", "cvxopt", "sdpa")
 TRIES = 4

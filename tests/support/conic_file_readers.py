@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import cvxpy as cp
 import numpy as np
 import pytest
 
@@ -209,6 +208,8 @@ def _unscaled(expressions: list[dict[int, float]], size: int) -> Block:
 
 def solved(read: Read) -> tuple[float, np.ndarray]:
     """The optimum by Clarabel, and x."""
+    import cvxpy as cp
+
     x = cp.Variable(read.variables + 1)
     limits: list[Any] = [x[0] == 1]
     for size, block in zip(read.sizes, read.blocks, strict=True):

@@ -14,9 +14,9 @@ import networkx as nx
 import numpy as np
 import scipy.optimize
 
+from noisedesign.forms.structure import SpaceStructure, TimeStructure
 from noisedesign.privacy import views
-from noisedesign.program.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
-from noisedesign.program.structure import SpaceStructure, TimeStructure
+from noisedesign.problem.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
 from noisedesign.system.participation import FixedEpoch, MinSeparation, every_step, single
 from tests.support import clique_oracles, oracles, structured_oracles
 from tests.support.oracles import Array

@@ -13,11 +13,11 @@ import pytest
 
 from noisedesign.base.checks import InputError
 from noisedesign.conic.solvers import conic_solver, through_clarabel
+from noisedesign.design.design import Design
+from noisedesign.design.solve import Solution, solve
+from noisedesign.families.family import ANY, Arrays, Family, Form, family_of
 from noisedesign.files.design_file import load_design, save_design
-from noisedesign.program.design import Design
-from noisedesign.program.family import ANY, Arrays, Family, Form, family_of
-from noisedesign.program.problem import Problem
-from noisedesign.tasks.solve import Solution, solve
+from noisedesign.problem.problem import Problem
 from noisedesign.tasks.verify import verify
 
 GAP = 1e-8

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from noisedesign.base.checks import Array
-from noisedesign.program.noise import PolynomialCovariance
+from noisedesign.forms import PolynomialCovariance
 
 
 def _scaled_down(array: Array) -> Array:

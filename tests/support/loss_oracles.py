@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from noisedesign.base.checks import Array
-from noisedesign.training.losses.loss import Batch
+from noisedesign_lab.training.losses.loss import Batch
 
 OneLoss = Callable[[Array, Array, float], complex]
 """Of a model, shape (d,), perhaps complex, and one example's features and target."""

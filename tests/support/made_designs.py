@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from noisedesign.certify.program import DualPoint
+from noisedesign.design.design import Design
 from noisedesign.families.disjoint.program import arrays_of, dual_of, program_of
-from noisedesign.program.design import Design
-from noisedesign.program.noise import DenseStrategy, Noise
-from noisedesign.program.program import DualPoint
+from noisedesign.forms import DenseStrategy, Noise
 
 
 def noise_of(problem: Any, matrix: np.ndarray) -> Noise:

@@ -12,6 +12,8 @@ import math
 import numpy as np
 from scipy.special import ndtr
 
+from noisedesign.privacy.amplification.mixture import Multisets
+from noisedesign.privacy.amplification.sampled import Proposal
 from tests.support.oracles import Array
 
 REACH = 14.0
@@ -53,6 +55,13 @@ def _put(k: Array, c: float) -> Array:
     """E (k - w)_+."""
     first, second = _split(k, c)
     return np.where(k > 0, np.maximum(k, 0.0) * ndtr(-second) - ndtr(-first), 0.0)
+
+
+def removal_by_samples(gram: Array, epsilon: float) -> float:
+    """E (L - e^epsilon)_+ by importance sampling, which knows nothing of any convolution."""
+    orders = Multisets(np.asarray(gram)).orders(1.0)
+    proposal = Proposal(np.asarray(gram), orders, remove_at=epsilon, add_at=epsilon)
+    return proposal.remove(2**17, np.random.default_rng(0)).estimate(epsilon)
 
 
 def monte_carlo(gram: Array, samples: int, seed: int) -> tuple[Array, Array]:

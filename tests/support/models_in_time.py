@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from noisedesign.base.monitor import Monitor
+from noisedesign.certify.certificate import Certificate
 from noisedesign.conic import solvers
 from noisedesign.conic.program import ConicProgram
-from noisedesign.program.certificate import Certificate
-from noisedesign.program.family import Answer, Form, family_of
+from noisedesign.families.family import Answer, Form, family_of
 
 TOLERANCE = 1e-6
 """Absolute and relative, of every solver: models are scaled so that it means the same."""

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import cvxpy as cp
 import mosek
 import numpy as np
 import scipy.sparse as sp
+
+if TYPE_CHECKING:
+    import cvxpy as cp
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,6 +112,8 @@ def _bar_rows(task: Any, sizes: tuple[int, ...], constraints: int) -> tuple[sp.c
 
 def rebuild(data: TaskData) -> cp.Problem:
     """The same problem in cvxpy."""
+    import cvxpy as cp
+
     x = cp.Variable(len(data.cost))
     bars = [cp.Variable((size, size), PSD=True) for size in data.sizes]
     objective = data.cost @ x + data.offset

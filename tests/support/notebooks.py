@@ -14,13 +14,6 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import jupytext
-import matplotlib as mpl
-import nbformat
-from jupyter_client.kernelspec import KernelSpecManager
-from jupyter_client.manager import KernelManager
-from nbclient import NotebookClient
-
 from noisedesign.files.picture_file import style
 from tests.support import ROOT
 
@@ -48,6 +41,9 @@ def names() -> list[str]:
 
 def source(name: str) -> Any:
     """The notebook of a source, without outputs; cells are known by their places."""
+    import jupytext
+    import nbformat
+
     notebook = jupytext.read(FOLDER / f"{name}.py")
     notebook.metadata = nbformat.from_dict(METADATA)
     for place, cell in enumerate(notebook.cells):
@@ -56,6 +52,8 @@ def source(name: str) -> Any:
 
 
 def stored(name: str) -> Any:
+    import nbformat
+
     return nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
 
 
@@ -65,6 +63,10 @@ def execute(notebook: Any, folder: Path) -> Any:
     Raises:
         nbclient.exceptions.CellExecutionError: a cell raised an error.
     """
+    from jupyter_client.kernelspec import KernelSpecManager
+    from jupyter_client.manager import KernelManager
+    from nbclient import NotebookClient
+
     with tempfile.TemporaryDirectory() as scratch:
         manager = KernelManager(
             kernel_name="python3",
@@ -80,6 +82,8 @@ def execute(notebook: Any, folder: Path) -> Any:
 
 def _kernels(scratch: Path) -> str:
     """A folder with one kernel: whatever others are registered here, this interpreter is it."""
+    import matplotlib as mpl
+
     with style():
         settings = {
             name: ", ".join(map(str, value)) if isinstance(value, list) else value
@@ -113,6 +117,8 @@ def _kernels(scratch: Path) -> str:
 
 def kept(notebook: Any) -> Any:
     """What is stored of a notebook that ran."""
+    import nbformat
+
     for cell in notebook.cells:
         _join_streams(cell)
         for output in cell.get("outputs", []):
@@ -162,6 +168,8 @@ def _words(text: str) -> str:
 
 
 def main(chosen: list[str]) -> int:
+    import nbformat
+
     for name in chosen or names():
         print(name, flush=True)
         with tempfile.TemporaryDirectory() as folder:

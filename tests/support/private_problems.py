@@ -1,7 +1,7 @@
 """Problems with privacy targets, small enough to train on."""
 
-from noisedesign.program.problem import PrivacyTarget, SpaceProblem, TimeProblem
-from noisedesign.program.structure import SpaceStructure, TimeStructure
+from noisedesign.forms.structure import SpaceStructure, TimeStructure
+from noisedesign.problem.problem import PrivacyTarget, SpaceProblem, TimeProblem
 from noisedesign.system.graph import build_graph, mixing_matrix
 from noisedesign.system.participation import FixedEpoch
 

@@ -18,14 +18,16 @@ NAMES: dict[str, str] = {
     "noisedesign.privacy.seeds": "SeedPlan SharedSeed",
     "noisedesign.privacy.views": "Algorithm antipgd cdp decor dp_d_sgd mf_d_sgd muffliato "
     "space_time whisper zip_dl",
-    "noisedesign.program.streaming": "StreamingDesign",
+    "noisedesign.families.toeplitz.streaming": "StreamingDesign",
     "noisedesign.system.directed": "build_digraph directed_mixing",
     "noisedesign.system.workloads": "decentralized_gram prefix_gram",
     "noisedesign.system.workloads.toeplitz": "GramWorkload PoleWorkload gossip_workload "
     "prefix_workload",
     "noisedesign.tasks.model": "conic_program",
-    "noisedesign.training.losses": "Logistic MLP MatrixFactorization Quadratics whisper_quadratics",
-    "noisedesign.training.partition": "Standardization by_user dirichlet iid split",
+    "noisedesign_lab": "",
+    "noisedesign_lab.training.losses": "Logistic MLP MatrixFactorization Quadratics "
+    "whisper_quadratics",
+    "noisedesign_lab.training.partition": "Standardization by_user dirichlet iid split",
 }
 """Module -> the names that the pages of the reference list; none: those of its ``__all__``."""
 
@@ -34,17 +36,17 @@ GIVEN: dict[str, str] = {
     "noisedesign.files.design_file": "StoredDesign StoredStreamingDesign",
     "noisedesign.files.problem_file": "LoadedProblem Reference",
     "noisedesign.files.problem_set": "ShippedProblem",
-    "noisedesign.files.sweep_file": "Sweep SweepRow",
+    "noisedesign.surveys.sweep_file": "Sweep SweepRow",
     "noisedesign.privacy.ledger": "Entry",
-    "noisedesign.program.design": "Provenance",
-    "noisedesign.program.prefix": "PrivacySoFar",
-    "noisedesign.program.program": "DualPoint",
+    "noisedesign.design.design": "Provenance",
+    "noisedesign.design.prefix": "PrivacySoFar",
+    "noisedesign.certify.program": "DualPoint",
     "noisedesign.tasks.account.request": "AccountRequest",
-    "noisedesign.tasks.compare": "Comparison",
+    "noisedesign.surveys.compare": "Comparison",
     "noisedesign.tasks.dropout": "Others",
     "noisedesign.tasks.simulation.audit": "AuditReport",
     "noisedesign.tasks.simulation.variance": "VarianceReport",
-    "noisedesign.tasks.sweep": "Summary",
+    "noisedesign.surveys.sweep": "Summary",
     "noisedesign.tasks.verify": "Check",
 }
 """What public functions give, which nobody imports."""

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from noisedesign.files.problem_file import load_problem
-from noisedesign.program.problem import Problem, SpaceProblem
+from noisedesign.problem.problem import Problem, SpaceProblem
 from tests.support import oracles
 from tests.support.oracles import Interval
 

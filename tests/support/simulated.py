@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from noisedesign.program.noise import Noise
-from noisedesign.program.noise.streams import time_noise_stream
+from noisedesign.forms import Noise
+from noisedesign.forms.streams import time_noise_stream
 from noisedesign.system.workloads import ErrorMeasure
 from noisedesign.tasks.simulation.variance import VarianceReport, simulate_variance
 

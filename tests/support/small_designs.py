@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from noisedesign.base.monitor import Bounds
-from noisedesign.program.certificate import Certificate
-from noisedesign.program.design import Design, Provenance
-from noisedesign.program.problem import PrivacyTarget, SpaceProblem, TimeProblem
-from noisedesign.program.program import DualPoint, diagonal_dual
+from noisedesign.certify.certificate import Certificate
+from noisedesign.certify.program import DualPoint, diagonal_dual
+from noisedesign.design.design import Design, Provenance
+from noisedesign.problem.problem import PrivacyTarget, SpaceProblem, TimeProblem
 from noisedesign.system.participation import FixedEpoch
 from tests.support.made_designs import made
 

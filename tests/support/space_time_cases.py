@@ -12,14 +12,14 @@ import numpy as np
 
 from noisedesign.base import settings
 from noisedesign.base.monitor import Monitor, Stop
-from noisedesign.families.full.family import FAMILY as FULL
+from noisedesign.certify.certificate import Certificate
+from noisedesign.families.disjoint.family import FULL
 from noisedesign.families.kronecker import solver
 from noisedesign.families.kronecker.bound import judge_kronecker
 from noisedesign.families.kronecker.turned import proved
-from noisedesign.program.certificate import Certificate
-from noisedesign.program.noise import DenseStrategy, Noise
-from noisedesign.program.problem import SpaceTimeProblem
-from noisedesign.program.space_time import SpaceTimeProgram
+from noisedesign.families.space_time import SpaceTimeProgram
+from noisedesign.forms import DenseStrategy, Noise
+from noisedesign.problem.problem import SpaceTimeProblem
 from noisedesign.system.participation import FixedEpoch
 from tests.support import oracles
 

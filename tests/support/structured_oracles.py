@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 
-import cvxpy as cp
 import networkx as nx
 import numpy as np
 import scipy.linalg
@@ -302,6 +301,8 @@ def observed_interval(
     What a coalition has is stacked: the messages it hears and its own noise, both linear in the
     noise of all, so its covariance is linear in R.
     """
+    import cvxpy as cp
+
     n = len(w)
     stacked = dense_views.messages(w, horizon=horizon)
     powers = [np.linalg.matrix_power(w, t + 1) for t in range(horizon)]

@@ -10,9 +10,9 @@ import pytest
 import scipy.linalg
 from numpy.typing import NDArray
 
+from noisedesign.certify.program import Program
 from noisedesign.families.disjoint.solver import diagonal, symmetry
 from noisedesign.families.disjoint.solver.symmetry import Symmetry
-from noisedesign.program.program import Program
 from noisedesign.system.participation import single
 from tests.support import oracles
 

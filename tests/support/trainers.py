@@ -13,11 +13,13 @@ import networkx as nx
 import numpy as np
 import pytest
 
+from noisedesign.design.design import Design
+from noisedesign.design.solve import solve
+from noisedesign.forms.structure import SpaceStructure
+from noisedesign.mechanisms.baselines import baseline
 from noisedesign.noise import NodeNoise, Plan, Secret, noise
 from noisedesign.noise.filters import Fresh
-from noisedesign.program.design import Design
-from noisedesign.program.problem import PrivacyTarget, SpaceTimeProblem, TimeProblem
-from noisedesign.program.structure import SpaceStructure
+from noisedesign.problem.problem import PrivacyTarget, SpaceTimeProblem, TimeProblem
 from noisedesign.system.participation import (
     BallsInBins,
     FixedEpoch,
@@ -25,8 +27,6 @@ from noisedesign.system.participation import (
     Participation,
     single,
 )
-from noisedesign.tasks.baselines import baseline
-from noisedesign.tasks.solve import solve
 from tests.support.pages import examples
 
 CLIP = 0.5

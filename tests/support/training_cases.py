@@ -8,11 +8,11 @@ import networkx as nx
 import numpy as np
 
 from noisedesign.base.checks import Array
-from noisedesign.system.datasets.examples import Examples, Places
 from noisedesign.system.participation import FixedEpoch
-from noisedesign.training.gossip import FixedGossip
-from noisedesign.training.losses.quadratic import Quadratic
-from noisedesign.training.trainer import Run
+from noisedesign_lab.datasets.examples import Examples, Places
+from noisedesign_lab.training.gossip import FixedGossip
+from noisedesign_lab.training.losses.quadratics import Quadratic
+from noisedesign_lab.training.trainer import Run
 from tests.support import oracles
 
 NODES, DIMENSION, EPOCHS, SEPARATION = 5, 3, 3, 4

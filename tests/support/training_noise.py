@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from noisedesign.base.checks import Array
-from noisedesign.system.datasets.examples import Examples
 from noisedesign.system.participation import FixedEpoch
 from noisedesign.tasks.simulation.dynamics import CONFIDENCE, RunningMoments
-from noisedesign.tasks.train.training_task import TrainingTask, run
-from noisedesign.training.losses.quadratic import Quadratic
+from noisedesign_lab.datasets.examples import Examples
+from noisedesign_lab.tasks.training_task import TrainingTask, run
+from noisedesign_lab.training.losses.quadratics import Quadratic
 
 DIMENSION = 1500
 """Coordinates, each of which gets noise of its own."""

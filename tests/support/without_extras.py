@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import networkx as nx
 
+from noisedesign.forms.structure import SpaceStructure
 from noisedesign.privacy import views as threats
-from noisedesign.program.problem import Problem, SpaceProblem, SpaceTimeProblem
-from noisedesign.program.structure import SpaceStructure
+from noisedesign.problem.problem import Problem, SpaceProblem, SpaceTimeProblem
 from noisedesign.system.participation import single
 from tests.support import oracles
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import io
 import os
-import re
 import shutil
 import sys
 import tarfile
 import zipfile
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -23,17 +20,7 @@ import pytest
 
 import noisedesign as nd
 from noisedesign.base.checks import InputError
-from noisedesign.system.datasets import (
-    Examples,
-    a9a,
-    california_housing,
-    data_folder,
-    ego_facebook,
-    graphs,
-    movielens_small,
-    peertube,
-    records,
-)
+from noisedesign.system.datasets import data_folder, ego_facebook, graphs, peertube
 from noisedesign.system.datasets.lookup import DataFile
 
 TRIANGLE = b"1 2\n2 1\n2 3\n3 1\n"
@@ -209,132 +196,7 @@ def test_data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         data_folder()
 
 
-# --- records to train on -------------------------------------------------------------------------
-
-FILES = {
-    "a9a": (records.A9A_TRAIN, a9a),
-    "a9a.t": (records.A9A_TEST, a9a),
-    "housing": (records.CALIFORNIA_HOUSING, california_housing),
-    "movielens": (records.MOVIELENS_SMALL, movielens_small),
-}
-
-
-REAL = os.environ.get("NOISEDESIGN_DATA", "")
-
-
-def needs(name: str) -> Path:
-    """The real file, where it is, whatever a test has made of the variable."""
-    path = Path(REAL) / name
-    if not path.is_file():
-        pytest.skip(f"NOISEDESIGN_DATA names no folder with {name}")
-    return path
-
-
-def test_real_incomes_are_what_each_line_says() -> None:
-    """Another reader: a dictionary a line; how many of each label is printed beside the source."""
-    files = [needs("a9a/a9a"), needs("a9a/a9a.t")]
-    for examples, path, (records_, positive) in zip(
-        a9a(), files, [(32561, 7841), (16281, 3846)], strict=True
-    ):
-        assert examples.features.shape == (records_, 123)
-        assert examples.features.dtype == examples.targets.dtype == np.float64
-        assert set(examples.targets) == {-1.0, 1.0}
-        assert (examples.targets == 1).sum() == positive
-        lines = path.read_text().splitlines()
-        for row in (0, 1, records_ // 2, records_ - 1):
-            label, *pairs = lines[row].split()
-            sparse = dict(pair.split(":") for pair in pairs)
-            dense = [float(sparse.get(str(j), 0)) for j in range(1, 124)]
-            assert examples.targets[row] == float(label)
-            np.testing.assert_array_equal(examples.features[row], dense)
-
-
-def test_real_house_prices_by_hand() -> None:
-    """The first block: 880 rooms, 129 bedrooms and 322 people in 126 households."""
-    needs(records.CALIFORNIA_HOUSING.name)
-    houses = california_housing()
-    assert houses.features.shape == (20640, 8)
-    first = [8.3252, 41, 880 / 126, 129 / 126, 322, 322 / 126, 37.88, -122.23]
-    np.testing.assert_allclose(houses.features[0], first, rtol=1e-15)
-    assert houses.targets[0] == 4.526
-    assert (houses.targets.min(), houses.targets.max()) == (0.14999, 5.00001)
-    assert (houses.features[:, 1].min(), houses.features[:, 1].max()) == (1, 52)  # years
-    assert records.CALIFORNIA_FEATURES[3] == "AveBedrms"
-
-
-def test_house_prices_without_column_names_are_the_same_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As in the official archive; also with other line ends, and none after the last line."""
-    content = needs(records.CALIFORNIA_HOUSING.name).read_bytes()
-    expected = california_housing()
-    lines = content.splitlines()
-    numbers = lines[lines[0].startswith(b"longitude") :]
-    copy = tmp_path / records.CALIFORNIA_HOUSING.name
-    copy.parent.mkdir()
-    monkeypatch.setenv("NOISEDESIGN_DATA", str(tmp_path))
-    for written in (b"\n".join(numbers) + b"\n", b"\r\n".join(numbers)):
-        copy.write_bytes(written)
-        np.testing.assert_array_equal(california_housing().features, expected.features)
-    copy.write_bytes(b"\n".join([*numbers[1:], numbers[0]]) + b"\n")
-    with pytest.raises(InputError, match="altered"):
-        california_housing()
-
-
-def test_real_ratings() -> None:
-    path = needs(records.MOVIELENS_SMALL.name)
-    ratings = movielens_small()
-    assert ratings.features.shape == (100836, 2)
-    assert ratings.owners is not None
-    np.testing.assert_array_equal(ratings.owners, ratings.features[:, 0])
-    assert [len(set(column)) for column in ratings.features.T] == [610, 9724]
-    assert set(ratings.targets) == {half / 2 for half in range(1, 11)}
-    with path.open(newline="") as lines:
-        rows = list(csv.DictReader(lines))
-    films = sorted({int(row["movieId"]) for row in rows})
-    for at in (0, 1, 50_000, 100_835):
-        user, film = ratings.features[at].astype(int)
-        assert int(rows[at]["userId"]) == user + 1
-        assert int(rows[at]["movieId"]) == films[film]
-        assert float(rows[at]["rating"]) == ratings.targets[at]
-
-
-@pytest.mark.parametrize(("file", "load"), FILES.values(), ids=FILES)
-def test_records_offline_say_which_file_goes_where(
-    file: DataFile,
-    load: Callable[[], object],
-    cache: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    if file is records.A9A_TEST:  # which is read second
-        content = needs(records.A9A_TRAIN.name).read_bytes()
-        (tmp_path / "a9a").mkdir()
-        (tmp_path / records.A9A_TRAIN.name).write_bytes(content)
-        monkeypatch.setenv("NOISEDESIGN_DATA", str(tmp_path))
-    with pytest.raises(InputError, match=r"^data: .*ConnectionError") as caught:
-        load()
-    told = str(caught.value)
-    assert file.url in told
-    assert f"a folder that holds {file.name}:" in told
-    assert file.sha256 in told
-    assert list(cache.rglob("*.*")) == []
-
-
-@pytest.mark.parametrize(("file", "load"), FILES.values(), ids=FILES)
-def test_altered_records_are_refused(
-    file: DataFile, load: Callable[[], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in (records.A9A_TRAIN.name, file.name):
-        content = bytearray(needs(name).read_bytes())
-        if name == file.name:
-            content[-2:-2] = b"1"
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_bytes(content)
-    monkeypatch.setenv("NOISEDESIGN_DATA", str(tmp_path))
-    with pytest.raises(InputError, match=f"^data: .*{re.escape(file.name)}.*altered"):
-        load()
-
+# --- other files ---------------------------------------------------------------------------------
 
 A_FILE = DataFile(
     field="data",
@@ -374,27 +236,6 @@ def test_other_downloads(
     assert file.read() == file.read() == b"abc"
     assert asked == [file.url]
     assert [path for path in cache.rglob("*") if path.is_file()] == [cache / file.name]
-
-
-def test_examples_that_do_not_fit_together() -> None:
-    whole = Examples(features=np.arange(6.0).reshape(3, 2), targets=np.ones(3), owners=np.arange(3))
-    assert len(whole) == 3
-    some = whole.at(np.array([2, 0]))
-    np.testing.assert_array_equal(some.features, [[4, 5], [0, 1]])
-    np.testing.assert_array_equal(some.owners, [2, 0])
-    np.testing.assert_array_equal(Examples.joined([some, whole]).owners, [2, 0, 0, 1, 2])
-    bare = Examples(features=np.zeros((3, 2)), targets=np.zeros(3))
-    assert Examples.joined([bare, bare]).owners is None
-    with pytest.raises(InputError, match="^targets: "):
-        Examples(features=np.zeros((3, 2)), targets=np.zeros(2))
-    with pytest.raises(InputError, match="^features: .*finite"):
-        Examples(features=np.full((3, 2), np.nan), targets=np.zeros(3))
-    with pytest.raises(InputError, match=r"^owners: expected integers of shape \(3,\)"):
-        Examples(features=np.zeros((3, 2)), targets=np.zeros(3), owners=np.arange(2))
-    with pytest.raises(InputError, match="^owners: .*1 of 2"):
-        Examples.joined([whole, bare])
-    with pytest.raises(InputError, match="^examples: .*none"):
-        whole.at(np.array([], dtype=int))
 
 
 # --- PeerTube, from a file or through a package that is not a dependency -------------------------

@@ -14,9 +14,9 @@ from hypothesis import given, settings, strategies as st
 
 from noisedesign.base.checks import InputError
 from noisedesign.base.monitor import Monitor
+from noisedesign.certify.program import Program
+from noisedesign.design.backends import How, get_backend
 from noisedesign.families.disjoint.family import FAMILY
-from noisedesign.program.backends import How, get_backend
-from noisedesign.program.program import Program
 from noisedesign.system.directed import (
     check_directed,
     directed_mixing,

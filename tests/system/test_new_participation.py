@@ -9,19 +9,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-import cvxpy as cp
 import numpy as np
 import pytest
 
 import noisedesign as nd
 from noisedesign.base.checks import InputError
+from noisedesign.design.solve import solve
 from noisedesign.files.design_file import load_design, save_design
 from noisedesign.files.problem_file import load_problem
+from noisedesign.forms.structure import TimeStructure
 from noisedesign.privacy.sensitivity import squared_sensitivity
-from noisedesign.program.problem import TimeProblem
-from noisedesign.program.structure import TimeStructure
+from noisedesign.problem.problem import TimeProblem
 from noisedesign.system.participation import SCHEMES, Participation
-from noisedesign.tasks.solve import solve
 from noisedesign.tasks.verify import verify
 from tests.support.command_line import call, write
 from tests.support.small_designs import PATH_3
@@ -84,6 +83,8 @@ def sensitivity(gram: Array) -> float:
 
 def conic_optimum(gram: Array) -> float:
     """min tr(H X^-1), X at most Diag(y) on every pair, sum y = 1."""
+    import cvxpy as cp
+
     size = len(gram)
     half = np.linalg.cholesky(gram).T
     x, y = cp.Variable((size, size), PSD=True), cp.Variable((size, size), symmetric=True)

@@ -11,13 +11,13 @@ import pytest
 
 import noisedesign as nd
 from noisedesign.base.checks import InputError
+from noisedesign.design.solve import solve
 from noisedesign.files.design_file import load_design, save_design
 from noisedesign.files.problem_file import load_problem
-from noisedesign.program.problem import TimeProblem
-from noisedesign.program.structure import TimeStructure
+from noisedesign.forms.structure import TimeStructure
+from noisedesign.problem.problem import TimeProblem
 from noisedesign.system.participation import FixedEpoch, single
 from noisedesign.system.workloads import WORKLOADS, WorkloadKind
-from noisedesign.tasks.solve import solve
 from noisedesign.tasks.verify import verify
 from tests.support.command_line import call, write
 from tests.support.small_designs import PATH_3

@@ -11,7 +11,7 @@ from hypothesis import given, settings, strategies as st
 
 import noisedesign as nd
 from noisedesign.base.checks import InputError
-from noisedesign.noise.attendance import heaviest_sums
+from noisedesign.noise.rules import heaviest_sums
 from noisedesign.system.participation import (
     FixedEpoch,
     MinSeparation,

@@ -12,7 +12,7 @@ from scipy import sparse
 
 from noisedesign.base import settings
 from noisedesign.base.checks import InputError
-from noisedesign.program.problem import SpaceProblem
+from noisedesign.problem.problem import SpaceProblem
 from noisedesign.system.graph import (
     WEIGHTS,
     build_graph,

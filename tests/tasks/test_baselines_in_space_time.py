@@ -9,14 +9,14 @@ import networkx as nx
 import numpy as np
 import pytest
 
+from noisedesign.design.design import Design
+from noisedesign.design.solve import solve
 from noisedesign.files.design_file import load_design, save_design
-from noisedesign.program.design import Design
-from noisedesign.program.problem import SpaceProblem, SpaceTimeProblem, TimeProblem
-from noisedesign.program.structure import SpaceStructure, TimeStructure
+from noisedesign.forms.structure import SpaceStructure, TimeStructure
+from noisedesign.mechanisms.baselines import baseline, baseline_names, compared
+from noisedesign.problem.problem import SpaceProblem, SpaceTimeProblem, TimeProblem
 from noisedesign.system.participation import FixedEpoch
 from noisedesign.system.workloads import ErrorMeasure
-from noisedesign.tasks.baselines import baseline, baseline_names, compared
-from noisedesign.tasks.solve import solve
 from noisedesign.tasks.verify import verify
 from tests.support import oracles
 from tests.support.command_line import call

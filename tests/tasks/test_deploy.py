@@ -16,13 +16,14 @@ import psutil
 import pytest
 
 from noisedesign.base.checks import InputError
+from noisedesign.design.design import Design
+from noisedesign.design.solve import solve
+from noisedesign.files.picture_file import write_figure
 from noisedesign.noise import Plan
 from noisedesign.noise.node.model import Examples
-from noisedesign.program.design import Design
-from noisedesign.program.problem import PrivacyTarget, SpaceProblem, TimeProblem
+from noisedesign.problem.problem import PrivacyTarget, SpaceProblem, TimeProblem
 from noisedesign.system.random_mixing import EdgeDropout
-from noisedesign.tasks.deploy import deploy, draw, partition, plans_in, rehearse
-from noisedesign.tasks.solve import solve
+from noisedesign.tasks.deploy import deploy, figure_of, partition, plans_in, rehearse
 from tests.support import private_problems
 
 A9A = Path(os.environ.get("NOISEDESIGN_DATA", "")) / "a9a" / "a9a"
@@ -129,7 +130,7 @@ def without_graph() -> TimeProblem:
     ("problem", "words"),
     [
         (untargeted, "privacy: expected a target, got none"),
-        (dealt, "a covariance that a dealer must deal"),
+        (dealt, "a covariance that a trusted party must deal"),
         (drawn, "a W that is drawn at every step"),
         (without_graph, "one of a graph with a fixed W, got no graph"),
     ],
@@ -196,7 +197,7 @@ def test_a_rehearsal_trains_agrees_and_is_drawn(tmp_path: Path) -> None:
         np.testing.assert_allclose(found.losses[-1, u], losses.mean(), rtol=1e-12)
         assert sorted(path.name for path in (state / "seeds").iterdir())
         assert state.stat().st_mode & 0o077 == 0
-    picture = draw(found, tmp_path / "loss.svg").read_text()
+    picture = write_figure(figure_of(found), tmp_path / "loss.svg").read_text()
     assert "accuracy" in picture
     assert picture.count("<path") > 5
     # Called again it is over at once, with the same result.
@@ -205,6 +206,7 @@ def test_a_rehearsal_trains_agrees_and_is_drawn(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="SIGKILL is of POSIX systems")
+@pytest.mark.slow
 def test_a_rehearsal_starts_a_killed_node_again(tmp_path: Path) -> None:
     deploy(design_of(private_problems.ring(epochs=40)), tmp_path / "out")
     file, killed = data_file(tmp_path / "d.npz"), []
@@ -239,6 +241,7 @@ def test_what_a_node_says_is_said(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not A9A.exists(), reason="NOISEDESIGN_DATA names no folder with a9a/a9a")
+@pytest.mark.slow
 def test_a_real_model_learns_from_real_data(tmp_path: Path) -> None:
     features, labels = np.zeros((6000, 123)), np.zeros(6000)
     with A9A.open() as lines:

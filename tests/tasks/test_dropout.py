@@ -15,10 +15,11 @@ from scipy.optimize import brentq
 
 import noisedesign as nd
 from noisedesign.base.checks import Array, InputError
+from noisedesign.design.design import Design, seed_plan_of
 from noisedesign.files.design_file import save_design
+from noisedesign.mechanisms.baselines import baseline
 from noisedesign.noise import Secret, deal, noise
-from noisedesign.program.design import Design, seed_plan_of
-from noisedesign.tasks.baselines import baseline
+from noisedesign.pages.plot import drop_out_figure
 from noisedesign.tasks.dropout import (
     _Network,
     drop_out,
@@ -26,7 +27,6 @@ from noisedesign.tasks.dropout import (
     mu_to_holders,
     ratio_to_holders,
 )
-from noisedesign.tasks.plot import draw_drop_outs, drop_out_figure
 from tests.support.command_line import call
 
 mpl.use("Agg")
@@ -265,7 +265,7 @@ def in_time() -> Design:
 @pytest.mark.parametrize("make", [space_time, in_time])
 def test_with_nobody_gone_the_error_is_that_of_the_design(make: Any) -> None:
     design = make()
-    network = _Network.of(design)
+    network = _Network(design)
     found = network._error_of(network.covariance, np.arange(4))
     assert found == pytest.approx(design.objective / 4)
 
@@ -466,4 +466,4 @@ def test_the_picture_has_every_node_the_costliest_on_top(ring: Design, tmp_path:
     values = [one.without_seeds.average_ratio for one in ordered if one.without_seeds]
     assert sorted(np.asarray(points.get_xdata())) == pytest.approx(sorted(values))
     with pytest.raises(InputError, match="at least one drop-out"):
-        draw_drop_outs([], tmp_path / "none.png")
+        drop_out_figure([])

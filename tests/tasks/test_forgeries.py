@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 
 from noisedesign.base.checks import InputError
+from noisedesign.design.solve import solve
 from noisedesign.families.toeplitz.solver import optimize_buffered
 from noisedesign.files.design_file import load_design, save_design
 from noisedesign.files.problem_file import parse_problem
+from noisedesign.mechanisms.baselines import baseline
 from noisedesign.system.participation import FixedEpoch
 from noisedesign.system.workloads.toeplitz import prefix_workload
-from noisedesign.tasks.baselines import baseline
-from noisedesign.tasks.solve import solve
 from noisedesign.tasks.verify import Verification, verify
 from tests.support.check_design import checked, checker
 from tests.support.forgeries import Arrays, forged, opened, put, with_gap, written

@@ -16,12 +16,14 @@ import pytest
 import noisedesign as nd
 from noisedesign.base import settings
 from noisedesign.base.checks import InputError
+from noisedesign.design.design import Design
 from noisedesign.families.polynomial import bound, family
 from noisedesign.files import exports
+from noisedesign.mechanisms import baselines
 from noisedesign.noise import noise
-from noisedesign.program.design import Design
+from noisedesign.pages import plot
 from noisedesign.system.graph import build_graph
-from noisedesign.tasks import baselines, dropout, model, plot
+from noisedesign.tasks import dropout, model
 from noisedesign.tasks.simulate import simulate
 from tests.support import oracles
 

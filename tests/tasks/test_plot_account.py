@@ -14,8 +14,9 @@ from matplotlib.image import imread
 
 from noisedesign.base.atomic import StorageError
 from noisedesign.base.checks import InputError
+from noisedesign.files.picture_file import write_figure
+from noisedesign.pages.plot import NAMED_POINTS, account_figure
 from noisedesign.privacy.exposure import Exposure
-from noisedesign.tasks.plot import NAMED_POINTS, account_figure, draw_account
 
 mpl.use("Agg")
 
@@ -140,7 +141,7 @@ def test_nothing_finite_leaves_no_scale(mu: float) -> None:
 
 
 def test_the_file_is_a_picture(tmp_path: Path) -> None:
-    path = draw_account(MIXED, tmp_path / "p.png", title="some title")
+    path = write_figure(account_figure(MIXED, title="some title"), tmp_path / "p.png")
     assert path == tmp_path / "p.png"
     image = imread(path)[..., :3]
     assert len(np.unique(image.reshape(-1, 3), axis=0)) > 20
@@ -158,16 +159,16 @@ def test_a_failed_write_leaves_the_old_picture(
     (tmp_path / "p.png").write_bytes(b"old")
     monkeypatch.setattr(Figure, "savefig", full)
     with pytest.raises(StorageError, match="No space left"):
-        draw_account(MIXED, tmp_path / "p.png")
+        write_figure(account_figure(MIXED), tmp_path / "p.png")
     assert (tmp_path / "p.png").read_bytes() == b"old"
     assert [p.name for p in tmp_path.iterdir()] == ["p.png"]
 
 
 def test_no_victims_and_no_folder(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"^exposures: expected at least one victim"):
-        draw_account([], tmp_path / "p.png")
+        account_figure([])
     with pytest.raises(InputError, match="existing folder"):
-        draw_account(MIXED, tmp_path / "no" / "p.png")
+        write_figure(account_figure(MIXED), tmp_path / "no" / "p.png")
 
 
 def test_few_victims_are_named_beside_their_points() -> None:
@@ -196,6 +197,7 @@ def test_names_that_would_cover_each_other_are_left_out() -> None:
 @pytest.mark.parametrize("suffix", [".pdf", ".svg", ".png"])
 def test_the_ending_of_the_name_is_the_format(suffix: str, tmp_path: Path) -> None:
     start = {".pdf": b"%PDF-", ".svg": b"<?xml", ".png": b"\x89PNG"}[suffix]
-    assert draw_account(MIXED, tmp_path / f"p{suffix}").read_bytes().startswith(start)
+    path = write_figure(account_figure(MIXED), tmp_path / f"p{suffix}")
+    assert path.read_bytes().startswith(start)
     with pytest.raises(InputError, match=r"\.png, \.pdf or \.svg"):
-        draw_account(MIXED, tmp_path / "p.gif")
+        write_figure(account_figure(MIXED), tmp_path / "p.gif")

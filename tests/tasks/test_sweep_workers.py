@@ -21,11 +21,11 @@ import pytest
 import threadpoolctl
 
 from noisedesign.base.checks import InputError
-from noisedesign.families.disjoint.warm_start import Neighbours
-from noisedesign.files.sweep_file import Sweep, SweepRow, parse_sweep
-from noisedesign.tasks import sweep as sweeping
-from noisedesign.tasks.rows import COLUMNS
-from noisedesign.tasks.sweep import row_of, sweep
+from noisedesign.design.warm_start import Neighbours
+from noisedesign.surveys import sweep as sweeping
+from noisedesign.surveys.rows import COLUMNS
+from noisedesign.surveys.sweep import row_of, sweep
+from noisedesign.surveys.sweep_file import Sweep, SweepRow, parse_sweep
 from tests.support.command_line import MODULE, RING, call, environment, write
 
 TIMES = {"build_seconds", "solve_seconds", "seconds"}
@@ -114,6 +114,7 @@ def test_there_are_no_more_processes_than_rows(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there Ctrl-C is no signal to one process")
+@pytest.mark.slow
 def test_workers_never_hear_ctrl_c(tmp_path: Path) -> None:
     """From their first moment to their last: the process that keeps the table ends them."""
     problem = write(tmp_path, RING + "[grid]\ngraph.nodes = [5, 7, 8, 10]\n")

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import noisedesign as nd
+from noisedesign.families.disjoint import family as disjoint
 
 LIMIT = 1.0
 PAST = 2.0
@@ -135,6 +136,7 @@ SMALL: dict[tuple[str, str], Callable[[], Any]] = {
 }
 
 
+@pytest.mark.slow
 def test_every_family_says_what_it_does_from_the_start_to_the_end() -> None:
     assert SMALL.keys() == LARGE.keys()
     for key, problem in SMALL.items():
@@ -150,3 +152,25 @@ def test_every_family_says_what_it_does_from_the_start_to_the_end() -> None:
         assert solution.design is not None
         told = [bounds for bounds in seen if not bounds.doing]
         assert tuple(told) == solution.design.provenance.history, key
+
+
+def test_a_limit_that_no_answer_can_keep_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a machine on which a product takes a minute."""
+    monkeypatch.setattr(disjoint, "seconds_of_product", lambda size: 60.0)
+    problem = in_space("dense", 30)
+    found = nd.solve(problem, time_limit=100.0)
+    assert (found.status, found.design, found.evaluations) == ("time-limit", None, 0)
+    assert f"about {60 * disjoint.PRODUCTS:.0f} seconds here. Allow more time." in found.remedy
+    assert nd.solve(problem).status == "optimal"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("nodes", "limit"), [(3500, 1.0), (1500, 10.0), (2000, 30.0)])
+def test_limits_of_large_dense_problems(nodes: int, limit: float) -> None:
+    """Without an answer where it would come too late; with one that is feasible else."""
+    problem = in_space("dense", nodes)
+    started = time.process_time()
+    found = nd.solve(problem, time_limit=limit)
+    assert time.process_time() - started <= limit + max(PAST, limit / 10)
+    assert found.status == "time-limit"
+    assert (found.design is None) == (nodes == 3500)

@@ -16,17 +16,17 @@ import pytest
 
 from noisedesign.base import memory
 from noisedesign.base.checks import InputError
+from noisedesign.certify.certificate import Certificate
+from noisedesign.design.design import Design
+from noisedesign.design.solve import solve
 from noisedesign.files import design_file as rebuild, graph_tables, problem_file
 from noisedesign.files.design_file import load_design, save_design
 from noisedesign.files.problem_file import parse_problem
 from noisedesign.files.schema import Table
-from noisedesign.program.certificate import Certificate
-from noisedesign.program.design import Design
-from noisedesign.program.problem import SpaceProblem, TimeProblem
+from noisedesign.mechanisms.baselines import baseline, baseline_names
+from noisedesign.problem.problem import SpaceProblem, TimeProblem
 from noisedesign.system.graph import mixing_matrix
 from noisedesign.system.participation import FixedEpoch
-from noisedesign.tasks.baselines import baseline, baseline_names
-from noisedesign.tasks.solve import solve
 from noisedesign.tasks.verify import Check, Verification, verify
 from tests.support.made_designs import made, with_matrix
 from tests.support.small_designs import (
@@ -505,7 +505,7 @@ def test_every_key_that_names_data_is_known() -> None:
         for key in table.model_fields
         if key in ("file", "files", "clusters", "ego", "path", "folder", "url", "source")
     }
-    assert paths == set(rebuild._OUTSIDE)
+    assert paths == set(rebuild.OUTSIDE)
     gram = TIME_TEXT.replace('kind = "decentralized"', 'kind = "gram"\nfile = "/etc/passwd"')
     gram = gram.replace('[graph]\nkind = "path"\nnodes = 3\n', "")
     seeds = SPACE_TEXT + '[structure]\nspace = "clusters"\nclusters = "/etc/passwd"\n'

@@ -16,19 +16,19 @@ import pytest
 from scipy.optimize import brentq
 
 from noisedesign.base.checks import InputError
+from noisedesign.design.design import Design
+from noisedesign.design.proof import STREAMED, prove_streaming
+from noisedesign.design.solve import solve
 from noisedesign.families.toeplitz.solver import optimize_buffered, optimize_toeplitz
 from noisedesign.files.design_file import load_design, save_design
+from noisedesign.mechanisms.baselines import baseline
 from noisedesign.privacy import views
 from noisedesign.privacy.sensitivity import squared_sensitivity
-from noisedesign.program.design import Design
-from noisedesign.program.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
-from noisedesign.program.proof import STREAMED, prove_streaming
+from noisedesign.problem.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
 from noisedesign.system.graph import build_graph
 from noisedesign.system.participation import FixedEpoch, MinSeparation, single
 from noisedesign.system.workloads import ErrorMeasure
 from noisedesign.system.workloads.toeplitz import prefix_workload
-from noisedesign.tasks.baselines import baseline
-from noisedesign.tasks.solve import solve
 from noisedesign.tasks.verify import verify
 from tests.support.check_design import CHECKER, checked, checker
 from tests.support.command_line import call
@@ -552,7 +552,7 @@ def test_a_proof_that_breaks_off_leaves_the_design_saved(
     def broken(*_: Any) -> None:
         raise ValueError("no such shape")
 
-    monkeypatch.setattr("noisedesign.program.rigorous.judge_covariance", broken)
+    monkeypatch.setattr("noisedesign.certify.rigorous.judge_covariance", broken)
     source, path = problem_file(tmp_path), tmp_path / "d.npz"
     said = call("solve", source, "-o", path)
     assert said.code == 0

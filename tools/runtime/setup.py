@@ -1,8 +1,9 @@
 """The files of ``noisedesign-runtime``: what a node draws noise with, adapters to trainers that
 use it, and what both import of the rest of the package.
 
-They are read off the sources, and come from the folder of the package itself: the two wheels have
-the same bytes. What both say of themselves is said in the main ``pyproject.toml``.
+They are read off the sources, and come from the folder of the package itself. Their import name is
+``noisedesign_runtime``, written into them here: neither wheel has a file of the other. What both
+say of themselves is said in the main ``pyproject.toml``.
 """
 
 from __future__ import annotations
@@ -19,10 +20,19 @@ from setuptools import setup
 from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGE = "noisedesign"
+PACKAGE, RUNTIME = "noisedesign", "noisedesign_runtime"
 OUTERMOST = Path(PACKAGE, "__init__.py")
-"""Its names are loaded when they are asked for: what they are in is not needed but the version."""
 VERSION = Path(PACKAGE, "base", "version.py")
+ITSELF = f'''"""The noise of one node: ``{RUNTIME}.noise``, and adapters to trainers beside it."""
+
+def __getattr__(name: str) -> object:
+    """The version, which is read off metadata when it is first asked for."""
+    if name != "__version__":
+        raise AttributeError(f"module {{__name__!r}} has no attribute {{name!r}}")
+    from {RUNTIME}.base.version import version
+
+    return version()
+'''
 ROOMS = ("noise", "adapters")
 DEPENDENCIES = {"cryptography", "numpy"}
 
@@ -37,7 +47,7 @@ def imported(file: Path) -> Iterator[str]:
 
 
 def files_of(name: str) -> Iterator[Path]:
-    """Of a dotted name: its module, or that it is a name of, and the packages it lies in."""
+    """Yield the module of a dotted name, or that it is a name of, and the packages it lies in."""
     parts = name.split(".")
     for end in range(1, len(parts) + 1):
         path = Path(*parts[:end])
@@ -61,8 +71,23 @@ def runtime_files() -> frozenset[Path]:
     return frozenset(found)
 
 
+def renamed(source: str) -> str:
+    """A module's text, its names of rooms that are here by the import name of this wheel."""
+    rooms = "|".join((*ROOMS, "base"))
+    return re.sub(rf"(?<![\w.-]){PACKAGE}\.(?=({rooms})\b)", f"{RUNTIME}.", source)
+
+
 class RuntimeFiles(build_py):
-    """Of every package the modules that are needed."""
+    """Builds the modules that are needed, under their own name."""
+
+    def build_module(
+        self, module: str, module_file: str, package: str | tuple[str, ...]
+    ) -> tuple[str, bool]:
+        written, copied = super().build_module(module, module_file, package)
+        here = Path(module_file).resolve().relative_to(ROOT)
+        text = ITSELF if here == OUTERMOST else renamed((ROOT / here).read_text(encoding="utf-8"))
+        Path(written).write_text(text, encoding="utf-8")
+        return written, copied
 
     def find_package_modules(self, package: str, package_dir: str) -> list[tuple[str, str, str]]:
         found = super().find_package_modules(package, package_dir)
@@ -80,9 +105,11 @@ if __name__ == "__main__":
         setup(
             version=said["version_of"](ROOT) or said["UNKNOWN"],
             install_requires=needed,
-            packages=sorted({".".join(file.parent.parts) for file in runtime_files()}),
-            package_dir={PACKAGE: f"../../{PACKAGE}"},
-            package_data={PACKAGE: ["py.typed"]},
+            packages=sorted(
+                {".".join((RUNTIME, *file.parent.parts[1:])) for file in runtime_files()}
+            ),
+            package_dir={RUNTIME: f"../../{PACKAGE}"},
+            package_data={RUNTIME: ["py.typed"]},
             cmdclass={"build_py": RuntimeFiles},
             options={"build": {"build_base": scratch}, "egg_info": {"egg_base": scratch}},
         )

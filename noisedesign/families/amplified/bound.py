@@ -1,40 +1,33 @@
-"""What random participation can save at most, on all linear mechanisms: plain numpy.
+"""A bound on what random participation can save, on all linear mechanisms: plain numpy.
 
 A record is in one of b bins, each as likely. Let X = C^T C be of any C, entries of any sign, at
 unit noise, and s_j = max <Y, X_jj> over correlation matrices Y the squared sensitivity of bin j. A
-record whose gradients are worst within every bin and orthogonal across bins (there are enough
-dimensions) moves the messages by m_j with |m_j|^2 = s_j and <m_i, m_j> = 0. In an orthonormal basis
-that starts with the m_j, bin j moves the coordinate y_j by s_j^1/2 and no other one. So for every
-set A of y = (y_1, ..., y_b), with K = e^epsilon,
+record whose gradients are worst within every bin and orthogonal across bins moves the messages by
+m_j with |m_j|^2 = s_j and <m_i, m_j> = 0: in an orthonormal basis that starts with the m_j, bin j
+moves the coordinate y_j by s_j^1/2 and no other one. So for every set A of y = (y_1, ..., y_b)
+that is symmetric in the coordinates, with K = e^epsilon and psi(r) the probability of A when one
+coordinate is moved by r,
 
-    delta  >=  P(A) - K Q(A)  =  mean_j chi(s_j),     chi(s) = psi(s^1/2) - K psi(0),
+    delta  >=  P(A) - K Q(A)  =  mean_j chi(s_j),     chi(s) = psi(s^1/2) - K psi(0);
 
-where psi(r) is the probability of A when one coordinate is moved by r, for A symmetric in the
-coordinates. Each bin's term knows its own s_j alone. For A = {L > K} of bins of one c the bound is
-exact there, so that h is the sum of even bins wherever chi is convex enough: in all cases tried
-with 16 bins and epsilon at least 1, or two and 2; it is 1.1 times as large with 16 bins at epsilon
-.5, 1.5 times at .25. Where a record is replaced, its other self may do the opposite, and chi(s) =
-psi(s^1/2) - K psi(-s^1/2).
-
-Now let U be multipliers of the program for fixed participation, blocks U_j of constant diagonal
-p_j. Then <U, X> <= sum_j p_j s_j, which is at most h, the maximum of sum_j p_j s_j where mean_j
-chi(s_j) is at most delta, and
+where a record is replaced, its other self may do the opposite, and psi(-s^1/2) stands for psi(0).
+Let U be multipliers of the program for fixed participation, blocks U_j of constant diagonal p_j.
+Then <U, X> <= sum_j p_j s_j, at most h, its maximum where mean_j chi(s_j) <= delta, and
 
     tr(H X^-1)  >=  (tr (H^1/2 U H^1/2)^1/2)^2 / h.
 
-Without randomness sum_j p_j s_j is at most sum_j p_j, in units in which the target allows s_j = 1:
-random participation divides an error by the *relief* h / sum_j p_j at most.
-
-A is a set of cells, sum_j round(w_j / cell) > N with w = exp(c^1/2 y - c / 2). Its probabilities
-are sums of products of normal masses, all positive, so their errors are relative, whatever delta
-is. h is bounded by the Lagrange function at one multiplier; in each of its terms, on a grid of s,
-chi, which increases, is taken at the lower end of a cell and s at the upper.
+Without randomness h is sum_j p_j, in units in which the target allows s_j = 1: random participation
+divides an error by the *relief* h / sum_j p_j at most. A is a set of cells, sum_j round(w_j / cell)
+> N with w = exp(c^1/2 y - c / 2); its probabilities are sums of products of normal masses, all
+positive, so their errors are relative. h is bounded by the Lagrange function at one multiplier, on
+a grid of s where chi, which increases, is taken at the lower end of a cell and s at the upper.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property, partial
 
 import numpy as np
 import scipy.optimize
@@ -46,61 +39,20 @@ from noisedesign.privacy.accounting import mu_of
 from noisedesign.privacy.target import PrivacyTarget
 from noisedesign.system.participation import Participation
 
-CELLS = 2048
-"""N: at 1024 the relief is the same to four digits."""
-
-COARSE = 512
-"""For the search of the level and the threshold of A."""
-
 ROUNDING = 1e-10
-"""Relative, of probabilities of A: more than N terms and the edges of their cells round to."""
-
-NEAR = (0.5, 1.5)
-"""Of c: where the grid of s is fine."""
-
-FINE, WIDE = 1200, 200
-"""Points of the grid of s there, and on either side."""
-
-LARGEST_EPSILON = 300.0
-"""Beyond it e^epsilon, times b, is no double: nothing is proved."""
-
-BISECTIONS = 20
-"""Of the largest s of one bin: to six digits."""
-
-GROWTH, GROWTHS = 2.0, 200
-"""Steps of c, and how many: past them no c is too large."""
+"""Relative rounding of probabilities of A: more than that of N terms and the edges of their
+cells."""
 
 
 def relief(prices: Array, *, participation: Participation, target: PrivacyTarget) -> float:
-    """By what the certified bound for fixed participation is to be divided, rounded up.
-
-    Args:
-        prices: p_j of the multipliers of that bound, at least 0, shape (b,).
-        participation: balls in bins.
-        target: what the noise is to meet.
-
-    Returns:
-        At least 1, infinite where nothing is proved: where delta is so large that it allows one bin
-        of b to be seen without noise.
-
-    Examples:
-        Two bins are little to hide in.
-
-        >>> import numpy as np
-        >>> import noisedesign as nd
-        >>> from noisedesign.families.amplified.bound import relief
-        >>> target = nd.PrivacyTarget(epsilon=2.0, delta=1e-4, adjacency="zero-out")
-        >>> two = nd.BallsInBins(epochs=3, separation=2)
-        >>> print(f"{relief(np.ones(2), participation=two, target=target):.2f}")
-        1.58
-    """
+    """The factor, rounded up, that divides the certified bound for fixed participation."""
     bins, epsilon, delta = participation.stride, target.epsilon, target.delta
     replaced = target.adjacency == "replace"
     unit = (2.0 if replaced else 1.0) / mu_of(
         epsilon=epsilon, delta=delta, conversion=target.conversion
     )
     total = float(prices.sum())
-    if epsilon > LARGEST_EPSILON or not total > 0:
+    if epsilon > 300.0 or not total > 0:  # e^epsilon, times b, would be no double
         return math.inf
     region = best_region(bins, epsilon=epsilon, delta=delta, replaced=replaced)
     if region is None:
@@ -111,29 +63,27 @@ def relief(prices: Array, *, participation: Participation, target: PrivacyTarget
 
 @dataclass(frozen=True, kw_only=True)
 class Region:
-    """A set A of b coordinates: mean_j w_j above e^``log_level``, up to cells.
-
-    ``gram`` is c, the squared sensitivity of bins for which it is a good one.
-    """
+    """The set A of b coordinates with mean_j w_j above e^``log_level``, up to cells, a good one for
+    bins of squared sensitivity c = ``gram``."""
 
     bins: int
     epsilon: float
     gram: float
     log_level: float
     replaced: bool
-    cells: int = CELLS
-    _edges: Array = field(init=False, repr=False)
-    _others: Array = field(init=False, repr=False)
+    cells: int = 2048  # N: at 1024 the relief is the same to four digits
 
-    def __post_init__(self) -> None:
+    @cached_property
+    def _edges(self) -> Array:
         # Cell q of a coordinate has w / cell in (q - 1/2, q + 1/2]; ends are exact as they are.
         logs = np.log(np.arange(self.cells + 1) + 0.5) + self.log_level
         logs += math.log(self.bins) - math.log(self.cells + 0.5)
-        root = math.sqrt(self.gram)
-        edges = np.append(-np.inf, (logs + self.gram / 2) / root)
-        object.__setattr__(self, "_edges", edges)
-        masses, tails = _masses(edges), ndtr(-edges[1:])
-        object.__setattr__(self, "_others", _tails_of_sum(masses, tails, self.bins - 1))
+        return np.append(-np.inf, (logs + self.gram / 2) / math.sqrt(self.gram))
+
+    @cached_property
+    def _others(self) -> Array:
+        """Tails of the sum of the cells of all other coordinates."""
+        return _tails_of_sum(_masses(self._edges), ndtr(-self._edges[1:]), self.bins - 1)
 
     def chance(self, shift: float) -> float:
         """psi: the probability of A where one coordinate is moved by ``shift``."""
@@ -141,7 +91,7 @@ class Region:
         return float(ndtr(-edges[-1]) + _masses(edges) @ self._others[::-1])
 
     def chi(self, squared: float) -> float:
-        """What a bin of that squared sensitivity adds to delta, times b, rounded down."""
+        """The share of a bin of that squared sensitivity in delta, times b, rounded down."""
         shift = math.sqrt(squared)
         null = self.chance(-shift if self.replaced else 0.0)
         return self.chance(shift) * (1 - ROUNDING) - math.exp(self.epsilon) * null * (1 + ROUNDING)
@@ -154,10 +104,7 @@ def _masses(edges: Array) -> Array:
 
 
 def _tails_of_sum(masses: Array, tails: Array, count: int) -> Array:
-    """P(q_1 + ... + q_count > n) for n = 0, ..., N, of independent q with these masses and tails.
-
-    Sums of two have the tail P(a > n) + sum_q P(a = q) P(b > n - q): no difference is taken.
-    """
+    """P(q_1 + ... + q_count > n) for n = 0, ..., N, of independent q, without differences."""
     size = len(masses)
     sum_masses, sum_tails = np.eye(1, size)[0], np.zeros(size)
     while count:
@@ -173,35 +120,23 @@ def _tails_of_sum(masses: Array, tails: Array, count: int) -> Array:
 
 def best_region(bins: int, *, epsilon: float, delta: float, replaced: bool) -> Region | None:
     """The A that allows bins of one squared sensitivity c the least; None where it allows all."""
-
-    def region(gram: float, log_level: float, cells: int = COARSE) -> Region:
-        return Region(
-            bins=bins,
-            epsilon=epsilon,
-            gram=gram,
-            log_level=log_level,
-            replaced=replaced,
-            cells=cells,
-        )
+    region = partial(Region, bins=bins, epsilon=epsilon, replaced=replaced)
 
     def allowed(log_level: float) -> float:
         """c, by the A of c itself; infinite where there is none."""
 
         def excess(log: float) -> float:
             c = math.exp(log)
-            return region(c, log_level).chi(c) - delta
+            return region(gram=c, log_level=log_level, cells=512).chi(c) - delta  # coarse
 
         low = high = 2 * math.log(mu_of(epsilon=epsilon, delta=delta) / (2 if replaced else 1))
-        for _ in range(GROWTHS):
-            if excess(high) > 0:
-                break
-            low, high = high, high + math.log(GROWTH)
-        else:
-            return math.inf
-        for _ in range(GROWTHS):
-            if excess(low) <= 0:
-                break
-            low -= math.log(GROWTH)
+        most = high + 200 * math.log(2.0)
+        while excess(high) <= 0:
+            low, high = high, high + math.log(2.0)
+            if high > most:  # no c is too large
+                return math.inf
+        while excess(low) > 0:
+            low -= math.log(2.0)
         return math.exp(scipy.optimize.brentq(excess, low, high, xtol=1e-4))
 
     log_level = epsilon
@@ -214,14 +149,14 @@ def best_region(bins: int, *, epsilon: float, delta: float, replaced: bool) -> R
         )
         log_level = float(found.x)
     gram = allowed(log_level)
-    return region(gram, log_level, CELLS) if math.isfinite(gram) else None
+    return region(gram=gram, log_level=log_level) if math.isfinite(gram) else None
 
 
 def largest_alone(bins: int, *, epsilon: float, delta: float) -> float:
-    """The most that one bin's squared sensitivity may be, whatever those of the others are.
+    """The largest squared sensitivity of one bin, whatever those of the others are.
 
     The others at 0 make delta least, and E (L - K)_+ = E (w - (1 + b (K - 1)))_+ / b is that of a
-    Gaussian mechanism. Infinite where delta is that of a bin seen without noise.
+    Gaussian mechanism. It is infinite where delta is that of a bin seen without noise.
     """
     if bins * delta >= 1:
         return math.inf
@@ -230,19 +165,19 @@ def largest_alone(bins: int, *, epsilon: float, delta: float) -> float:
 
 
 def largest_price(prices: Array, region: Region, *, delta: float) -> float:
-    """At least the maximum of sum_j p_j s_j where mean_j chi(s_j) <= delta."""
+    """An upper bound of sum_j p_j s_j where mean_j chi(s_j) <= delta."""
     bins, c = region.bins, region.gram
     rest = (bins - 1) * region.chi(0.0)
     most = largest_alone(bins, epsilon=region.epsilon, delta=delta)
     if not math.isfinite(most):
         return math.inf
     low = 0.0  # the most that A allows one bin, from above
-    for _ in range(BISECTIONS):
+    for _ in range(20):  # to six digits
         middle = (low + most) / 2
         low, most = (low, middle) if region.chi(middle) + rest > bins * delta else (middle, most)
-    near, far = (min(share * c, most) for share in NEAR)
+    near, far = min(0.5 * c, most), min(1.5 * c, most)  # between them the grid of s is fine
     s = np.concatenate(
-        [np.linspace(0.0, near, WIDE), np.linspace(near, far, FINE), np.linspace(far, most, WIDE)]
+        [np.linspace(0.0, near, 200), np.linspace(near, far, 1200), np.linspace(far, most, 200)]
     )
     chi = np.array([region.chi(value) for value in s])
     lower, upper = chi[:-1] / bins, s[1:]
@@ -261,10 +196,6 @@ def largest_price(prices: Array, region: Region, *, delta: float) -> float:
 
 
 def leveled(blocks: Array) -> Array:
-    """Multipliers U_j / p_j, shape (b, k, k).
-
-    What they prove for fixed participation hardly changes, and even prices leave randomness the
-    least to gain.
-    """
+    """Multipliers U_j / p_j, shape (b, k, k): even prices leave randomness the least to gain."""
     prices = blocks[:, :1, :1]
     return np.asarray(np.divide(blocks, prices, out=np.zeros_like(blocks), where=prices > 0))

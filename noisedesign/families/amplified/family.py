@@ -1,9 +1,7 @@
 """Strategies without negative entries: the best that a search finds, beside what is proved.
 
-Under random participation their noise meets the privacy target by the account of
-:mod:`noisedesign.privacy.amplification`. Two bounds are stated: one on all linear mechanisms under
-the same participation, and that of designs for an adversary's choice of steps, which may be above
-the objective.
+Under random participation noise meets the privacy target by an account, and two bounds are stated:
+on all linear mechanisms, and on designs for an adversary's choice of steps, which may be above.
 """
 
 from __future__ import annotations
@@ -18,19 +16,23 @@ import numpy as np
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.enclosures import Interval
 from noisedesign.base.monitor import Monitor, Stop
-from noisedesign.families.amplified.bound import leveled, relief
-from noisedesign.families.amplified.program import NonnegativeProgram, equivalent_sensitivity
-from noisedesign.families.toeplitz.bound import lower_bound_of_unrestricted_optimum
-from noisedesign.families.toeplitz.program import ToeplitzProgram
-from noisedesign.privacy.runs import DRAWN
-from noisedesign.program.calibration import required_target
-from noisedesign.program.certificate import (
+from noisedesign.certify.certificate import (
     Certificate,
     ProvedBound,
     judge_strategy as judged_strategy,
     proved_bound,
 )
-from noisedesign.program.family import (
+from noisedesign.certify.program import DualPoint, uniform_dual
+from noisedesign.certify.rigorous import (
+    RANDOM,
+    Judged,
+    NotProvedError,
+    disjoint_bound,
+    judge_strategy,
+)
+from noisedesign.families.amplified.bound import leveled, relief
+from noisedesign.families.amplified.program import NonnegativeProgram, equivalent_sensitivity
+from noisedesign.families.family import (
     BEST_FOUND,
     Answer,
     Arrays,
@@ -40,27 +42,23 @@ from noisedesign.program.family import (
     family_at,
     not_convex,
 )
-from noisedesign.program.noise import DenseStrategy, Noise
-from noisedesign.program.problem import TimeProblem
-from noisedesign.program.program import DualPoint, uniform_dual
-from noisedesign.program.rigorous import (
-    RANDOM,
-    Judged,
-    NotProvedError,
-    disjoint_bound,
-    judge_strategy,
-)
-from noisedesign.program.structure import TimeStructure
-from noisedesign.program.temporal import (
+from noisedesign.families.temporal import (
     TemporalFamily,
     largest_share,
     rigorous_uniform_bound,
     temporal_program,
 )
+from noisedesign.families.toeplitz.bound import lower_bound_of_unrestricted_optimum
+from noisedesign.families.toeplitz.program import ToeplitzProgram
+from noisedesign.forms import DenseStrategy, Noise
+from noisedesign.forms.structure import TimeStructure
+from noisedesign.privacy.runs import DRAWN
+from noisedesign.problem.calibration import required_target
+from noisedesign.problem.problem import TimeProblem
 from noisedesign.system.workloads.toeplitz import GramWorkload
 
 
-class Nonnegative(TemporalFamily):
+class Nonnegative(TemporalFamily[NonnegativeProgram]):
     name = "nonnegative"
     convex = False
     proof: ClassVar[Mapping[str, ArraySpec]] = {"dual_blocks": ArraySpec("U", "bkk")}
@@ -78,12 +76,7 @@ class Nonnegative(TemporalFamily):
         target: Any = None,
         **_: Any,
     ) -> NonnegativeProgram:
-        """As every family.
-
-        Raises:
-            InputError: random participation without a privacy target, or with one by a rule for
-                Gaussian mechanisms.
-        """
+        """The program of a Gram matrix; random participation needs a privacy target."""
         program = temporal_program(gram=gram, participation=participation)
         return NonnegativeProgram(
             gram=program.gram,
@@ -136,7 +129,7 @@ class Nonnegative(TemporalFamily):
         )
 
     def bound(self, program: NonnegativeProgram, proof: Arrays, **_: Any) -> ProvedBound:
-        """On linear mechanisms of every kind, under the same participation."""
+        """A bound on linear mechanisms of every kind, under the same participation."""
         if program.target is None:
             workload = GramWorkload(matrix=program.gram)
             value = lower_bound_of_unrestricted_optimum(workload, program.participation)
@@ -169,8 +162,7 @@ class Nonnegative(TemporalFamily):
         )
 
     def rigorous_judge(self, program: NonnegativeProgram, noise: Noise, proof: Arrays) -> Judged:
-        """Under random participation of the objective alone: an account is no inequality of
-        matrices."""
+        """Judge the objective alone under random participation, by no account."""
         strategy = noise.dense_strategy
         if not (strategy >= 0).all():
             raise NotProvedError("C has negative entries")
@@ -187,7 +179,7 @@ class Nonnegative(TemporalFamily):
         enough: float = 0.0,
         **_: Any,
     ) -> Interval:
-        """By uniform multipliers, as :meth:`bound`, on strategies of every structure."""
+        """The bound of uniform multipliers, as :meth:`bound`, on strategies of every structure."""
         if program.target is not None:
             raise NotProvedError(RANDOM)
         return rigorous_uniform_bound(program, judged=judged, enough=enough)
@@ -248,7 +240,7 @@ class Nonnegative(TemporalFamily):
 
 
 def _unsigned_optimum(program: NonnegativeProgram, monitor: Monitor) -> Answer | None:
-    """That of all C under fixed participation, where it has no negative entries."""
+    """The optimum of all C under fixed participation, where it has no negative entries."""
     steps = program.participation
     if program.target is not None or program.structure.kind != "dense" or not steps.disjoint:
         return None

@@ -1,9 +1,7 @@
-"""The program of strategies without negative entries, and what their noise is worth.
+"""The program of strategies without negative entries.
 
-Under random participation a feasible C is one whose noise meets the privacy target at the standard
-deviation at which a Gaussian mechanism of unit sensitivity would: change / mu for the mu of the
-target. So errors compare with those of designs for fixed participation, at the same target, as
-objectives do.
+Under random participation C is feasible if its noise meets the privacy target at the standard
+deviation where a Gaussian mechanism of unit sensitivity would, so errors compare as objectives do.
 """
 
 from __future__ import annotations
@@ -17,6 +15,11 @@ import numpy as np
 
 from noisedesign.base import settings
 from noisedesign.base.checks import Array, InputError
+from noisedesign.certify.certificate import ProvedBound, proved_bound
+from noisedesign.certify.program import Program, uniform_dual
+from noisedesign.families.temporal import TemporalProgram
+from noisedesign.forms import Strategy
+from noisedesign.forms.structure import TimeStructure
 from noisedesign.noise.plan import CHANGE_OVER_CLIP
 from noisedesign.privacy.accounting import mu_of
 from noisedesign.privacy.amplification import (
@@ -29,24 +32,14 @@ from noisedesign.privacy.amplification import (
 from noisedesign.privacy.amplification.account import CONFIDENCE
 from noisedesign.privacy.amplification.sampled import samples_for
 from noisedesign.privacy.target import PrivacyTarget
-from noisedesign.program.certificate import ProvedBound, proved_bound
-from noisedesign.program.noise import Strategy
-from noisedesign.program.program import Program, uniform_dual
-from noisedesign.program.structure import TimeStructure
-from noisedesign.program.temporal import TemporalProgram
 
 ROOM = 1e-3
-"""Noise beyond what the account of a search asks for, relative: another sample of the same size
-then comes to the same verdict."""
-
+"""Relative noise beyond what the account of a search asks for: another sample of the same size then
+comes to the same verdict."""
 TRIES = 6
-"""Scales that are tried, with more and more room. C may be that of any of them, so that the account
-of each has its share of the probability to be wrong."""
-
 SURE = 1 - (1 - CONFIDENCE) / TRIES
-"""Confidence of each."""
-
-
+"""Scales that are tried, with more and more room, and the confidence of the account of each: C may
+be that of any of them."""
 SAMPLE_SECONDS = 6e-7
 """Seconds a bin and a sample of an account, on two cores of 2023: more leaves less of a time limit
 to the search."""
@@ -56,11 +49,11 @@ to the search."""
 class NonnegativeProgram(TemporalProgram):
     """Minimise tr(H (C^T C)^-1) over C >= 0, lower triangular, of a structure.
 
-    ``target`` is what noise is to meet where participation is random; fixed participation has none,
-    and the squared sensitivity of C is at most 1 there. ``bounded`` is whether a bound is asked for
-    beside a design, as it is not for a factor of Kronecker noise. ``seed`` is that of a judge's
-    samples, who draws the same for all C; None: those of a digest of C. ``known`` is whether the
-    bin of a record counts as known, which takes no samples and proves less, where bins differ.
+    ``target`` is what noise is to meet where participation is random; fixed participation has none.
+    ``bounded``: a bound is asked for beside a design, not so of a factor of Kronecker noise.
+    ``seed``: that of a judge's samples, None for a digest of C. ``known``: the bin of a record
+    counts as known, which takes no samples and proves less. ``accounts``: what was proved, by a
+    digest of C.
     """
 
     structure: TimeStructure
@@ -69,7 +62,6 @@ class NonnegativeProgram(TemporalProgram):
     seed: int | None = None
     known: bool = False
     accounts: dict[bytes, Amplified] = field(default_factory=dict)
-    """What was proved, by a digest of C: nobody pays for the same account twice."""
 
     @cached_property
     def fixed(self) -> Program:
@@ -79,12 +71,12 @@ class NonnegativeProgram(TemporalProgram):
 
     @cached_property
     def uniform_bound(self) -> ProvedBound:
-        """On designs for fixed participation, by multipliers that are the same at all steps."""
+        """The bound on designs for fixed participation by uniform multipliers."""
         return proved_bound(self.fixed, uniform_dual(self.fixed))
 
     @property
     def account_seconds(self) -> float:
-        """What an account takes, with the choice of its design and the search for its noise."""
+        """Seconds of an account, the choice of its design and the search for its noise."""
         if self.target is None:
             return 0.0
         bins = self.participation.stride
@@ -102,21 +94,12 @@ class NonnegativeProgram(TemporalProgram):
         return unit_noise(self.random)
 
     def mixture(self, strategy: Array) -> Mixture:
-        """What a reader of all messages sees of one record, at unit noise and clip.
-
-        Raises:
-            InputError: C, shape (T, T), has negative entries.
-        """
+        """The view of a reader of all messages of one record, at unit noise and clip."""
         found = bins_of(strategy, self.participation)
         return found.known if self.known and not found.even else found
 
     def account(self, strategy: Array) -> Amplified:
-        """epsilon at the delta of the target. Where it takes samples they are drawn from a digest
-        of C, shape (T, T), or from a seed that its author did not know: nobody has chosen them.
-
-        Raises:
-            InputError: C has negative entries.
-        """
+        """epsilon at the delta of the target, by samples that nobody has chosen."""
         digest = digest_of(strategy)
         if digest not in self.accounts:
             self.accounts[digest] = self._account(strategy)
@@ -138,12 +121,7 @@ class NonnegativeProgram(TemporalProgram):
         return found if found.confidence is None else replace(found, confidence=CONFIDENCE)
 
     def unit(self, form: Strategy) -> Strategy:
-        """The form scaled until it is feasible: to unit sensitivity or, under random participation,
-        until the account of what it is then meets the target.
-
-        Raises:
-            InputError: it has negative entries; no scale meets the target.
-        """
+        """Scale the form to unit sensitivity, or until its account meets the target."""
         if self.target is None:
             return super().unit(form).alone()
         target = self.target

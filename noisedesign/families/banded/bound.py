@@ -1,4 +1,4 @@
-"""What proves how good a banded strategy is: multipliers of (B), their bound, and those of a C.
+"""Lower bounds of banded strategies: multipliers of (B), the bound they prove, and those of a C.
 
 Multipliers of (B) are U >= 0 with free entries outside the band, zeros in it off the diagonal, and
 a diagonal v. Their price, max <v, x> over allowed x, is for every budget the largest cost-weighted
@@ -27,22 +27,11 @@ from noisedesign.base import linalg as _linalg, settings
 from noisedesign.base.banded_matrices import BLOCK_ROWS, BandedSolver, banded_product, dense
 from noisedesign.base.checks import Array
 from noisedesign.base.enclosures import Interval, exactly, up
+from noisedesign.certify.rigorous import Judged, NotProvedError
 from noisedesign.families.banded.program import Allowance, BandedProgram
-from noisedesign.program.family import Arrays
-from noisedesign.program.noise import BandedStrategy, Noise
-from noisedesign.program.rigorous import Judged, NotProvedError
-from noisedesign.program.temporal import bound_by, rigorous_bound_by
-
-PSD_MARGIN = 8
-"""Multiple of the rank tolerance that the smallest eigenvalue of the scaled multipliers keeps:
-twice what a Cholesky factorisation can go wrong by."""
-
-ROUNDS = 2
-"""The first cancels R, the second what the change of V V^T has left in the band. A third gains
-nothing; far from the optimum fewer may prove more."""
-
-IN_USE = 1e-6
-"""Share of its budget above which a generator is in use, so that its rate has to be the price."""
+from noisedesign.families.family import Arrays
+from noisedesign.families.temporal import bound_by, rigorous_bound_by
+from noisedesign.forms import BandedStrategy, Noise
 
 
 def lower_bound(
@@ -52,11 +41,9 @@ def lower_bound(
     noise: Noise | None = None,
     negligible: float = settings.NEGLIGIBLE,
 ) -> float:
-    """By the stored multipliers, or by those that C proves its bound with; 0 without either.
-
-    Those follow from C, at any scale, and the shares z, shape (m,), of the diagonal of X (see
-    :mod:`.program`): nothing of size T x T need be kept.
-    """
+    """The bound by the stored multipliers, or by those that C, at any scale, and the shares z,
+    shape (m,), of the diagonal of X prove (see :mod:`.program`), so that nothing of size T x T need
+    be kept; 0 without either."""
     multipliers = multipliers_of(program, proof, noise=noise)
     return (
         0.0
@@ -91,11 +78,7 @@ def rigorous_lower_bound(
     enough: float = 0.0,
 ) -> Interval:
     """:func:`lower_bound` with every rounding accounted for. Repaired multipliers are feasible as
-    they are, whatever roundings led to them: what is proved is that U >= 0, and its price.
-
-    Raises:
-        NotProvedError: there are none; U or H is not proved positive definite.
-    """
+    they are, whatever roundings led to them: what is proved is that U >= 0, and its price."""
     multipliers = multipliers_of(program, proof, noise=noise)
     u = None if multipliers is None else repaired_multipliers(program, multipliers)
     if u is None:
@@ -107,11 +90,9 @@ def rigorous_lower_bound(
 
 
 def repaired_multipliers(program: BandedProgram, multipliers: Array) -> Array | None:
-    """Feasible U from any matrix, shape (T, T), or None where there is nothing to repair.
-
-    In-band entries off the diagonal are dropped, negative diagonal entries raised to next to
-    nothing, and the entries outside the band shrunk, where they have to be, until U >= 0.
-    """
+    """Feasible U from any matrix, shape (T, T), or None where there is nothing to repair: in-band
+    entries off the diagonal dropped, negative diagonal entries raised to next to nothing, and the
+    entries outside the band shrunk, where they have to be, until U >= 0."""
     if multipliers.shape != program.gram.shape or not np.isfinite(multipliers).all():
         return None
     scale = float(np.abs(multipliers).max())
@@ -124,7 +105,9 @@ def repaired_multipliers(program: BandedProgram, multipliers: Array) -> Array | 
     unit = _linalg.symmetrized(np.where(program.outside(), multipliers / scale, 0.0))
     root = np.sqrt(v)
     unit = unit / root[:, None] / root
-    margin = PSD_MARGIN * settings.rank_tolerance(program.size)
+    # The smallest eigenvalue of the scaled multipliers keeps twice what a Cholesky factorisation
+    # can go wrong by.
+    margin = 8 * settings.rank_tolerance(program.size)
     if not _linalg.is_positive(unit + (1 - margin) * np.eye(program.size)):
         # Finite: the trace of ``unit`` is 0, so its smallest eigenvalue is negative here.
         lowest = float(np.linalg.eigvalsh(unit)[0])
@@ -135,11 +118,8 @@ def repaired_multipliers(program: BandedProgram, multipliers: Array) -> Array | 
 def banded_lower_bound(
     program: BandedProgram, multipliers: Array, *, negligible: float = settings.NEGLIGIBLE
 ) -> float:
-    """No feasible banded X has a smaller tr(H X^-1), whoever made the multipliers.
-
-    ( tr (H^1/2 U H^1/2)^1/2 )^2 / price(diag U) after repair of U, shape (T, T). 0 where the
-    multipliers prove nothing.
-    """
+    """A bound on tr(H X^-1) for every feasible banded X, whoever made the multipliers U, shape (T,
+    T): ( tr (H^1/2 U H^1/2)^1/2 )^2 / price(diag U) after repair, or 0."""
     u = repaired_multipliers(program, multipliers)
     if u is None:
         return 0.0
@@ -148,10 +128,10 @@ def banded_lower_bound(
 
 
 def factored_lower_bound(program: BandedProgram, factor: Array) -> float:
-    """No feasible banded X has a smaller tr(H X^-1), for any V = ``factor``, shape (T, T).
+    """A bound on tr(H X^-1) for every feasible banded X and any V = ``factor``, shape (T, T), or 0.
 
     tr(L V)^2 / price(diag U), U = :func:`multipliers_above` V V^T, in O(T^2 p). Rounding of the sum
-    of products is taken off, that of U is part of it. 0 where V proves nothing.
+    of products is taken off, that of U is part of it.
     """
     if factor.shape != program.gram.shape or not np.isfinite(factor).all():
         return 0.0
@@ -187,11 +167,9 @@ def gram_band(factor: Array, bands: int) -> Array:
 
 
 def diagonal_above(band: Array) -> Array:
-    """u, shape (T,), with Diag(u) >= the symmetric matrix of that band, a diagonal g its first.
-
-    Diagonal dominance, 2 x_i x_j <= x_i^2 r + x_j^2 / r with r = (g_i / g_j)^1/2, which is right
-    whatever the units of the steps. Entries are known to T EPS / 2 times (g_i g_j)^1/2.
-    """
+    """u, shape (T,), with Diag(u) >= the symmetric matrix of that band, a diagonal g its first, by
+    diagonal dominance: 2 x_i x_j <= x_i^2 r + x_j^2 / r with r = (g_i / g_j)^1/2, right in any
+    units of the steps. Entries are known to T EPS / 2 times (g_i g_j)^1/2."""
     horizon, bands = band.shape
     g = np.maximum(band[:, 0], np.finfo(np.float64).tiny)
     root = np.sqrt(g)
@@ -203,16 +181,11 @@ def diagonal_above(band: Array) -> Array:
     return np.asarray(above * (1 + 2 * bands * settings.rank_tolerance(horizon + bands)))
 
 
-# --- multipliers of a strategy ------------------------------------------------------------------
-
-
 def witness(
     program: BandedProgram, *, columns: Array, shares: Array, inverse: Array
 ) -> tuple[Array, float]:
-    """V, shape (T, T), and the bound it proves.
-
-    ``columns`` of C, shape (T, p), zero beyond the horizon; ``shares`` z, shape (m,), with
-    diag(X) = P z; ``inverse`` is L^-1, shape (T, T).
+    """V, shape (T, T), and the bound it proves, from ``columns`` of C, shape (T, p), zero beyond
+    the horizon, ``shares`` z, shape (m,), with diag(X) = P z, and ``inverse`` L^-1, shape (T, T).
     """
     solver, reach = BandedSolver(columns), program.bands - 1
     factor = solver.solve(solver.solve_transposed(program.factor.T))
@@ -220,21 +193,17 @@ def witness(
     across = banded_product(gram, reach, inverse)
     allowed = program.allowance
     band = gram_band(factor, program.bands)
-    found = [(_proves(program, factor, band, allowed), factor)]
-    for _ in range(ROUNDS):
+    found = [(factored_lower_bound(program, factor), factor)]
+    # The first round cancels R, the second what the change of V V^T has left in the band. A third
+    # gains nothing; far from the optimum fewer may prove more.
+    for _ in range(2):
         target = balanced(allowed, band[:, 0], shares)
         missed = dense(np.column_stack([(band[:, 0] - target) / 2, band[:, 1:]]))
         factor = factor - banded_product(missed + missed.T, reach, across) / 2
         band = gram_band(factor, program.bands)
-        found.append((_proves(program, factor, band, allowed), factor))
-    _, best = max(found, key=lambda pair: pair[0])
-    return best, factored_lower_bound(program, best)
-
-
-def _proves(program: BandedProgram, factor: Array, band: Array, allowed: Allowance) -> float:
-    """The bound of V with that band of V V^T, but for rounding; negative where tr(L V) is."""
-    trace = float(np.sum(program.factor * factor.T))
-    return trace / allowed.price(diagonal_above(band)) * abs(trace)
+        found.append((factored_lower_bound(program, factor), factor))
+    bound, best = max(found, key=lambda pair: pair[0])
+    return best, bound
 
 
 def balanced(allowed: Allowance, v: Array, shares: Array) -> Array:
@@ -247,7 +216,8 @@ def balanced(allowed: Allowance, v: Array, shares: Array) -> Array:
     """
     cost = allowed.cost
     rate = allowed.per_budget(shares * allowed.rates(v))[allowed.budget]
-    in_use = shares * cost > IN_USE
+    # From there on a generator is in use, so that its rate has to be the price.
+    in_use = shares * cost > 1e-6
     moved = np.array(v)
     for _ in range(len(cost)):
         missing = (cost * rate - allowed.rates(v))[in_use]

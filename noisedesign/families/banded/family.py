@@ -10,17 +10,18 @@ import numpy as np
 from noisedesign.base.checks import Array
 from noisedesign.base.enclosures import Interval
 from noisedesign.base.monitor import Monitor
+from noisedesign.certify.certificate import ProvedBound
+from noisedesign.certify.rigorous import Judged, NotProvedError, judge_strategy
 from noisedesign.families.banded.bound import lower_bound, rigorous_lower_bound
 from noisedesign.families.banded.program import BandedProgram, banded_program
-from noisedesign.program.certificate import ProvedBound
-from noisedesign.program.family import ANY, Answer, Arrays, ArraySpec, Form, Model
-from noisedesign.program.noise import BandedStrategy, Noise
-from noisedesign.program.rigorous import Judged, NotProvedError, judge_strategy
-from noisedesign.program.structure import TimeStructure
-from noisedesign.program.temporal import TemporalFamily, largest_share, unit_form
+from noisedesign.families.family import ANY, Answer, Arrays, ArraySpec, Form, Model
+from noisedesign.families.temporal import TemporalFamily, largest_share, unit_form
+from noisedesign.forms import BandedStrategy, Noise
+from noisedesign.forms.structure import TimeStructure
+from noisedesign.problem.problem import TimeProblem
 
 
-class Banded(TemporalFamily):
+class Banded(TemporalFamily[BandedProgram]):
     name = "banded"
     formulations: ClassVar[tuple[str, ...]] = ("compact",)
     proof: ClassVar[Mapping[str, ArraySpec]] = {
@@ -69,7 +70,7 @@ class Banded(TemporalFamily):
     def departure(self, program: BandedProgram, noise: Noise, proof: Arrays) -> float:
         return largest_share(noise.dense_strategy, np.tril(program.outside()))
 
-    def sizes(self, problem: Any) -> dict[str, int]:
+    def sizes(self, problem: TimeProblem) -> dict[str, int]:
         return {"T": problem.participation.horizon}
 
 

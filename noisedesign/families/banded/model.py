@@ -19,18 +19,15 @@ from noisedesign.conic.program import (
 from noisedesign.families.banded.bound import lower_bound
 from noisedesign.families.banded.program import BandedProgram
 from noisedesign.families.disjoint.model import gram_under_factor, lower_bound_scale, sums_at_most
-from noisedesign.program.family import Answer, Model
-from noisedesign.program.noise import BandedStrategy, Noise
-from noisedesign.program.temporal import unit_form
+from noisedesign.families.family import Answer, Model
+from noisedesign.families.temporal import unit_form
+from noisedesign.forms import BandedStrategy, Noise
 
 
 def compact(program: BandedProgram, *, scaled: bool = False) -> Model:
-    """X_ij = 0 for |i - j| >= bands, so that C has that many diagonals.
-
-    Where patterns overlap, diag(X) <= P z with z >= 0 and <cost, z> <= 1, P the windows of
-    :func:`noisedesign.families.banded.program.allowance`; else every pattern is a sum of its own.
-    H is divided by its size where the model is ``scaled``.
-    """
+    """X_ij = 0 for |i - j| >= bands, so that C has that many diagonals, H divided by its size where
+    ``scaled``. Where patterns overlap, diag(X) <= P z with z >= 0 and <cost, z> <= 1, P the windows
+    of the allowance; else every pattern is a sum of its own."""
     size, rank = program.size, len(program.factor)
     free = ~program.outside()
     scheme, allowed = program.participation, program.allowance
@@ -72,13 +69,8 @@ def compact(program: BandedProgram, *, scaled: bool = False) -> Model:
 
 
 def _answer(program: BandedProgram, gram: Array, shares: Array, multipliers: Array) -> Answer:
-    """Of X and U, shape (T, T), and shares z, shape (m,), none of them feasible.
-
-    X is scaled row by row until diag(X) = P z, as it is at the optimum.
-
-    Raises:
-        numpy.linalg.LinAlgError: X is not positive definite.
-    """
+    """The answer of X and U, shape (T, T), and shares z, shape (m,), none of them feasible: X is
+    scaled row by row until diag(X) = P z, as it is at the optimum."""
     allowed = program.allowance
     shares = allowed.normalized(np.maximum(shares, 0.0))
     strategy = reversed_cholesky(gram)

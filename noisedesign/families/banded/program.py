@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from noisedesign.base.checks import Array, InputError, positive_int
-from noisedesign.program.temporal import TemporalProgram, temporal_program
+from noisedesign.families.temporal import TemporalProgram, temporal_program
 from noisedesign.system.participation import Cover, Participation
 
 
@@ -72,11 +72,7 @@ class Allowance(Cover):
 
 
 def allowance(participation: Participation) -> Allowance:
-    """What the squared sensitivity 1 allows the diagonal of a banded X, shape (T,).
-
-    Raises:
-        InputError: that is not known of the participation.
-    """
+    """The diagonals of a banded X, shape (T,), that the squared sensitivity 1 allows."""
     if (cover := participation.cover()) is None:
         expected = "FixedEpoch or MinSeparation"
         remedy = "Ask for a strategy without a structure."
@@ -86,32 +82,25 @@ def allowance(participation: Participation) -> Allowance:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class BandedProgram(TemporalProgram):
-    """(B): a :class:`TemporalProgram` whose strategies have ``bands`` diagonals, the main one too.
-
-    Make one with :func:`banded_program`.
-    """
+    """(B): a program whose strategies have ``bands`` diagonals, the main one too."""
 
     bands: int
 
     @cached_property
     def allowance(self) -> Allowance:
-        """What the diagonal of X may be."""
+        """The diagonals that X may have."""
         return allowance(self.participation)
 
     def outside(self) -> NDArray[np.bool_]:
-        """Where X must vanish, shape (T, T)."""
+        """The mask, shape (T, T), of entries of X that must vanish."""
         steps = np.arange(self.size)
         return np.asarray(np.abs(np.subtract.outer(steps, steps)) >= self.bands)
 
 
 def banded_program(*, gram: Any, participation: Participation, bands: int) -> BandedProgram:
-    """The program of strategies with ``bands`` diagonals for H = ``gram``, shape (T, T).
-
-    Raises:
-        InputError: as :func:`noisedesign.program.temporal.temporal_program`; ``bands`` is not in
-            1..T; or it exceeds the separation of a scheme with repeated participations, which the
-            structure cannot hold: patterns would no longer be diagonal in X.
-    """
+    """The program of strategies with ``bands`` diagonals for H = ``gram``, shape (T, T); bands
+    above the separation of a scheme with repeated participations are refused, as patterns would no
+    longer be diagonal in X."""
     allowance(participation)
     horizon, b = participation.horizon, participation.stride
     bands = positive_int(bands, field="bands")

@@ -22,11 +22,9 @@ LONGEST_MEMORY = 8
 
 
 def inverse_factor(factor: Array, *, tolerance: float) -> Array | None:
-    """N = L^-1 by its columns, shape (T, r + 1), or None where that takes r > LONGEST_MEMORY.
-
-    ``factor`` is L, shape (T, T), lower triangular. With the Frobenius norm of L N - I at most
-    ``tolerance``, errors by N are those by L but for this relative difference of their roots.
-    """
+    """N = L^-1 by its columns, shape (T, r + 1), for L = ``factor`` lower triangular, shape (T, T),
+    or None where that takes r > LONGEST_MEMORY. With the Frobenius norm of L N - I at most
+    ``tolerance``, errors by N are those by L but for this relative difference of their roots."""
     if np.triu(factor, 1).any():
         return None
     horizon = len(factor)
@@ -56,11 +54,8 @@ def _defect(factor: Array, columns: Array) -> float:
 
 
 class RecursiveError:
-    """tr(H C^-1 C^-T) and its derivative by the entries of C, for one N and number of bands.
-
-    ``inverse`` is N by its columns, shape (T, r + 1). Called as
-    :class:`noisedesign.base.banded_matrices.BandedError`.
-    """
+    """tr(H C^-1 C^-T) and its derivative by the entries of C, for N = ``inverse`` by its columns,
+    shape (T, r + 1); called as :class:`noisedesign.base.banded_matrices.BandedError`."""
 
     def __init__(self, inverse: Array, bands: int) -> None:
         self.inverse, self.bands = inverse, bands
@@ -112,10 +107,8 @@ class RecursiveError:
         return gradient
 
     def _in_blocks(self, band: Array) -> tuple[Array, Array]:
-        """Blocks of B on and below its diagonal, the latter at the block of their rows.
-
-        Steps beyond the horizon are white noise that nothing else sees.
-        """
+        """Blocks of B on and below its diagonal, the latter at the block of their rows; steps
+        beyond the horizon are white noise that nothing else sees."""
         n, b = self.blocks, self.rows
         padded = np.zeros((n * b, band.shape[1]))
         padded[: self.horizon], padded[self.horizon :, 0] = band, 1.0

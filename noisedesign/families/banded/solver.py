@@ -31,43 +31,14 @@ from noisedesign.families.banded.program import BandedProgram
 from noisedesign.families.banded.recursion import RecursiveError, inverse_factor
 
 MAX_ITERATIONS = 5000
-MEMORY = 8
-"""Pairs that L-BFGS keeps. More save few evaluations, where they do, and each costs as much as a
-tenth of one."""
-MODEL_ERROR_PER_GAP = 1e-2
-"""Relative error of the objective, as a share of the gap asked for, up to which a short memory of H
-is taken for exact. Bounds and exported errors are by H itself."""
 SETTLED_SPAN = 5
-SETTLED = 0.05
-"""A bound costs some evaluations and is tried once the objective has fallen by less than this
-share of the gap over ``SETTLED_SPAN`` iterations..."""
-NEXT_BOUND = 1.1
-"""...and again after this many times as many iterations."""
-RESTARTS = 3
-"""L-BFGS may give up on a flat step; started afresh it goes on."""
-SHARE_LENGTH = 2.0
-"""Length of the w of one budget beside columns of length one: how fast shares move against columns.
-With 5, prefix sums under min separation take up to twice the evaluations; with 0.5 under fixed
-epochs three times."""
-OWN_PROOF = 0.1
-"""Share of the gap asked for that a bound may lose where its T x T multipliers are left out of the
-design: those that follow from C prove it, but for their rounding."""
-FAR = 50.0
-"""Stands for log tr(H X^-1), above the least found, where that overflows: C has almost vanishing
-entries on its diagonal, and the line search has to come back."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class BandedAnswer:
-    """What was found.
-
-    Attributes:
-        columns: C by its columns, ``columns[t, d]`` = C[t + d, t], shape (T, p).
-        shares: z, shape (m,), with P z the diagonal of X, as an allowance has it.
-        factor: V of the multipliers, shape (T, T).
-        own: whether C itself proves the bound of V, so that V need not be kept.
-        evaluations: of the objective with its gradient.
-    """
+    """A banded strategy and what proves it: C by its ``columns``, ``columns[t, d]`` = C[t + d, t],
+    shape (T, p); ``shares`` z, shape (m,), with P z the diagonal of X; a ``factor`` V of the
+    multipliers, shape (T, T), which need not be kept where C is its ``own`` proof."""
 
     program: BandedProgram
     stop: Stop
@@ -110,7 +81,9 @@ class _Variables:
         columns = np.where(self.inside, coefficients, 0.0)
         columns /= np.linalg.norm(columns, axis=1, keepdims=True)
         budget = self.allowance.budget
-        weights = SHARE_LENGTH / np.sqrt(np.bincount(budget))[budget]
+        # Beside columns of length one: with 5, prefix sums under min separation take up to twice
+        # the evaluations; with 0.5 under fixed epochs three times.
+        weights = 2.0 / np.sqrt(np.bincount(budget))[budget]
         return np.concatenate([(columns / self.column_scale)[self.inside], weights])
 
     def columns(self, variables: Array) -> tuple[Array, Array]:
@@ -156,7 +129,9 @@ class _Search:
 
     def __init__(self, program: BandedProgram, monitor: Monitor) -> None:
         self.program, self.monitor = program, monitor
-        self.variables = _Variables(program, negligible=MODEL_ERROR_PER_GAP * monitor.gap)
+        # A short memory of H is taken for exact up to this error; bounds and exported errors are by
+        # H itself.
+        self.variables = _Variables(program, negligible=1e-2 * monitor.gap)
         self.at = self.variables.start()
         self.evaluations, self.iterations, self.next_bound = 0, 0, 0
         self.recent: list[float] = []
@@ -167,7 +142,10 @@ class _Search:
 
     def run(self, search: Search) -> None:
         """Minimise until the gap is reached, time is up or nothing moves any more."""
-        for _ in range(RESTARTS):
+        # L-BFGS may give up on a flat step; started afresh it goes on.
+        for _ in range(3):
+            # More pairs save few evaluations, where they do, and each costs as much as a tenth of
+            # one.
             scipy.optimize.minimize(
                 self.evaluate,
                 self.at,
@@ -175,7 +153,7 @@ class _Search:
                 method="L-BFGS-B",
                 callback=self.accept,
                 options={
-                    "maxcor": MEMORY,
+                    "maxcor": 8,
                     "maxiter": MAX_ITERATIONS,
                     "maxfun": 2 * MAX_ITERATIONS,
                     "ftol": 0.0,
@@ -196,15 +174,12 @@ class _Search:
         except np.linalg.LinAlgError:
             value, gradient = np.inf, np.zeros_like(variables)
         if not (np.isfinite(value) and np.isfinite(gradient).all()):
-            return float(np.log(self.upper)) + FAR, np.zeros_like(variables)
+            # A value far above the least found makes the line search come back.
+            return float(np.log(self.upper)) + 50.0, np.zeros_like(variables)
         return value, gradient
 
     def accept(self, intermediate_result: scipy.optimize.OptimizeResult) -> None:
-        """After every iteration of the minimiser.
-
-        Raises:
-            StopIteration: the gap is reached, or time is up.
-        """
+        """Note an iteration of the minimiser; stop it where the gap is reached or time is up."""
         self.iterations += 1
         value = float(intermediate_result.fun)
         if value <= np.log(self.upper):
@@ -212,15 +187,16 @@ class _Search:
             self.own = 0.0
         self.recent = [*self.recent[-SETTLED_SPAN:], value]
         fallen = self.recent[0] - value
-        settled = len(self.recent) > SETTLED_SPAN and fallen <= SETTLED * self.monitor.gap
+        # A bound costs some evaluations: it waits until the objective falls by little.
+        settled = len(self.recent) > SETTLED_SPAN and fallen <= 0.05 * self.monitor.gap
         if self.monitor.expired or (settled and self.iterations >= self.next_bound):
             self.bound()
-            self.next_bound = int(NEXT_BOUND * self.iterations) + 1
+            self.next_bound = int(1.1 * self.iterations) + 1
         if self.solved or self.monitor.expired:
             raise StopIteration
 
     def bound(self) -> None:
-        """A lower bound from the best columns."""
+        """Prove a lower bound from the best columns."""
         factor, self.own = self.variables.witness(self.at)
         if self.own >= self.lower:
             self.lower, self.factor = self.own, factor
@@ -235,13 +211,14 @@ class _Search:
             self.bound()
         assert self.factor is not None
         columns, shares = self.variables.columns(self.at)
+        # The T x T multipliers are left out where those that follow from C prove nearly as much.
         found = BandedAnswer(
             program=self.program,
             stop=Stop.SOLVED if self.solved else stop,
             columns=columns,
             shares=shares,
             factor=self.factor,
-            own=self.own >= self.lower * (1 - OWN_PROOF * self.monitor.gap),
+            own=self.own >= self.lower * (1 - 0.1 * self.monitor.gap),
             evaluations=self.evaluations,
         )
         if stop is Stop.SOLVED:

@@ -1,4 +1,8 @@
-"""DECOR noise: a family of one parameter, of which nothing but the bound on all noise is proved."""
+"""DECOR noise: R = s I + c Laplacian, a private share and one pairwise seed an edge, all alike.
+
+It is a family of one parameter, and nothing but the bound on all noise is proved of it. Source:
+Allouah et al. (2024), "The Privacy Power of Correlated Noise in Decentralized Learning".
+"""
 
 from __future__ import annotations
 
@@ -9,18 +13,18 @@ import numpy as np
 
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.monitor import Monitor, Stop
+from noisedesign.certify.certificate import NOTHING, ProvedBound
+from noisedesign.certify.repair import covariance_of
+from noisedesign.certify.rigorous import Judged, judge_covariance
 from noisedesign.families.decor.program import DecorProgram
+from noisedesign.families.family import Answer, Arrays, ArraySpec, Form, Model, SpatialFamily
+from noisedesign.forms import Noise
+from noisedesign.forms.structure import SpaceStructure
 from noisedesign.privacy.seeds import SeedPlan, edge_shares, seed_plan
-from noisedesign.program.certificate import NOTHING, ProvedBound
-from noisedesign.program.family import Answer, Arrays, ArraySpec, Form, Model, SpatialFamily
-from noisedesign.program.noise import Noise
-from noisedesign.program.repair import covariance_of
-from noisedesign.program.rigorous import Judged, judge_covariance
-from noisedesign.program.structure import SpaceStructure
 from noisedesign.system.participation import single
 
 
-class Decor(SpatialFamily):
+class Decor(SpatialFamily[DecorProgram]):
     name = "decor"
     convex = False
     formulations: ClassVar[tuple[str, ...]] = ("covariance",)
@@ -30,11 +34,7 @@ class Decor(SpatialFamily):
         return DecorProgram(gram=gram, participation=single(len(gram)), axes="space", **of)
 
     def solve(self, program: DecorProgram, *, monitor: Monitor) -> Answer:
-        """As every family.
-
-        Raises:
-            InputError: caps that no such noise within the budgets can keep.
-        """
+        """The best DECOR noise; caps that no such noise within the budgets can keep are refused."""
         from noisedesign.families.decor.solver import decor_precision
 
         precision = decor_precision(program, program.laplacian)
@@ -70,14 +70,14 @@ class Decor(SpatialFamily):
         return judge_covariance(program, noise.covariance)
 
     def departure(self, program: DecorProgram, noise: Noise, proof: Arrays) -> float:
-        """Distance from s I + c L."""
+        """The relative distance from s I + c L."""
         covariance, laplacian = noise.covariance, program.laplacian
         own, shared = edge_shares(covariance, laplacian)
         fitted = own * np.eye(len(covariance)) + shared * laplacian
         return float(np.abs(covariance - fitted).max() / np.abs(covariance).max())
 
     def seeds(self, program: DecorProgram, noise: Noise, proof: Arrays) -> SeedPlan | None:
-        """One of every node, and one of every edge."""
+        """A seed of every node, and one of every edge."""
         laplacian = program.laplacian
         own, shared = edge_shares(noise.covariance, laplacian)
         shared, n = max(0.0, shared), len(laplacian)

@@ -8,18 +8,19 @@ import numpy as np
 
 from noisedesign.base import linalg as _linalg
 from noisedesign.base.monitor import Stop
+from noisedesign.certify.repair import covariance_of
 from noisedesign.conic.data import Point
 from noisedesign.conic.program import Assembly, Piece, constant, on_diagonal, require_size, triangle
 from noisedesign.families.decor.program import DecorProgram
 from noisedesign.families.decor.solver import decor_precision
 from noisedesign.families.disjoint.model import precision_within, variances_within
-from noisedesign.program.family import Answer, Model
-from noisedesign.program.noise import Noise
-from noisedesign.program.repair import covariance_of
+from noisedesign.families.family import Answer, Model
+from noisedesign.forms import Noise
 
 
 def scaled(program: DecorProgram) -> Model:
-    """At budgets of at most one, and H such that the multipliers of the budgets are about one."""
+    """The model at budgets of at most one, and H such that the multipliers of the budgets are about
+    one."""
     unit = (_linalg.nuclear_norm(program.normalized().factor) / program.size) ** 2
     largest = float(program.budget.max())
     own = replace(

@@ -1,7 +1,4 @@
-"""DECOR noise: R = s I + c Laplacian, a private share and one pairwise seed an edge, all alike.
-
-Source: Allouah et al. (2024), "The Privacy Power of Correlated Noise in Decentralized Learning".
-"""
+"""The program of DECOR: one noise of every node, and one of every edge that both ends cancel."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from noisedesign.base.checks import Array
-from noisedesign.program.program import Program
+from noisedesign.certify.program import Program
 from noisedesign.system.graph import graph_laplacian
 
 

@@ -8,10 +8,7 @@ import numpy as np
 from scipy.optimize import brentq, minimize_scalar
 
 from noisedesign.base.checks import Array
-from noisedesign.program.program import Program
-
-CAP_USED = 1 - 1e-9
-"""Share of a cap that DECOR may use: the rest is for rounding of its inverse."""
+from noisedesign.certify.program import Program
 
 SEARCH = (-12.0, 12.0)
 """Bounds of log(c / s): beyond them R is a multiple of I, or of L plus a constant, in float64."""
@@ -20,17 +17,15 @@ SEARCH = (-12.0, 12.0)
 def decor_variances(
     program: Program, laplacian: Array, *, near: float | None = None
 ) -> tuple[float, float]:
-    """Squared scales of the best DECOR noise: s of a node's own, c of an edge's.
+    """Squared scales of the best DECOR noise: s of a node's own, c of an edge's; or those at log(c
+    / s) = ``near``.
 
-    R = s I + c L within the budgets, one of them met exactly. For a ratio of the two the least
-    feasible scale is explicit, and the objective is quasi-convex along the ratio because the
-    feasible pairs with a bounded objective form a convex set. So do those above a floor under
-    diag(R), which raises the scale, and those within a cap on it, which therefore only shortens the
-    search. Where no pair keeps both, the one that exceeds its cap by the least factor is returned.
-
-    Args:
-        laplacian: L, shape (n, n).
-        near: the log(c / s) that is wanted, where it is not the best.
+    R = s I + c L, L = ``laplacian``, shape (n, n), within the budgets, one of them met exactly. For
+    a ratio of the two the least feasible scale is explicit, and the objective is quasi-convex along
+    the ratio because the feasible pairs with a bounded objective form a convex set. So do those
+    above a floor under diag(R), which raises the scale, and those within a cap on it, which
+    therefore only shortens the search. Where no pair keeps both, the one that exceeds its cap by
+    the least factor is returned.
     """
     gram, budget, cap, floor = program.gram, program.budget, program.cap, program.floor
     values, vectors = np.linalg.eigh(laplacian)
@@ -51,7 +46,8 @@ def decor_variances(
         if cap is None:
             return -1.0
         variance = 1 + np.exp(log_ratio) * degrees
-        return float((least_scale(log_ratio) * variance / cap).max()) - CAP_USED
+        # The rest of a cap is for rounding of the inverse.
+        return float((least_scale(log_ratio) * variance / cap).max()) - (1 - 1e-9)
 
     def least(function: Callable[[float], float], bounds: tuple[float, float]) -> float:
         found = minimize_scalar(function, bounds=bounds, method="bounded", options={"xatol": 1e-10})

@@ -23,33 +23,26 @@ import scipy.linalg
 from noisedesign.base import linalg as _linalg, settings
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.monitor import Monitor, Stop
+from noisedesign.certify.program import DualPoint, Program
 from noisedesign.families.disjoint import solver
 from noisedesign.families.disjoint.program import Found, independent_gram
 from noisedesign.families.disjoint.solver import barrier
-from noisedesign.program.noise import Noise
-from noisedesign.program.program import DualPoint, Program
+from noisedesign.forms import Noise
 
 PROOF_GAP = 1e-12
 """Gap to which noise that looks unbounded is followed: what float64 tells."""
 UNBOUNDED = 1e11
 """Least variance along a null direction, times the number of nodes and over that of independent
-noise, that is taken for infinite. A tenth of what PROOF_GAP proves where nothing bounds the noise
-and multipliers are equal: no smaller slack of a budget can be told from none."""
-ROUNDED = 0.9
-"""Two digits are printed, and say no more than what is proved."""
+noise, that is taken for infinite: a tenth of what PROOF_GAP proves where nothing bounds the noise.
+"""
 LARGE = 1e3
 """Variance over that of independent noise above which a design of a singular W says so."""
-BLENDS = 10
-COST_MARGIN = 0.05
-"""Two digits are shown, which are not to be rounded below what was found."""
 
 
 class Unbounded(NamedTuple):
-    """What any design within the relative gap ``within`` of the infimum has along a null direction.
-
-    ``direction`` z, shape (m,), is a unit vector with H z = 0; ``variance`` the least R_ii / z_i^2;
-    ``share`` what that is at unit budgets for a unit z, times m and ``within``.
-    """
+    """A null direction of H, ``direction`` z, shape (m,), a unit vector with H z = 0, and the least
+    ``variance`` R_ii / z_i^2 of any design within the relative gap ``within`` of the infimum;
+    ``share`` is that variance at unit budgets for a unit z, times m and ``within``."""
 
     direction: Array
     variance: float
@@ -63,12 +56,8 @@ class Unbounded(NamedTuple):
 
 
 def along_null_direction(program: Program, dual: DualPoint) -> Unbounded:
-    """The null direction of H in which designs that are as good as ``dual`` tells are largest.
-
-    Args:
-        program: of single participation, with 0 < rank of H < m.
-        dual: positive multipliers of ``program.normalized()``.
-    """
+    """The null direction of H, 0 < rank < m, in which designs that are as good as positive
+    multipliers of ``program.normalized()`` tell are largest; of single participation."""
     unit = program.normalized()
     m = unit.size
     start = np.maximum(dual.blocks[:, 0, 0], np.finfo(np.float64).tiny)
@@ -99,13 +88,8 @@ def along_null_direction(program: Program, dual: DualPoint) -> Unbounded:
 def refuse_divergent(program: Program, answer: Found, *, time_limit: float | None = None) -> None:
     """Refuse a program whose infimum is not attained because noise in a null direction is free.
 
-    Args:
-        answer: that of our own solver to ``program.normalized()``, to a gap of DEFAULT_GAP or less.
-            From one that was stopped before nothing is known, and nothing refused.
-        time_limit: seconds that following the noise further may take.
-
-    Raises:
-        InputError: naming the null direction, what is proved of the noise along it, and the remedy.
+    ``answer`` is that of our own solver to ``program.normalized()``, to a gap of DEFAULT_GAP or
+    less; from one that was stopped before nothing is known, and nothing refused.
     """
     if answer.stop in (Stop.TIME_LIMIT, Stop.INTERRUPTED) or answer.dual is None:
         return
@@ -123,7 +107,8 @@ def refuse_divergent(program: Program, answer: Found, *, time_limit: float | Non
             found = along_null_direction(program, closer.dual)
     if found.proved:
         top = int(np.abs(found.direction).argmax())
-        variance = ROUNDED * found.variance * found.direction[top] ** 2
+        # Two digits are printed, and say no more than is proved.
+        variance = 0.9 * found.variance * found.direction[top] ** 2
         proof = (
             f"nothing bounds it to working precision: any design within {found.within:.1e} of the "
             f"infimum has a variance of at least {variance:.1e} at {_names(program)[top]}"
@@ -169,10 +154,8 @@ def suggested_cap(program: Program) -> float:
 
 
 def cost_of_cap(program: Program, answer: Found, *, cap: float) -> float:
-    """What the optimum under a cap is above the infimum at most, relative.
-
-    By the answer's X blended with independent noise, no more than it takes to keep the cap.
-    """
+    """The relative distance of the optimum under a cap to the infimum, from above: that of the
+    answer's X blended with independent noise, no more than it takes to keep the cap."""
     unit = program.normalized()
     assert answer.dual is not None
     assert answer.gram is not None
@@ -185,7 +168,7 @@ def cost_of_cap(program: Program, answer: Found, *, cap: float) -> float:
         return _linalg.inverse_of_positive(blend)
 
     low, high, kept = -math.log(float(caps.max())) - 2, 0.0, np.eye(unit.size)
-    for _ in range(BLENDS):
+    for _ in range(10):
         middle = (low + high) / 2
         tried = covariance(math.exp(middle))
         if (np.diagonal(tried) <= caps).all():
@@ -195,11 +178,12 @@ def cost_of_cap(program: Program, answer: Found, *, cap: float) -> float:
     v = answer.dual.blocks[:, 0, 0]
     roots = np.linalg.svd(unit.factor * np.sqrt(v), compute_uv=False)
     lower = float(roots.sum()) ** 2 / float(v.sum())
-    return max(0.0, float(np.sum(unit.gram * kept)) / lower - 1) * (1 + COST_MARGIN)
+    # Two digits are printed, and are not to be rounded below what was found.
+    return max(0.0, float(np.sum(unit.gram * kept)) / lower - 1) * (1 + 0.05)
 
 
 def remark(program: Program, noise: Noise) -> str:
-    """What there is to say of a design whose noise is large because H is singular; else nothing."""
+    """A sentence on a design whose noise is large because H is singular; else nothing."""
     if program.axes == "space":
         matrix, variances = "W", np.diagonal(noise.covariance)
     else:

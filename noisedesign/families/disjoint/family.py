@@ -4,35 +4,43 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 
 from noisedesign.base import settings
 from noisedesign.base.checks import Array, InputError, one_of
 from noisedesign.base.enclosures import Interval
+from noisedesign.base.machine import seconds_of_product
 from noisedesign.base.monitor import Monitor, Stop
-from noisedesign.families.disjoint.program import (
-    Found,
-    arrays_of,
-    doubtful,
-    dual_of,
-    independent_gram,
-    program_of,
-    unlimited,
-)
-from noisedesign.program import repair, rigorous
-from noisedesign.program.certificate import (
+from noisedesign.certify import repair, rigorous
+from noisedesign.certify.certificate import (
     Certificate,
     ProvedBound,
     judge_covariance,
     judge_strategy,
     proved_bound,
 )
-from noisedesign.program.family import Answer, Arrays, ArraySpec, Family, Form, Model, work_of_gram
-from noisedesign.program.noise import DenseStrategy, Noise
-from noisedesign.program.program import DualPoint, Program, uniform_dual
-from noisedesign.program.rigorous import Judged
+from noisedesign.certify.program import DualPoint, Program, uniform_dual
+from noisedesign.certify.rigorous import Judged
+from noisedesign.families.disjoint.program import (
+    Found,
+    arrays_of,
+    dual_of,
+    independent_gram,
+    may_diverge,
+    program_of,
+    unlimited,
+)
+from noisedesign.families.family import Answer, Arrays, ArraySpec, Family, Form, Model, work_of_gram
+from noisedesign.families.space_time import SpaceTimeProgram
+from noisedesign.forms import DenseStrategy, Noise
+from noisedesign.problem.problem import (
+    SpaceProblem,
+    SpaceTimeProblem,
+    TimeProblem,
+    check_cap_over_time,
+)
 from noisedesign.system.workloads.workload import prefix_gram
 
 if TYPE_CHECKING:
@@ -40,16 +48,20 @@ if TYPE_CHECKING:
     from noisedesign.conic.program import ModelSize
 
 
-class Disjoint(Family):
-    """In space every node is a pattern of its own; in time those of (k, b) participation are the
-    residue classes of the steps."""
+D = TypeVar("D", SpaceProblem | TimeProblem, SpaceTimeProblem)
+
+PRODUCTS = 40.0
+"""Products of two matrices that take as long as the first answer and its verdict; 28 to 38 were
+counted. More leave the search less of a time limit."""
+
+
+class Disjoint(Family[D, Program]):
+    """A node is a pattern of its own in space; in time the patterns of (k, b) participation are
+    the residue classes of the steps."""
 
     name = "disjoint"
     structured = False
-    formulations: ClassVar[tuple[str, ...]] = (
-        *("balanced", "compact", "covariance", "paper"),
-        "nuclear",
-    )
+    formulations = ("balanced", "compact", "covariance", "paper", "nuclear")
     proof: ClassVar[Mapping[str, ArraySpec]] = {
         "dual_weights": ArraySpec("v", "i"),
         "dual_blocks": ArraySpec("U", "bkk"),
@@ -57,16 +69,19 @@ class Disjoint(Family):
         "dual_floor": ArraySpec("u", "m"),
     }
 
-    def program(self, problem: Any) -> Program:
+    def program(self, problem: D) -> Program:
         return program_of(problem)
 
-    def work(self, problem: Any) -> float:
+    def work(self, problem: D) -> float:
         return work_of_gram(problem) if problem.axes == "space" else 0.0
 
-    def central(self, problem: Any) -> Program | None:
-        """In time: the average has sensitivity 1 / n, and all n nodes hold the same model, so
-        H = prefix / n. A problem without a graph has one model, and its workload is the server's.
-        """
+    def least_seconds(self, problem: D) -> float:
+        return PRODUCTS * seconds_of_product(self.sizes(problem)["m"])
+
+    def central(self, problem: D) -> Program | None:
+        """The program in time: the average has sensitivity 1 / n, and all n nodes hold the same
+        model, so H = prefix / n. Without a graph there is one model, and its workload is the
+        server's."""
         if problem.axes != "time":
             return None
         program, mixing = program_of(problem), problem.mixing
@@ -76,11 +91,11 @@ class Disjoint(Family):
         return replace(program, gram=gram, workload=None)
 
     def solve(self, program: Program, *, monitor: Monitor) -> Answer:
-        in_doubt = doubtful(program)
-        if in_doubt:  # a looser answer would not tell whether the optimum is attained
+        diverging = may_diverge(program)
+        if diverging:  # a looser answer would not tell whether the optimum is attained
             monitor.gap = min(monitor.gap, settings.DEFAULT_GAP)
         found = self._native(program, monitor)
-        if in_doubt:
+        if diverging:
             self._refuse(program, found, time_limit=monitor.time_left)
         return self.answer(program, found.denormalized(program))
 
@@ -100,7 +115,7 @@ class Disjoint(Family):
         return True
 
     def attained(self, program: Program, *, time_limit: float | None) -> None:
-        if not doubtful(program):
+        if not may_diverge(program):
             return
         probe = Monitor(gap=settings.DEFAULT_GAP, time_limit=time_limit)
         found = self._native(program, probe)
@@ -168,14 +183,14 @@ class Disjoint(Family):
     def bound(
         self, program: Program, proof: Arrays, *, negligible: float = settings.NEGLIGIBLE, **_: Any
     ) -> ProvedBound:
-        """That of the multipliers; without any, of uniform ones."""
+        """The bound of the multipliers; without any, of uniform ones."""
         dual = dual_of(proof)
         if dual is None:
             return proved_bound(program, uniform_dual(program))
         return proved_bound(program, dual, negligible=negligible)
 
     def judge(self, program: Program, noise: Noise, proof: Arrays, *, bound: float) -> Certificate:
-        """Of a covariance R, or of a strategy C."""
+        """Judge a covariance R, or a strategy C."""
         if program.axes == "space":
             return judge_covariance(program, noise.covariance, bound=bound)
         strategy = noise.dense_strategy
@@ -212,26 +227,26 @@ class Disjoint(Family):
     def independent(self, program: Program) -> Noise:
         return self._noise(program, independent_gram(program))
 
-    def independent_error(self, problem: Any) -> float:
+    def independent_error(self, problem: D) -> float:
         """tr(H X^-1) of independent noise, squared noise."""
         program = program_of(problem)
         independent = program.coordinate_budget / program.participation.epochs
         return float((program.gram.diagonal() / independent).sum())
 
-    def sizes(self, problem: Any) -> dict[str, int]:
+    def sizes(self, problem: D) -> dict[str, int]:
         if problem.axes == "space":
             return {"i": len(problem.nodes), "m": len(problem.nodes)}
         scheme = problem.use
         return {"m": scheme.horizon, "b": scheme.stride, "k": scheme.largest_size}
 
     def _noise(self, program: Program, gram: Array) -> Noise:
-        """What is exported of a feasible X."""
+        """The noise exported from a feasible X."""
         if program.axes == "space":
             return Noise.of_covariance(repair.covariance_of(program, gram))
         return Noise.of_strategy(DenseStrategy(strategy=repair.strategy_of(program, gram)))
 
     def answer(self, program: Program, found: Found) -> Answer:
-        """What was found, as noise and as multipliers of a design file."""
+        """The answer of X and multipliers, as noise and as arrays of a design file."""
         dual = found.dual
         return Answer(
             stop=found.stop,
@@ -261,4 +276,43 @@ def _root(program: Program) -> Array | None:
     return None if program.unit else np.sqrt(program.coordinate_budget)
 
 
-FAMILY = Disjoint()
+class Full(Disjoint[SpaceTimeProblem]):
+    """C, shape (nT, nT), lower triangular, at the budgets: noise of a step needs draws of no later
+    one. At unit budgets the sensitivity of C is one number, whatever the node."""
+
+    name = "full"
+    structured = True
+    proof: ClassVar[Mapping[str, ArraySpec]] = {
+        "dual_blocks": ArraySpec("P", "bkk"),
+        "dual_cap": ArraySpec("w", "m"),
+    }
+
+    def program(self, problem: SpaceTimeProblem) -> Program:
+        program = SpaceTimeProgram.of(problem).full_program()
+        if program.cap is not None:
+            check_cap_over_time(program.cap, 1 / independent_gram(program).diagonal())
+        return program
+
+    def least_seconds(self, problem: SpaceTimeProblem) -> float:
+        # An iteration on an error of few rows takes no product of the size of all pairs.
+        few = SpaceTimeProgram.of(problem).workload.rows() is not None
+        return super().least_seconds(problem) * (0.4 if few else 1.0)
+
+    def without_options(self, program: Program) -> str | None:
+        return "those of structured and space-time designs"
+
+    def independent_error(self, problem: SpaceTimeProblem) -> float:
+        return SpaceTimeProgram.of(problem).independent_objective
+
+    def sizes(self, problem: SpaceTimeProblem) -> dict[str, int]:
+        n, steps = len(problem.mixing), problem.participation
+        return {"m": n * steps.horizon, "b": n * steps.separation, "k": steps.epochs}
+
+    def _noise(self, program: Program, gram: Array) -> Noise:
+        root = np.sqrt(program.coordinate_budget)
+        strategy = repair.strategy_of(program, gram / root / root[:, None])
+        return Noise(steps=len(root), strategy=DenseStrategy(strategy=strategy * root), full=True)
+
+
+FAMILY: Disjoint[SpaceProblem | TimeProblem] = Disjoint()
+FULL = Full()

@@ -10,29 +10,23 @@ paper (patterns of one coordinate)
     as published with Whisper D-SGD, problem (10): R = s I + R_cor, s >= 0, R_cor >= 0, and one
     block [[R, e_i], [e_i^T, budget_i]] >= 0 for every node, which says [R^-1]_ii <= budget_i.
 nuclear
-    the first without limits on variances, its inequality a penalty on a nuclear norm: for SCS with
-    spectral cones only.
+    the first without limits on variances, its inequality a penalty on a nuclear norm: for SCS.
 balanced
     the first two in coordinates near those of the optimum: for solvers only.
 
 Files hold them in the units of the problem. Solvers get unit budgets and an H scaled to a bound of
-about one, so that absolute tolerances mean the same everywhere.
-
-Balanced coordinates are those in which conic solvers need the fewest iterations. At the optimum of
-[[Y, L], [L^T, X]] >= 0 the multiplier of the block is [[I, .], [., U]], and that of [[X, I], [I,
-R]] >= 0 is [[U, .], [., H]]: solvers move between a pair of matrices that differ by orders of
-magnitude, in every direction by another. Congruences change that. With
+about one, so that absolute tolerances mean the same everywhere. In balanced coordinates they need
+the fewest iterations: at the optimum of [[Y, L], [L^T, X]] >= 0 the multiplier of the block is [[I,
+.], [., U]], and that of [[X, I], [I, R]] >= 0 is [[U, .], [., H]], of orders of magnitude that
+differ in every direction. Congruences change that. With
 
     X' = K X K^T,  U' = K^-T U K^-1,      Y' = G Y G^T  (or R' = G R G^T, with H' = G^-T H G^-1),
 
-K K = U # X^-1 and G G = Y^-1/2 (or H # R^-1), # the geometric mean, both are of the same size. X,
-R and U are not known, but those of a design nearby are: the feasible design from H^1/2, which is
-optimal for equal multipliers, and U = X^-1 H X^-1 of it on every pattern.
-
-K is block diagonal over the patterns of participation, so entries that have to vanish still do. Y
-is taken in the basis in which it is nearly diagonal. Only its trace is asked for, so it may be
-cut into parts, each with an inequality of its own: smaller ones, whose factors interior-point
-methods find sooner. Under limits R is needed whole, and X is cut, of which only diag(X) is.
+K K = U # X^-1 and G G = Y^-1/2 (or H # R^-1), # the geometric mean, both are of the same size,
+where X, R and U are those of a design nearby: the feasible design from H^1/2, and U = X^-1 H X^-1
+of it on every pattern. K is block diagonal over the patterns, so entries that have to vanish still
+do. Only the trace of Y is asked for, so it may be cut into parts, each with an inequality of its
+own; under limits R is needed whole, and X is cut, of which only diag(X) is.
 """
 
 from __future__ import annotations
@@ -46,6 +40,8 @@ from numpy.typing import NDArray
 
 from noisedesign.base import linalg as _linalg, settings
 from noisedesign.base.checks import Array
+from noisedesign.certify import repair
+from noisedesign.certify.program import DualPoint, Program, diagonal_dual
 from noisedesign.conic.data import Point, slacks
 from noisedesign.conic.nuclear import NUCLEAR
 from noisedesign.conic.program import (
@@ -62,24 +58,19 @@ from noisedesign.conic.program import (
     triangle,
 )
 from noisedesign.families.disjoint.program import independent_gram
-from noisedesign.program import repair
-from noisedesign.program.program import DualPoint, Program, diagonal_dual
 
 BALANCED, COMPACT, COVARIANCE, PAPER = "balanced", "compact", "covariance", "paper"
 FORMULATIONS = (BALANCED, COMPACT, COVARIANCE, PAPER)
-"""Those of every solver."""
+"""Formulations of every solver, the default first."""
 STATED = FORMULATIONS[1:]
-"""Those of files."""
+"""Formulations of files."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Formulation:
-    """A conic program of (P) put together, and what its blocks say.
-
-    ``gram`` returns X, shape (m, m), from the matrices F_0 + x_1 F_1 + ... of the blocks and may
-    raise ``LinAlgError``; ``dual`` the multipliers of (P) from those of the blocks, symmetric, and
-    of the linear rows.
-    """
+    """A conic program of (P) put together: ``gram`` gives X, shape (m, m), from the matrices F_0 +
+    x_1 F_1 + ... of the blocks, or raises ``LinAlgError``; ``dual`` the multipliers of (P) from
+    those of the blocks and rows."""
 
     assembly: Assembly
     gram: Callable[[Sequence[Array]], Array]
@@ -88,10 +79,8 @@ class Formulation:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ConicModel:
-    """A conic program, and how to read X and the multipliers out of a point.
-
-    ``scale`` is what H was divided by.
-    """
+    """A conic program, and how to read X and the multipliers out of a point; H was divided by
+    ``scale``."""
 
     conic: ConicProgram
     formulation: Formulation
@@ -125,15 +114,8 @@ def unable(program: Program, formulation: str) -> str | None:
 
 
 def build(program: Program, *, formulation: str, parts: int = 1, scaled: bool = True) -> ConicModel:
-    """The model of a program; ``compact`` gives way to ``covariance`` under limits.
-
-    Args:
-        parts: how many inequalities ``balanced`` is cut into.
-        scaled: divide H by :func:`lower_bound_scale`.
-
-    Raises:
-        InputError: a model of too many coefficients.
-    """
+    """The model of a program, "balanced" cut into ``parts``, H divided by :func:`lower_bound_scale`
+    where ``scaled``; "compact" gives way to "covariance" under limits."""
     scale, remarks = 1.0, tuple[str, ...]()
     if scaled:
         scale = lower_bound_scale(program.factor)
@@ -158,7 +140,7 @@ def build(program: Program, *, formulation: str, parts: int = 1, scaled: bool = 
 
 
 def largest_multiplier(program: Program) -> float:
-    """No eigenvalue of the multiplier of "compact" is larger at an optimum.
+    """A number above every eigenvalue of the multiplier of "compact" at an optimum.
 
     It is [[I, .], [., U]] >= 0, whose largest eigenvalue is at most the sum of those of its
     diagonal blocks; U is that of (D), and sum_j budget_j tr(U_j) / k is the optimum: no more than
@@ -170,22 +152,16 @@ def largest_multiplier(program: Program) -> float:
 
 
 def lower_bound_scale(factor: Array) -> float:
-    """The bound of uniform multipliers, (tr H^1/2)^2 / m, H = L^T L of L = ``factor``, (r, m): the
-    size of the objective to expect."""
+    """The bound of uniform multipliers, (tr H^1/2)^2 / m for H = L^T L of L = ``factor``, shape (r,
+    m): the size of the objective to expect."""
     return float(_linalg.nuclear_norm(factor) ** 2 / factor.shape[1])
 
 
 def model_size(
     size: int, *, epochs: int, rank: int, formulation: str, limited: bool, parts: int
 ) -> ModelSize:
-    """The model of a program, told without building it.
-
-    Args:
-        size: m, the number of coordinates; ``epochs`` of them belong to one pattern.
-        rank: of H; the error Y has as many rows.
-        limited: whether variances are limited, which turns "compact" into "covariance".
-        parts: how many inequalities "balanced" is cut into.
-    """
+    """The size of a model of m = ``size`` coordinates, ``epochs`` of them in a pattern, and an H of
+    that ``rank``, without building it."""
     if formulation == PAPER:
         return ModelSize(variables=triangle(size) + 1, blocks=(size, *(size + 1,) * size))
     if formulation == COVARIANCE or (formulation == COMPACT and limited):
@@ -216,12 +192,6 @@ def limits_dual(program: Program, rows: Array) -> DualPoint:
     return diagonal_dual(budgets, cap=cap, floor=None if program.floor is None else next(given))
 
 
-# --- the formulations of the literature -------------------------------------------------------
-
-Covariance = Sequence[Piece]
-"""R as a linear function of the variables: pieces of its lower triangle."""
-
-
 def compact(program: Program) -> Formulation:
     """(P) without limits on variances, whatever the number of epochs."""
     size, rank = program.size, len(program.factor)
@@ -247,10 +217,8 @@ def compact(program: Program) -> Formulation:
 def gram_under_factor(
     assembly: Assembly, factor: Array, *, free: NDArray[np.bool_] | None = None
 ) -> Numbers:
-    """X, shape (m, m), at the cost tr(Y), [[Y, L], [L^T, X]] >= 0, of L = ``factor``, (r, m).
-
-    ``free`` says where X may be other than zero; by default everywhere.
-    """
+    """X, shape (m, m), at the cost tr(Y), [[Y, L], [L^T, X]] >= 0, for L = ``factor``, (r, m); X is
+    zero where it is not ``free``."""
     rank, size = factor.shape
     y = assembly.symmetric(
         "Y", rank, cost=np.eye(rank), meaning="error of the noise, L X^-1 L^T where it is optimal"
@@ -290,8 +258,9 @@ def covariance_variables(assembly: Assembly, gram: Array) -> Numbers:
     return assembly.symmetric("R", len(gram), cost=gram, meaning="covariance of the noise")
 
 
-def precision_within(assembly: Assembly, r: Covariance, budget: Array) -> None:
-    """Require diag(R^-1) <= budget, shape (n,): [[R, I], [I, X]] >= 0, diag(X) <= budget."""
+def precision_within(assembly: Assembly, r: Sequence[Piece], budget: Array) -> None:
+    """Require diag(R^-1) <= budget, shape (n,), of R in pieces of its lower triangle: [[R, I], [I,
+    X]] >= 0, diag(X) <= budget."""
     size = len(budget)
     x = assembly.symmetric("X", size, meaning="precision, R^-1 where it is optimal")
     assembly.block(2 * size, [*r, constant(np.eye(size), row=size), lower_triangle(x, at=size)])
@@ -299,7 +268,7 @@ def precision_within(assembly: Assembly, r: Covariance, budget: Array) -> None:
 
 
 def variances_within(
-    assembly: Assembly, r: Covariance, *, cap: Array | None, floor: Array | None = None
+    assembly: Assembly, r: Sequence[Piece], *, cap: Array | None, floor: Array | None = None
 ) -> None:
     """Require floor <= diag(R) <= cap, shape (n,), squared noise, where they are given."""
     diagonal: list[Piece] = []
@@ -356,20 +325,17 @@ def paper(program: Program) -> Formulation:
 
 
 PRICE_LIFT = 0.03
-"""Share of the mean multiplier that is added to all of them: they are guesses, and a scale that
-is wrong by a small factor costs less than one of nothing."""
+"""Share of the mean multiplier that is added to all of them: they are guesses, and a scale that is
+wrong by a small factor costs less than one of nothing."""
 
 OBJECTIVE_LIFT = 1e-2
 """The same for H where it is scaled itself: prices of limits add to it, which are not known."""
 
-VANISHING = 1e-8
-"""Eigenvalues of the error Y below this share of their mean are scaled like it."""
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Balanced(Formulation):
-    """``nodes`` is K, shape (m, m); ``rest`` is G^-1, shape (m, m), under limits, else None;
-    ``cuts`` are the rows of the parts, of Y or of X."""
+    """A formulation with its scales: ``nodes`` is K, shape (m, m); ``rest`` is G^-1, shape (m, m),
+    under limits, else None; ``cuts`` are the rows of the parts, of Y or of X."""
 
     nodes: Array
     rest: Array | None
@@ -377,14 +343,8 @@ class Balanced(Formulation):
 
 
 def balanced(program: Program, *, parts: int = 1) -> Balanced:
-    """(P) at unit budgets, limits on variances included where patterns have one coordinate.
-
-    Args:
-        parts: how many inequalities Y, or under limits X, is cut into.
-
-    Raises:
-        InputError: a model of too many coefficients.
-    """
+    """(P) at unit budgets, limits on variances included where patterns have one coordinate, with Y,
+    or under limits X, cut into ``parts`` inequalities."""
     near = _near(program)
     covariance = _linalg.inverse_of_positive(near)
     nodes = _node_scale(program, near, covariance)
@@ -430,7 +390,8 @@ def _unlimited(program: Program, covariance: Array, nodes: Array, parts: int) ->
     error, basis = np.linalg.eigh(factor @ covariance @ factor.T)
     # Large and small errors in every part: parts alike take alike many iterations.
     cuts = _cuts(len(error), parts)
-    error = np.maximum(error, VANISHING * error.mean()) ** -0.25
+    # Eigenvalues of the error Y below this share of their mean are scaled like it.
+    error = np.maximum(error, 1e-8 * error.mean()) ** -0.25
     scaled = error[:, None] * (basis.T @ factor) @ nodes.T
     require_size(
         len(cuts) * triangle(size) + triangle(len(error)) + len(error) * size,
@@ -524,7 +485,7 @@ def _cuts(size: int, parts: int) -> tuple[Numbers, ...]:
 
 
 def _power(a: Array, exponent: float) -> Array:
-    """Of a positive semidefinite matrix, its rounding lifted to the least number above it."""
+    """A power of a positive semidefinite matrix, whose rounding is lifted to above zero."""
     values, vectors = np.linalg.eigh(_linalg.symmetrized(a))
     values = np.maximum(values, settings.rank_tolerance(len(a)) * values[-1])
     return np.asarray((vectors * values**exponent) @ vectors.T)

@@ -9,19 +9,15 @@ import numpy as np
 
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.monitor import Stop
-from noisedesign.program.family import Arrays
-from noisedesign.program.program import DualPoint, Program, denormalized_gram, diagonal_dual
+from noisedesign.certify.program import DualPoint, Program, denormalized_gram, diagonal_dual
+from noisedesign.families.family import Arrays
 from noisedesign.system.participation import single
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Found:
-    """What a solver found, as matrices of (P).
-
-    ``gram`` is X, shape (m, m), not necessarily feasible; ``dual`` not necessarily feasible either:
-    the certificate repairs both. ``evaluations`` counts evaluations of the dual, an
-    eigendecomposition each (or one of every block of H).
-    """
+    """X, shape (m, m), and multipliers of (P) that a solver found, neither of them feasible but for
+    a repair; ``evaluations`` are eigendecompositions (of H or of all its blocks)."""
 
     stop: Stop
     gram: Array | None = None
@@ -31,7 +27,7 @@ class Found:
     evaluations: int = 0
 
     def denormalized(self, program: Program) -> Found:
-        """Of ``program``, from what was found for ``program.normalized()``."""
+        """The same for ``program``, found for ``program.normalized()``."""
         if program.unit:
             return self
         return replace(
@@ -42,12 +38,7 @@ class Found:
 
 
 def program_of(problem: Any) -> Program:
-    """(P) for a problem, whatever its structure. Source: Whisper D-SGD (10); Mafalda-SGD Lemma 10.
-
-    Raises:
-        InputError: patterns that overlap; a space-time problem; one against chosen observers, whose
-            budgets say nothing of other messages.
-    """
+    """(P) for a problem of any structure. Source: Whisper D-SGD (10); Mafalda-SGD Lemma 10."""
     if problem.axes == "space":
         if problem.observers:
             raise InputError(
@@ -83,24 +74,21 @@ def unlimited(program: Program) -> bool:
     not see."""
     if program.cap is not None:
         return False
-    return program.null_space.shape[1] > 0 or (program.axes != "space" and program.nearly_singular)
+    return program.singular or (program.axes != "space" and program.nearly_singular)
 
 
-def doubtful(program: Program) -> bool:
+def may_diverge(program: Program) -> bool:
     """Whether it takes an optimum to tell that it is attained: in space, where H is singular and
-    nothing capped. Noise over time that is free along some direction is as large as its gap asks.
-
-    Raises:
-        InputError: floors besides, without caps.
+    nothing capped (noise over time is as large as its gap asks); with floors besides it is refused.
     """
     if program.axes != "space" or not unlimited(program):
         return False
-    if program.raising:
+    if program.floored:
         raise InputError(
             "limits.max_variance",
             expected="a cap beside limits.min_variance where W is singular",
             got="nothing",
-            remedy="Raising the noise of one node may let that of others grow without bound: cap "
+            remedy="A larger variance of one node may let that of others grow without bound: cap "
             "diag(R), generously if you like.",
         )
     return True

@@ -1,22 +1,16 @@
 """Judging Kronecker designs of any size: plain numpy, independent of every solver.
 
-The bound is on all space-time designs, Kronecker or not, and forms nothing of size nT. Any
-multiplier U of the program bounds its optimum by ||A U^1/2||_*^2 / price(U) (nuclear norm; see
-:mod:`noisedesign.program.program`). Take U = P x diag(v), with P the multiplier of a time design
-(blocks P_j, constant diagonal p_j) and v >= 0 one weight a node: the block of pattern j of node u
-is v_u P_j, so U is feasible, and its price is <budget, v> sum_j p_j. For a workload with modes,
-A = sum_j A_j x q_j q_j^T up to an orthogonal factor on the left, the nuclear norm is at least its
-inner product with any matrix of spectral norm one. With Z_j the polar factor of A_j P^1/2 and any
-orthonormal s_1 .. s_n, sum_j Z_j x q_j s_j^T is one, and gives
+The bound is on all space-time designs, and forms nothing of size nT. Any multiplier U bounds the
+optimum by ||A U^1/2||_*^2 / price(U) (nuclear norm; see :mod:`noisedesign.certify.program`). Take
+U = P x diag(v), with P the multiplier of a time design (blocks P_j, constant diagonal p_j) and
+v >= 0 one weight a node; its price is <budget, v> sum_j p_j. For a workload with modes,
+A = sum_j A_j x q_j q_j^T up to an orthogonal factor, the nuclear norm is at least the inner product
+with sum_j Z_j x q_j s_j^T, Z_j the polar factor of A_j P^1/2, of any orthonormal s_1 .. s_n. So
 
-    sum_j c_j q_j^T diag(v)^1/2 s_j,        c_j = ||A_j P^1/2||_*,
+    optimum  >=  || diag(v)^1/2 Q diag(c) ||_*^2 / ( <budget, v> sum_j p_j ),   c_j = ||A_j
+    P^1/2||_*,
 
-which is largest, over the s_j, at the nuclear norm of diag(v)^1/2 Q diag(c). So
-
-    optimum  >=  || diag(v)^1/2 Q diag(c) ||_*^2 / ( <budget, v> sum_j p_j ).
-
-In v this is the bound of a spatial design whose mixing matrix is Q diag(c) Q^T. It is exact where
-all nodes look alike (v uniform, U = P x I by symmetry).
+which is exact where all nodes look alike (v uniform, U = P x I by symmetry).
 """
 
 from __future__ import annotations
@@ -27,50 +21,43 @@ import numpy as np
 
 from noisedesign.base import linalg as _linalg, settings
 from noisedesign.base.checks import Array
+from noisedesign.certify import certificate
+from noisedesign.certify.certificate import Certificate
+from noisedesign.certify.program import DualPoint
 from noisedesign.families.amplified.bound import leveled, relief
+from noisedesign.families.family import Arrays
 from noisedesign.families.kronecker.program import KroneckerProgram
+from noisedesign.families.space_time import MAX_COORDINATES, SpaceTimeProgram
 from noisedesign.privacy.sensitivity import squared_sensitivity
-from noisedesign.program import certificate
-from noisedesign.program.certificate import Certificate
-from noisedesign.program.family import Arrays
-from noisedesign.program.program import DualPoint
-from noisedesign.program.space_time import MAX_COORDINATES, SpaceTimeProgram
 from noisedesign.system.participation import FixedEpoch
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Witness:
-    """What proves a lower bound: ``blocks`` P, shape (b, k, k), and ``weights`` v, shape (n,)."""
+    """The proof of a lower bound: ``blocks`` P, shape (b, k, k), and ``weights`` v, shape (n,)."""
 
     blocks: Array
     weights: Array
 
     @classmethod
     def uniform(cls, program: SpaceTimeProgram) -> Witness:
-        """The one whose bound is exact for independent noise."""
+        """The witness whose bound is exact for independent noise."""
         k, b = program.participation.epochs, program.participation.separation
         return cls(blocks=np.tile(np.eye(k), (b, 1, 1)), weights=1 / program.budget)
 
     @classmethod
-    def of_arrays(cls, arrays: Arrays) -> Witness | None:
-        """The one that a design file keeps; None where it keeps none."""
+    def of(cls, program: SpaceTimeProgram, arrays: Arrays) -> Witness:
+        """The witness that a design file keeps, or that of independent noise."""
         if not {"dual_blocks", "dual_weights"} <= set(arrays):
-            return None
+            return cls.uniform(program)
         return cls(blocks=arrays["dual_blocks"], weights=arrays["dual_weights"])
 
     def arrays(self) -> Arrays:
-        """As a design file keeps it."""
         return {"dual_blocks": self.blocks, "dual_weights": self.weights}
 
 
 def lower_bound(program: SpaceTimeProgram, witness: Witness) -> float:
-    """No design, Kronecker or not, has a smaller tr(H cov(z)), squared noise.
-
-    By the modes of the workload; where it has none, on all coordinates. The witness is repaired
-    until it is feasible, so the bound holds whoever made it; its rounding is subtracted. It is 0
-    where nothing is proved: no modes and too many coordinates, or a witness that is not finite or
-    zero.
-    """
+    """A lower bound on tr(H cov(z)) of every design, squared noise, once repaired, or 0."""
     largest = float(np.abs(witness.blocks).max()), float(witness.weights.max())
     if not (0 < largest[0] < np.inf and 0 < largest[1] < np.inf):
         return 0.0
@@ -97,11 +84,7 @@ def lower_bound(program: SpaceTimeProgram, witness: Witness) -> float:
 
 
 def random_lower_bound(program: KroneckerProgram, witness: Witness) -> float:
-    """The bound on all linear mechanisms under random participation, squared noise.
-
-    Every node has the bins of a design in time and its own price for them, so that the bound for
-    fixed participation is eased as there (:mod:`noisedesign.families.amplified.bound`).
-    """
+    """The bound under random participation, eased by :func:`relief` as a design in time."""
     assert program.target is not None
     even = replace(witness, blocks=leveled(witness.blocks))
     prices = even.blocks[:, 0, 0]
@@ -113,9 +96,7 @@ def mode_traces(program: SpaceTimeProgram, blocks: Array) -> Array:
     """c_j = ||A_j P^1/2||_* of every mode, rounded down, shape (n,)."""
     modes = program.workload.modes
     assert modes is not None
-    values, vectors = np.linalg.eigh(blocks)
-    halves = vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]
-    root = on_patterns(halves, program.participation)
+    root = root_on_patterns(blocks, program.participation)
     modes_of = range(len(modes.basis))
     return np.array([_linalg.nuclear_norm(modes.factor(j) @ root) for j in modes_of])
 
@@ -124,6 +105,12 @@ def full_dual(witness: Witness) -> DualPoint:
     """P x diag(v) as multipliers of the program on all nT coordinates, pattern by pattern."""
     blocks = witness.blocks[:, None] * witness.weights[:, None, None]
     return DualPoint(blocks=blocks.reshape(-1, *blocks.shape[2:]))
+
+
+def root_on_patterns(blocks: Array, participation: FixedEpoch) -> Array:
+    """B with B B^T = P, of blocks P, on the patterns."""
+    values, vectors = np.linalg.eigh(blocks)
+    return on_patterns(vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :], participation)
 
 
 def on_patterns(blocks: Array, participation: FixedEpoch) -> Array:
@@ -142,15 +129,10 @@ def judge_kronecker(
     bound: float,
     in_time: Certificate | None = None,
 ) -> Certificate:
-    """Certificate of noise with covariance (C^T C)^-1 x R.
+    """Certificate of noise with covariance (C^T C)^-1 x R, of C, shape (T, T), and R, shape (n, n).
 
-    A unit gradient of node u moves the messages by sens(C)^2 [R^-1]_uu, squared.
-
-    Args:
-        strategy: C, shape (T, T), lower triangular.
-        covariance: R, shape (n, n). What is no covariance has infinite sensitivity.
-        bound: passed on.
-        in_time: the certificate of C alone under random participation.
+    A unit gradient of node u moves the messages by sens(C)^2 [R^-1]_uu, squared. ``in_time`` is the
+    certificate of C alone under random participation.
     """
     noising = np.linalg.inv(strategy)
     gram = program.workload.space_gram(noising @ noising.T)

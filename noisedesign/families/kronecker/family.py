@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -12,12 +12,9 @@ from noisedesign.base import settings
 from noisedesign.base.checks import InputError
 from noisedesign.base.enclosures import Interval
 from noisedesign.base.monitor import Monitor
-from noisedesign.families.kronecker import bound as judging, rigorous, turned, turned_rigorous
-from noisedesign.families.kronecker.program import KroneckerProgram
-from noisedesign.privacy.seeds import SeedPlan
-from noisedesign.program.calibration import required_target
-from noisedesign.program.certificate import Certificate, ProvedBound
-from noisedesign.program.family import (
+from noisedesign.certify.certificate import Certificate, ProvedBound
+from noisedesign.certify.rigorous import RANDOM, Judged, NotProvedError
+from noisedesign.families.family import (
     BEST_FOUND,
     LOCAL,
     Answer,
@@ -28,22 +25,50 @@ from noisedesign.program.family import (
     Model,
     not_convex,
 )
-from noisedesign.program.noise import DenseStrategy, Noise
-from noisedesign.program.problem import SpaceTimeProblem
-from noisedesign.program.rigorous import RANDOM, Judged, NotProvedError
-from noisedesign.program.space_time import SpaceTimeProgram
+from noisedesign.families.kronecker import bound as judging, rigorous, turned
+from noisedesign.families.kronecker.program import KroneckerProgram
+from noisedesign.families.space_time import SpaceTimeProgram
+from noisedesign.forms import DenseStrategy, Noise
+from noisedesign.privacy.seeds import SeedPlan
+from noisedesign.problem.calibration import required_target
+from noisedesign.problem.problem import SpaceTimeProblem
+
+K = TypeVar("K", bound=SpaceTimeProgram)
 
 
-class Kronecker(Family):
-    """Its bound holds for every design, Kronecker or not; the alternation that finds the two
-    factors may end in a local optimum."""
+class FactorFamily(Family[SpaceTimeProblem, K]):
+    """Noise whose bound, by multipliers of two factors or of every node, holds for every design."""
 
-    name = "kronecker"
     convex = False
     proof: ClassVar[Mapping[str, ArraySpec]] = {
         "dual_blocks": ArraySpec("P", "bkk"),
         "dual_weights": ArraySpec("v", "n"),
         **turned.SPECS,
+    }
+
+    def bound(self, program: K, proof: Arrays, **_: Any) -> ProvedBound:
+        return ProvedBound(turned.proved(program, proof), 0.0)
+
+    def rigorous_bound(
+        self, program: K, proof: Arrays, *, enough: float = 0.0, **_: Any
+    ) -> Interval:
+        return rigorous.proved(program, proof, enough=enough)
+
+    def certificate(
+        self, program: K, noise: Noise, proof: Arrays, *, bound: ProvedBound, **_: Any
+    ) -> Certificate:
+        return super().certificate(program, noise, proof, bound=bound, everywhere=bound.value)
+
+    def sizes(self, problem: SpaceTimeProblem) -> dict[str, int]:
+        return turned.sizes(problem)
+
+
+class Kronecker(FactorFamily[KroneckerProgram]):
+    """Kronecker noise; the alternation that finds the factors may end in a local optimum."""
+
+    name = "kronecker"
+    proof: ClassVar[Mapping[str, ArraySpec]] = {
+        **FactorFamily.proof,
         "clique_blocks": ArraySpec("P", "*", multiplier=False),
     }
 
@@ -68,7 +93,7 @@ class Kronecker(Family):
         return solver.solve(program, monitor=monitor)
 
     def remark(self, program: KroneckerProgram, noise: Noise) -> str:
-        """That noise is large along what an error over time does not see: no cap on R bounds it."""
+        """Say where noise is large along what an error over time does not see."""
         if program.target is not None:
             return ""
         from noisedesign.families.disjoint.attainment import LARGE
@@ -92,8 +117,8 @@ class Kronecker(Family):
 
     def bound(self, program: KroneckerProgram, proof: Arrays, **_: Any) -> ProvedBound:
         if program.target is None:
-            return ProvedBound(turned.proved(program, proof), 0.0)
-        witness = judging.Witness.of_arrays(proof) or judging.Witness.uniform(program)
+            return super().bound(program, proof)
+        witness = judging.Witness.of(program, proof)
         return ProvedBound(judging.random_lower_bound(program, witness), 0.0)
 
     def judge(
@@ -125,29 +150,23 @@ class Kronecker(Family):
     ) -> Interval:
         if program.target is not None:
             raise NotProvedError(RANDOM)
-        return turned_rigorous.proved(program, proof, enough=enough)
+        return super().rigorous_bound(program, proof, enough=enough)
 
     def rigorous_fixed_bound(
         self, program: KroneckerProgram, proof: Arrays, *, enough: float
     ) -> Interval | None:
         if program.target is None:
             return None
-        witness = judging.Witness.of_arrays(proof) or judging.Witness.uniform(program)
+        witness = judging.Witness.of(program, proof)
         return rigorous.lower_bound(program, witness, enough=enough)
 
     def certificate(
-        self,
-        program: KroneckerProgram,
-        noise: Noise,
-        proof: Arrays,
-        *,
-        bound: ProvedBound,
-        **_: Any,
+        self, program: KroneckerProgram, noise: Noise, proof: Arrays, **of: Any
     ) -> Certificate:
-        found = super().certificate(program, noise, proof, bound=bound, everywhere=bound.value)
+        found = super().certificate(program, noise, proof, **of)
         if program.target is None:
             return found
-        witness = judging.Witness.of_arrays(proof) or judging.Witness.uniform(program)
+        witness = judging.Witness.of(program, proof)
         return replace(found, fixed_lower_bound=judging.lower_bound(program, witness))
 
     def departure(self, program: KroneckerProgram, noise: Noise, proof: Arrays) -> float:
@@ -184,9 +203,6 @@ class Kronecker(Family):
         program = self.program(problem)
         unit = self.independent(program).dense_strategy[0, 0]
         return fixed / (program.participation.epochs * float(unit) ** 2)
-
-    def sizes(self, problem: SpaceTimeProblem) -> dict[str, int]:
-        return turned.sizes(problem)
 
 
 FAMILY = Kronecker()

@@ -1,4 +1,4 @@
-"""The program of Kronecker noise: that of both factors, and what either may be."""
+"""The program of Kronecker noise: the programs of both factors."""
 
 from __future__ import annotations
 
@@ -8,19 +8,15 @@ from typing import Any
 import numpy as np
 
 from noisedesign.base.checks import Array
+from noisedesign.families.family import family_at
+from noisedesign.families.space_time import SpaceTimeProgram
+from noisedesign.forms.structure import SpaceStructure, TimeStructure
 from noisedesign.privacy.target import PrivacyTarget
-from noisedesign.program.family import family_at
-from noisedesign.program.space_time import SpaceTimeProgram
-from noisedesign.program.structure import SpaceStructure, TimeStructure
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class KroneckerProgram(SpaceTimeProgram):
-    """Noise of covariance (C^T C)^-1 x R, with C and R of the structures ``time`` and ``space``.
-
-    ``target`` is what C is made for where participation is random; None elsewhere. ``seed`` is that
-    of a judge's samples.
-    """
+    """Noise of covariance (C^T C)^-1 x R; ``target`` and ``seed`` are of random participation."""
 
     mixing: Array
     time: TimeStructure

@@ -1,19 +1,14 @@
 """Kronecker noise judged and bounded with every rounding accounted for, factor by factor.
 
-Of the plain error of one W for all steps nothing of size nT is formed. With S = (C^T C)^-1 and
-G_ab = <W^a R, W^b>, both known with their errors,
-
-    tr(H (S x R)) = sum_ab K_ab G_ab,      K the sums of S along its diagonals,
-
-as in :mod:`noisedesign.system.workloads.workload`. The bound is the nuclear norm of A (B x V^1/2),
-P = B B^T, A of blocks W^(t-s+1), from below: for any matrices q_j, s_j and Z_j,
+For the plain error of one W nothing of size nT is formed: tr(H (S x R)) = sum_ab K_ab G_ab, with
+S = (C^T C)^-1, K its sums along diagonals and G_ab = <W^a R, W^b>. The bound is the nuclear norm
+of A (B x V^1/2), P = B B^T, A of blocks W^(t-s+1), from below: for any matrices q_j, s_j and Z_j,
 
     Z = sum_j Z_j x q_j s_j^T     has     ||Z|| <= ||Q|| max_j ||Z_j|| ||S||,
 
     <A (B x V^1/2), Z>  =  sum_j sum_ts (Z_j B^T)_ts  q_j^T W^(t-s+1) V^1/2 s_j.
 
-At the modes of W and polar factors it is the bound of :mod:`.bound`; but that they are so is asked
-of nobody. Of other errors H is formed on all coordinates, as many as ``MOST_COORDINATES``.
+Other errors are judged with H on all coordinates.
 """
 
 from __future__ import annotations
@@ -24,11 +19,13 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
+import scipy.linalg
 
 from noisedesign.base.checks import Array
 from noisedesign.base.enclosures import (
     EPS,
     TINY,
+    Contraction,
     Enclosure,
     Interval,
     U,
@@ -44,26 +41,21 @@ from noisedesign.base.enclosures import (
     symmetric_part,
     up,
 )
+from noisedesign.certify import rigorous
+from noisedesign.certify.polar import polar_factor
+from noisedesign.certify.program import Program
+from noisedesign.families.family import Arrays
 from noisedesign.families.kronecker.bound import Witness, full_dual, on_patterns
-from noisedesign.program import rigorous
-from noisedesign.program.polar import polar_factor
-from noisedesign.program.program import Program
-from noisedesign.program.space_time import SpaceTimeProgram
+from noisedesign.families.kronecker.turned import Turned, nearest_orthogonal
+from noisedesign.families.space_time import SpaceTimeProgram
 from noisedesign.system.workloads.workload import sums_along_diagonals
 
 MOST_COORDINATES = 2048
 """Largest nT at which H of all coordinates is formed: a minute or so."""
 
-FLOATS = 4_000_000
-"""Of a few columns of all powers of W at a time: 32 MB."""
-
 
 def lower_bound(program: SpaceTimeProgram, witness: Witness, *, enough: float) -> Interval:
-    """:func:`bound.lower_bound`, by modes where it has any, and else on all coordinates.
-
-    Raises:
-        NotProvedError: too many coordinates; as of a program whose patterns are disjoint.
-    """
+    """The bound of :func:`bound.lower_bound`, by modes or on all coordinates."""
     if program.workload.modes is None:
         full = all_coordinates(program)
         return rigorous.disjoint_bound(replace(full, cap=None), full_dual(witness), enough=enough)
@@ -129,11 +121,8 @@ class Power(NamedTuple):
 
 
 def powers(w: Array, start: Array, count: int) -> Iterator[Power]:
-    """W X, W^2 X, ..., W^count X, each with its error, of X = ``start``, shape (n, m).
-
-    Errors of one step are carried on by W, in the norm of largest entries or of largest sums of
-    columns, the one in which W is smaller: it is 1 of the weights of gossip.
-    """
+    """W X, W^2 X, ..., W^count X of X = ``start``, shape (n, m). Errors are carried on by W in the
+    norm of largest entries or of column sums, the smaller one: it is 1 of the weights of gossip."""
     size, w = len(w), np.ascontiguousarray(w)
     entries = float(up(np.abs(w).sum(axis=1), size).max())
     columns = float(up(np.abs(w).sum(axis=0), size).max())
@@ -146,12 +135,7 @@ def powers(w: Array, start: Array, count: int) -> Iterator[Power]:
 
 
 def judge(program: SpaceTimeProgram, *, strategy: Array, covariance: Array) -> rigorous.Judged:
-    """:func:`bound.judge_kronecker`: tr(H (S x R)), S = (C^T C)^-1; under random participation no
-    sensitivity.
-
-    Raises:
-        NotProvedError: too many coordinates; C not proved invertible, or R positive definite.
-    """
+    """The judgement of :func:`bound.judge_kronecker`, without sensitivity if steps are random."""
     judged = rigorous.judge_covariance(program.space_program(np.eye(len(covariance))), covariance)
     steps = program.participation
     # An account of random participation is no inequality of matrices.
@@ -168,11 +152,7 @@ def judge(program: SpaceTimeProgram, *, strategy: Array, covariance: Array) -> r
 def judge_release(
     program: SpaceTimeProgram, *, strategy: Array, covariance: Array
 ) -> rigorous.Judged:
-    """:func:`judge` of a trusted server's noise.
-
-    Raises:
-        NotProvedError: as there; it is not the same noise for all nodes.
-    """
+    """The judgement of :func:`judge` for a trusted server's noise, the same for all nodes."""
     in_time = rigorous.sensitivity_above(exactly(strategy), program.participation)
     return rigorous.Judged(
         objective=_error(program, strategy, covariance),
@@ -193,7 +173,7 @@ def _by_powers(program: SpaceTimeProgram, s: Enclosure, covariance: Array) -> In
     w, horizon, n = program.workload.one_mixing, program.workload.horizon, len(covariance)
     assert w is not None
     mid, rad = np.zeros((horizon, horizon)), np.zeros((horizon, horizon))
-    width = max(1, min(n, FLOATS // (n * horizon)))
+    width = max(1, min(n, 4_000_000 // (n * horizon)))  # 32 MB of columns at a time
     starts = range(0, n, width)
     for start in starts:
         columns = slice(start, start + width)
@@ -224,27 +204,26 @@ def _stacked(found: Iterator[Power]) -> Enclosure:
 
 def _on_all(program: SpaceTimeProgram, s: Enclosure, covariance: Array) -> Interval:
     """tr(H (S x R)) with H of all coordinates."""
-    full = all_coordinates(program)
-    h = exactly(full.gram) if full.exact_factor is None else gram(full.exact_factor)
-    space = symmetric_part(covariance)
+    full, space = all_coordinates(program), symmetric_part(covariance)
     mid = np.kron(s.mid, space.mid)
     rad = np.kron(s.largest, space.largest)
     slack = np.kron(s.rad, space.largest) + np.kron(
         s.largest, np.broadcast_to(space.rad, space.mid.shape)
     )
     spread = np.asarray(up(slack + 2 * EPS * rad, 8), dtype=np.float64)
-    noise = Enclosure(np.asarray(mid, dtype=np.float64), spread)
+    return error_on_all(full, Enclosure(np.asarray(mid, dtype=np.float64), spread))
+
+
+def error_on_all(full: Program, noise: Enclosure) -> Interval:
+    """tr(H cov(z)) with H and cov(z), ``noise``, of all coordinates."""
+    h = exactly(full.gram) if full.exact_factor is None else gram(full.exact_factor)
     objective = inner(noise, h.mid)
     spare = 0.0 if h.exact else products_up(noise.largest, h.rad)
     return Interval(objective.lower - spare, objective.upper + spare)
 
 
 def all_coordinates(program: SpaceTimeProgram) -> Program:
-    """The program on all pairs of node and step.
-
-    Raises:
-        NotProvedError: they are more than ``MOST_COORDINATES``.
-    """
+    """The program on all pairs of node and step; NotProvedError if they are too many."""
     coordinates = program.workload.nodes * program.workload.horizon
     if coordinates > MOST_COORDINATES:
         raise rigorous.NotProvedError(
@@ -252,3 +231,101 @@ def all_coordinates(program: SpaceTimeProgram) -> Program:
             f"{MOST_COORDINATES} are covered"
         )
     return program.full_program()
+
+
+def turned_bound(program: SpaceTimeProgram, turned: Turned) -> Interval:
+    """The bound of :func:`turned.lower_bound`, of the plain error of one W.
+
+    For any numbers a_lm, whatever the q_m are, and with Y_um = Z_m diag_i([S_i]_um) (B_u E)^T,
+
+        < A diag(B_u), Z >  =  sum_m sum_(t>=s) a_(t-s)m (Z_m F_m^T)_ts  +  sum_lmu r_lmu d_l(Y_um),
+
+    r_lm = (W^T)^(l+1) q_m - a_lm q_m, and d_l the sum of the l-th diagonal, the main one first. By
+    Cauchy and Schwarz the last sum is at most T max_l |r_lm| (sum_u |Y_um|^2)^1/2, summed over m,
+    which is about zero where q_m is an eigenvector and a_lm are powers of its eigenvalue.
+    """
+    workload, largest = program.workload, float(np.abs(turned.roots).max())
+    modes, w = workload.modes, workload.one_mixing
+    if not (0 < largest < np.inf and all(np.isfinite(a).all() for a in turned.arrays().values())):
+        raise rigorous.NotProvedError("the multipliers are no numbers, or zero")
+    if modes is None or w is None:
+        raise rigorous.NotProvedError("an error without modes")
+    left, right = _orthogonal(modes.basis), _orthogonal(turned.basis)
+    turns = [_orthogonal(turn) for turn in turned.turns]
+    whole = Turned(
+        roots=turned.roots * 2.0 ** -math.frexp(largest)[1],
+        basis=right.matrix,
+        turns=np.array([turn.matrix for turn in turns]),
+    )
+    mixed, reach = _mixed(program, whole, left.matrix)
+    ratios = np.array([modes.factor(m)[:, 0] for m in range(workload.nodes)]).T
+    away = _away(w, left.matrix, ratios)
+    lower, upper, largest = [], [], 0.0
+    for m, f in enumerate(mixed):
+        factor = scipy.linalg.toeplitz(ratios[:, m], np.zeros(len(ratios)))
+        seen = product(exactly(factor), f)
+        z = polar_factor(seen.mid)
+        found = inner(seen, z.matrix)
+        error = float(up(workload.horizon * away[m] * z.norm * reach[m], 4))
+        lower.append(found.lower - error)
+        upper.append(found.upper + error)
+        largest = max(largest, z.norm)
+    norm = left.norm * right.norm * largest * max(turn.norm for turn in turns) * (1 + 4 * EPS)
+    ends = math.fsum(lower), math.fsum(upper)
+    room = 4 * EPS * (math.fsum(map(abs, lower)) + math.fsum(map(abs, upper)))
+    squares = up(np.square(whole.roots).sum(axis=3), whole.roots.shape[3])
+    prices = up(squares.max(axis=2).sum(axis=1), whole.roots.shape[1])
+    price = products_up(program.budget, prices)
+    if not (largest > 0 and price > 0):
+        raise rigorous.NotProvedError("the multipliers are no numbers, or zero")
+    least = max((ends[0] - room) / norm * (1 - 4 * EPS), 0.0)
+    return rigorous.squared_over(Interval(least, (ends[1] + room) * norm * (1 + 4 * EPS)), price)
+
+
+def proved(program: SpaceTimeProgram, proof: Arrays, *, enough: float) -> Interval:
+    """The bound of :func:`turned.proved`."""
+    turned = Turned.of_arrays(proof)
+    if turned is not None:
+        return turned_bound(program, turned)
+    return lower_bound(program, Witness.of(program, proof), enough=enough)
+
+
+def _orthogonal(a: Array) -> Contraction:
+    """The orthogonal matrix next to this one, about."""
+    found = contraction(nearest_orthogonal(a))
+    if found is None:
+        raise rigorous.NotProvedError("an orthogonal matrix is not proved so")
+    return found[0]
+
+
+def _mixed(
+    program: SpaceTimeProgram, turned: Turned, basis: Array
+) -> tuple[list[Enclosure], Array]:
+    """F_m of every mode, and (sum_u max_i [S_i]_um^2 |B_u E|^2)^1/2 of every one, rounded up."""
+    spread = turned.spread(program.participation)
+    rad = np.empty_like(spread)
+    k = turned.roots.shape[3]
+    for j, pattern in enumerate(program.participation.patterns):
+        rows = up(np.sqrt(up(np.square(turned.roots[:, j]).sum(axis=2), k)), 1)
+        columns = column_norms(turned.basis[pattern])
+        rad[:, pattern] = up((k + 1) * U * rows[:, :, None] * columns, 3)
+    mid, n = turned.mixed(basis, spread), len(basis)
+    largest = np.abs(spread)
+    lengths = np.sqrt(up(np.square(up(largest + rad, 1)).sum(axis=(1, 2)), rad[0].size + 2))
+    shares = np.abs(turned.turns).max(axis=0) * lengths[:, None]
+    reach = up(np.linalg.norm(shares, axis=0), n + 4)
+    rad += (n + 3) * U * largest
+    absolute = Turned(roots=turned.roots, basis=turned.basis, turns=np.abs(turned.turns))
+    spoiled = up(absolute.mixed(np.abs(basis), rad), n + 6) + n * TINY
+    return [Enclosure(m, r) for m, r in zip(mid, spoiled, strict=True)], np.asarray(reach)
+
+
+def _away(w: Array, basis: Array, ratios: Array) -> Array:
+    """max_l |(W^T)^(l+1) q_m - a_lm q_m| of every q_m, rounded up."""
+    found, n = np.zeros(len(basis)), len(basis)
+    for row, power in zip(ratios, powers(w.T, basis, len(ratios)), strict=True):
+        expected = basis * row
+        left = np.abs(power.mid - expected)
+        off = up(left + 2 * U * (np.abs(expected) + left) + power.rad, 4)
+        found = np.maximum(found, column_norms(off))
+    return np.asarray(up(found, n))

@@ -1,24 +1,16 @@
 """Kronecker noise of covariance S x R, by alternating a design in time and a design in space.
 
 With one factor fixed the other one is the convex program again, with Gram matrix time_gram(R) or
-space_gram(S), so the objective tr(H (S x R)) never increases. The two factors together are not
-convex; the alternation starts from independent noise, and which factor is designed first decides
-where it goes: time first begins with Mafalda-SGD, space first with Whisper D-SGD for all T steps.
-
-How a factor is designed is the caller's choice. A step is any function from a Gram matrix to a
-feasible covariance; what does not improve on the present factor is not taken.
-
-What proves the bound on all space-time designs begins with the multipliers of the two factors. At
-the end every node gets multipliers of its own (:mod:`.turned`), where arrays of that fit and
-patterns are given. Before, where pairs are few, or else instead of that, the witness is improved by
-L-BFGS, which maximises the logarithm of the bound of :mod:`noisedesign.families.kronecker.bound`,
+space_gram(S), so tr(H (S x R)) never increases. The alternation starts from independent noise; time
+first begins with Mafalda-SGD, space first with Whisper D-SGD. What proves the bound on all designs
+begins with the multipliers of the factors. L-BFGS improves them, where pairs are few or
+:mod:`.turned` does not fit, by maximising the logarithm of the bound of :mod:`.bound`,
 
     2 log || diag(v)^1/2 Q diag(c) ||_* - log <budget, v> - log sum_j p_j,
     c_i = || A_i F ||_*,   F F^T = P,
 
-over log v, log p_j and unit rows V_j with P_j = p_j V_j V_j^T, so that every point is feasible.
-A nuclear norm has its polar factor for gradient. An evaluation costs one eigendecomposition of
-size T a mode, and one singular value decomposition of size n.
+over log v, log p_j and unit rows V_j with P_j = p_j V_j V_j^T. At the end every node gets
+multipliers of its own (:mod:`.turned`), where arrays of that fit and patterns are given.
 """
 
 from __future__ import annotations
@@ -34,43 +26,26 @@ import scipy.optimize
 from noisedesign.base import linalg as _linalg, settings
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.monitor import Monitor, Search, Stop
+from noisedesign.certify import repair
+from noisedesign.certify.program import Program, denormalized_gram
 from noisedesign.families.disjoint import solver
 from noisedesign.families.disjoint.attainment import LAZY
 from noisedesign.families.disjoint.program import Found, independent_gram, unlimited
+from noisedesign.families.family import Answer, Arrays
 from noisedesign.families.kronecker import turned
 from noisedesign.families.kronecker.bound import Witness, mode_traces, on_patterns
 from noisedesign.families.kronecker.program import KroneckerProgram
 from noisedesign.families.kronecker.turned import Turned
-from noisedesign.program import repair
-from noisedesign.program.family import Answer, Arrays
-from noisedesign.program.noise import DenseStrategy, Noise, Strategy, strategy_of_structure
-from noisedesign.program.program import Program, denormalized_gram
-from noisedesign.program.space_time import MAX_COORDINATES, SpaceTimeProgram
+from noisedesign.families.space_time import MANY_COORDINATES, SpaceTimeProgram
+from noisedesign.forms import DenseStrategy, Noise, Strategy, strategy_of_structure
 from noisedesign.system.workloads import Workload
 
 Step = Callable[[Array], Array]
-"""From a Gram matrix H of one factor to a feasible covariance that makes tr(H .) small."""
-
-MAX_SWEEPS = 200
-
-STEP_GAP_SHARE = 0.1
-"""Gap of a step of the alternation, as a share of what a sweep must gain to go on."""
-
-UNLIMITED_GAP = 1e-4
-"""Least gap of a step in time whose H is singular: noise that costs nothing grows as its inverse,
-and no product is as near to its bound."""
-
-WITNESS_GAP = 1e-5
-"""Relative gain below which the lower bound of a Kronecker design is no further improved: the
-distance between Kronecker and full designs is a thousand times larger."""
+"""A map from a Gram matrix H of one factor to a feasible covariance that makes tr(H .) small."""
 
 
 def solve(program: KroneckerProgram, *, monitor: Monitor) -> Answer:
-    """The better of two alternations, each factor designed by the family of its structure.
-
-    Raises:
-        InputError: noise in a null direction of W is free, and nothing caps it.
-    """
+    """The better of two alternations, each factor designed by the family of its structure."""
     in_time = in_space = start = None
     if program.time.restricts:
         in_time = _StructuredStep(program.time_family, program.in_time, monitor)
@@ -100,7 +75,7 @@ def solve(program: KroneckerProgram, *, monitor: Monitor) -> Answer:
 
 
 class _StructuredStep:
-    """A step by a family, which keeps the noise and the proof that every covariance came with."""
+    """A step by a family, which keeps noise and proof of every covariance it gave."""
 
     def __init__(self, family: Any, program_of: Callable[[Array], Any], monitor: Monitor) -> None:
         self.family, self.program_of, self.monitor = family, program_of, monitor
@@ -118,7 +93,7 @@ class _StructuredStep:
         return np.asarray(covariance)
 
     def of(self, covariance: Array) -> tuple[Noise, Arrays] | None:
-        """None of what no step made: of the factor that the alternation began with."""
+        """The noise and proof of a covariance; None if no step made it."""
         for made, noise, proof in self.made:
             if made is covariance:
                 return noise, proof
@@ -126,7 +101,7 @@ class _StructuredStep:
 
 
 def _parts(program: KroneckerProgram, covariance: Array, step: _StructuredStep | None) -> Arrays:
-    """What the family in space keeps of R besides multipliers."""
+    """The blocks that the family in space keeps of R besides multipliers."""
     if step is None:
         return {}
     found = step.of(covariance)
@@ -137,16 +112,10 @@ def _parts(program: KroneckerProgram, covariance: Array, step: _StructuredStep |
     return parts
 
 
-# --- the alternation ------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Factors:
-    """Where the alternation ended.
-
-    ``time`` is S, shape (T, T), ``space`` is R, shape (n, n); ``history`` is the objective
-    (squared noise) at the start and after every half sweep, and never increases.
-    """
+    """The end of an alternation: S = ``time``, shape (T, T), R = ``space``, shape (n, n), and the
+    objective (squared noise) at the start and after every half sweep, which never increases."""
 
     time: Array
     space: Array
@@ -174,16 +143,10 @@ def design_kronecker(
 ) -> Factors:
     """The better of two alternations, started from Mafalda-SGD and from Whisper D-SGD.
 
-    Args:
-        monitor: its gap is the relative gain of a sweep below which to stop.
-        time_step: from H_time(R), shape (T, T), to a covariance S of squared sensitivity at most
-            1; default the optimal one. A structured family of strategies goes here.
-        space_step: from H_space(S), shape (n, n), to a covariance R with diag(R^-1) <= budget.
-        space_start: R to begin with, shape (n, n); default independent noise, which has to be of
-            the structure of ``space_step`` where that has one.
-
-    Raises:
-        InputError: noise in a null direction of W is free, and nothing caps it.
+    The monitor's gap is the relative gain of a sweep below which to stop. Steps go from H_time(R)
+    to a covariance S of squared sensitivity at most 1, and from H_space(S) to R with diag(R^-1) <=
+    budget; they are optimal unless given. ``space_start``, independent noise unless given, begins
+    with R.
     """
 
     def optimal_time(gram: Array) -> Array:
@@ -215,19 +178,13 @@ def alternate(
     time_first: bool,
     monitor: Monitor,
 ) -> Factors:
-    """Alternate until a sweep gains less than the relative ``monitor.gap``.
-
-    The monitor's lower bounds are 0: alternating proves none.
-
-    Args:
-        start: S, shape (T, T), and R, shape (n, n), to start from; ``steps``: in time, in space.
-    """
+    """Alternate from S and R, by steps, until a sweep gains less than ``monitor.gap``."""
     (time, space), (time_step, space_step) = start, steps
     in_time = workload.time_gram(space)
     objective = float(np.sum(in_time * time))
     history = [objective]
     with Search(monitor) as search:
-        for half in range(2 * MAX_SWEEPS):
+        for half in range(2 * 200):
             if (half % 2 == 0) == time_first:
                 time = min(time, time_step(in_time), key=lambda s: float(np.sum(in_time * s)))
             else:
@@ -244,14 +201,12 @@ def alternate(
     return Factors(time=time, space=space, history=tuple(history), stop=search.stop)
 
 
-# --- optimal factors, and what proves a bound -----------------------------------------------------
-
-
 def _answer(program: Program, monitor: Monitor) -> Found:
     """The native solver's answer to a program, at unit budgets, that is one step of many."""
-    gap = STEP_GAP_SHARE * monitor.gap
+    gap = 0.1 * monitor.gap
     if program.axes == "time" and unlimited(program):
-        gap = max(gap, UNLIMITED_GAP)
+        # Noise that costs nothing grows as 1 / gap, and no product is as near to its bound.
+        gap = max(gap, 1e-4)
     step = Monitor(gap=gap, time_limit=monitor.time_left)
     answer = solver.solve(program.normalized(), monitor=step)
     if answer.stop is Stop.INTERRUPTED:
@@ -260,11 +215,7 @@ def _answer(program: Program, monitor: Monitor) -> Found:
 
 
 def optimal_gram(program: Program, monitor: Monitor) -> Array:
-    """A feasible X of a program, shape (m, m), to a tenth of the monitor's gap.
-
-    Raises:
-        InputError: noise of nodes in a null direction of H is free, and nothing caps it.
-    """
+    """A feasible X of a program, shape (m, m), to a tenth of the monitor's gap."""
     unit, answer = program.normalized(), _answer(program, monitor)
     assert answer.gram is not None
     assert answer.dual is not None
@@ -286,8 +237,7 @@ def optimal_gram(program: Program, monitor: Monitor) -> Array:
 
 
 def witness_of(program: SpaceTimeProgram, factors: Factors, monitor: Monitor) -> Witness:
-    """Multipliers of the two factors' programs, improved together where the workload has modes and
-    nothing else improves them."""
+    """Multipliers of the two factors' programs, improved together where nothing else does."""
 
     def multipliers(of: Program) -> Array:
         answer = _answer(replace(of, cap=None), monitor)
@@ -306,15 +256,15 @@ def witness_of(program: SpaceTimeProgram, factors: Factors, monitor: Monitor) ->
             gram = (modes.basis * np.square(traces)) @ modes.basis.T
         in_space = program.space_program(gram)
         witness = replace(witness, weights=multipliers(in_space)[:, 0, 0])
-    many = workload.nodes * workload.horizon > MAX_COORDINATES
+    many = workload.nodes * workload.horizon > MANY_COORDINATES
     if modes is None or (many and turned.fits(program)):
         return witness
-    step = Monitor(gap=WITNESS_GAP, time_limit=monitor.time_left)
-    return improved(witness, program, monitor=step)
+    # The distance between Kronecker and full designs is a thousand times this gap.
+    return improved(witness, program, monitor=Monitor(gap=1e-5, time_limit=monitor.time_left))
 
 
 def proof_of(program: SpaceTimeProgram, witness: Witness, monitor: Monitor) -> Arrays:
-    """What proves the bound where patterns are given, and not drawn."""
+    """The proof of the bound where patterns are given, and not drawn."""
     found = witness.arrays()
     if not monitor.expired and turned.fits(program):
         with contextlib.suppress(KeyboardInterrupt):
@@ -322,32 +272,20 @@ def proof_of(program: SpaceTimeProgram, witness: Witness, monitor: Monitor) -> A
     return found
 
 
-MOST_ROUNDS = 8
-"""Of one polar factor a mode each: two or three are usual."""
-ROUND_GAIN = 1e-4
-"""Relative gain of a round below which there is no other."""
-
-
 def turning(witness: Witness, program: SpaceTimeProgram, *, monitor: Monitor) -> Turned:
-    """Multipliers of every node's own from P x diag(v); the best so far when time is up, or the
-    user interrupts."""
+    """Multipliers of every node's own from P x diag(v); the best so far when time is up."""
     best = Turned.of(program, witness)
     value = 0.0
     with contextlib.suppress(KeyboardInterrupt):
-        for _ in range(MOST_ROUNDS):
+        for _ in range(8):  # two or three are usual
             before, (value, best) = value, turned.improved(program, best)
-            if monitor.expired or value <= before * (1 + ROUND_GAIN):
+            if monitor.expired or value <= before * (1 + 1e-4):
                 break
     return best
 
 
-# --- the witness, improved ------------------------------------------------------------------------
-
-MAX_EVALUATIONS = 60
-MEMORY = 20
-"""Pairs that L-BFGS remembers: the variables are many and the evaluations few."""
 SMALLEST_WEIGHT = 1e-12
-"""A relative multiplier below which its logarithm is not started: at zero it could not move."""
+"""Least relative multiplier whose logarithm is started: at zero it could not move."""
 
 
 def _split(x: Array, program: SpaceTimeProgram) -> tuple[Array, Array, Array, Array]:
@@ -357,13 +295,6 @@ def _split(x: Array, program: SpaceTimeProgram) -> tuple[Array, Array, Array, Ar
     rows = rows.reshape(b, k, k)
     lengths = np.linalg.norm(rows, axis=2, keepdims=True)
     return np.exp(log_weights), np.exp(log_prices), rows / lengths, lengths
-
-
-def _polar(a: Array) -> tuple[float, Array]:
-    """Nuclear norm and polar factor of a tall or square matrix, from the Gram matrix of it."""
-    squared, basis = np.linalg.eigh(a.T @ a)
-    root = np.sqrt(np.maximum(squared, settings.EPS * max(squared[-1], np.finfo(np.float64).tiny)))
-    return float(root.sum()), np.asarray(((a @ basis) / root) @ basis.T)
 
 
 def log_bound(x: Array, program: SpaceTimeProgram) -> tuple[float, Array]:
@@ -378,7 +309,7 @@ def log_bound(x: Array, program: SpaceTimeProgram) -> tuple[float, Array]:
     slopes = np.empty((len(budget), *roots.shape))
     for j in range(len(budget)):
         factor = modes.factor(j)
-        per_mode[j], polar = _polar(factor @ root)
+        per_mode[j], polar = turned.polar(factor @ root)
         slopes[j] = (factor.T @ polar)[patterns[:, :, None], patterns[:, None, :]]
     mixed = np.sqrt(weights)[:, None] * modes.basis
     left, values, right = np.linalg.svd(mixed * per_mode)
@@ -400,11 +331,7 @@ def log_bound(x: Array, program: SpaceTimeProgram) -> tuple[float, Array]:
 
 
 def improved(witness: Witness, program: SpaceTimeProgram, *, monitor: Monitor) -> Witness:
-    """A witness with a bound at least as large, up to rounding, for a workload with modes.
-
-    Stops when an iteration gains less than the relative ``monitor.gap``, and returns the best
-    witness so far when time is up or the user interrupts.
-    """
+    """A witness of a workload with modes whose bound is at least as large, up to rounding."""
     best = _start(witness)
     best_value, first = -np.inf, None
 
@@ -425,7 +352,7 @@ def improved(witness: Witness, program: SpaceTimeProgram, *, monitor: Monitor) -
             best,
             jac=True,
             method="L-BFGS-B",
-            options={"maxcor": MEMORY, "maxfun": MAX_EVALUATIONS, "ftol": monitor.gap, "gtol": 0.0},
+            options={"maxcor": 20, "maxfun": 60, "ftol": monitor.gap, "gtol": 0.0},
         )
     weights, prices, unit, _ = _split(best, program)
     blocks = unit @ unit.transpose(0, 2, 1) * prices[:, None, None]

@@ -6,19 +6,16 @@ of all pairs of node and step. With B_u the T x T matrix of the B_uj they prove
     optimum  >=  || A diag(B_u) ||_*^2  /  sum_uj tau_u max_i |row i of B_uj|^2.
 
 Where A = sum_m A_m x q_m q_m^T, the nuclear norm is at least the inner product with any Z of
-spectral norm one. One is made of matrices Z_m of that norm, an orthogonal E in time with columns
-e_i, and an orthogonal S_i in space for every such column:
+spectral norm one, such as, of matrices Z_m of that norm, an orthogonal E in time with columns e_i,
+an orthogonal S_i in space for every such column, and unit vectors d,
 
-    Z = ( sum_m Z_m x q_m d_m^T ) ( sum_i d_i e_i^T x S_i^T ),      d unit vectors,
+    Z = ( sum_m Z_m x q_m d_m^T ) ( sum_i d_i e_i^T x S_i^T ),
 
     < A diag(B_u), Z >  =  sum_m < A_m F_m, Z_m >,      F_m = sum_u q_um B_u E diag_i( [S_i]_um ),
 
-which is sum_m ||A_m F_m||_* at polar factors Z_m. Where B_u = v_u^1/2 P^1/2 and all S_i are alike
-it is the bound of :mod:`noisedesign.families.kronecker.bound`. That is low by what one S for all
-columns misses, and by what one P for all nodes does; each of the two costs about as much.
-
-For a given Z the best B_uj is known: of G_uj, the blocks of A^T Z, with all rows of one length, and
-the bound is sum_uj (sum_i |row i of G_uj|)^2 / tau_u.
+which is sum_m ||A_m F_m||_* at polar factors Z_m. For a given Z the best B_uj is the block G_uj of
+A^T Z with all rows of one length. Where B_u = v_u^1/2 P^1/2 and all S_i are alike the bound is that
+of :mod:`noisedesign.families.kronecker.bound`, low by what one S and one P miss.
 """
 
 from __future__ import annotations
@@ -30,11 +27,11 @@ import numpy as np
 
 from noisedesign.base import linalg as _linalg, settings
 from noisedesign.base.checks import Array
+from noisedesign.families.family import Arrays, ArraySpec
 from noisedesign.families.kronecker import bound
 from noisedesign.families.kronecker.bound import Witness, mode_traces, on_patterns
-from noisedesign.program.family import Arrays, ArraySpec
-from noisedesign.program.problem import SpaceTimeProblem
-from noisedesign.program.space_time import SpaceTimeProgram
+from noisedesign.families.space_time import SpaceTimeProgram
+from noisedesign.problem.problem import SpaceTimeProblem
 from noisedesign.system.participation import FixedEpoch
 
 SPECS: Mapping[str, ArraySpec] = {
@@ -42,16 +39,12 @@ SPECS: Mapping[str, ArraySpec] = {
     "dual_basis": ArraySpec("E", "TT"),
     "dual_turns": ArraySpec("S", "gnn"),
 }
-"""What a design file keeps of it."""
-MOST_TURNS = 64
-"""S that there are at most: neighbouring columns of E share one."""
-FLOATS = 30_000_000
-"""Of n T x T arrays and as many n x n ones as there are turns: 240 MB, a few times over."""
+"""The arrays that a design file keeps of it."""
 
 
 def turns_of(horizon: int) -> int:
-    """How many S there are of T columns of E."""
-    return min(horizon, MOST_TURNS)
+    """The number of S of T columns of E: up to 64, which neighbouring columns share."""
+    return min(horizon, 64)
 
 
 def sizes(problem: SpaceTimeProblem) -> dict[str, int]:
@@ -62,21 +55,16 @@ def sizes(problem: SpaceTimeProblem) -> dict[str, int]:
 
 
 def fits(program: SpaceTimeProgram) -> bool:
-    """Whether such a bound is for a program at all: a workload with modes, arrays not too large."""
+    """Say whether such a bound suits a program: a workload with modes, arrays of 240 MB at most."""
     n, horizon = program.workload.nodes, program.workload.horizon
     floats = n * horizon**2 + turns_of(horizon) * n**2
-    return program.workload.modes is not None and floats <= FLOATS
+    return program.workload.modes is not None and floats <= 30_000_000
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Turned:
-    """What proves such a bound, whoever made it.
-
-    Attributes:
-        roots: B_uj, shape (n, b, k, k).
-        basis: E, shape (T, T).
-        turns: S of neighbouring columns of E, nodes by modes, shape (turns, n, n).
-    """
+    """The proof of such a bound: ``roots`` B_uj, shape (n, b, k, k), ``basis`` E, shape (T, T), and
+    ``turns`` S of neighbouring columns of E, nodes by modes, shape (turns, n, n)."""
 
     roots: Array
     basis: Array
@@ -84,7 +72,7 @@ class Turned:
 
     @classmethod
     def of(cls, program: SpaceTimeProgram, witness: Witness) -> Turned:
-        """The one of P x diag(v), with its bound; E as nearly diagonalises all A_m P^1/2."""
+        """The proof by P x diag(v), with its bound; E as nearly diagonalises all A_m P^1/2."""
         modes, horizon = program.workload.modes, program.workload.horizon
         assert modes is not None
         weights = np.sqrt(np.maximum(witness.weights / np.abs(witness.weights).max(), 0.0))
@@ -103,7 +91,7 @@ class Turned:
 
     @classmethod
     def of_arrays(cls, arrays: Arrays) -> Turned | None:
-        """The one that a design file keeps; None where it keeps none."""
+        """The proof that a design file keeps; None where it keeps none."""
         if not set(SPECS) <= set(arrays):
             return None
         return cls(
@@ -111,7 +99,7 @@ class Turned:
         )
 
     def arrays(self) -> Arrays:
-        """As a design file keeps it."""
+        """The arrays that a design file keeps."""
         return {"dual_roots": self.roots, "dual_basis": self.basis, "dual_turns": self.turns}
 
     def parts(self) -> Iterator[tuple[slice, Array]]:
@@ -140,11 +128,7 @@ class Turned:
 
 
 def lower_bound(program: SpaceTimeProgram, turned: Turned) -> float:
-    """No design of any kind has a smaller tr(H cov(z)), squared noise.
-
-    E and S are made orthogonal, and rounding is subtracted, so that the bound holds whoever made
-    them; 0 where they are no numbers, or the roots are zero.
-    """
+    """A lower bound on tr(H cov(z)) of any design, squared noise, or 0; E and S are repaired."""
     modes, largest = program.workload.modes, float(np.abs(turned.roots).max())
     finite = all(np.isfinite(array).all() for array in turned.arrays().values())
     if modes is None or not (finite and largest > 0):
@@ -164,12 +148,11 @@ def lower_bound(program: SpaceTimeProgram, turned: Turned) -> float:
 
 
 def proved(program: SpaceTimeProgram, proof: Arrays) -> float:
-    """The bound on all designs by what a design file keeps; where it keeps nothing, by the witness
-    of independent noise."""
+    """The bound on all designs by what a design file keeps, or by independent noise."""
     turned = Turned.of_arrays(proof)
     if turned is not None:
         return lower_bound(program, turned)
-    return bound.lower_bound(program, Witness.of_arrays(proof) or Witness.uniform(program))
+    return bound.lower_bound(program, Witness.of(program, proof))
 
 
 def nearest_orthogonal(a: Array) -> Array:
@@ -178,14 +161,8 @@ def nearest_orthogonal(a: Array) -> Array:
     return np.asarray(left @ right)
 
 
-# --- better ones ----------------------------------------------------------------------------------
-
-
 def improved(program: SpaceTimeProgram, turned: Turned) -> tuple[float, Turned]:
-    """The bound, about, and multipliers whose bound is at least as large, up to rounding.
-
-    The polar factors Z_m stay, while S and then B become the best for them.
-    """
+    """The bound, about, and better multipliers: Z_m stay, S and then B become the best for them."""
     modes, participation = program.workload.modes, program.participation
     assert modes is not None
     spread = turned.spread(participation)
@@ -193,9 +170,9 @@ def improved(program: SpaceTimeProgram, turned: Turned) -> tuple[float, Turned]:
     trace = 0.0
     for m, f in enumerate(mixed):
         factor = modes.factor(m)
-        found, polar = _polar(factor @ f)
+        found, nearest = polar(factor @ f)
         trace += found
-        mixed[m] = factor.T @ polar
+        mixed[m] = factor.T @ nearest
     turns = np.empty_like(turned.turns)
     for i, (columns, _) in enumerate(turned.parts()):
         sides = (side[:, :, columns].reshape(len(side), -1) for side in (spread, mixed))
@@ -215,8 +192,8 @@ def improved(program: SpaceTimeProgram, turned: Turned) -> tuple[float, Turned]:
     return value, Turned(roots=roots / np.abs(roots).max(), basis=turned.basis, turns=turns)
 
 
-def _polar(a: Array) -> tuple[float, Array]:
-    """Nuclear norm and about the polar factor of a square matrix, from the Gram matrix of it."""
+def polar(a: Array) -> tuple[float, Array]:
+    """Nuclear norm and about the polar factor of a tall or square matrix, from its Gram matrix."""
     squared, basis = np.linalg.eigh(a.T @ a)
     least = settings.EPS * max(squared[-1], np.finfo(np.float64).tiny)
     root = np.sqrt(np.maximum(squared, least))

@@ -1,14 +1,9 @@
 """Judging noise of modes: plain numpy, and no array of size nT.
 
 Of z_t = diag(d_t) M y_t, with independent modes y_m of covariance (C_m^T C_m)^-1 and S = M^-T, the
-messages of node u are moved by what its own block of the precision says,
-
-    X_u = sum_m S_um^2 C_m^T C_m,   divided by d_us d_ut,
-
-and for a workload H = sum_j H_j x q_j q_j^T the error is the sum over j and m of
+messages of node u are moved by X_u = sum_m S_um^2 C_m^T C_m, divided by d_us d_ut. For a workload
+H = sum_j H_j x q_j q_j^T the error is the sum over j and m of
 tr( H_j diag(b) (C_m^T C_m)^-1 diag(b) ), b_t = sum_u q_ju d_ut M_um.
-
-The lower bound is that of :mod:`noisedesign.families.kronecker.bound`, on all designs.
 """
 
 from __future__ import annotations
@@ -16,14 +11,11 @@ from __future__ import annotations
 import numpy as np
 
 from noisedesign.base.checks import Array
+from noisedesign.certify.certificate import Certificate
+from noisedesign.families.space_time import SpaceTimeProgram
+from noisedesign.forms import ModalStrategy
 from noisedesign.privacy.sensitivity import EXACT, squared_sensitivity
-from noisedesign.program.certificate import Certificate
-from noisedesign.program.noise import ModalStrategy
-from noisedesign.program.space_time import SpaceTimeProgram
 from noisedesign.system.workloads import Workload
-
-FLOATS = 4_000_000
-"""Of a few modes of the workload at a time: 32 MB."""
 
 
 def error(workload: Workload, form: ModalStrategy) -> float:
@@ -35,7 +27,7 @@ def error(workload: Workload, form: ModalStrategy) -> float:
     # Steps of the same d are one product: of patterns there are far fewer than of steps.
     scales, which = np.unique(form.scales, axis=1, return_inverse=True)
     alike = [np.flatnonzero(which.ravel() == i) for i in range(scales.shape[1])]
-    width, total = max(1, FLOATS // (nodes * horizon)), 0.0
+    width, total = max(1, 4_000_000 // (nodes * horizon)), 0.0  # 32 MB at a time
     for start in range(0, nodes, width):
         some = range(start, min(start + width, nodes))
         workloads = np.array([factor.T @ factor for factor in map(modes.factor, some)])
@@ -60,10 +52,7 @@ def grams(form: ModalStrategy) -> Array:
 
 
 def judge_modal(program: SpaceTimeProgram, form: ModalStrategy, *, bound: float) -> Certificate:
-    """Certificate of noise of modes at its own scale. ``bound`` is passed on.
-
-    Squared sensitivities are raised by what the rounding of M^-1 may have cost them.
-    """
+    """Certificate of noise of modes at its own scale, allowing for the rounding of M^-1."""
     worst, kind = 0.0, EXACT
     for of_node, budget in zip(grams(form), program.budget, strict=True):
         if not np.isfinite(of_node).all():

@@ -2,41 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
-
 import numpy as np
 
 from noisedesign.base import memory
 from noisedesign.base.checks import InputError
-from noisedesign.base.enclosures import Interval
 from noisedesign.base.monitor import Monitor
-from noisedesign.families.kronecker import turned, turned_rigorous
+from noisedesign.certify.certificate import Certificate
+from noisedesign.certify.rigorous import Judged
+from noisedesign.families.family import Answer, Arrays, Form, Model, not_convex
+from noisedesign.families.kronecker.family import FactorFamily
 from noisedesign.families.modal import bound as judging, rigorous
-from noisedesign.program.certificate import Certificate, ProvedBound
-from noisedesign.program.family import Answer, Arrays, ArraySpec, Family, Form, Model, not_convex
-from noisedesign.program.noise import ModalStrategy, Noise
-from noisedesign.program.problem import SpaceTimeProblem
-from noisedesign.program.rigorous import Judged
-from noisedesign.program.space_time import SpaceTimeProgram
+from noisedesign.families.space_time import SpaceTimeProgram
+from noisedesign.forms import ModalStrategy, Noise
+from noisedesign.problem.problem import SpaceTimeProblem
 
 INSTEAD = 'Take joint = "kronecker", or "full" for few pairs of node and step.'
 
-ARRAYS = 10
-"""Of n x T x T doubles, that a whole solve holds at once."""
 
-
-class Modal(Family):
-    """Its bound holds for every design, of modes or not; the search for M and the strategies may
-    end in a local optimum."""
+class Modal(FactorFamily[SpaceTimeProgram]):
+    """Noise of modes; the search for M and the strategies may end in a local optimum."""
 
     name = "modal"
-    convex = False
-    proof: ClassVar[Mapping[str, ArraySpec]] = {
-        "dual_blocks": ArraySpec("P", "bkk"),
-        "dual_weights": ArraySpec("v", "n"),
-        **turned.SPECS,
-    }
 
     def program(self, problem: SpaceTimeProblem) -> SpaceTimeProgram:
         if problem.max_variance is not None:
@@ -52,7 +38,7 @@ class Modal(Family):
             )
         nodes = len(problem.mixing)
         memory.require(
-            lambda steps: 8 * ARRAYS * nodes * steps**2,
+            lambda steps: 8 * 10 * nodes * steps**2,  # arrays that a whole solve holds at once
             problem.participation.horizon,
             field="participation",
             of=f"steps of {nodes} nodes",
@@ -76,9 +62,6 @@ class Modal(Family):
     def model(self, program: SpaceTimeProgram, form: Form) -> Model:
         raise not_convex("structure.joint", '"modal", a product of unknowns')
 
-    def bound(self, program: SpaceTimeProgram, proof: Arrays, **_: Any) -> ProvedBound:
-        return ProvedBound(turned.proved(program, proof), 0.0)
-
     def judge(
         self, program: SpaceTimeProgram, noise: Noise, proof: Arrays, *, bound: float
     ) -> Certificate:
@@ -86,22 +69,6 @@ class Modal(Family):
 
     def rigorous_judge(self, program: SpaceTimeProgram, noise: Noise, proof: Arrays) -> Judged:
         return rigorous.judge(program, _form(noise))
-
-    def rigorous_bound(
-        self, program: SpaceTimeProgram, proof: Arrays, *, enough: float = 0.0, **_: Any
-    ) -> Interval:
-        return turned_rigorous.proved(program, proof, enough=enough)
-
-    def certificate(
-        self,
-        program: SpaceTimeProgram,
-        noise: Noise,
-        proof: Arrays,
-        *,
-        bound: ProvedBound,
-        **_: Any,
-    ) -> Certificate:
-        return super().certificate(program, noise, proof, bound=bound, everywhere=bound.value)
 
     def independent(self, program: SpaceTimeProgram) -> Noise:
         steps = program.participation
@@ -113,16 +80,9 @@ class Modal(Family):
     def independent_error(self, problem: SpaceTimeProblem) -> float:
         return SpaceTimeProgram.of(problem).independent_objective
 
-    def sizes(self, problem: SpaceTimeProblem) -> dict[str, int]:
-        return turned.sizes(problem)
-
 
 def _form(noise: Noise) -> ModalStrategy:
-    """C by modes.
-
-    Raises:
-        InputError: noise of another form.
-    """
+    """C by modes; InputError for noise of another form."""
     if not isinstance(noise.strategy, ModalStrategy):
         expected, got = "C by modes", "C in another form"
         raise InputError("design.strategy", expected=expected, got=got)
@@ -130,4 +90,3 @@ def _form(noise: Noise) -> ModalStrategy:
 
 
 FAMILY = Modal()
-"""The program of noise of modes: that of all space-time designs."""

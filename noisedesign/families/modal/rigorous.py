@@ -1,20 +1,16 @@
 """Noise of modes with every rounding accounted for, from the very numbers that determine it.
 
-Of the plain error of one symmetric W nothing of size nT is formed. The error is ||A F||^2 in norms
+For the plain error of one symmetric W nothing of size nT is formed. The error is ||A F||^2 in norms
 of all entries, F F^T = cov(z), A of blocks W^(t-s+1). For any Q, whose gamma = ||I - Q^T Q|| is
-known, and |lambda| <= 1, let A' be that of Q diag(lambda)^k Q^T in the place of W^k: they differ by
-at most
+known, and |lambda| <= 1, let A' be A with Q diag(lambda)^k Q^T in the place of W^k: they differ by
+at most d_k,
 
     d_0 = gamma,   d_(k+1) = ||W|| d_k + ||(W Q - Q diag(lambda)) diag(lambda)^k|| ||Q||,
 
-and A from A' by sum_k d_k at most, which ||F|| turns into error. ||A' F|| is that of all
-
-    y_t = lambda_j (y_(t-1) + b_t row_t(C_m^-1)),   b_t = sum_u q_ju d_ut M_um,
-
-up to ||Q||: T steps of three roundings each, whose errors add up to 4 T u of what is rounded.
-
-Messages of node u see X_u = sum_m [M^-1]_mu^2 C_m^T C_m over d_u d_u^T. Of other errors cov(z) and
-H are formed on all pairs of node and step, as many as in :mod:`..kronecker.rigorous`.
+and A from A' by sum_k d_k at most. ||A' F|| is that of all y_t = lambda_j (y_(t-1) + b_t
+row_t(C_m^-1)), b_t = sum_u q_ju d_ut M_um, up to ||Q||: T steps of three roundings each. Messages
+of node u see X_u = sum_m [M^-1]_mu^2 C_m^T C_m over d_u d_u^T. For other errors cov(z) and H are
+formed.
 """
 
 from __future__ import annotations
@@ -33,46 +29,33 @@ from noisedesign.base.enclosures import (
     column_norms,
     exactly,
     finer_product,
-    gram,
-    inner,
     product,
-    products_up,
     residual,
     row_norms,
     up,
 )
-from noisedesign.families.kronecker.rigorous import all_coordinates
-from noisedesign.program import rigorous
-from noisedesign.program.noise import ModalStrategy
-from noisedesign.program.rigorous import Noising
-from noisedesign.program.space_time import SpaceTimeProgram
+from noisedesign.certify import rigorous
+from noisedesign.certify.rigorous import Noising
+from noisedesign.families.kronecker.rigorous import all_coordinates, error_on_all
+from noisedesign.families.space_time import SpaceTimeProgram
+from noisedesign.forms import ModalStrategy
 from noisedesign.system.participation import Steps
 
 
 def judge(program: SpaceTimeProgram, form: ModalStrategy) -> rigorous.Judged:
-    """tr(H cov(z)) and the squared sensitivities of all nodes over their budgets.
-
-    Raises:
-        NotProvedError: too many pairs of node and step; C_m or M not proved invertible.
-    """
+    """tr(H cov(z)) and the squared sensitivities of all nodes over their budgets."""
     modes = program.workload.modes
-    objective = on_all(program, form) if modes is None else by_modes(program, form, modes.basis)
+    if modes is None:
+        objective = error_on_all(all_coordinates(program), covariance(form))
+    else:
+        objective = by_modes(program, form, modes.basis)
     return rigorous.Judged(
         objective=objective, sensitivity_squared=_sensitivity(program, form, _inverse(form.modes))
     )
 
 
-def on_all(program: SpaceTimeProgram, form: ModalStrategy) -> Interval:
-    full = all_coordinates(program)
-    h = exactly(full.gram) if full.exact_factor is None else gram(full.exact_factor)
-    noise = covariance(form)
-    objective = inner(noise, h.mid)
-    spare = 0.0 if h.exact else products_up(noise.largest, h.rad)
-    return Interval(objective.lower - spare, objective.upper + spare)
-
-
 def by_modes(program: SpaceTimeProgram, form: ModalStrategy, basis: Array) -> Interval:
-    """Of the plain error of a symmetric W; ``basis`` is about that of its eigenvectors."""
+    """The plain error of a symmetric W; ``basis`` is about that of its eigenvectors."""
     w = program.workload.one_mixing
     assert w is not None
     nodes, steps = form.nodes, form.steps
@@ -119,8 +102,7 @@ def by_modes(program: SpaceTimeProgram, form: ModalStrategy, basis: Array) -> In
 
 
 def _squares(noising: Noising, along: Array, poles: Array) -> float:
-    """Sum of y_t^2 of all modes of the workload, of one mode of the noise, rounded up but for the
-    rounding of y."""
+    """Sum of y_t^2 of all modes of the workload, rounded up but for the rounding of y."""
     steps = len(noising.matrix)
     y, found = np.zeros_like(along), np.zeros(len(along))
     for t in range(steps):
@@ -132,7 +114,7 @@ def _squares(noising: Noising, along: Array, poles: Array) -> float:
 
 
 def _sensitivity(program: SpaceTimeProgram, form: ModalStrategy, dual: Enclosure) -> float:
-    """Of the node that exceeds its budget most, over that."""
+    """The largest ratio of a node's squared sensitivity to its budget."""
     nodes, steps = form.nodes, form.steps
     lengths = np.array([column_norms(strategy) for strategy in form.strategies])
     own = np.array([strategy.T @ strategy for strategy in form.strategies])
@@ -184,11 +166,8 @@ def covariance(form: ModalStrategy) -> Enclosure:
 
 
 def _inverse(modes: Array) -> Enclosure:
-    """M^-1 = Y (M Y)^-1, with |M^-1 - Y| at most rows of Y times ||I - M Y|| / (1 - ||I - M Y||).
-
-    Raises:
-        NotProvedError: M is not proved invertible.
-    """
+    """M^-1 = Y (M Y)^-1, with |M^-1 - Y| at most rows of Y times ||I - M Y|| / (1 - ||I - M
+    Y||)."""
     try:
         y = np.asarray(np.linalg.inv(modes), dtype=np.float64)
     except np.linalg.LinAlgError:
@@ -201,8 +180,7 @@ def _inverse(modes: Array) -> Enclosure:
 
 
 def _of_node(form: ModalStrategy, dual: Enclosure, node: int, at: Steps) -> Enclosure:
-    """What the messages of a node are a strategy of, its columns of some steps: rows
-    [M^-1]_mu C_m diag(1 / d_u) of every m, shape (nT, steps)."""
+    """The strategy that messages of a node show, its columns of some steps, shape (nT, steps)."""
     scaled = form.strategies[:, :, at] / form.scales[node, at]
     mid = (dual.mid[:, node, None, None] * scaled).reshape(-1, len(at))
     spread = np.abs(dual.rad[:, node, None, None] * scaled).reshape(-1, len(at))

@@ -1,23 +1,12 @@
-"""Noise of modes: z_t = diag(d_t) M y_t, where mode m of y is noise of a strategy C_m of its own.
+"""A search for noise of modes, z_t = diag(d_t) M y_t, mode m of y noise of its own strategy C_m.
 
-The precision of such noise is X = D^-1 (sum_m X_m x s_m s_m^T) D^-1 with X_m = C_m^T C_m and
-S = M^-T. For multipliers V, a block V_uj for node u and pattern j, the Lagrangian is least at
-
-    2 sum_m tr (G_m^1/2 U_m G_m^1/2)^1/2,
-
-with G_m = sum_j (q_j^T M e_m)^2 H_j, U_m = sum_u S_um^2 V_u, and H = sum_j H_j x q_j q_j^T the
-workload. Three steps, none of which needs an array of size nT x nT:
-
-1. V = P x diag(v) is the witness of the bound on all designs, and M goes from the eigenvectors of
-   the Kronecker design of that bound to where the Lagrangian is least: Newton's method with the
-   curvature of every pair of modes by itself.
-2. The correlations of every V_uj go to where the Lagrangian is largest, by L-BFGS, as each node's
-   X has to be nearly diagonal on patterns. Prices stay. One participation needs no such step.
-3. d takes up what every budget leaves, node by node and pattern by pattern; small multipliers are
-   set anew where it would have to make up for much.
-
-M and V are not optimised in turns, as that circles around the saddle; the answer is as good as its
-distance to the bound says.
+Its precision is X = D^-1 (sum_m X_m x s_m s_m^T) D^-1 with X_m = C_m^T C_m and S = M^-T. For
+multipliers V, a block V_uj for node u and pattern j, the Lagrangian is least at
+2 sum_m tr (G_m^1/2 U_m G_m^1/2)^1/2, with G_m = sum_j (q_j^T M e_m)^2 H_j, U_m = sum_u S_um^2 V_u,
+and H = sum_j H_j x q_j q_j^T the workload. From V = P x diag(v), the witness of the bound, Newton
+steps take M to where the Lagrangian is least; L-BFGS takes the correlations of every V_uj to where
+it is largest; and d takes up what every budget leaves, small multipliers being set anew. M and V
+are not optimised in turns, as that circles around the saddle.
 """
 
 from __future__ import annotations
@@ -32,49 +21,26 @@ import scipy.optimize
 from noisedesign.base import linalg as _linalg, settings
 from noisedesign.base.checks import Array
 from noisedesign.base.monitor import REACHED, Monitor
-from noisedesign.families.kronecker.bound import Witness, mode_traces, on_patterns
+from noisedesign.families.family import Answer
+from noisedesign.families.kronecker.bound import Witness, mode_traces, root_on_patterns
 from noisedesign.families.kronecker.solver import design_kronecker, proof_of, witness_of
 from noisedesign.families.kronecker.turned import proved
 from noisedesign.families.modal.bound import error
+from noisedesign.families.space_time import SpaceTimeProgram
+from noisedesign.forms import ModalStrategy, Noise
 from noisedesign.privacy.sensitivity.elliptope import block_bounds
-from noisedesign.program.family import Answer
-from noisedesign.program.noise import ModalStrategy, Noise
-from noisedesign.program.space_time import SpaceTimeProgram
 
-SMALLEST_WEIGHT = 1e-6
-"""A relative weight of a node below which M would be as good as singular."""
 FLOOR = 1e-14
-"""Least eigenvalue, relative to the largest, of what roots are taken of."""
-MAX_STEPS = 20
-"""Newton steps for M: five to fifteen are usual."""
-LONGEST = 0.3
-"""Largest entry of a Newton step for M, relative to M."""
+"""Least eigenvalue, relative to the largest, that roots are taken of."""
 GAIN = 1e-5
-"""Relative gain below which the steps for M end."""
-LEAST_LENGTH = 0.01
-"""Of a step for M that is worth trying."""
-REGULAR = 0.02
-"""How far from singular the curvature of a pair of modes is taken to be."""
-LEAST_CORRELATED = 1e-9
-"""Relative eigenvalue of a block of V at which its search starts, off the boundary of the cone."""
-SMALL = 0.01
-"""Share of the largest multiplier of a node below which one is small."""
-MAX_BALANCES = 8
-"""Times that small multipliers are set anew."""
-MAX_EVALUATIONS = 60
-"""Of the Lagrangian, for the correlations."""
-ASKED = 20
-"""Evaluations between two moments at which a design is made, where its gap might be enough."""
-MEMORY = 20
-"""Pairs that L-BFGS remembers."""
+"""Relative gain below which the steps for M, or designs with small multipliers set anew, end."""
+MAX_EVALUATIONS, ASKED = 60, 20
+"""Evaluations of the Lagrangian for the correlations, and those between two moments at which a
+design is made, where its gap might be enough."""
 
 
 def solve(program: SpaceTimeProgram, *, monitor: Monitor) -> Answer:
-    """A design of modes, and the Kronecker design that it starts from.
-
-    Raises:
-        InputError: noise in a null direction of W is free, and nothing bounds it.
-    """
+    """A design of modes, and the Kronecker design that it starts from."""
     factors = design_kronecker(program, monitor=monitor)
     witness = witness_of(program, factors, monitor)
     proof = proof_of(program, witness, monitor)
@@ -97,24 +63,21 @@ def solve(program: SpaceTimeProgram, *, monitor: Monitor) -> Answer:
 def designed(
     program: SpaceTimeProgram, witness: Witness, *, monitor: Monitor, bound: float = 0.0
 ) -> ModalStrategy:
-    """The design of modes for multipliers P x diag(v), at the budgets.
-
-    Args:
-        bound: on any noise; a design as near to it as the monitor's gap asks for is the last.
-
-    Raises:
-        numpy.linalg.LinAlgError: an X_m is not positive definite to working precision.
-    """
-    weights = np.maximum(witness.weights, SMALLEST_WEIGHT * witness.weights.max())
+    """The design of modes for P x diag(v), at the budgets; ``bound`` holds for any noise."""
+    # Below a millionth M would be as good as singular.
+    weights = np.maximum(witness.weights, 1e-6 * witness.weights.max())
     modes = _basis(program, witness, weights, monitor)
     saddle = _Saddle.of(program, modes)
     blocks = weights[:, None, None, None] * witness.blocks
     prices = float(program.budget @ blocks[:, :, 0, 0].sum(axis=1))
     goal, forms = (1 + REACHED * monitor.gap) * bound, list[tuple[float, ModalStrategy]]()
 
+    def best() -> tuple[float, ModalStrategy]:
+        return min(forms, key=lambda made: made[0])
+
     def settle(found: Array) -> None:
         forms.append(_settled(program, saddle, found, monitor=monitor))
-        monitor.report(lower=bound, upper=min(forms, key=_error)[0])
+        monitor.report(lower=bound, upper=best()[0])
 
     def enough(found: Array, trace: float) -> bool:
         if trace**2 > prices * goal:
@@ -129,31 +92,22 @@ def designed(
             # On some graphs small multipliers are better left without these correlations.
             starts = [found, np.where(_small(blocks)[:, None, None, None], blocks, found)]
         for start in starts:
-            if not forms or not (monitor.expired or min(forms, key=_error)[0] <= goal):
+            if not forms or not (monitor.expired or best()[0] <= goal):
                 settle(start)
     except KeyboardInterrupt:
         if not forms:
             raise
-    return min(forms, key=_error)[1]
-
-
-def _error(made: tuple[float, ModalStrategy]) -> float:
-    return made[0]
+    return best()[1]
 
 
 def _settled(
     program: SpaceTimeProgram, saddle: _Saddle, blocks: Array, *, monitor: Monitor
 ) -> tuple[float, ModalStrategy]:
-    """The best design of V as it stands and with small multipliers set anew, a few times; its error
-    first.
-
-    Raises:
-        numpy.linalg.LinAlgError: an X_m is not positive definite to working precision.
-    """
+    """The best design of V as it stands and with small multipliers set anew; its error first."""
     best = saddle.design(program, blocks)
     least = error(program.workload, best)
     form = best
-    for _ in range(MAX_BALANCES):
+    for _ in range(8):
         if monitor.expired:
             break
         blocks = _balanced(blocks, form)
@@ -163,11 +117,12 @@ def _settled(
             break
         best, least = form, found
     lifted = _lifted(blocks, best)
-    return min((least, best), (error(program.workload, lifted), lifted), key=_error)
+    found = error(program.workload, lifted)
+    return (found, lifted) if found < least else (least, best)
 
 
 def _lifted(blocks: Array, form: ModalStrategy) -> ModalStrategy:
-    """The same where nodes of small multipliers do not use up what they have room for."""
+    """The same form, but nodes of small multipliers do not use up what they have room for."""
     prices = blocks[:, :, 0, 0]
     squares = np.square(form.scales)
     level = np.sqrt(np.sum(prices * squares[:, : prices.shape[1]]) / prices.sum())
@@ -176,11 +131,7 @@ def _lifted(blocks: Array, form: ModalStrategy) -> ModalStrategy:
 
 
 def _balanced(blocks: Array, form: ModalStrategy) -> Array:
-    """V with more for nodes of small multipliers that have to make up for much, and less for those
-    that have room: what such a node uses up falls with the root of its own multiplier.
-
-    Its noise is large, and is cancelled by that of others: to scale it by itself is dear.
-    """
+    """V with more for nodes of small multipliers that make up for much, less for others."""
     prices = blocks[:, :, 0, 0]
     used = np.square(form.scales[:, : prices.shape[1]])
     used /= np.sum(prices * used) / prices.sum()
@@ -188,12 +139,9 @@ def _balanced(blocks: Array, form: ModalStrategy) -> Array:
 
 
 def _small(blocks: Array) -> Array:
-    """Whether a node's multiplier is small, shape (n,)."""
+    """Say which nodes have small multipliers, shape (n,)."""
     prices = blocks[:, :, 0, 0].sum(axis=1)
-    return np.asarray(prices < SMALL * prices.max())
-
-
-# --- the modes ------------------------------------------------------------------------------------
+    return np.asarray(prices < 0.01 * prices.max())
 
 
 def _grams(program: SpaceTimeProgram) -> Array:
@@ -212,14 +160,12 @@ def _mixed(weights: Array, arrays: Array) -> Array:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Modes:
-    """The Lagrangian of P x diag(v) over M, and what its Newton step is made of.
+    """The Lagrangian of P x diag(v) over M, with its derivatives along M (I + E).
 
-    Attributes:
-        value: sum_m sqrt(u_m) t_m, with u_m = sum_u v_u S_um^2 and t_m = tr K_mm^1/2, where
-            K_mn = sum_j (q_j^T M e_m) (q_j^T M e_n) P^1/2 H_j P^1/2.
-        gradient: along M (I + E), shape (n, n).
-        curvature: second derivatives along one entry of E, shape (n, n).
-        coupling: those along an entry and its mirror image, shape (n, n).
+    ``value`` is sum_m sqrt(u_m) t_m, u_m = sum_u v_u S_um^2 and t_m = tr K_mm^1/2, where K_mn =
+    sum_j (q_j^T M e_m) (q_j^T M e_n) P^1/2 H_j P^1/2; ``gradient``, second derivatives along one
+    entry of E (``curvature``) and along an entry and its mirror image (``coupling``) have shape (n,
+    n).
     """
 
     value: float
@@ -251,14 +197,14 @@ class _Modes:
         )
 
     def step(self) -> Array:
-        """Newton's, each entry of E with its mirror image: E has no diagonal, as scales of modes
-        change nothing. A pair of modes of one X_m could be turned freely, and is not."""
+        """The Newton step, each entry of E with its mirror image; E has no diagonal."""
         mirrored = self.curvature * self.curvature.T
-        coupling = np.minimum(self.coupling, np.sqrt(mirrored * (1 - REGULAR)))
+        # No pair of modes is taken to be nearer to singular than this.
+        coupling = np.minimum(self.coupling, np.sqrt(mirrored * 0.98))
         step = coupling * self.gradient.T - self.curvature.T * self.gradient
         step /= mirrored - coupling**2
         np.fill_diagonal(step, 0.0)
-        return np.clip(step, -LONGEST, LONGEST)
+        return np.clip(step, -0.3, 0.3)
 
 
 def _basis(program: SpaceTimeProgram, witness: Witness, weights: Array, monitor: Monitor) -> Array:
@@ -267,16 +213,14 @@ def _basis(program: SpaceTimeProgram, witness: Witness, weights: Array, monitor:
     assert workload is not None
     basis, root = workload.basis, np.sqrt(weights)
     traces = mode_traces(program, witness.blocks)
-    values, vectors = np.linalg.eigh(witness.blocks)
-    halves = vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]
-    half = on_patterns(halves, program.participation)
+    half = root_on_patterns(witness.blocks, program.participation)
     seen = half.T @ _grams(program) @ half
     scaled = root[:, None] * basis * traces
     modes = root[:, None] * np.linalg.eigh(scaled @ scaled.T)[1]
     found, length = _Modes.of(modes, seen, basis, weights), 1.0
-    for _ in range(MAX_STEPS):
+    for _ in range(20):  # five to fifteen are usual
         step, before, first = found.step(), found.value, length
-        while length > LEAST_LENGTH:
+        while length > 0.01:
             trial = modes + length * modes @ step
             there = _Modes.of(trial, seen, basis, weights)
             if there.value < before:
@@ -290,19 +234,11 @@ def _basis(program: SpaceTimeProgram, witness: Witness, weights: Array, monitor:
     return np.asarray(modes)
 
 
-# --- the correlations -----------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Saddle:
-    """The Lagrangian over multipliers V, shape (n, b, k, k), for given modes.
-
-    Attributes:
-        modes: M, shape (n, n).
-        factors: L_m with L_m^T L_m = G_m, shape (n, T, T), their columns pattern by pattern.
-        squares: S_um^2, shape (n, n).
-        shape: (n, b, k, k).
-    """
+    """The Lagrangian over multipliers V for given ``modes`` M: L_m = ``factors`` with L_m^T L_m =
+    G_m, shape (n, T, T), columns pattern by pattern; S_um^2 = ``squares``; V's ``shape`` (n, b, k,
+    k)."""
 
     modes: Array
     factors: Array
@@ -357,8 +293,8 @@ class _Saddle:
         monitor: Monitor,
         enough: Callable[[Array, float], bool] = lambda *_: False,
     ) -> Array:
-        """V of the same diagonals, with correlations where the Lagrangian is about largest, or
-        where V and half of it are enough, which is asked now and then.
+        """V of the same diagonals with correlations where the Lagrangian is about largest, or where
+        V and half of it are ``enough``, which is asked now and then.
 
         V_uj is p (F E) (F E)^T with unit rows, F F^T the correlations at the start: curvatures
         along E are alike, once each is weighted by the root of its price p.
@@ -388,7 +324,7 @@ class _Saddle:
             return -2 * np.log(trace), -slope.ravel()
 
         values, vectors = np.linalg.eigh(blocks / prices)
-        lengths = np.sqrt(np.maximum(values, LEAST_CORRELATED * values[..., -1:]))
+        lengths = np.sqrt(np.maximum(values, 1e-9 * values[..., -1:]))  # off the boundary
         roots = (vectors * lengths[..., None, :]) @ vectors.transpose(0, 1, 3, 2)
         units = np.sqrt(prices.mean() / prices)
         start = np.broadcast_to(np.eye(self.shape[-1]), self.shape) / units
@@ -399,7 +335,7 @@ class _Saddle:
                 jac=True,
                 method="L-BFGS-B",
                 options={
-                    "maxcor": MEMORY,
+                    "maxcor": 20,
                     "maxfun": MAX_EVALUATIONS,
                     "maxiter": MAX_EVALUATIONS,
                     "ftol": 0.0,
@@ -409,11 +345,7 @@ class _Saddle:
         return best
 
     def design(self, program: SpaceTimeProgram, blocks: Array) -> ModalStrategy:
-        """The design that the Lagrangian is least at, every budget used up.
-
-        Raises:
-            numpy.linalg.LinAlgError: an X_m is not positive definite to working precision.
-        """
+        """The design that the Lagrangian is least at, every budget used up."""
         n, b, k, _ = self.shape
         order = program.participation.patterns.ravel()
         by_step = np.argsort(order)

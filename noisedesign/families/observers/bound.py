@@ -1,4 +1,4 @@
-"""What multipliers prove against chosen observers, and the account of a covariance. No solver.
+"""The bound that multipliers prove against chosen observers, and the account of a covariance.
 
 Any v_a >= 0, N_a >= 0 and w >= 0 with sum_a K_a*(N_a) <= H + diag(w), where
 K_a*(N) = sum_j B_aj^T N B_aj, prove, in the words of :mod:`.program`,
@@ -18,15 +18,13 @@ import numpy as np
 
 from noisedesign.base import linalg as _linalg, settings
 from noisedesign.base.checks import Array, InputError
-from noisedesign.families.observers.program import (
-    ObservedNoise,
-    ObserverProblem,
-    ObserverProgram,
-    used_by,
-)
+from noisedesign.certify.certificate import Certificate
+from noisedesign.families.family import Arrays
+from noisedesign.families.observers.observed import ObservedNoise, used_by
+from noisedesign.families.observers.program import ObserverProgram, UnitProgram
 from noisedesign.privacy.runs import FIXED, SEEN
-from noisedesign.program.certificate import Certificate
-from noisedesign.program.family import Arrays
+from noisedesign.privacy.views import Coalitions
+from noisedesign.problem.problem import models_are_seen
 
 ROUNDING = 8
 """Multiple of the rank tolerance allowed to the rounding of an eigenvalue or a sum."""
@@ -38,25 +36,26 @@ that would make the whole feasible. Interior-point answers miss feasibility by 1
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Multipliers:
-    """Multipliers, observer by observer: N_a = F_a^T F_a, positive semidefinite whatever F_a is.
-
-    Shapes: ``factors`` F_a (any, m), ``weights`` v_a (c,), ``cap`` w (p,).
-    """
+    """Multipliers, observer by observer: ``factors`` F_a (any, m) of N_a = F_a^T F_a, positive
+    semidefinite whatever F_a is; ``weights`` v_a (c,); and ``cap`` w (n,)."""
 
     factors: tuple[Array, ...]
     weights: tuple[Array, ...]
     cap: Array
 
+    @property
+    def finite(self) -> bool:
+        """Whether all of them are numbers."""
+        arrays = (*self.factors, *self.weights, self.cap)
+        return all(bool(np.isfinite(array).all()) for array in arrays)
 
-def lower_bound(program: ObserverProgram, multipliers: Multipliers) -> float:
-    """What the multipliers prove once repaired, in squared error; 0 where they prove nothing.
 
+def lower_bound(program: UnitProgram, multipliers: Multipliers) -> float:
+    """Return what the multipliers prove once repaired, in squared error; 0 where that is nothing.
     Repair: negative weights are clipped, and what sum_a K_a*(N_a) exceeds H + diag(w) by is paid
-    for: noise within the cap is D^1/2 Q D^1/2, D = diag(cap), with tr Q <= p, so an excess E costs
-    at most p lambda_max(D^1/2 E D^1/2). Rounding is subtracted.
-    """
-    arrays = (*multipliers.factors, *multipliers.weights, multipliers.cap)
-    if not all(np.isfinite(array).all() for array in arrays):
+    for: noise within the cap is D^1/2 Q D^1/2, D = diag(cap), with tr Q <= n, so an excess E costs
+    at most n lambda_max(D^1/2 E D^1/2). Rounding is subtracted."""
+    if not multipliers.finite:
         return 0.0
     prices = np.maximum(multipliers.cap, 0.0)
     gained, paying = 0.0, []
@@ -77,8 +76,8 @@ def lower_bound(program: ObserverProgram, multipliers: Multipliers) -> float:
     return max(0.0, best - rounding)
 
 
-def _excess(program: ObserverProgram, used: Array, prices: Array) -> float:
-    """A bound on <used - H - diag(w), R> over all noise R within the cap."""
+def _excess(program: UnitProgram, used: Array, prices: Array) -> float:
+    """Bound <used - H - diag(w), R> over all noise R within the cap."""
     root = np.sqrt(program.cap)
     scale = np.multiply.outer(root, root)
     largest = float(_linalg.eigenvalues((used - program.gram - np.diag(prices)) * scale)[-1])
@@ -87,26 +86,29 @@ def _excess(program: ObserverProgram, used: Array, prices: Array) -> float:
     return program.size * max(0.0, largest + rounding)
 
 
-def judge(problem: ObserverProblem, covariance: Array, *, bound: float) -> Certificate:
-    """Certificate of a covariance, by the account of every observer."""
+def judge(program: ObserverProgram, covariance: Array, *, bound: float) -> Certificate:
+    """Certify a covariance by the account of every observer."""
     return Certificate(
-        objective=float(np.sum(problem.gram * covariance)),
+        objective=float(np.sum(program.gram * covariance)),
         lower_bound=bound,
-        sensitivity_squared=problem.worst(covariance)[0],
-        variance_ratio=float((np.diagonal(covariance) / problem.cap).max()),
-        theorem=(SEEN if problem.models_are_seen else FIXED).number,
+        sensitivity_squared=program.worst(covariance)[0],
+        variance_ratio=float((np.diagonal(covariance) / program.cap).max()),
+        theorem=(SEEN if models_are_seen(program.observers, program.horizon) else FIXED).number,
     )
 
 
+# --- multipliers as they are stored ---------------------------------------------------------------
+
+
 def arrays_of(
-    program: ObserverProgram, multipliers: Multipliers, *, coalitions: Array | None = None
+    program: UnitProgram, multipliers: Multipliers, *, coalitions: Array | None = None
 ) -> dict[str, Array]:
-    """Multipliers as they are stored, observer after observer.
+    """Return multipliers as they are stored, observer after observer.
 
     ``observer_ranks`` holds the number of rows of every F_a; ``observer_factors`` the rows F_a B_a,
-    one number a coordinate of the noise; ``observer_weights`` v_a; ``dual_cap`` w. Of some of very
-    many coalitions ``dual_coalitions`` holds the nodes, shape (k, size), and rows have only the
-    coordinates of the noise that one of them hears, ascending.
+    one number a node; ``observer_weights`` v_a; ``dual_cap`` w. Of some of very many coalitions
+    ``dual_coalitions`` holds the nodes, shape (k, size), and rows have only the nodes that one of
+    them hears, ascending.
     """
     local = coalitions is not None
     pairs = zip(multipliers.factors, program.observers, strict=True)
@@ -120,27 +122,27 @@ def arrays_of(
     }
 
 
-def proved(problem: ObserverProblem, arrays: Arrays) -> tuple[ObserverProblem, Multipliers]:
-    """The multipliers of :func:`arrays_of`, and the problem against those who have some: where
-    that is not all coalitions, it asks for less, and a bound of it holds for all.
-
-    Raises:
-        InputError: their numbers of entries are not those of the observers; coalitions that the
-            problem does not have.
-    """
+def proved(program: ObserverProgram, arrays: Arrays) -> tuple[ObserverProgram, Multipliers]:
+    """Return the multipliers of :func:`arrays_of`, and the program against those who have some:
+    where that is not all coalitions, it asks for less, and a bound of it holds for all."""
     if "dual_coalitions" in arrays:
-        problem = problem.among(_coalitions(problem, arrays["dual_coalitions"]))
-    elif len(arrays["observer_ranks"]) != len(problem.observers) and problem.pooled:
-        expected = f"rows of {len(problem.observers)} observers, or their dual_coalitions"
+        program = program.among(_coalitions(program, arrays["dual_coalitions"]))
+    elif len(arrays["observer_ranks"]) != len(program.observers) and program.pooled:
+        expected = f"rows of {len(program.observers)} observers, or their dual_coalitions"
         _refuse("observer_ranks", expected, arrays["observer_ranks"])
-    return problem, multipliers_of(problem.normalized, arrays)
+    return program, multipliers_of(program.normalized, arrays)
 
 
-def _coalitions(problem: ObserverProblem, stored: Array) -> Array:
+def _coalitions(program: ObserverProgram, stored: Array) -> Array:
     """Coalitions of the problem by their nodes, shape (k, size)."""
-    known = problem.coalitions
+    known = program.observers
     expected = "different nodes of those that may look, as many in every row as they pool"
-    if known is None or stored.ndim != 2 or stored.shape[1] != known.size or not len(stored):
+    if (
+        not isinstance(known, Coalitions)
+        or stored.ndim != 2
+        or stored.shape[1] != known.size
+        or not len(stored)
+    ):
         _refuse("dual_coalitions", expected, stored)
     ordered = np.sort(stored, axis=1)
     if not np.isin(stored, known.nodes).all() or (np.diff(ordered, axis=1) == 0).any():
@@ -148,12 +150,8 @@ def _coalitions(problem: ObserverProblem, stored: Array) -> Array:
     return stored.astype(np.intp)
 
 
-def multipliers_of(program: ObserverProgram, arrays: Arrays) -> Multipliers:
-    """The multipliers of :func:`arrays_of`: what of the rows lies in the row space of B_a.
-
-    Raises:
-        InputError: their numbers of entries are not those of the observers.
-    """
+def multipliers_of(program: UnitProgram, arrays: Arrays) -> Multipliers:
+    """Return the multipliers of :func:`arrays_of`: what of the rows is in the row space of B_a."""
     for name in ("observer_ranks", "observer_factors", "observer_weights"):
         if arrays[name].ndim != 1:
             _refuse(name, "a list of numbers", arrays[name])
@@ -174,9 +172,9 @@ def multipliers_of(program: ObserverProgram, arrays: Arrays) -> Multipliers:
 
 
 def _flat(seen: ObservedNoise, *, local: bool) -> tuple[Array, Array]:
-    """What is stored of F is F times the first, and that times the second is F: B_a, or its columns
-    that are not zero, with its blocks side by side, shape (m, k p), and its transpose, as its rows
-    are orthonormal. Of a run, what messages are of what each adds, and the inverse."""
+    """A turn of F for what is stored, and the turn back. B_a, or its columns that are not zero,
+    with its blocks side by side, shape (m, k n), and its transpose, as its rows are orthonormal. Of
+    a run, what messages are of what each adds, and the inverse."""
     if seen.run is not None:
         turn = seen.run.of_new(seen.heard)
         return turn, np.asarray(np.linalg.inv(turn))

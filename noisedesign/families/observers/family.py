@@ -1,26 +1,22 @@
-"""Noise in space against chosen observers: by Newton's method while small, else by sweeps along a
-central path; by a conic search where one is named. Judged by the account.
+"""Noise in space against chosen observers, judged by the account of every one of them.
 
-What the search proves is kept in coordinates of the noise, not in those of its own whitened
-messages, whose basis another machine may choose otherwise.
+Small problems are solved by Newton's method, others by sweeps along a central path, and any by a
+conic search where a solver is named. What a search proves is kept per node of the noise, not per
+message of its own whitening, whose basis another machine may choose otherwise.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
-from noisedesign.base.checks import InputError
 from noisedesign.base.enclosures import Interval
 from noisedesign.base.monitor import Monitor
-from noisedesign.families.observers import bound as judging, rigorous
-from noisedesign.families.observers.program import FINE, GAP, TOLERANCE, ObserverProblem
-from noisedesign.privacy.views import Observer
-from noisedesign.program.certificate import NOTHING, Certificate, ProvedBound
-from noisedesign.program.family import (
+from noisedesign.certify.certificate import NOTHING, Certificate, ProvedBound
+from noisedesign.certify.rigorous import Judged, NotProvedError
+from noisedesign.families.family import (
     ANY,
     Answer,
     Arrays,
@@ -31,31 +27,20 @@ from noisedesign.program.family import (
     Model,
     work_of_gram,
 )
-from noisedesign.program.noise import Noise
-from noisedesign.program.problem import SpaceProblem
-from noisedesign.program.rigorous import Judged, NotProvedError
-
-SMALL = 30
-"""Coordinates of the noise up to which Newton's method takes about a second, to any gap."""
+from noisedesign.families.observers import bound as judging, rigorous
+from noisedesign.families.observers.program import FINE, GAP, ObserverProgram
+from noisedesign.forms import Noise
+from noisedesign.privacy.views import Observer
+from noisedesign.problem.problem import SpaceProblem
 
 MEDIUM = 64
-"""Coordinates up to which it takes some ten seconds, and is worth it for a ``FINE`` gap."""
-
-COARSE = 1e-2
-"""Relative gap asked for beyond ``MEDIUM`` coordinates unless the monitor says otherwise."""
-
-_KEYS = {
-    "max_variance": "limits.max_variance",
-    "horizon": "observers.horizon",
-    "budget": "budget.tau",
-}
-"""Arguments of the search and the fields of a problem that set them."""
+"""Nodes up to which Newton's method takes some ten seconds, and is worth it for a ``FINE`` gap."""
 
 _REQUIRED = {"dual_cap", "observer_ranks", "observer_factors", "observer_weights"}
-"""What every proof holds."""
+"""The arrays that every proof holds."""
 
 
-class Observers(Family):
+class Observers(Family[SpaceProblem, ObserverProgram]):
     name = "observers"
     trust = "observers"
     gap = GAP
@@ -68,50 +53,38 @@ class Observers(Family):
         "dual_coalitions": ArraySpec("coalitions with multipliers", ANY),
     }
 
-    def program(self, problem: SpaceProblem) -> ObserverProblem:
-        with _fields_of_the_problem():
-            return ObserverProblem(
-                mixing=problem.mixing,
-                horizon=problem.horizon,
-                observers=problem.observers,
-                max_variance=problem.max_variance,
-                budget=problem.budget,
-                pair_factors=problem.pair_factors,
-                error=problem.error,
-                rounds=problem.rounds,
-            )
+    def program(self, problem: SpaceProblem) -> ObserverProgram:
+        return ObserverProgram.of(problem)
 
-    def default_gap(self, program: ObserverProblem) -> float:
-        return GAP if program.size <= MEDIUM else COARSE
+    def default_gap(self, program: ObserverProgram) -> float:
+        return GAP if program.size <= MEDIUM else 1e-2
 
-    def without_options(self, program: ObserverProblem) -> str | None:
+    def without_options(self, program: ObserverProgram) -> str | None:
         return "those against observers"
 
-    def solve(self, program: ObserverProblem, *, monitor: Monitor) -> Answer:
-        from noisedesign.families.observers import native, newton
+    def solve(self, program: ObserverProgram, *, monitor: Monitor) -> Answer:
+        from noisedesign.families.observers import newton, sweeps
 
+        # Newton's method takes about a second for 30 nodes, to any gap.
         fine = program.size <= MEDIUM and monitor.gap < FINE
-        search = newton.search if fine or program.size <= SMALL else native.search
-        with _fields_of_the_problem():
-            return search(program, monitor=monitor)
+        search = newton.search if fine or program.size <= 30 else sweeps.search
+        return search(program, monitor=monitor)
 
     def answer_by(
-        self, program: ObserverProblem, ask: Ask, form: Form, *, monitor: Monitor
+        self, program: ObserverProgram, ask: Ask, form: Form, *, monitor: Monitor
     ) -> Answer:
-        from noisedesign.families.observers.solver import search
+        from noisedesign.families.observers import model
 
-        monitor.tolerance = min(TOLERANCE, monitor.tolerance or TOLERANCE)
-        with _fields_of_the_problem():
-            return search(program, ask, monitor=monitor)
+        monitor.tolerance = min(1e-9, monitor.tolerance or 1e-9)
+        return model.search(program, ask, monitor=monitor)
 
-    def model(self, program: ObserverProblem, form: Form) -> Model:
+    def model(self, program: ObserverProgram, form: Form) -> Model:
         from noisedesign.families.observers import model
 
         form.only("covariance")
-        with _fields_of_the_problem():
-            return model.in_units(program) if form.scaled else model.stated(program)
+        return model.in_units(program) if form.scaled else model.stated(program)
 
-    def bound(self, program: ObserverProblem, proof: Arrays, **_: Any) -> ProvedBound:
+    def bound(self, program: ObserverProgram, proof: Arrays, **_: Any) -> ProvedBound:
         if not set(proof) >= _REQUIRED:
             return NOTHING
         watched, found = judging.proved(program, proof)
@@ -119,20 +92,19 @@ class Observers(Family):
         return ProvedBound(value, 0.0)
 
     def judge(
-        self, program: ObserverProblem, noise: Noise, proof: Arrays, *, bound: float
+        self, program: ObserverProgram, noise: Noise, proof: Arrays, *, bound: float
     ) -> Certificate:
-        """By the account of every observer."""
         return judging.judge(program, noise.covariance, bound=bound)
 
-    def rigorous_judge(self, program: ObserverProblem, noise: Noise, proof: Arrays) -> Judged:
+    def rigorous_judge(self, program: ObserverProgram, noise: Noise, proof: Arrays) -> Judged:
         return rigorous.judge(program, noise.covariance)
 
-    def rigorous_bound(self, program: ObserverProblem, proof: Arrays, **_: Any) -> Interval:
+    def rigorous_bound(self, program: ObserverProgram, proof: Arrays, **_: Any) -> Interval:
         if not set(proof) >= _REQUIRED:
             raise NotProvedError("there are no multipliers")
         return rigorous.lower_bound(*judging.proved(program, proof))
 
-    def independent(self, program: ObserverProblem) -> Noise:
+    def independent(self, program: ObserverProgram) -> Noise:
         return Noise.of_covariance(np.diag(1 / program.budget))
 
     def foremost(self, problem: SpaceProblem, noise: Noise) -> Sequence[Observer]:
@@ -142,7 +114,7 @@ class Observers(Family):
         return program.among(program.foremost(noise.covariance)).observers
 
     def independent_error(self, problem: SpaceProblem) -> float:
-        """Of noise that keeps the least budget of every node before a reader of all messages."""
+        """The error of noise that keeps the least budget of every node before all messages."""
         return float(np.sum(np.diagonal(problem.gram) / problem.budget_range[0]))
 
     def work(self, problem: SpaceProblem) -> float:
@@ -151,16 +123,6 @@ class Observers(Family):
 
     def sizes(self, problem: SpaceProblem) -> dict[str, int]:
         return {"n": len(problem.nodes)}
-
-
-@contextmanager
-def _fields_of_the_problem() -> Iterator[None]:
-    try:
-        yield
-    except InputError as error:
-        if error.field not in _KEYS:
-            raise
-        raise error.told(field=_KEYS[error.field]) from error
 
 
 FAMILY = Observers()

@@ -1,4 +1,4 @@
-"""Noise against chosen observers in matrix inequalities, in the problem's units or in better ones.
+"""Noise against chosen observers by conic solvers, each time in units of the best noise so far.
 
 Variances at an optimum spread from what the budgets ask to what the cap allows. Solvers lose the
 digits of that ratio, unless the unknown is Q in R = S^1/2 Q S^1/2 with S a covariance that already
@@ -10,14 +10,14 @@ spreads alike, and what an observer sees is whitened by K_a(S):
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from noisedesign.base import linalg as _linalg, settings
+from noisedesign.base import linalg as _linalg
 from noisedesign.base.checks import Array, InputError
-from noisedesign.base.monitor import Stop
+from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.conic.data import Point
 from noisedesign.conic.program import (
     CONSTANT,
@@ -30,73 +30,112 @@ from noisedesign.conic.program import (
     triangle,
 )
 from noisedesign.families.disjoint.model import covariance_variables, sums_at_most
-from noisedesign.families.observers.bound import Multipliers, arrays_of
-from noisedesign.families.observers.program import ObserverProblem, covariances
-from noisedesign.program.family import Answer, Model
-from noisedesign.program.noise import Noise
+from noisedesign.families.family import Answer, Model
+from noisedesign.families.observers.bound import (
+    Multipliers,
+    arrays_of,
+    judge,
+    lower_bound,
+    multipliers_of,
+)
+from noisedesign.families.observers.observed import covariances
+from noisedesign.families.observers.program import ObserverProgram
+from noisedesign.forms import Noise
 
 LARGEST = 100
 """Rows of the largest matrix inequality handed to a conic solver, whose factor for it is as large
 as the square of its entries: 200 MB for each observer."""
 
-FLOOR = 1e-10
-"""Least eigenvalue of the covariance that sets the units, relative to the largest: one that noise
-does not reach at all would divide by zero, and it may be the next answer that reaches it."""
 
-MARGIN = 1e-10
-"""Relative slack left in cap and budgets, so that recomputed numbers cannot exceed them, nor what
-is proved of those of several steps."""
+def search(program: ObserverProgram, ask: Callable[[Model], Answer], *, monitor: Monitor) -> Answer:
+    """Return the best of up to three answers by a conic solver, repaired until exactly feasible.
 
-ROOM = 2.0
-"""Factor on the variance of independent noise beyond what its budgets ask, as far as the cap has
-room: answers are repaired with it, and half its sensitivity to spare does so at little cost."""
-
-
-def stated(problem: ObserverProblem) -> Model:
-    """In the units of the problem: Q is R."""
-    whitenings = [np.eye(len(seen.signals)) for seen in problem.normalized.observers]
-    root, error = np.diag(1 / problem.unit), 1 / problem.unit_error
-    return _Units(problem, root, error, whitenings, problem.unit**2).model()
-
-
-def in_units(problem: ObserverProblem, noise: Array | None = None) -> Model:
-    """In units of a covariance S, shape (p, p), squared noise, by default independent noise.
-
-    Raises:
-        InputError: observers that nothing reaches; matrix inequalities too large to solve; a cap
-            too small, or an observer that sees a gradient without noise.
+    One solve is enough for a cap of some hundred times the variance needed, a second for one of a
+    million times. The noise is independent where the search ended before it had any, and none where
+    the solver found nothing. The gap is infinite where the optimum is zero: noise that cancels in
+    the objective, and that nobody chosen can see through.
     """
-    program = problem.normalized
-    noise = independent(problem) if noise is None else noise
-    values, vectors = np.linalg.eigh(noise / np.multiply.outer(problem.unit, problem.unit))
-    values = np.maximum(values, FLOOR * values[-1])
+    best, noise = Answer(stop=Stop.INACCURATE), Noise.of_covariance(program.independent())
+    certificate, answers = judge(program, noise.covariance, bound=0.0), []
+    stop = Stop.INACCURATE
+    try:
+        for _ in range(3):
+            answer = ask(in_units(program, noise.covariance))
+            answers.append(answer)
+            found = next(iter(answer.noises), None)
+            if found is None:
+                stop = Stop.INACCURATE if best.proof else Stop.FAILED
+                if answer.stop is Stop.INTERRUPTED:
+                    stop = answer.stop
+                break
+            proved = multipliers_of(program.normalized, answer.proof)
+            bound = program.unit_error * lower_bound(program.normalized, proved)
+            if not best.proof or bound > certificate.lower_bound:
+                certificate, best = replace(certificate, lower_bound=bound), answer
+            judged = judge(program, found.covariance, bound=certificate.lower_bound)
+            if judged.objective < certificate.objective:
+                certificate, noise = judged, found
+            monitor.report(lower=certificate.lower_bound, upper=certificate.objective)
+            if certificate.gap <= monitor.gap:
+                stop = Stop.SOLVED
+                break
+    except KeyboardInterrupt:
+        stop = Stop.INTERRUPTED
+    if stop is not Stop.SOLVED and monitor.expired:
+        stop = Stop.TIME_LIMIT
+    return Answer(
+        stop=stop,
+        noises=() if stop is Stop.FAILED else [noise],
+        proof=best.proof,
+        message="The solver found nothing" if stop is Stop.FAILED else "",
+        build_seconds=sum(answer.build_seconds for answer in answers),
+        solve_seconds=sum(answer.solve_seconds for answer in answers),
+        evaluations=len(monitor.history),
+        measure=lambda: answers[-1].measure() if answers else None,
+    )
+
+
+def stated(program: ObserverProgram) -> Model:
+    """The model in the units of the problem: Q is R."""
+    whitenings = [np.eye(len(seen.signals)) for seen in program.normalized.observers]
+    root, error = np.diag(1 / program.unit), 1 / program.unit_error
+    return _Units(program, root, error, whitenings, program.unit**2).model()
+
+
+def in_units(program: ObserverProgram, noise: Array | None = None) -> Model:
+    """The model in units of a covariance S, shape (n, n), squared noise, by default independent."""
+    normalized = program.normalized
+    noise = program.independent() if noise is None else noise
+    values, vectors = np.linalg.eigh(noise / np.multiply.outer(program.unit, program.unit))
+    # What noise does not reach at all would divide by zero, and the next answer may reach it.
+    values = np.maximum(values, 1e-10 * values[-1])
     root = _linalg.symmetrized((vectors * np.sqrt(values)) @ vectors.T)
-    error = float(np.sum((root @ program.gram) * root))
-    told = covariances(program.observers, root @ root)
+    error = float(np.sum((root @ normalized.gram) * root))
+    told = covariances(normalized.observers, root @ root)
     whitenings = [np.linalg.inv(np.linalg.cholesky(covariance)) for covariance in told]
-    return _Units(problem, root, error, whitenings, 1 / program.cap).model()
+    return _Units(program, root, error, whitenings, 1 / normalized.cap).model()
 
 
 @dataclass(frozen=True, eq=False)
 class _Units:
     """Q in R = ``root`` Q ``root``, what an observer sees multiplied by its whitening, squared
     error divided by ``error``, and row i of the cap multiplied by ``rows``; all of it relative to
-    the units of ``problem.normalized``."""
+    the units of ``program.normalized``."""
 
-    problem: ObserverProblem
+    program: ObserverProgram
     root: Array
     error: float
     whitenings: Sequence[Array]
     rows: Array
 
     def model(self) -> Model:
-        program, root, size = self.problem.normalized, self.root, len(self.root)
+        program, root, size = self.program.normalized, self.root, len(self.root)
         largest = max(sum(seen.signals.shape) for seen in program.observers)
         if largest > LARGEST:
             raise InputError(
-                "horizon",
+                "observers.horizon",
                 expected=f"matrix inequalities of at most {LARGEST} rows",
-                got=f"{largest} over {self.problem.horizon} steps",
+                got=f"{largest} over {self.program.horizon} steps",
                 remedy="Ask for a shorter horizon, or observers that receive fewer messages.",
             )
         require_size(
@@ -130,13 +169,13 @@ class _Units:
         return Model(conic=conic, read=lambda point: self.read(point, r))
 
     def read(self, point: Point, r: Numbers) -> Answer:
-        """Noise and multipliers at a point; neither where it is of no covariance."""
-        program, problem = self.problem.normalized, self.problem
+        """Read noise and multipliers at a point; neither where it is of no covariance."""
+        program = self.program
         found = read(self, point, r)
         if found is None:
             return Answer(stop=Stop.FAILED)
-        noise = repaired(problem, found[0] * np.multiply.outer(problem.unit, problem.unit))
-        proof = arrays_of(program, found[1])
+        noise = program.repaired(found[0] * np.multiply.outer(program.unit, program.unit))
+        proof = arrays_of(program.normalized, found[1])
         return Answer(stop=Stop.SOLVED, noises=[Noise.of_covariance(noise)], proof=proof)
 
 
@@ -165,53 +204,3 @@ def _seen(responses: Array, r: Numbers) -> list[Piece]:
         weights = products[:, p, q] + np.where(p == q, 0.0, products[:, q, p])
         found.append((r[p, q], row, np.arange(row + 1)[:, None], weights))
     return found
-
-
-# --- exactly feasible noise ---------------------------------------------------------------------
-
-
-def independent(problem: ObserverProblem) -> Array:
-    """Independent noise that keeps the budgets with room to spare, within the cap.
-
-    Raises:
-        InputError: a cap too small; an observer that sees a gradient without noise.
-    """
-    largest = np.diag(problem.cap) * (1 - MARGIN)
-    worst, whose = problem.worst(largest)
-    if np.isinf(worst):
-        raise InputError(
-            "observers",
-            expected="observers from whom noise hides every gradient",
-            got=whose,
-            remedy="Some of it is seen without any noise that the observer does not know.",
-        )
-    if not worst < 1:
-        raise InputError(
-            "max_variance",
-            expected="a cap at which independent noise keeps every budget with room to spare",
-            got=f"{whose}: {worst:.6g} times its budget",
-            remedy=f"Above {float((1 / problem.budget).max()):.6g}, 1 / budget, it always does.",
-        )
-    return np.asarray(largest * min(1.0, ROOM * worst))
-
-
-def repaired(problem: ObserverProblem, found: Array) -> Array:
-    """The answer made positive semidefinite, brought within the cap and then within the budgets.
-
-    Squared sensitivity is convex in the covariance, so mixing in independent noise that has room
-    to spare brings it within the budgets and keeps it within the cap. Noise to spare is taken away.
-    """
-    values, vectors = np.linalg.eigh(_linalg.symmetrized(found))
-    noise = (vectors * np.maximum(values, 0.0)) @ vectors.T
-    shrink = np.sqrt(1 / np.maximum(np.diagonal(noise) / (problem.cap * (1 - MARGIN)), 1.0))
-    noise = _linalg.symmetrized(noise * np.multiply.outer(shrink, shrink))
-    apart, share = independent(problem), settings.EPS
-    spare = 1 - problem.worst(apart)[0]
-    while (worst := problem.worst(noise)[0]) > 1 - MARGIN * (share < 1):
-        # Twice as far each time at least, so it ends, with independent noise if nothing else.
-        over = worst - 1 + MARGIN
-        needed = 0.0 if np.isinf(worst) else over / (over + spare)
-        share = min(1.0, max(needed, 2 * share))
-        noise = (1 - share) * noise + share * apart
-    less = noise * min(1.0, worst * (1 + MARGIN))
-    return less if problem.worst(less)[0] <= 1 else noise

@@ -17,40 +17,17 @@ from typing import NamedTuple
 
 import numpy as np
 import scipy.linalg
-from numpy.typing import NDArray
 
 from noisedesign.base import linalg as _linalg, settings
 from noisedesign.base.checks import Array
 from noisedesign.base.monitor import REACHED, Monitor, Search
+from noisedesign.families.family import Answer, Arrays
+from noisedesign.families.observers.batches import Batches, Sight, shared_out
 from noisedesign.families.observers.bound import Multipliers, judge, lower_bound
-from noisedesign.families.observers.model import independent, repaired
-from noisedesign.families.observers.program import ObserverProblem, ObserverProgram
-from noisedesign.families.observers.shares import shared_out
-from noisedesign.families.observers.stacks import Sight, Stacks
-from noisedesign.families.observers.watch import Watch
-from noisedesign.program.family import Answer, Arrays
-from noisedesign.program.noise import Noise
-
-STEPS = 400
-"""At most; some 60 reach 1e-6."""
-
-FIRST_SHARE = 1.0
-"""Of the objective of independent noise, that the gap at the first mu is."""
-
-FALL = 0.1
-"""Factor on mu from one point of the path to the next."""
-
-NEAR = 0.02
-"""Newton decrement at which a point is on the path: the next step would square it."""
-
-DAMPED = 0.25
-"""Decrement above which a step is damped by 1 / (1 + decrement)."""
-
-LEAST_GAP = 1e-11
-"""Gap at which mu falls no further: rounding is of its size."""
-
-
-Indices = NDArray[np.intp]
+from noisedesign.families.observers.observed import Indices
+from noisedesign.families.observers.program import ObserverProgram, UnitProgram
+from noisedesign.families.observers.working_set import WorkingSet
+from noisedesign.forms import Noise
 
 
 class _Point(NamedTuple):
@@ -62,33 +39,28 @@ class _Point(NamedTuple):
     room: Array
 
 
-def search(problem: ObserverProblem, *, monitor: Monitor) -> Answer:
-    """Noise and multipliers on the central path, by a gap of the sizes asked for.
-
-    Raises:
-        InputError: observers that nothing reaches; a cap too small; an observer that sees a
-            gradient without noise.
-    """
-    watch = Watch(problem)
+def search(problem: ObserverProgram, *, monitor: Monitor) -> Answer:
+    """Follow the central path to noise and multipliers of the gap asked for."""
+    working = WorkingSet(problem)
     scale = np.multiply.outer(problem.unit, problem.unit)
-    best = start = independent(problem)
+    best = start = problem.independent()
     certificate = judge(problem, best, bound=0.0)
-    program = watch.program
+    program = working.program
     barrier, step = _Barrier(program), 0
     proof: Arrays = {}
     with Search(monitor) as searched:
         point = barrier.at(start / scale)
-        mu = FIRST_SHARE * _linalg.inner(program.gram, point.noise) / barrier.terms
-        while step < STEPS:
+        mu = _linalg.inner(program.gram, point.noise) / barrier.terms
+        while step < 400:  # some 60 reach a gap of 1e-6
             step += 1
             direction, decrement = barrier.newton(point, mu)
-            if decrement > NEAR:
+            if decrement > 0.02:  # the next step squares one that is smaller
                 point = barrier.moved(point, direction, mu, decrement)
                 if searched.ended(solved=False):
                     break
                 continue
-            if watch.renewed(point.noise):
-                program = watch.program
+            if working.renewed(point.noise):
+                program = working.program
                 barrier = _Barrier(program)
                 point = barrier.at(start / scale)
                 continue
@@ -96,16 +68,17 @@ def search(problem: ObserverProblem, *, monitor: Monitor) -> Answer:
             bound = problem.unit_error * lower_bound(program, multipliers)
             if bound > certificate.lower_bound:
                 certificate = replace(certificate, lower_bound=bound)
-                proof = watch.proof(multipliers)
-            noise = repaired(problem, point.noise * scale)
+                proof = working.proof(multipliers)
+            noise = problem.repaired(point.noise * scale)
             judged = judge(problem, noise, bound=certificate.lower_bound)
             if judged.feasible and judged.objective < certificate.objective:
                 best, certificate = noise, judged
             monitor.report(lower=certificate.lower_bound, upper=certificate.objective)
-            least = mu * barrier.terms <= LEAST_GAP * _linalg.inner(program.gram, point.noise)
+            # Rounding is of the size of such a gap.
+            least = mu * barrier.terms <= 1e-11 * _linalg.inner(program.gram, point.noise)
             if searched.ended(solved=certificate.gap <= REACHED * monitor.gap) or least:
                 break
-            mu *= FALL
+            mu *= 0.1
     return Answer(
         stop=searched.stop, noises=[Noise.of_covariance(best)], proof=proof, evaluations=step
     )
@@ -114,18 +87,16 @@ def search(problem: ObserverProblem, *, monitor: Monitor) -> Answer:
 class _Barrier:
     """f, its derivatives and its multipliers."""
 
-    def __init__(self, program: ObserverProgram) -> None:
-        self.program, self.stacks = program, Stacks(program)
+    def __init__(self, program: UnitProgram) -> None:
+        self.program, self.batches = program, Batches(program)
         self.i, self.j = np.triu_indices(program.size)
         self.twice = np.where(self.i == self.j, 1.0, 2.0)
-        self.terms = self.stacks.pairs + 2 * program.size
+        self.terms = self.batches.pairs + 2 * program.size
 
     def at(self, noise: Array) -> _Point:
-        """Raises:
-        numpy.linalg.LinAlgError: noise that is not strictly within its limits.
-        """
+        """Look at R; a ``LinAlgError`` unless it is strictly within its limits."""
         inverse = _linalg.inverse_of_positive(noise)
-        sight = self.stacks.look(noise)
+        sight = self.batches.look(noise)
         room = self.program.cap - np.diagonal(noise)
         if not (room.min() > 0 and max(told.max() for told in sight.told) < 1):
             raise np.linalg.LinAlgError("noise beyond its limits")
@@ -137,29 +108,29 @@ class _Barrier:
         return _linalg.inner(self.program.gram, point.noise) - mu * logs
 
     def multipliers(self, point: _Point, mu: float) -> Multipliers:
-        """Those of the path, feasible by what each observer is given of the error."""
+        """The multipliers of the path, feasible by what each observer is given of the error."""
         weights = [mu / (1 - told) for told in point.sight.told]
         shares, prices = shared_out(
-            self.program, self.stacks, point.sight, weights, mu / point.room, barrier=mu
+            self.program, self.batches, point.sight, weights, mu / point.room, barrier=mu
         )
-        return self.stacks.multipliers(point.sight, weights, shares, prices)
+        return self.batches.multipliers(point.sight, weights, shares, prices)
 
     def newton(self, point: _Point, mu: float) -> tuple[Array, float]:
-        """The direction D, shape (p, p), and the decrement."""
+        """The direction D, shape (n, n), and the decrement."""
         slack = [1 - told for told in point.sight.told]
-        used = self.stacks.used(point.sight, [1 / s for s in slack])
+        used = self.batches.used(point.sight, [1 / s for s in slack])
         gradient = self.program.gram / mu + np.diag(1 / point.room) - used - point.inverse
         packed = gradient[self.i, self.j] * self.twice
         curvature = self._of_determinant(point.inverse)
         diagonal = np.flatnonzero(self.i == self.j)
         curvature[diagonal, diagonal] += 1 / point.room**2
-        looks = self.stacks.covariances(point.noise)
-        parts = zip(self.stacks.stacks, looks, point.sight.solved, slack, strict=True)
-        for stack, covariance, solved, own in parts:
-            for index, support in enumerate(stack.support):
+        looks = self.batches.covariances(point.noise)
+        parts = zip(self.batches.batches, looks, point.sight.solved, slack, strict=True)
+        for batch, covariance, solved, own in parts:
+            for index, support in enumerate(batch.support):
                 cells, part = _of_observer(
                     np.linalg.cholesky(covariance[index]),
-                    stack.response(index),
+                    batch.response(index),
                     solved[index],
                     own[index],
                 )
@@ -174,9 +145,9 @@ class _Barrier:
         return direction, math.sqrt(max(0.0, -float(step @ packed)))
 
     def moved(self, point: _Point, direction: Array, mu: float, decrement: float) -> _Point:
-        """After the longest of some steps that lowers f as it should, at least the damped one."""
+        """Take the longest of some steps that lowers f as it should, at least the damped one."""
         here, length = self.value(point, mu), 1.0
-        surely = 1 / (1 + decrement) if decrement > DAMPED else 1.0
+        surely = 1 / (1 + decrement) if decrement > 0.25 else 1.0
         while length > surely:
             try:
                 found = self.at(point.noise + length * direction)
@@ -202,10 +173,8 @@ def _of_observer(
     lower: Array, responses: Array, solved: Array, slack: Array
 ) -> tuple[tuple[Indices, Indices], Array]:
     """Second derivative of -sum log(1 - told) by the entries of R on its support, and their places.
-
     With K = L L^T and u_k = B_k^T q, q a column of Q: told falls by sum_k u_k^T D u_k, and its
-    second derivative is 2 | L^-1 sum_k B_k D u_k |^2.
-    """
+    second derivative is 2 | L^-1 sum_k B_k D u_k |^2."""
     i, j = np.triu_indices(responses.shape[2])
     both = i != j
     whitened = np.array(

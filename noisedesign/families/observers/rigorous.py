@@ -8,8 +8,14 @@ later ones, and that is taken off: what is left of the message of j in N at step
 
 with a one in a column of its own. So are the noises that it knows, which no gradient moves. With
 B_0, B_1, ... these rows by their lag, K_ts = sum_r B_(t-r) R B_(s-r)^T is known with its error, and
-the squared sensitivities are diag(G^T K^-1 G), G of the columns of all gradients of all steps. Rows
-of sums of messages, and of several rounds a step, are those of :mod:`.rigorous_sums`.
+the squared sensitivities are diag(G^T K^-1 G), G of the columns of all gradients of all steps.
+
+Over K rounds a step the models before the rounds are s_t = x_t + W^K s_(t-1), x = z + g, and an
+observer has O s_t, O of the rows A, A W, ..., A W^(K-1) for the sums A of one round, or 1^T W^K of
+the mean alone; a coalition that knows its own noise has W of the others, and its noise besides. So
+rows of a step are O W^(K l) on x_(t-l), independent if those of O are, which is decided exactly:
+floats are integers over powers of two, and rows are eliminated in integers. What is left is
+multiplied by a T that makes it nearly orthonormal; T is regular, as T K T^T is proved to be.
 """
 
 from __future__ import annotations
@@ -17,6 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +31,7 @@ from numpy.typing import NDArray
 from noisedesign.base.checks import Array
 from noisedesign.base.enclosures import (
     EPS,
+    TINY,
     Enclosure,
     Interval,
     U,
@@ -37,13 +45,8 @@ from noisedesign.base.enclosures import (
     symmetric_part,
     up,
 )
-from noisedesign.families.observers.bound import SCALES, Multipliers
-from noisedesign.families.observers.program import ObserverProblem, known_by_nodes
-from noisedesign.families.observers.rigorous_pools import by_need, told_above
-from noisedesign.families.observers.rigorous_sums import MOST_NODES, rows_of
-from noisedesign.privacy.views import Observer
-from noisedesign.program.polar import nuclear_norm
-from noisedesign.program.rigorous import (
+from noisedesign.certify.polar import nuclear_norm
+from noisedesign.certify.rigorous import (
     SHIFTS,
     Judged,
     NotProvedError,
@@ -54,19 +57,151 @@ from noisedesign.program.rigorous import (
     ratio_above,
     squared_over,
 )
+from noisedesign.families.observers.bound import SCALES, Multipliers
+from noisedesign.families.observers.coalitions import told_above
+from noisedesign.families.observers.program import ObserverProgram, known_by_nodes
+from noisedesign.privacy.views import Observer
+
+MOST_NODES = 64
+"""Nodes up to which rows are eliminated: numbers grow to thousands of digits."""
+
+
+def judge(program: ObserverProgram, covariance: Array) -> Judged:
+    """:func:`bound.judge` with every rounding accounted for, of all gradients of all steps. Noise
+    may be singular, which no rounded matrix is exactly: what makes R positive definite is part of
+    what is judged."""
+    if not (covariance == covariance.T).all():
+        raise NotProvedError("R is not symmetric")
+    noise = raised(covariance)
+    r = exactly(noise)
+    worst = _worst_of_coalitions(program, r) if program.pooled else _worst_of(program, r)
+    factor = program.exact_factor
+    if factor is None:
+        objective = inner(r, program.gram)
+    else:
+        objective = inner(outer_product(factor, noise), factor)
+    return Judged(
+        objective=objective,
+        sensitivity_squared=worst,
+        variance_ratio=ratio_above(np.diagonal(noise), program.cap),
+    )
+
+
+def _worst_of(program: ObserverProgram, r: Enclosure) -> float:
+    """Bound the largest squared sensitivity over its budget, observer by observer."""
+    worst = 0.0
+    for observer, budgets in zip(program.observers, program.pair_budgets, strict=True):
+        seen = seen_by(program, observer)
+        if len(seen.victims):
+            worst = max(worst, ratio_above(seen.told(r), budgets[seen.victims]))
+    return worst
+
+
+def _worst_of_coalitions(program: ObserverProgram, r: Enclosure) -> float:
+    """Bound it for all coalitions together, and for those of whom that proves too little one by
+    one, the largest first."""
+    told = told_above(program.every_coalition, r.mid, program.budget)
+    for place in np.argsort(-told, kind="stable"):
+        if told[place] <= 1:
+            continue
+        one = program.among(program.every_coalition.members[place : place + 1])
+        told[place] = _worst_of(one, r)
+        if not told[place] <= 1:
+            break
+    return float(told.max())
+
+
+def lower_bound(program: ObserverProgram, multipliers: Multipliers) -> Interval:
+    """:func:`bound.lower_bound` with every rounding accounted for. N_a is carried over to the rows
+    here, where G and the rows of the noise are known, and what the sum of K_a*(N_a) exceeds H +
+    diag(w) by is added to w, until the rest is proved positive."""
+    if not multipliers.finite:
+        raise NotProvedError("the multipliers are no numbers")
+    gains = []
+    mid, rad, count = (np.zeros_like(program.gram) for _ in range(3))
+    unit, error = program.unit, program.unit_error
+    pairs = zip(program.observers, program.seen, program.pair_budgets, strict=True)
+    reached = [each for each in pairs if each[1].signals.size]
+    parts = zip(reached, multipliers.factors, multipliers.weights, strict=True)
+    for (observer, found, budgets), given, weights in parts:
+        shares = np.maximum(weights, 0.0)
+        if not shares.max(initial=0.0) > 0:
+            continue
+        seen = seen_by(program, observer)
+        wanted = np.sqrt(error) * np.concatenate(list(given @ found.responses / unit), axis=1)
+        factor = seen.factor(wanted)
+        at = np.ix_(seen.rows, seen.rows) if seen.local else np.ix_(*[np.arange(len(mid))] * 2)
+        for part in seen.used(factor):
+            mid[at] += part.mid
+            rad[at] += part.rad + U * np.abs(mid[at])
+            count[at] += 1
+        budget = budgets[list(found.victims)]
+        roots = np.sqrt(shares / shares.max() / budget)
+        where = np.searchsorted(seen.victims, found.victims)
+        signals = seen.signals(0)
+        half = product(factor, Enclosure(signals.mid[:, where], signals.rad[:, where]))
+        scaled = half.mid * roots
+        spread = np.asarray(up(half.rad * roots + U * np.abs(scaled), 2))
+        price = products_up(budget, up(np.square(roots), 1))
+        norm = nuclear_norm(Enclosure(scaled, spread))
+        gains.append(squared_over(norm, price))
+    if not gains:
+        raise NotProvedError("the multipliers prove nothing")
+    prices = np.maximum(multipliers.cap, 0.0) * error / np.square(unit)
+    used = Enclosure((mid + mid.T) / 2, np.asarray(up((rad + rad.T) / 2 + U * np.abs(mid), 4)))
+    used = Enclosure(used.mid, used.rad * (1 + float(count.max() + 2) * EPS))
+    return _within(program, used, gains, prices)
+
+
+def _within(
+    program: ObserverProgram, used: Enclosure, gains: list[Interval], prices: Array
+) -> Interval:
+    """Bound the error once the multipliers of the cap pay for what is exceeded, by the better of a
+    few scales of N, as :func:`bound.lower_bound` does."""
+    factor = program.exact_factor
+    h = symmetric_part(program.gram) if factor is None else gram(factor)
+    root = np.sqrt(program.cap)
+    units = np.multiply.outer(root, root)
+    gained = math.fsum(gain.lower for gain in gains)
+
+    def excess(scale: float) -> float:
+        left = (scale * used.mid - h.mid - np.diag(prices)) * units
+        return max(0.0, float(np.linalg.eigvalsh((left + left.T) / 2)[-1]))
+
+    def worth(scale: float) -> float:
+        return scale * gained - float(program.cap @ prices) - len(root) * excess(scale)
+
+    scale = max(SCALES, key=worth)
+    total = used.scaled_by(scale)
+    over = excess(scale)
+    # What a factorisation has to leave, with the radii, in units of the cap.
+    left = h.plus(exactly(np.diag(prices))).minus(total)
+    share = 8 * len(root) * U * float((np.diagonal(left.largest) * program.cap).max())
+    share += 2 * float((left.rad * units).sum(axis=1).max())
+    for _ in range(SHIFTS):
+        paid = np.asarray(up(prices + (over + share) / program.cap, 4))
+        try:
+            factor_below(h.plus(exactly(np.diag(paid))).minus(total))
+        except NotProvedError:
+            share *= 2
+            continue
+        price = products_up(program.cap, paid)
+        low = gained * scale * (1 - 4 * EPS)
+        high = math.fsum(gain.upper for gain in gains) * scale * (1 + 4 * EPS)
+        least = float(program.cap @ prices) + len(root) * over
+        room = 4 * EPS * (abs(low) + price)
+        return Interval(low - price - room, high - least + room)
+    raise NotProvedError("the multipliers are not proved feasible")
+
+
+# --- what one observer has ------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Seen:
-    """What one observer has.
-
-    Attributes:
-        rows: the nodes of the rows of one step, ascending.
-        known: of every row, whether it is noise that no gradient moves.
-        lags: B_0, B_1, ... without the former, each of shape (rows, n).
-        victims: the nodes that it looks at.
-        nodes: whether rows of no lag are messages of nodes, one each, and not sums of them.
-    """
+    """One observer: the nodes of the ``rows`` of one step, ascending; whether each is ``known``
+    noise that no gradient moves; ``lags`` B_0, B_1, ..., each (rows, n); and its ``victims``.
+    ``nodes`` says that rows of no lag are messages of nodes, one each, and not sums of them."""
 
     rows: NDArray[np.intp]
     known: NDArray[np.bool_]
@@ -80,7 +215,7 @@ class Seen:
         return self.nodes and len(self.lags) == 1
 
     def covariance(self, r: Enclosure) -> Enclosure:
-        """K(R), shape (m T, m T)."""
+        """K_ts = sum_r B_(t-r) R B_(s-r)^T, shape (m T, m T)."""
         if self.local:
             at = np.ix_(self.rows, self.rows)
             return Enclosure(r.mid[at], r.rad if r.exact else r.rad[at])
@@ -111,11 +246,7 @@ class Seen:
         return _stacked(parts)
 
     def told(self, r: Enclosure) -> Array:
-        """Upper bounds on the squared sensitivities, each the largest of all steps: (victims,).
-
-        Raises:
-            NotProvedError: K(R) is not proved positive definite.
-        """
+        """Bound the squared sensitivities from above, each the largest of all steps: (victims,)."""
         k = self.covariance(r)
         if not self.local:
             steps = range(len(self.lags))
@@ -127,8 +258,8 @@ class Seen:
         return np.asarray(found[self.victims])
 
     def used(self, factor: Array) -> Iterator[Enclosure]:
-        """K*(N) for N = F^T F, F of shape (any, m T), as a sum of matrices of shape (n, n); of a
-        local observer one of its rows alone."""
+        """K*(F^T F), F of shape (any, m T), as a sum of matrices of shape (n, n); of a local
+        observer one of its rows alone."""
         if self.local:
             yield gram(factor)
             return
@@ -138,6 +269,17 @@ class Seen:
             rows = product(np.ascontiguousarray(factor[:, r * m :]), lags)
             yield product(rows.transposed(), rows)
 
+    def factor(self, wanted: Array) -> Array:
+        """F with F S about ``wanted``, the rows that N takes of the noise of all steps."""
+        n = self.lags[0].mid.shape[1]
+        if self.local:
+            return np.ascontiguousarray(wanted[:, self.rows])
+        steps, m = len(self.lags), len(self.rows)
+        whole = np.zeros((steps * m, steps * n))
+        for r in range(steps):
+            whole[r * m :, r * n : r * n + n] = np.vstack([x.mid for x in self.lags[: steps - r]])
+        return np.asarray(np.linalg.lstsq(whole.T, wanted.T, rcond=None)[0].T)
+
 
 def _stacked(parts: list[Enclosure] | tuple[Enclosure, ...]) -> Enclosure:
     if all(part.exact for part in parts):
@@ -146,21 +288,16 @@ def _stacked(parts: list[Enclosure] | tuple[Enclosure, ...]) -> Enclosure:
     return Enclosure(np.vstack([part.mid for part in parts]), np.vstack(rads))
 
 
-def seen_by(problem: ObserverProblem, observer: Observer) -> Seen:
-    """What an observer has of noise that nodes draw afresh at every step.
-
-    Raises:
-        NotProvedError: it is one that is not covered, or sees a gradient without noise.
-    """
-    w, n = problem.mixing, len(problem.mixing)
-    if not known_by_nodes(observer, n) or problem.correlated_over_time:
+def seen_by(program: ObserverProgram, observer: Observer) -> Seen:
+    """Find what an observer has of noise that nodes draw afresh at every step."""
+    w, n, steps = program.mixing, program.size, program.horizon
+    if not known_by_nodes(observer, n):
         raise NotProvedError(f"what the observer {observer} knows is not covered")
-    coalition, known = set(observer.coalition), observer.knows.silenced
-    steps = problem.horizon
+    coalition, known = set(observer.coalition), observer.knows.revealed
     if observer.sees == "all":
         heard, steps = set(range(n)), 1  # any round tells the first
-    elif problem.rounds > 1 or observer.sees in ("sums", "mean"):
-        return _seen_in_sums(problem, observer)
+    elif program.rounds > 1 or observer.sees in ("sums", "mean"):
+        return _seen_in_sums(program, observer)
     else:
         heard = _heard(w, observer)
     if (heard & known) - coalition:
@@ -170,9 +307,7 @@ def seen_by(problem: ObserverProblem, observer: Observer) -> Seen:
     silent = np.isin(rows, sorted(known))
     if steps > 1 and w[sorted(heard & known)][:, hidden].any():
         raise NotProvedError(f"what the observer {observer} knows is not covered")
-    selected = np.zeros((len(rows), n))
-    selected[np.arange(len(rows)), rows] = 1.0
-    lags = [exactly(selected)]
+    lags = [exactly(np.eye(n)[rows])]
     reach = exactly(np.where(silent[:, None], 0.0, w[np.ix_(rows, hidden)]))
     for _ in range(1, steps):
         mid, rad = np.zeros((len(rows), n)), np.zeros((len(rows), n))
@@ -180,8 +315,11 @@ def seen_by(problem: ObserverProblem, observer: Observer) -> Seen:
         lags.append(Enclosure(mid, rad))
         if len(hidden):
             reach = finer_product(reach, exactly(w[np.ix_(hidden, hidden)]))
-    victims = np.array(sorted(set(range(n)) - coalition), dtype=np.intp)
-    return Seen(rows=rows, known=silent, lags=tuple(lags), victims=victims)
+    return Seen(rows=rows, known=silent, lags=tuple(lags), victims=_victims(observer, n))
+
+
+def _victims(observer: Observer, n: int) -> NDArray[np.intp]:
+    return np.delete(np.arange(n), list(observer.coalition))
 
 
 def _heard(w: Array, observer: Observer) -> set[int]:
@@ -192,15 +330,17 @@ def _heard(w: Array, observer: Observer) -> set[int]:
     return set(coalition) | set(np.flatnonzero((w[coalition] != 0).any(axis=0)).tolist())
 
 
-def _seen_in_sums(problem: ObserverProblem, observer: Observer) -> Seen:
-    """:func:`seen_by`, of sums of messages or of several rounds a step."""
-    w, n = problem.mixing, len(problem.mixing)
+# --- sums of messages, and several rounds a step --------------------------------------------------
+
+
+def _seen_in_sums(program: ObserverProgram, observer: Observer) -> Seen:
+    w, n = program.mixing, program.size
     if n > MOST_NODES:
         raise NotProvedError(
             f"sums and several rounds are covered for at most {MOST_NODES} nodes, of which there "
             f"are {n}"
         )
-    coalition, known = sorted(observer.coalition), sorted(observer.knows.silenced)
+    coalition, known = sorted(observer.coalition), sorted(observer.knows.revealed)
     if known not in ([], coalition):
         raise NotProvedError(f"what the observer {observer} knows is not covered")
     if mean := observer.sees == "mean":
@@ -209,167 +349,109 @@ def _seen_in_sums(problem: ObserverProblem, observer: Observer) -> Seen:
         start = w[coalition]
     else:
         start = np.eye(n)[sorted(_heard(w, observer) - set(known))]
-    lags, silent = rows_of(
+    lags = rows_of(
         w,
         start,
         known=np.array(known, dtype=np.intp),
-        rounds=problem.rounds,
-        steps=problem.horizon,
+        rounds=program.rounds,
+        steps=program.horizon,
         after=mean,
     )
     count = len(lags[0].mid)
     return Seen(
         rows=np.arange(count),
-        known=np.arange(count) >= count - len(silent),
+        known=np.arange(count) >= count - len(known),
         lags=lags,
-        victims=np.array(sorted(set(range(n)) - set(coalition)), dtype=np.intp),
+        victims=_victims(observer, n),
         nodes=False,
     )
 
 
-def judge(problem: ObserverProblem, covariance: Array) -> Judged:
-    """:func:`bound.judge` with every rounding accounted for, of all gradients of all steps.
-
-    Noise may be singular, which no rounded matrix is exactly: what makes R positive definite is
-    part of what is judged.
-
-    Raises:
-        NotProvedError: R is not near a positive semidefinite matrix; an observer is not covered.
-    """
-    if not (covariance == covariance.T).all():
-        raise NotProvedError("R is not symmetric")
-    noise = raised(covariance)
-    r = exactly(noise)
-    worst = _worst_of_pools(problem, r) if problem.pooled else _worst_of(problem, r)
-    factor = problem.exact_factor
-    if factor is None:
-        objective = inner(r, problem.gram)
-    else:
-        objective = inner(outer_product(factor, noise), factor)
-    return Judged(
-        objective=objective,
-        sensitivity_squared=worst,
-        variance_ratio=ratio_above(np.diagonal(noise), problem.cap),
-    )
-
-
-def _worst_of(problem: ObserverProblem, r: Enclosure) -> float:
-    """Of observers one by one."""
-    worst = 0.0
-    for observer, budgets in zip(problem.observers, problem.pair_budgets, strict=True):
-        seen = seen_by(problem, observer)
-        if len(seen.victims):
-            worst = max(worst, ratio_above(seen.told(r), budgets[seen.victims]))
-    return worst
+def rows_of(
+    w: Array, start: Array, *, known: NDArray[np.intp], rounds: int, steps: int, after: bool = False
+) -> tuple[Enclosure, ...]:
+    """Rows on the noise of each lag, each (rows, n), those of ``known`` noise last. ``start`` is A,
+    shape (any, n), which is seen before each of the ``rounds`` of a step, or ``after`` the last
+    alone."""
+    n = len(w)
+    others = np.setdiff1d(np.arange(n), known)
+    mixing = _whole(w[np.ix_(others, others)])
+    told, found, kept = _whole(start[:, others]), Eliminated(), []
+    for k in range(rounds + 1 if after else rounds):
+        if not after or k == rounds:
+            kept += [(row, told.scale) for row in told.rows if found.adds(row)]
+        told = told.times(mixing)
+    scale = max((own for _, own in kept), default=0)
+    whole = np.array([row << (scale - own) for row, own in kept], object)
+    mid = _orthonormal(Scaled(whole.reshape(len(kept), len(others)), scale))
+    reach = Enclosure(mid, np.asarray(up(U * np.abs(mid) + TINY, 1)))
+    among, lags = exactly(np.ascontiguousarray(w[np.ix_(others, others)])), []
+    for lag in range(steps):
+        lags.append(_with_known(reach, others, known, n, first=not lag))
+        for _ in range(rounds if lag + 1 < steps else 0):
+            reach = finer_product(reach, among)
+    return tuple(lags)
 
 
-def _worst_of_pools(problem: ObserverProblem, r: Enclosure) -> float:
-    """Of all coalitions together, and one by one of those of whom that proves too little."""
-    told = told_above(problem.pools, r.mid, problem.budget)
-    for place in by_need(told):
-        one = problem.among(problem.pools.members[place : place + 1])
-        told[place] = _worst_of(one, r)
-        if not told[place] <= 1:
-            break
-    return float(told.max())
+def _with_known(
+    reach: Enclosure, others: NDArray[np.intp], known: NDArray[np.intp], n: int, *, first: bool
+) -> Enclosure:
+    """Rows on the noise of all nodes, and below them those of known noise, of its own step."""
+    mid, rad = (np.zeros((len(reach.mid) + len(known), n)) for _ in range(2))
+    mid[: len(reach.mid), others] = reach.mid
+    rad[: len(reach.mid), others] = reach.rad
+    if first:
+        mid[np.arange(len(known)) + len(reach.mid), known] = 1.0
+    return Enclosure(mid, rad)
 
 
-def lower_bound(problem: ObserverProblem, multipliers: Multipliers) -> Interval:
-    """:func:`bound.lower_bound` with every rounding accounted for.
+class Scaled(NamedTuple):
+    """Rows of Python's integers, an array of objects, over 2 to the power of ``scale``."""
 
-    N_a is carried over to the rows here, where G and the rows of the noise are known, and what the
-    sum of K_a*(N_a) exceeds H + diag(w) by is added to w, until the rest is proved positive.
+    rows: Any
+    scale: int
 
-    Raises:
-        NotProvedError: the multipliers are no numbers; an observer is not covered.
-    """
-    arrays = (*multipliers.factors, *multipliers.weights, multipliers.cap)
-    if not all(np.isfinite(array).all() for array in arrays):
-        raise NotProvedError("the multipliers are no numbers")
-    gains = []
-    mid, rad, count = (np.zeros_like(problem.gram) for _ in range(3))
-    unit, error = problem.unit, problem.unit_error
-    pairs = zip(problem.observers, problem.seen, problem.pair_budgets, strict=True)
-    reached = [each for each in pairs if each[1].signals.size]
-    parts = zip(reached, multipliers.factors, multipliers.weights, strict=True)
-    for (observer, found, budgets), given, weights in parts:
-        shares = np.maximum(weights, 0.0)
-        if not shares.max(initial=0.0) > 0:
-            continue
-        seen = seen_by(problem, observer)
-        wanted = np.sqrt(error) * np.concatenate(list(given @ found.responses / unit), axis=1)
-        factor = _factor(seen, wanted)
-        at = np.ix_(seen.rows, seen.rows) if seen.local else np.ix_(*[np.arange(len(mid))] * 2)
-        for part in seen.used(factor):
-            mid[at] += part.mid
-            rad[at] += part.rad + U * np.abs(mid[at])
-            count[at] += 1
-        budget = budgets[list(found.victims)]
-        roots = np.sqrt(shares / shares.max() / budget)
-        where = np.searchsorted(seen.victims, found.victims)
-        signals = seen.signals(0)
-        half = product(factor, Enclosure(signals.mid[:, where], signals.rad[:, where]))
-        scaled = half.mid * roots
-        spread = np.asarray(up(half.rad * roots + U * np.abs(scaled), 2))
-        price = products_up(budget, up(np.square(roots), 1))
-        norm = nuclear_norm(Enclosure(scaled, spread))
-        gains.append(squared_over(norm, price))
-    if not gains:
-        raise NotProvedError("the multipliers prove nothing")
-    prices = np.maximum(multipliers.cap, 0.0) * error / np.square(unit)
-    used = Enclosure((mid + mid.T) / 2, np.asarray(up((rad + rad.T) / 2 + U * np.abs(mid), 4)))
-    used = Enclosure(used.mid, used.rad * (1 + float(count.max() + 2) * EPS))
-    return _within(problem, used, gains, prices)
+    def times(self, other: Scaled) -> Scaled:
+        """The product."""
+        return Scaled(self.rows @ other.rows, self.scale + other.scale)
+
+    def nearest(self) -> Array:
+        """The nearest floats: a quotient of two integers is rounded once."""
+        return np.asarray(self.rows / 2**self.scale, dtype=np.float64)
 
 
-def _factor(seen: Seen, wanted: Array) -> Array:
-    """F with F S about ``wanted``, the rows that N takes of the noise of all steps."""
-    n = seen.lags[0].mid.shape[1]
-    if seen.local:
-        return np.ascontiguousarray(wanted[:, seen.rows])
-    steps, m = len(seen.lags), len(seen.rows)
-    whole = np.zeros((steps * m, steps * n))
-    for r in range(steps):
-        whole[r * m :, r * n : r * n + n] = np.vstack([x.mid for x in seen.lags[: steps - r]])
-    return np.asarray(np.linalg.lstsq(whole.T, wanted.T, rcond=None)[0].T)
+def _orthonormal(rows: Scaled) -> Array:
+    """About T O for a T that makes its rows orthonormal: but for one rounding, of some T."""
+    if not len(rows.rows):
+        return rows.nearest()
+    left, values, _ = np.linalg.svd(rows.nearest(), full_matrices=False)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        turned = left.T / values[:, None]
+    return _whole(turned).times(rows).nearest() if np.isfinite(turned).all() else rows.nearest()
 
 
-def _within(
-    problem: ObserverProblem, used: Enclosure, gains: list[Interval], prices: Array
-) -> Interval:
-    """The bound, once the multipliers of the cap pay for what is exceeded: the better of a few
-    scales of N, as :func:`bound.lower_bound`."""
-    factor = problem.exact_factor
-    h = symmetric_part(problem.gram) if factor is None else gram(factor)
-    root = np.sqrt(problem.cap)
-    units = np.multiply.outer(root, root)
-    gained = math.fsum(gain.lower for gain in gains)
+def _whole(a: Array) -> Scaled:
+    """A itself: every float is an integer over a power of two."""
+    ratios = [[x.as_integer_ratio() for x in row] for row in a.tolist()]
+    scale = max((below.bit_length() - 1 for row in ratios for _, below in row), default=0)
+    rows = np.array([[top * (2**scale // below) for top, below in row] for row in ratios], object)
+    return Scaled(rows.reshape(a.shape), scale)
 
-    def excess(scale: float) -> float:
-        left = (scale * used.mid - h.mid - np.diag(prices)) * units
-        return max(0.0, float(np.linalg.eigvalsh((left + left.T) / 2)[-1]))
 
-    def worth(scale: float) -> float:
-        return scale * gained - float(problem.cap @ prices) - len(root) * excess(scale)
+class Eliminated:
+    """Rows that are independent of one another, each without the first entries of those before."""
 
-    scale = max(SCALES, key=worth)
-    total = used.scaled_by(scale)
-    over = excess(scale)
-    # What a factorisation has to leave, with the radii, in units of the cap.
-    left = h.plus(exactly(np.diag(prices))).minus(total)
-    share = 8 * len(root) * U * float((np.diagonal(left.largest) * problem.cap).max())
-    share += 2 * float((left.rad * units).sum(axis=1).max())
-    for _ in range(SHIFTS):
-        paid = np.asarray(up(prices + (over + share) / problem.cap, 4))
-        try:
-            factor_below(h.plus(exactly(np.diag(paid))).minus(total))
-        except NotProvedError:
-            share *= 2
-            continue
-        price = products_up(problem.cap, paid)
-        low = gained * scale * (1 - 4 * EPS)
-        high = math.fsum(gain.upper for gain in gains) * scale * (1 + 4 * EPS)
-        least = float(problem.cap @ prices) + len(root) * over
-        room = 4 * EPS * (abs(low) + price)
-        return Interval(low - price - room, high - least + room)
-    raise NotProvedError("the multipliers are not proved feasible")
+    def __init__(self) -> None:
+        self.rows: list[tuple[int, Any]] = []
+
+    def adds(self, row: Any) -> bool:
+        """Keep a row of integers unless it is a sum of multiples of those before; whether it is."""
+        for first, before in self.rows:
+            if row[first]:
+                row = before[first] * row - row[first] * before
+                row = row // max(math.gcd(*row), 1)
+        places = np.flatnonzero(row)
+        if not len(places):
+            return False
+        self.rows.append((int(places[0]), row))
+        return True

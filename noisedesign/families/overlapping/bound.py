@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 from noisedesign.base import settings
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.enclosures import EPS, Enclosure, U, sum_up, up
-from noisedesign.program.certificate import repaired_blocks
-from noisedesign.program.rigorous import NotProvedError, block_roots
-from noisedesign.program.temporal import TemporalProgram, bound_by
+from noisedesign.certify.certificate import repaired_blocks
+from noisedesign.certify.rigorous import NotProvedError, block_roots
+from noisedesign.families.temporal import TemporalProgram, bound_by
 from noisedesign.system.participation import Participation
 
 RAISED = 8
@@ -56,11 +56,7 @@ def pattern_arrays(multipliers: Sequence[PatternBlocks]) -> dict[str, Array]:
 
 
 def multipliers_of(arrays: Mapping[str, Array]) -> list[PatternBlocks]:
-    """Multipliers from :func:`pattern_arrays`, a group for every length.
-
-    Raises:
-        InputError: the arrays do not fit together.
-    """
+    """Multipliers from :func:`pattern_arrays`, a group for every length."""
     lengths = arrays["pattern_lengths"].astype(np.intp)
     steps = arrays["pattern_steps"].astype(np.intp)
     blocks = arrays["pattern_blocks"]
@@ -93,14 +89,8 @@ def overlapping_lower_bound(
     *,
     negligible: float = settings.NEGLIGIBLE,
 ) -> float:
-    """No feasible X has a smaller tr(H X^-1), whoever made the multipliers.
-
-    Blocks are made positive semidefinite with constant diagonals first; every pattern has
-    sum X_tt <= 1, as :func:`bound_by` takes for granted. 0 where they prove nothing.
-
-    Raises:
-        InputError: some steps are no pattern of the participation.
-    """
+    """A bound on tr(H X^-1) for every feasible X, whoever made the multipliers; 0 where they prove
+    nothing."""
     largest = max((float(np.abs(m.blocks).max(initial=0)) for m in multipliers), default=0.0)
     if not 0 < largest < np.inf:
         return 0.0
@@ -122,14 +112,8 @@ def rigorous_multipliers(
     program: TemporalProgram, multipliers: Sequence[PatternBlocks]
 ) -> tuple[Enclosure, float]:
     """U as :func:`overlapping_lower_bound` takes it, and its price rounded up: <U, X> is at most
-    that for every feasible X.
-
-    A block is B B^T, whatever B is, at the price of its largest diagonal entry.
-
-    Raises:
-        InputError: some steps are no pattern of the participation.
-        NotProvedError: multipliers that are no numbers, or zero.
-    """
+    that for every feasible X. A block is B B^T, whatever B is, at the price of its largest diagonal
+    entry."""
     largest = max((float(np.abs(m.blocks).max(initial=0)) for m in multipliers), default=0.0)
     if not 0 < largest < np.inf:
         raise NotProvedError("the multipliers are no numbers, or zero")

@@ -6,26 +6,46 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from noisedesign.base import settings
-from noisedesign.base.checks import Array
+from noisedesign.base.checks import Array, InputError
 from noisedesign.base.enclosures import Interval
 from noisedesign.base.monitor import Monitor
+from noisedesign.certify.certificate import ProvedBound
+from noisedesign.certify.repair import strategy_of
+from noisedesign.certify.rigorous import Judged, NotProvedError, judge_strategy
+from noisedesign.families.family import ANY, Answer, Arrays, ArraySpec, Form, Model
 from noisedesign.families.overlapping.bound import (
     multipliers_of,
     overlapping_lower_bound,
     pattern_arrays,
     rigorous_multipliers,
 )
-from noisedesign.families.overlapping.program import overlapping_program
-from noisedesign.program.certificate import ProvedBound
-from noisedesign.program.family import ANY, Answer, Arrays, ArraySpec, Form, Model
-from noisedesign.program.noise import DenseStrategy, Noise
-from noisedesign.program.repair import strategy_of
-from noisedesign.program.rigorous import Judged, NotProvedError, judge_strategy
-from noisedesign.program.structure import TimeStructure
-from noisedesign.program.temporal import TemporalFamily, TemporalProgram, rigorous_bound_by
+from noisedesign.families.temporal import (
+    TemporalFamily,
+    TemporalProgram,
+    rigorous_bound_by,
+    temporal_program,
+)
+from noisedesign.forms import DenseStrategy, Noise
+from noisedesign.forms.structure import TimeStructure
+from noisedesign.system.participation import Participation
 
 
-class Overlapping(TemporalFamily):
+def overlapping_program(*, gram: Any, participation: Participation) -> TemporalProgram:
+    """The program of strategies without a structure for H = ``gram``, shape (T, T); a step in no
+    pattern is refused."""
+    program = temporal_program(gram=gram, participation=participation)
+    taking_part = participation.taking_part
+    if not taking_part.all():
+        raise InputError(
+            "participation",
+            expected="patterns that cover every step",
+            got=f"none with step {int(taking_part.argmin())}: nothing limits how well it may be "
+            "served",
+        )
+    return program
+
+
+class Overlapping(TemporalFamily[TemporalProgram]):
     name = "overlapping"
     formulations: ClassVar[tuple[str, ...]] = ("compact",)
     proof: ClassVar[Mapping[str, ArraySpec]] = {

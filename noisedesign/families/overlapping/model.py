@@ -6,6 +6,7 @@ import numpy as np
 
 from noisedesign.base.checks import Array
 from noisedesign.base.monitor import Stop
+from noisedesign.certify.repair import strategy_of
 from noisedesign.conic.data import Point, slacks
 from noisedesign.conic.program import (
     Assembly,
@@ -16,19 +17,15 @@ from noisedesign.conic.program import (
     triangle,
 )
 from noisedesign.families.disjoint.model import gram_under_factor, lower_bound_scale, sums_at_most
+from noisedesign.families.family import Answer, Model
 from noisedesign.families.overlapping.bound import PatternBlocks, pattern_arrays
-from noisedesign.program.family import Answer, Model
-from noisedesign.program.noise import DenseStrategy, Noise
-from noisedesign.program.repair import strategy_of
-from noisedesign.program.temporal import TemporalProgram
+from noisedesign.families.temporal import TemporalProgram
+from noisedesign.forms import DenseStrategy, Noise
 
 
 def compact(program: TemporalProgram, *, scaled: bool = False) -> Model:
-    """Diag(y) - X >= 0 and <1, y> <= 1 on every maximal pattern.
-
-    The least <1, y> is the squared sensitivity of X on the pattern to vector gradients. H is
-    divided by its size where the model is ``scaled``.
-    """
+    """Diag(y) - X >= 0 and <1, y> <= 1 on every maximal pattern: the least <1, y> is the squared
+    sensitivity of X on it to vector gradients. H is divided by its size where ``scaled``."""
     participation = program.participation
     size, rank = program.size, len(program.factor)
     count, largest = participation.count(), participation.largest_size
@@ -51,7 +48,6 @@ def compact(program: TemporalProgram, *, scaled: bool = False) -> Model:
     conic = assembly.finished(formulation="compact")
 
     def read(point: Point) -> Answer:
-        """Raises: numpy.linalg.LinAlgError: X is not positive definite."""
         strategy = strategy_of(program, slacks(conic, point.variables)[0][rank:, rank:])
         # Blocks are in the order of the patterns; that of a single step is a row, before its sum.
         own = iter(point.blocks[1:])

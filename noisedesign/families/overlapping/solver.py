@@ -2,22 +2,16 @@
 
     maximise  2 tr( (L U L^T)^1/2 ) - sum of q_pi + mu sum of log det U_pi,   U = sum of U_pi,
 
-over positive definite blocks with constant diagonals q_pi, for mu -> 0. At its maximum
-X(U) restricted to a pattern is Diag(y) - mu U_pi^-1 with sum y = 1: strictly feasible. Patterns
-overlap, so single blocks do become singular on the way to the optimum, as they do not under (k, b)
-participation, and the barrier is needed.
-
-With D the inverse Hessian of - log det, block by block, A the sum over blocks and F the curvature
-of the first term on the pairs of steps that meet in some pattern, a Newton step solves
+over positive definite blocks with constant diagonals q_pi, for mu -> 0. At its maximum X(U)
+restricted to a pattern is Diag(y) - mu U_pi^-1 with sum y = 1: strictly feasible. With D the
+inverse Hessian of - log det, block by block, A the sum over blocks and F the curvature of the first
+term on the pairs of steps that meet in some pattern, a Newton step solves
 
     (mu D^-1 + A^T F A) x = g,   so   x = D (g - A^T w) / mu,   (mu F^-1 + A D A^T) w = A D g:
 
 one Cholesky factorisation of the order of the number of pairs. Blocks are singular up to mu and H
 may be up to rounding, so that no product that squares either is formed: roots are singular values
 of L K with K K^T = U, and D is applied through factors of the blocks.
-
-Patterns are never left out on the way, as nothing says which of them are tight before the end; what
-is proved at the end is proved without those that are not.
 """
 
 from __future__ import annotations
@@ -40,35 +34,18 @@ from noisedesign.families.disjoint.solver.pattern_pairs import (
     onto_constant_diagonal,
 )
 from noisedesign.families.overlapping.bound import PatternBlocks
+from noisedesign.families.temporal import TemporalProgram
 from noisedesign.privacy.sensitivity import listed, squared_sensitivity
-from noisedesign.program.temporal import TemporalProgram
 
 MAX_PAIRS = 6000
 """Most pairs of steps that meet in patterns: matrices of this order take 0.3 GB each."""
-MAX_ITERATIONS = 300
-FIRST_BARRIER = 0.1
-"""The barrier's share of the objective at the start."""
-FALL = 0.1
-"""Factor between barriers."""
-SLACK = 0.02
-"""Share of its limit that a pattern leaves free, above which its multiplier is left out of what is
-proved; a larger one keeps more of them."""
-CENTRED = 1.0
-"""Newton decrement over mu below which a point is near enough to the central path to move on."""
 TO_BOUNDARY = 0.9
-ROUNDING = 64 * settings.EPS
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class OverlappingAnswer:
-    """What was found.
-
-    Attributes:
-        gram: X, shape (T, T), whose squared sensitivity is near 1: scale it before use.
-        multipliers: for :func:`noisedesign.families.overlapping.bound.overlapping_lower_bound`;
-            patterns that are not tight are left out.
-        evaluations: Newton steps.
-    """
+    """X, shape (T, T), whose squared sensitivity is near 1, and multipliers of patterns that are
+    tight; ``evaluations`` counts Newton steps."""
 
     stop: Stop
     gram: Array
@@ -116,7 +93,7 @@ class _Search:
         return self._evaluate([u * (point.trace / point.price) ** 2 for u in blocks])
 
     def _evaluate(self, blocks: Blocks) -> Point:
-        """Raises: numpy.linalg.LinAlgError: a block is not positive definite."""
+        """The point of blocks. Raises LinAlgError where one is not positive definite."""
         roots = [np.linalg.cholesky(u) for u in blocks]
         log_det = 2 * sum(float(np.log(np.einsum("jii->ji", r)).sum()) for r in roots)
         basis, root, _ = np.linalg.svd(self.factor @ np.linalg.cholesky(self.pairs.scatter(blocks)))
@@ -133,18 +110,17 @@ class _Search:
         )
 
     def bound(self, barrier: float) -> None:
-        """t^2 / sum q, and t = tr(H X^-1) times the squared sensitivity of X.
-
-        On the central path <U_pi, X_pi> = q_pi - k mu, so that a pattern with slack costs more than
-        it proves.
-        """
+        """Improve the bounds t^2 / sum q, and t = tr(H X^-1) times the squared sensitivity of X. On
+        the central path <U_pi, X_pi> = q_pi - k mu, so that a pattern with slack costs more than it
+        proves."""
         point = self.point
         gram = _linalg.symmetrized(point.gram)
         upper = point.trace * squared_sensitivity(gram, self.participation).squared
         if upper <= self.upper:
             self.feasible, self.upper = gram, upper
+        # A larger share keeps more multipliers of patterns that are not tight.
         tight = [
-            np.where(u.shape[1] * barrier <= SLACK * u[:, :1, :1], u, 0.0) for u in point.blocks
+            np.where(u.shape[1] * barrier <= 0.02 * u[:, :1, :1], u, 0.0) for u in point.blocks
         ]
         for blocks in (point.blocks, tight):
             if (lower := self._proved(blocks)) >= self.lower:
@@ -161,14 +137,15 @@ class _Search:
 
     def run(self, search: Search) -> None:
         """Follow the central path; bounds are taken where it is met, and at the end."""
-        barrier = FIRST_BARRIER * self.point.trace / self.size
-        while self.iterations < MAX_ITERATIONS:
+        barrier = 0.1 * self.point.trace / self.size
+        while self.iterations < 300:
             decrement = self._advance(barrier)
             if decrement is None:
                 break
-            if decrement <= CENTRED * barrier:
+            # With a decrement below mu a point is near enough to the central path to move on.
+            if decrement <= 1.0 * barrier:
                 self.bound(barrier)
-                barrier *= FALL
+                barrier *= 0.1
             if search.ended(solved=self.solved):
                 break
         if not self.solved:
@@ -192,7 +169,7 @@ class _Search:
         if not decrement > 0:
             return None
         length = self._longest_step(direction)
-        wanted = self.point.value(barrier) * (1 - ROUNDING)
+        wanted = self.point.value(barrier) * (1 - (64 * settings.EPS))
         while length > settings.EPS:
             blocks = [
                 onto_constant_diagonal(u + length * d)
@@ -229,11 +206,8 @@ class _Search:
 
 
 def solve(program: TemporalProgram, *, monitor: Monitor) -> OverlappingAnswer:
-    """Solve (P) under any participation whose patterns can be listed, without a structure.
-
-    Raises:
-        InputError: there are too many patterns, or pairs of steps in them.
-    """
+    """Solve (P) without a structure under any participation whose patterns can be listed and whose
+    pairs of steps are not too many."""
     path = _Search(program, monitor)
     with one_thread(), Search(monitor) as search:  # most matrices are single patterns
         path.run(search)
@@ -309,7 +283,7 @@ class Newton:
         self.solve = solver_of_positive(system)
 
     def gradient(self) -> Blocks:
-        """Of the objective with its barrier, by every block."""
+        """The gradient of the objective with its barrier, by every block."""
         gram = self.pairs.gather(self.point.gram)
         return [
             onto_constant_diagonal(
@@ -319,7 +293,7 @@ class Newton:
         ]
 
     def direction(self, gradient: Blocks) -> Blocks:
-        """What minus the Hessian takes to ``gradient``."""
+        """The direction that minus the Hessian takes to ``gradient``."""
         summed = self.pairs.pack(self.pairs.scatter(self._scale(gradient)))
         w = self.half @ self.solve(self.half.T @ summed)
         across = self.pairs.gather(self.pairs.unpack(w))

@@ -1,4 +1,4 @@
-"""What hides each node: the diagonal of R^-1 of a sparse R, between bounds that are finite sums.
+"""The diagonal of R^-1 of a sparse R, which hides each node, between bounds that are finite sums.
 
 With S = diag(R)^(1/2) and R = S (I - N) S, a positive vector z and rho = max (|N| z)_i / z_i give
 |N|_2 <= rho (Collatz and Wielandt), so that I - N >= (1 - rho) I. Lanczos steps from a unit vector
@@ -18,25 +18,11 @@ from scipy import sparse
 
 from noisedesign.base.checks import Array
 from noisedesign.families.polynomial.program import SparseProgram
-from noisedesign.program.noise import PairwiseCovariance
-
-POWER_STEPS = 60
-"""For a bound on eigenvalues that holds after any number of them, and is close after these."""
-
-ROOM = 1e-6
-"""By which rho is larger than it must be: Radau's node is no eigenvalue."""
+from noisedesign.families.polynomial.quadrature import jacobi
+from noisedesign.forms import PairwiseCovariance
 
 BLOCK_ENTRIES = 16_000_000
-"""Of all vectors that are held at once."""
-
-DENSE_FROM = 0.05
-"""Share of the products of a dense block from which a sparse one is slower, as measured."""
-
-DONE = 1e-12
-"""A Lanczos step this short has nothing left: the sums before it are the inverse."""
-
-LOOSE = 1e-3
-"""Of bounds on the inverse: steps are taken until this is met."""
+"""Entries of all vectors that are held at once."""
 
 SAMPLED = 256
 """Nodes by which the number of steps is chosen."""
@@ -44,117 +30,52 @@ SAMPLED = 256
 MOST_STEPS = 12
 
 MOST_PRODUCTS = 3e10
-"""Of a step, as many as a dense block would take: a minute or less."""
-
-PAIRS_AT_ONCE = 100_000
+"""Products of a step, as many as a dense block would take: a minute or less."""
 
 MARGIN = 1e-10
-"""By which bounds are widened for the rounding of their sums, relative to what is above 1."""
+"""Relative room of bounds, in what is above 1, for the rounding of their sums."""
 
 FEW = 1e-14
-"""The same of that 1."""
+"""The same in that 1."""
 
 
 class Bounds(NamedTuple):
-    """Of numbers, one a node."""
+    """Bounds on numbers, one a node."""
 
     lower: Array
     upper: Array
 
 
 def contraction(coupling: Any) -> tuple[float, Array]:
-    """rho >= |N|_2 and the positive vector z with |N| z <= rho z that proves it.
-
-    Args:
-        coupling: N, sparse, symmetric.
-    """
+    """rho >= |N|_2 of a sparse symmetric N, and the z > 0 with |N| z <= rho z that proves it."""
     size = abs(coupling)
     z = np.ones(coupling.shape[0])
-    for _ in range(POWER_STEPS):
+    for _ in range(60):
         z = size @ z + z / 2
         z = z / z.max() + 1e-3
     rho = float((size @ z / z).max()) if size.nnz else 0.0
-    return rho + ROOM, z
+    return rho + 1e-6, z  # Radau's node is no eigenvalue
 
 
 def inverse_diagonal(coupling: Any, rho: float, *, steps: int, nodes: Any = None) -> Bounds:
-    """Bounds on the diagonal of (I - N)^-1, by as many products with N as there are steps.
-
-    Args:
-        coupling: N, sparse, symmetric, zero on its diagonal.
-        rho: a bound on |N|_2, below 1.
-        steps: of Lanczos; sums reach so many hops.
-        nodes: whose, zero-based; all by default.
-    """
+    """Bounds on the diagonal of (I - N)^-1 at some nodes, by default all, by as many products with
+    N as there are Lanczos steps; rho < 1 is a bound on |N|_2."""
     n = coupling.shape[0]
     which = np.arange(n) if nodes is None else np.asarray(nodes)
     lower, upper = np.empty(len(which)), np.empty(len(which))
     columns = max(BLOCK_ENTRIES // n, 1)
     for first in range(0, len(which), columns):
         span = slice(first, first + columns)
-        diagonal, beside = _jacobi(coupling, which[span], steps)
+        diagonal, beside = jacobi(lambda block: coupling @ block, n, which[span], steps)
         lower[span], upper[span] = _quadratures(1 - diagonal, beside, 1 - rho)
     room = MARGIN * (upper - 1) + FEW
     return Bounds(lower - room, upper + room)
 
 
-def _jacobi(coupling: Any, nodes: Array, steps: int) -> tuple[Array, Array]:
-    """What Lanczos' method makes of N and unit vectors, a column each.
-
-    Returns:
-        Diagonals, and squared entries beside them, of Jacobi matrices; shape (steps, m).
-    """
-    n, m = coupling.shape[0], len(nodes)
-    before: Any = sparse.csr_array((n, m))
-    current: Any = sparse.csr_array((np.ones(m), (nodes, np.arange(m))), shape=(n, m))
-    diagonal, beside = np.zeros((steps, m)), np.zeros((steps, m))
-    length = np.zeros(m)
-    for j in range(steps):
-        if _is_dear(coupling, current):
-            before, current = before.toarray(), current.toarray()
-        image = coupling @ current
-        diagonal[j] = inner(image, current)
-        if j + 1 == steps:  # Pythagoras: what is left is orthogonal to both
-            beside[j] = np.maximum(inner(image, image) - diagonal[j] ** 2 - length**2, 0.0)
-            break
-        image = image - scaled(current, diagonal[j]) - scaled(before, length)
-        beside[j] = inner(image, image)
-        length = np.sqrt(beside[j])
-        ended = length < DONE
-        beside[j, ended] = length[ended] = 0.0
-        inverse = np.divide(1.0, length, out=np.zeros(m), where=~ended)
-        before, current = current, scaled(image, inverse)
-    return diagonal, beside
-
-
-def _is_dear(coupling: Any, block: Any) -> bool:
-    """Whether N times a block is quicker where that is dense."""
-    if isinstance(block, np.ndarray):
-        return False
-    products = float(np.diff(block.indptr) @ np.diff(coupling.indptr))
-    return bool(products > DENSE_FROM * coupling.nnz * block.shape[1])
-
-
-def scaled(block: Any, factors: Array) -> Any:
-    """Columns times factors."""
-    return block * factors if isinstance(block, np.ndarray) else block @ sparse.diags_array(factors)
-
-
-def inner(left: Any, right: Any) -> Array:
-    """Inner products of columns."""
-    if isinstance(left, np.ndarray):
-        return np.asarray(np.einsum("ij,ij->j", left, right))
-    return np.asarray(left.multiply(right).sum(axis=0))
-
-
 def _quadratures(alpha: Array, beta: Array, end: float) -> tuple[Array, Array]:
     """Gauss and Radau: the corners of inverses of Jacobi matrices, as continued fractions.
-
-    Args:
-        alpha: diagonals, shape (steps, m).
-        beta: squared entries beside, the last of which only Radau's matrix has.
-        end: Radau's node, below all eigenvalues.
-    """
+    ``alpha`` are diagonals, (steps, m), ``beta`` squared entries beside, the last of which only
+    Radau's matrix has, and ``end`` is Radau's node, below all eigenvalues."""
     pivot = alpha[0] - end
     for j in range(1, len(alpha)):
         pivot = alpha[j] - end - beta[j - 1] / pivot
@@ -165,23 +86,24 @@ def _quadratures(alpha: Array, beta: Array, end: float) -> tuple[Array, Array]:
 
 
 def chosen_steps(coupling: Any, rho: float) -> int:
-    """As many as bounds need to be near each other on some nodes, unless they are dear."""
+    """Choose as many steps as bring bounds within 1e-3 on some nodes, unless they are dear."""
     n = coupling.shape[0]
     nodes = np.unique(np.linspace(0, n - 1, min(n, SAMPLED)).astype(np.intp))
     degrees = np.diff(coupling.indptr)
     reached = sparse.eye_array(n, format="csr")[:, nodes]
     for steps in range(1, MOST_STEPS + 1):
         sparsely = float(np.diff(reached.indptr) @ degrees) * n / len(nodes)
-        if steps > 1 and min(sparsely / DENSE_FROM, float(coupling.nnz) * n) > MOST_PRODUCTS:
+        # With more than a twentieth of the products of a dense block a sparse one is slower.
+        if steps > 1 and min(20 * sparsely, float(coupling.nnz) * n) > MOST_PRODUCTS:
             return steps - 1
-        if looseness(inverse_diagonal(coupling, rho, steps=steps, nodes=nodes)) <= LOOSE:
+        if looseness(inverse_diagonal(coupling, rho, steps=steps, nodes=nodes)) <= 1e-3:
             return steps
         reached = coupling @ reached
     return MOST_STEPS
 
 
 def looseness(bounds: Bounds) -> float:
-    """By how much upper bounds are above lower ones, relative, mean over nodes."""
+    """The mean relative distance of upper from lower bounds."""
     return float((bounds.upper / bounds.lower - 1).mean())
 
 
@@ -196,13 +118,8 @@ def normalized(noise: PairwiseCovariance) -> tuple[Any, Array]:
 
 
 def squared_sensitivity(noise: PairwiseCovariance, budget: Array, *, steps: int | None) -> float:
-    """A bound on the largest [R^-1]_ii over its budget; infinite where nothing bounds it.
-
-    Args:
-        noise: R.
-        budget: tau, shape (n,).
-        steps: of Lanczos; a choice of what is near enough, if not given.
-    """
+    """Bound the largest [R^-1]_ii over its budget tau, shape (n,); infinite where nothing does.
+    Lanczos ``steps`` are chosen where they are not given."""
     coupling, variance = normalized(noise)
     if not (
         np.isfinite(coupling.data).all() and np.isfinite(variance).all() and variance.min() > 0
@@ -227,8 +144,8 @@ def gram_on(mixing: Any, first: Any, second: Any) -> Array:
     """(W^T W)_ij of pairs of nodes."""
     columns = mixing.T.tocsr()
     found = np.empty(len(first))
-    for begin in range(0, len(first), PAIRS_AT_ONCE):
-        span = slice(begin, begin + PAIRS_AT_ONCE)
+    for begin in range(0, len(first), 100_000):
+        span = slice(begin, begin + 100_000)
         found[span] = columns[first[span]].multiply(columns[second[span]]).sum(axis=1)
     return found
 

@@ -9,21 +9,21 @@ import numpy as np
 
 from noisedesign.base import settings
 from noisedesign.base.monitor import Monitor, Search, Stop
+from noisedesign.certify.certificate import Certificate
+from noisedesign.families.family import ANY, LOCAL, Answer, Arrays, ArraySpec
 from noisedesign.families.pairwise import bound as judging
 from noisedesign.families.polynomial import bound as unrestricted
 from noisedesign.families.polynomial.family import MULTIPLIERS, SEED, Polynomial
 from noisedesign.families.polynomial.program import SparseProgram
+from noisedesign.forms import Noise, PairwiseCovariance
 from noisedesign.privacy.sensitivity import UPPER_BOUND
-from noisedesign.program.certificate import Certificate
-from noisedesign.program.family import ANY, LOCAL, Answer, Arrays, ArraySpec
-from noisedesign.program.noise import Noise, PairwiseCovariance
 
 STEPS = "lanczos_steps"
 
 
 class Pairwise(Polynomial):
     """Program and bound are those of noise of polynomial precision, so that the gap is also what
-    is paid for having no dealer; its noise is a :class:`PairwiseCovariance`."""
+    is paid for having no trusted party; its noise is a :class:`PairwiseCovariance`."""
 
     name = "pairwise"
     gap = settings.DEFAULT_GAP
@@ -96,7 +96,7 @@ class Pairwise(Polynomial):
 
 
 def _steps(proof: Arrays) -> int | None:
-    """Those of a solver; any number of them proves what it proves."""
+    """The steps that a solver states; any number of them proves what it proves."""
     stated: Any = proof.get(STEPS)
     if stated is None or stated.shape != (1,) or not 1 <= stated[0] <= judging.MOST_STEPS:
         return None

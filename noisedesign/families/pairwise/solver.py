@@ -31,44 +31,25 @@ from noisedesign.families.pairwise.bound import (
     looseness,
 )
 from noisedesign.families.polynomial.program import SparseProgram
-from noisedesign.program.noise import PairwiseCovariance
-
-LEAST_PROBES = 16
-"""Vectors of signs by which the four numbers are searched, at least; from n on, unit vectors."""
+from noisedesign.forms import PairwiseCovariance
 
 PROBED = 1_000_000
-"""Entries of all these vectors, where they are not the fewest."""
-
-LARGEST = 0.97
-"""Of |N|_2: beyond it, bounds on the inverse would have to look far."""
-
-FACTORS = (1.0, 0.97, 0.94, 0.9, 0.85)
-"""Of N, once it is found."""
-
-START = 0.7
-"""|N|_2 where the search starts, at N proportional to W."""
+"""Entries of the vectors of signs by which the four numbers are searched; sixteen at least."""
 
 NEAR = 1e-4
-"""To which inverses are computed while the four numbers are searched."""
+"""Relative error of inverses while the four numbers are searched."""
 
-EVALUATIONS = 60
-
-FLAT = 1e-7
-"""Of what a step would gain, relative: the search ends."""
-
-DEPENDENT = 1e-6
-"""Mean square of what a logarithm adds to others that is rounding, squared."""
+LARGEST = 0.97
+"""Largest |N|_2: beyond it, bounds on the inverse would have to look far."""
 
 
 class Search:
     """The error of N of four numbers, from vectors of signs, and its derivatives.
 
-    Attributes:
-        first, second: the nodes of every edge on which H is not zero.
-        diagonal, off: H in units in which budgets are 1, on nodes and on those edges.
-        logs: of W on them, in these units.
-        features: what the four numbers multiply, orthogonal; fewer where some say nothing new.
-        signs: the vectors, shape (n, probes), and ``share`` what each weighs.
+    ``first`` and ``second`` are the nodes of every edge on which H is not zero, ``diagonal`` and
+    ``off`` H on nodes and on those edges, in units in which budgets are 1, and ``logs`` those of W.
+    The four numbers multiply ``features``, which are orthogonal, and fewer where some say nothing
+    new. The vectors ``signs``, (n, probes), weigh ``share`` each.
     """
 
     def __init__(self, program: SparseProgram, *, rng: np.random.Generator) -> None:
@@ -87,7 +68,7 @@ class Search:
         self.logs = np.log(linked_weights)
         columns = [self.logs, np.log(self.off), ends[self.first] + ends[self.second]]
         self.features = _orthogonal(columns)
-        probes = max(LEAST_PROBES, PROBED // n)
+        probes = max(16, PROBED // n)  # from n on, unit vectors
         self.signs = np.eye(n) if n <= probes else rng.choice([-1.0, 1.0], size=(n, probes))
         self.share = 1.0 if n <= probes else 1 / probes
 
@@ -101,10 +82,10 @@ class Search:
         return (upper + upper.T).tocsr()
 
     def start(self) -> Array:
-        """N proportional to W."""
+        """N proportional to W, of norm .7."""
         numbers = self.features.T @ self.logs / max(len(self.logs), 1)
         rho, _ = contraction(self.coupling(numbers))
-        numbers[0] += np.log(START / rho)
+        numbers[0] += np.log(0.7 / rho)
         return np.asarray(numbers)
 
     def __call__(self, numbers: Array) -> tuple[float, Array]:
@@ -143,7 +124,7 @@ def solved(coupling: Any, block: Array, rho: float) -> Array:
 
 
 def _orthogonal(columns: list[Array]) -> Array:
-    """The same and ones, orthogonal and of mean square 1; without those that follow from others."""
+    """Ones and the columns, orthogonal and of mean square 1, without what follows from others."""
     basis = [np.ones(len(columns[0]))]
     for column in columns:
         rest = column.copy()
@@ -151,29 +132,30 @@ def _orthogonal(columns: list[Array]) -> Array:
             for known in basis:
                 rest -= (known @ rest / max(len(rest), 1)) * known
         length = np.sqrt(np.mean(rest**2)) if len(rest) else 0.0
-        if length > DEPENDENT:
+        if length > 1e-6:
             basis.append(rest / length)
     return np.stack(basis, axis=1)
 
 
 def improving_numbers(search: Search) -> Iterator[Array]:
-    """The four numbers on the way to those of least error, by BFGS with steps halved until it
-    falls; those to begin with first."""
+    """Yield the first numbers, and those on the way to the least error, by BFGS with steps cut
+    until it falls."""
     x = search.start()
     yield x
     value, slope = search(x)
     inverse = np.eye(len(x)) / max(float(np.linalg.norm(slope)), 1e-300) / 10
-    for _ in range(EVALUATIONS):
+    flat = 1e-7  # what a step would gain, relative, at which the search ends
+    for _ in range(60):
         step = -inverse @ slope
         fall = float(slope @ step)
-        if -fall <= FLAT * value:
+        if -fall <= flat * value:
             break
         while True:
             new, steeper = search(x + step)
             if new <= value + 1e-4 * fall:
                 break
             step, fall = step / 4, fall / 4
-            if -fall <= FLAT * value:
+            if -fall <= flat * value:
                 return
         change = steeper - slope
         x, value, slope = x + step, new, steeper
@@ -187,15 +169,9 @@ def improving_numbers(search: Search) -> Iterator[Array]:
 def pairwise_noise(
     program: SparseProgram, *, rng: np.random.Generator, watch: Watch | None = None
 ) -> tuple[PairwiseCovariance, int]:
-    """Noise, and the steps by which its budgets are met.
-
-    Of N and smaller multiples of it, the one that costs least with what bounds are too high by.
-
-    Args:
-        program: W and the budgets.
-        rng: of the vectors that the search takes.
-        watch: ends the search when it is late; the noise is that of the numbers found by then.
-    """
+    """Find noise, and the steps by which its budgets are met; ``watch`` ends the search when it is
+    late. Among N and smaller multiples of it, the one costs least with what bounds are too high
+    by."""
     watch = watch or Watch(Monitor(gap=0.0))
     search = Search(program, rng=rng)
     numbers = search.start()
@@ -209,7 +185,7 @@ def pairwise_noise(
     n = program.size
     nodes = np.sort(rng.choice(n, size=min(n, SAMPLED), replace=False))
     best, chosen, steps = np.inf, search.coupling(numbers), 1
-    for factor in FACTORS:
+    for factor in (1.0, 0.97, 0.94, 0.9, 0.85):
         shrunk = numbers + np.log(factor) * np.eye(len(numbers))[0]
         coupling = search.coupling(shrunk)
         rho, _ = contraction(coupling)
@@ -225,15 +201,9 @@ def pairwise_noise(
 
 
 def shared_out(coupling: Any, variance: Array) -> PairwiseCovariance:
-    """R = S (I - N) S with S^2 = diag(``variance``), as seeds.
-
-    A positive z with N z < z splits it: of R_uu an edge (u, v) has S_u N_uv S_v times
-    (z_v / S_v) / (z_u / S_u), and u itself what is left.
-
-    Args:
-        coupling: N, sparse, symmetric, nonnegative, zero on its diagonal; |N|_2 < 1.
-        variance: diag(R), shape (n,), squared noise.
-    """
+    """R = S (I - N) S with S^2 = diag(``variance``), as seeds; N >= 0 and |N|_2 < 1. A positive z
+    with N z < z splits it: of R_uu an edge (u, v) has S_u N_uv S_v times (z_v / S_v) / (z_u / S_u),
+    and u itself what is left."""
     _, z = contraction(coupling)
     upper = sparse.triu(coupling, 1).tocoo()
     first, second = upper.coords

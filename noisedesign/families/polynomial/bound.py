@@ -1,59 +1,43 @@
-"""What is known of noise of polynomial precision, by code that made none of it.
+"""Noise of polynomial precision, judged and bounded by code that made none of it.
 
-Budgets are finite sums over neighbourhoods, which whoever judges anew adds up by another route.
+Budgets are finite sums over neighbourhoods, which a judge adds up by another route than the solver.
 Error and bound are traces, within what random vectors tell of them.
 """
 
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.polynomial import Chebyshev
-from scipy import sparse
 from scipy.fft import dct
 from scipy.linalg import svdvals
 
 from noisedesign.base.checks import Array
 from noisedesign.base.threads import in_threads
-from noisedesign.families.polynomial import neighbourhoods, operator as operators, polynomials
-from noisedesign.families.polynomial.known import Known, near
-from noisedesign.families.polynomial.noise import PolynomialNoise
-from noisedesign.families.polynomial.operator import Powers, Weighted
+from noisedesign.families.polynomial import operator as operators, polynomials
+from noisedesign.families.polynomial.operator import Known, Powers, Weighted, near, power_steps
 from noisedesign.families.polynomial.program import SparseProgram
 from noisedesign.families.polynomial.quadrature import (
     APART,
-    MOST_OF_MANY,
     MOST_STEPS,
     STEPS_AT_ONCE,
     Bidiagonal,
+    Probes,
     Product,
+    deviation,
+    jacobi,
     products,
     times_root,
 )
-from noisedesign.families.polynomial.traces import Probes, deviation
-from noisedesign.program.noise import PolynomialCovariance
+from noisedesign.forms import PolynomialCovariance
 
 CONFIDENCE = 1 - 1e-6
 
-LEAST_PROBES = 48
-"""Gaussian vectors of a trace."""
-
-ROUNDED = 1e-9
-"""Of a polynomial that is known from its values."""
-
-OF_ERROR = 3
-"""So many times more vectors for an error, which takes few products of each."""
-
-OF_BOUND = 3
-"""So many times fewer for the trace of a bound, where each takes a process of Lanczos."""
-
-LEAST_OF_BOUND = 24
-
-PILOT = 2
-"""Vectors by which what is known exactly is chosen."""
+FAILURE = (1 - CONFIDENCE) / 2
+"""Probability that error, or bound, is beyond what is told of it."""
 
 PROBED = 2_000_000
 """Entries of all vectors that probe a trace, where those are not the fewest; twice as many of an
@@ -63,63 +47,44 @@ WRITTEN_OVER_STEPS = 3000
 """Nodes up to which all eigenvalues of such an objective are found sooner than its traces are
 estimated closely."""
 
-LEFT_OUT = 3e-3
-"""Of the trace of an objective over many steps, by a bound that takes fewer of them."""
+PILOT = 2
+"""Vectors by which what is known exactly is chosen."""
 
-APART_OVER_STEPS = 4e-3
-"""Rules of quadrature there, where each step takes many products."""
-
-EXACT_DEGREE = 3
-"""Of what is known exactly of the trace of a bound, where there is no noise that says it."""
+ENTRIES_AT_ONCE = 1 << 24
+"""Numbers of a block of vectors, 128 MB where it is full: some four are held in every thread."""
 
 POWER_STEPS = 300
-"""For a bound on eigenvalues, at most: it falls with each, and one that is at most b ends them."""
-
-SHIFT = 1e-3
-"""Of the power steps, which keeps vectors positive and never lets that bound rise."""
-
-POINTS_PER_DEGREE = 4096
-"""At which p and r^2 p are evaluated, a degree: what they do in between is known to 4e-4 of how
-much they change."""
-
-FAILURE = (1 - CONFIDENCE) / 2
+"""Steps of a bound on eigenvalues, at most: one that is at most b ends them."""
 
 
 class Estimate(NamedTuple):
-    """What a number is between; both ends are the number itself where nothing is drawn."""
+    """Ends between which a number is; both are the number itself where nothing is drawn."""
 
     low: float
     high: float
 
     @property
     def spread(self) -> float:
-        """How far apart the ends are, relative to the upper one."""
+        """The distance of the ends, relative to the upper one."""
         return (self.high - self.low) / self.high if self.high > 0 else 0.0
 
 
 def probes_of(program: SparseProgram) -> int:
     """Random vectors a trace; as many as nodes are no longer random, but unit vectors."""
-    if program.plain:
-        return max(LEAST_PROBES, int(program.share * PROBED / program.size))
-    if program.size <= WRITTEN_OVER_STEPS:
+    if not program.plain and program.size <= WRITTEN_OVER_STEPS:
         return program.size
-    return max(LEAST_PROBES, int(2 * program.share * PROBED / program.size))
+    entries = (1 if program.plain else 2) * program.share * PROBED
+    return max(48, int(entries / program.size))
 
 
 def is_exact(program: SparseProgram) -> bool:
-    """Whether traces are those themselves, up to rounding."""
+    """Whether traces are the traces themselves, up to rounding."""
     return probes_of(program) >= program.size
 
 
 def squared_sensitivity(noise: PolynomialCovariance, budget: Array) -> float:
-    """A bound on the largest [R^-1]_ii over its budget; infinite where nothing bounds it.
-
-    With c the least r^2 p on [0, b], R^-1 is at most D^(-1/2) p(B) D^(-1/2) / c.
-
-    Args:
-        noise: what is judged.
-        budget: tau, shape (n,), squared sensitivity.
-    """
+    """Bound the largest [R^-1]_ii over its budget tau, shape (n,); infinite where nothing does.
+    With c the least r^2 p on [0, b], R^-1 is at most D^(-1/2) p(B) D^(-1/2) / c."""
     p, r = noise.polynomials
     if not eigenvalues_within(noise) or least(p, p) <= 0:
         return math.inf
@@ -132,25 +97,18 @@ def squared_sensitivity(noise: PolynomialCovariance, budget: Array) -> float:
 
 def eigenvalues_within(noise: PolynomialCovariance) -> bool:
     """Whether b is above every eigenvalue of B: (B x)_i <= b x_i for some x > 0 proves it."""
-    a = _factor(noise)
-    transposed = a.T.tocsr()
-    x = np.ones(noise.nodes)
-    for _ in range(POWER_STEPS):
-        image = transposed @ (a @ x)
-        if (image <= noise.bound * x).all():
-            return True
-        x = image / image.max() + SHIFT * x / x.max()
-    return False
+    operator = Weighted(mixing=noise.mixing, weights=noise.weights)
+    steps = power_steps(operator.squared, noise.nodes, steps=POWER_STEPS)
+    return any(bool((image <= noise.bound * x).all()) for x, image in steps)
 
 
 def least(p: Chebyshev, part: Chebyshev) -> float:
-    """A bound from below on a polynomial on its domain, of which ``part`` is all but a constant.
-
-    On the angles of Chebyshev points a polynomial of degree d changes by at most d times its
-    largest size (Bernstein), which is what is seen of it over 1 - d h / 2 at points h apart.
-    """
+    """Bound a polynomial on its domain from below; ``part`` is all of it but a constant. On the
+    angles of Chebyshev points a polynomial of degree d changes by at most d times its largest size
+    (Bernstein), which is what is seen of it over 1 - d h / 2 at points h apart: with 4096 points a
+    degree what is missed is 4e-4 of how much it changes."""
     degree = max(part.degree(), 1)
-    count = POINTS_PER_DEGREE * degree
+    count = 4096 * degree
     series = np.zeros(count)
     series[: len(part.coef)] = np.asarray(part.coef, dtype=np.float64) / 2
     series[0] *= 2
@@ -164,124 +122,87 @@ def least(p: Chebyshev, part: Chebyshev) -> float:
 
 def diagonal(noise: PolynomialCovariance) -> Array:
     """The diagonal of p(B), shape (n,)."""
-    return _stated(noise).diagonal(noise.polynomials[0])
+    return _operator(noise).diagonal(noise.polynomials[0])
 
 
-_KEPT: WeakKeyDictionary[PolynomialCovariance, Weighted] = WeakKeyDictionary()
-"""Operators of noise that is judged, with their diagonals: sums that take long."""
-
-
-def _stated(noise: PolynomialCovariance) -> Weighted:
+@lru_cache(maxsize=1)
+def _operator(noise: PolynomialCovariance) -> Weighted:
     """B, with eigenvalues within what the noise says, and diagonals by sums of another kind than
-    those that the solver took."""
-    if noise not in _KEPT:
-        operator = Weighted(mixing=noise.mixing, weights=noise.weights)
-        object.__setattr__(operator, "top", noise.bound)  # the domain that p and r are told on
-        degree = max(noise.polynomials[0].degree(), 1)
-        operator.know(neighbourhoods.moments(degree, _factor(noise), noise.bound))
-        _KEPT[noise] = operator
-    return _KEPT[noise]
+    those that the solver took. They take long, so that those of the last noise are kept."""
+    found = Weighted(mixing=noise.mixing, weights=noise.weights, bound=noise.bound)
+    found.known[:] = moments(_degree(noise), found.factor, noise.bound)
+    return found
 
 
-def _factor(noise: PolynomialCovariance) -> Any:
-    """A with B = A^T A."""
-    return (noise.mixing @ sparse.diags_array(np.sqrt(noise.weights))).tocsr()
+def moments(degree: int, factor: Any, top: float) -> Array:
+    """The diagonals of T_j(2 B / b - 1) of B = A^T A, j <= degree, shape (degree + 1, n), by Gauss
+    quadrature; ``factor`` is A, sparse, and ``top`` b.
 
-
-def error(program: SparseProgram, noise: PolynomialCovariance) -> Estimate:
-    """tr(H R), squared noise, of noise whose B has its eigenvalues within [0, b]."""
-    return error_within(
-        _as_noise(noise),
-        objective=program.objective,
-        probes=probes_of(program),
-        failure=FAILURE,
-        rng=_vectors(program, 0),
-    )
-
-
-def proved(
-    program: SparseProgram, weights: Array, noise: PolynomialCovariance | None = None
-) -> Estimate:
-    """What multipliers prove, squared noise: (tr S)^2 / <tau, v>, or somewhat less.
-
-    Sums that were found of noise serve here too, whatever noise it is, if b is above its B.
+    k Lanczos steps from e_i give a tridiagonal T with [p(B)]_ii = [p(T)]_11 for every p of degree
+    up to 2k - 1 (Golub and Meurant 1994), up to 2k - 2 whatever the last entry of T is: as many
+    products with A or its transpose as the degree, which touch neighbourhoods alone.
     """
-    if noise is not None and not (noise.nodes == program.size and eigenvalues_within(noise)):
-        noise = None
-    operator = Weighted(mixing=program.mixing, weights=weights / weights.max())
-    return bound_within(
-        program,
-        operator,
-        noise=None if noise is None else _as_noise(noise),
-        probes=probes_of(program),
-        failure=FAILURE,
-        rng=_vectors(program, 1),
-    )
+    a, n = factor.tocsr(), factor.shape[1]
+    transposed = a.T.tocsr()
+    steps, size = (degree + 1) // 2, degree // 2 + 1
+    k = np.arange(size)
+    width = max(1, ENTRIES_AT_ONCE // n)
+
+    def found(first: int) -> Array:
+        nodes = np.arange(first, min(first + width, n))
+        own, beside = jacobi(lambda block: transposed @ (a @ block), n, nodes, steps)
+        matrices = np.zeros((len(nodes), size, size))
+        matrices[:, -1, -1] = top / 2  # of even degrees, where any number would do
+        matrices[:, k[:steps], k[:steps]] = own.T
+        matrices[:, k[1:], k[:-1]] = np.sqrt(beside[: size - 1]).T
+        values, vectors = np.linalg.eigh(matrices)
+        seen = np.polynomial.chebyshev.chebvander(2 * values / top - 1, degree)
+        return np.asarray(np.einsum("ms,msj->jm", vectors[:, 0, :] ** 2, seen))
+
+    return np.concatenate(list(in_threads(found, range(0, n, width))), axis=1)
 
 
-def _as_noise(noise: PolynomialCovariance) -> PolynomialNoise:
-    p, r = noise.polynomials
-    return PolynomialNoise(operator=_stated(noise), precision=p, scale=noise.scale, root=r)
+def _degree(noise: PolynomialCovariance) -> int:
+    return max(noise.polynomials[0].degree(), 1)
 
 
 def _vectors(program: SparseProgram, use: int) -> np.random.Generator:
-    """Where vectors come from; what is exact depends on them no further than on a choice."""
+    """The source of vectors; what is exact depends on them no further than on a choice."""
     seed = 0 if is_exact(program) else program.seed
     return np.random.default_rng(None if seed is None else [seed, 1 + use])
 
 
-# --- traces ---------------------------------------------------------------------------------------
+# --- the error ------------------------------------------------------------------------------------
 
 
-def error_at_most(
-    noise: PolynomialNoise, *, probes: int, failure: float, rng: np.random.Generator
-) -> float:
-    """The upper end of :func:`error_within`."""
-    return error_within(noise, probes=probes, failure=failure, rng=rng).high
-
-
-def error_within(
-    noise: PolynomialNoise,
-    *,
-    objective: Powers | None = None,
-    probes: int,
-    failure: float,
-    rng: np.random.Generator,
-) -> Estimate:
-    """What tr(H cov(z)) is between, either side but with probability ``failure``; H = W^T W unless
-    ``objective`` says otherwise.
-
-    Of a polynomial near it the trace is a finite sum; only that of the rest is estimated.
-    """
-    operator = noise.operator
-    objective = (
-        Powers(mixing=operator.mixing, counts=np.ones(1)) if objective is None else objective
-    )
-    n = len(noise.scale)
+def error(program: SparseProgram, noise: PolynomialCovariance) -> Estimate:
+    """Enclose tr(H R), squared noise, of noise whose B has its eigenvalues within [0, b]. Either
+    side fails with probability ``FAILURE``. Of a polynomial near it the trace is a finite sum; only
+    that of the rest is estimated."""
+    operator, h, n = _operator(noise), program.objective, program.size
+    r = noise.polynomials[1]
     root = np.sqrt(noise.scale)[:, None]
-    if probes >= n:
+    if is_exact(program):
         values, vectors = operator.eigen
         y = root * vectors
-        exact = float(np.sum(y * (objective.dense @ y), axis=0) @ noise.root(values) ** 2)
+        exact = float(np.sum(y * (h.dense @ y), axis=0) @ r(values) ** 2)
         return Estimate(exact, exact)
-
-    h = objective
 
     def image(z: Array) -> Array:
         """E z, E = r(B) D^(1/2) H D^(1/2) r(B)."""
-        seen = root * h.times(root * operator.apply(noise.root, z))
-        return operator.apply(noise.root, seen)
+        return operator.apply(r, root * h.times(root * operator.apply(r, z)))
 
-    probes *= OF_ERROR
+    rng = _vectors(program, 0)
     pilot = rng.standard_normal((n, PILOT))
     known = near(
         operator,
         np.sqrt(noise.scale / operator.weights),
-        degree=max(noise.precision.degree(), 1),
+        degree=_degree(noise),
         starts=pilot,
         images=image(pilot),
     )
-
+    # An error takes few products of each vector, so that there are three times as many.
+    probes = 3 * probes_of(program)
     blocks = Probes(n, probes, rng)
 
     def probed(number: int) -> Array:
@@ -292,88 +213,74 @@ def error_within(
     value, squared = (
         float(x) / probes for x in np.sum(list(in_threads(probed, range(len(blocks)))), axis=0)
     )
-    low, high = known.ends
-    ends = (-high, largest_of(noise, objective) - low)
-    exact = float(known.diagonal.sum())
-    below = deviation(squared, *ends, probes=probes, failure=failure)
-    above = deviation(squared, -ends[1], -ends[0], probes=probes, failure=failure)
-    return Estimate(max(exact + value - below, 0.0), exact + value + above)
+    rest = Estimate(value, value)
+    return _enclosed(known, rest, squared, top=largest_of(noise, h), probes=probes, failure=FAILURE)
 
 
-def largest_of(noise: PolynomialNoise, objective: Powers) -> float:
-    """A bound on the eigenvalues of H cov(z).
+def _enclosed(
+    known: Known, rest: Estimate, squared: float, *, top: float, probes: int, failure: float
+) -> Estimate:
+    """Enclose the trace of E by that of K and what is known of the ``rest``: the mean of z^T F z
+    over some probes z, F = E - K, and of |F z|^2, ``squared``. E has eigenvalues up to ``top``."""
+    exact, (low, high) = float(known.diagonal.sum()), known.ends
+    ends = (-high, top - low)
+    below, above = (
+        deviation(squared, *two, probes=probes, failure=failure)
+        for two in (ends, (-ends[1], -ends[0]))
+    )
+    return Estimate(max(exact + rest.low - below, 0.0), exact + rest.high + above)
 
-    H = F^T F, and F D^(1/2) is F V^(1/2) with its columns times d = (D / V)^(1/2), which are about
-    c: |F D^(1/2) r(B)| is at most c |F V^(1/2) r(B)| + |F V^(1/2)| max |d - c| max r. The first
-    norm is that of a polynomial of B after one step, and of symmetric W where V is constant.
-    """
-    operator = noise.operator
-    squared = noise.root * noise.root
+
+def largest_of(noise: PolynomialCovariance, objective: Powers) -> float:
+    """Bound the eigenvalues of H R. H = F^T F, and F D^(1/2) is F V^(1/2) with its columns times d
+    = (D / V)^(1/2), which are about c: |F D^(1/2) r(B)| is at most c |F V^(1/2) r(B)| + |F V^(1/2)|
+    max |d - c| max r. The first norm is that of a polynomial of B after one step, and of symmetric
+    W where V is constant."""
+    r = noise.polynomials[1]
+    squared = r * r
     size = max(polynomials.proved_range(squared)[1], 0.0)
     found = size * objective.top(noise.scale)
-    v = float(operator.weights[0])
+    v = float(noise.weights[0])
     if len(objective.counts) == 1:
         terms = objective.counts
-    elif objective.symmetric and (operator.weights == v).all():
+    elif objective.symmetric and (noise.weights == v).all():
         terms = objective.counts / v ** np.arange(len(objective.counts))
     else:
         return found
     powers = np.polynomial.Polynomial([0.0, *terms])
     x = Chebyshev.interpolate(powers, len(terms), domain=squared.domain)
     weighted = max(polynomials.proved_range(x * squared)[1], 0.0)
-    ratios = np.sqrt(noise.scale / operator.weights)
+    ratios = np.sqrt(noise.scale / noise.weights)
     middle, half = (ratios.max() + ratios.min()) / 2, (ratios.max() - ratios.min()) / 2
-    both = middle * math.sqrt(weighted) + half * math.sqrt(float(powers(operator.top)) * size)
-    return float(min(found, both**2 * (1 + ROUNDED)))
+    both = middle * math.sqrt(weighted) + half * math.sqrt(float(powers(noise.bound)) * size)
+    return float(min(found, both**2 * (1 + 1e-9)))  # x is known from its values
 
 
-def lower_bound(
-    program: SparseProgram,
-    operator: Weighted,
-    *,
-    noise: PolynomialNoise | None = None,
-    probes: int,
-    failure: float,
-    rng: np.random.Generator,
-) -> float:
-    """The lower end of :func:`bound_within`: no noise within the budgets has a smaller error, but
-    with probability ``failure``."""
-    found = bound_within(program, operator, noise=noise, probes=probes, failure=failure, rng=rng)
-    return found.low
+# --- the bound ------------------------------------------------------------------------------------
 
 
-def bound_within(
-    program: SparseProgram,
-    operator: Weighted,
-    *,
-    noise: PolynomialNoise | None = None,
-    probes: int,
-    failure: float,
-    rng: np.random.Generator,
+def proved(
+    program: SparseProgram, weights: Array, noise: PolynomialCovariance | None = None
 ) -> Estimate:
-    """What a bound on the error of all noise within the budgets is between, either side but with
-    probability ``failure``.
+    """Enclose a bound on the error of all noise within the budgets, squared noise.
 
-    It is (tr S)^2 / sum(tau v) with S = (V^(1/2) H V^(1/2))^(1/2), for any v > 0. Of a polynomial
-    near S the trace is a finite sum; only that of the rest is estimated, by quadrature.
+    It is (tr S)^2 / <tau, v> with S = (V^(1/2) H V^(1/2))^(1/2), for any v > 0, or somewhat less;
+    either side fails with probability ``FAILURE``. Of a polynomial near S the trace is a finite
+    sum; only that of the rest is estimated, by quadrature. Sums that were found of noise serve here
+    too, whatever noise it is, if b is above its B.
 
     Over several steps of symmetric W a smaller trace takes the place of S, whose products are few:
     that of E = s (W V W)^(1/2) s, with s of W^2 and s^4 W^2 <= H. For Z of the polar decomposition
     of W V^(1/2) it is tr(V^(1/2) W s^2 Z^T), a product of a factor of V^(1/2) H V^(1/2) and a
     contraction. The norm of E is at most that of S (Cordes 1987).
-
-    Args:
-        program: W and the budgets.
-        operator: of W and v.
-        noise: whose diagonals of polynomials serve for what is known of the trace.
-        probes: Gaussian vectors.
-        failure: probability that the bound does not hold.
-        rng: of the vectors.
     """
+    if noise is not None and not (noise.nodes == program.size and eigenvalues_within(noise)):
+        noise = None
+    operator = Weighted(mixing=program.mixing, weights=weights / weights.max())
     price = float(program.budget @ operator.weights)
     root = np.sqrt(operator.weights)[:, None]
     objective = program.objective
-    if probes >= program.size:
+    if is_exact(program):
         if program.plain:
             values = math.sqrt(objective.counts[0]) * svdvals(operator.factor.toarray())
         else:
@@ -381,28 +288,31 @@ def bound_within(
             values = np.sqrt(np.clip(np.linalg.eigvalsh((b + b.T) / 2), 0.0, None))
         exact = float(values.sum()) ** 2 / price
         return Estimate(exact, exact)
+    rng = _vectors(program, 1)
     scaled: Array = operator.weights
     outer, stretch = None, 1.0
     factors: tuple[Product, Product]
+    # Of many steps rules need more of a process, each of which takes many products.
+    apart, most = (APART, MOST_STEPS) if program.plain else (APART, 240)
     if program.plain:
-        top, apart, most = operator.top, APART, MOST_STEPS
+        top = operator.top
         factors = operator.forward, operator.backward
         price /= float(objective.counts[0])
-    elif objective.quarter_below is None:
-        top, apart, most = objective.top(operator.weights), APART_OVER_STEPS, MOST_OF_MANY
-        terms = objective.first(LEFT_OUT, rng)
+    elif objective.fourth_root is None:
+        top, apart = objective.top(operator.weights), 4e-3
+        terms = objective.first(3e-3, rng)
         factors = (lambda x: terms.forward(root * x), lambda y: root * terms.backward(y))
     else:
-        top, apart, most = objective.top(operator.weights), APART, MOST_OF_MANY
+        top = objective.top(operator.weights)
         w = operators.narrow(program.mixing.tocsr())
         factors = (lambda x: root * (w @ x), lambda y: w @ (root * y))
-        outer = objective.by_quarter
-        stretch = polynomials.proved_range(objective.quarter_below)[1]
+        outer = objective.times_fourth_root
+        stretch = polynomials.proved_range(objective.fourth_root)[1]
         scaled = (w.power(2) @ scaled) / w.power(2).sum(axis=1)
     if noise is None:
-        beside, degree = Weighted(mixing=program.mixing, weights=1 / program.budget), EXACT_DEGREE
+        beside, degree = Weighted(mixing=program.mixing, weights=1 / program.budget), 3
     else:
-        beside, degree = noise.operator, max(noise.precision.degree(), 1)
+        beside, degree = _operator(noise), _degree(noise)
     within = outer or np.asarray
     pilot = rng.standard_normal((program.size, PILOT))
     known = near(
@@ -418,8 +328,9 @@ def bound_within(
         outer=outer,
         stretch=stretch,
         top=top,
-        starts=Probes(program.size, max(probes // OF_BOUND, LEAST_OF_BOUND), rng),
-        failure=failure,
+        # Each vector takes a process of Lanczos, so that there are three times fewer.
+        starts=Probes(program.size, max(probes_of(program) // 3, 24), rng),
+        failure=FAILURE,
         apart=apart,
         most=most,
     )
@@ -439,22 +350,13 @@ def rest_of_root(
     apart: float = APART,
     most: int = MOST_STEPS,
 ) -> Estimate:
-    """What the trace of S = Q (A^T A)^(1/2) Q is between, of which that of K is known.
+    """Enclose the trace of S = Q (A^T A)^(1/2) Q, of which that of K is known.
 
-    Args:
-        forward: x -> A x, of blocks.
-        backward: y -> A^T y.
-        known: K.
-        outer: x -> Q x, of blocks, symmetric; None where Q is the identity.
-        stretch: a bound on the norm of Q.
-        top: a bound on the squared eigenvalues of S.
-        starts: Gaussian vectors z.
-        failure: probability that either side is exceeded, one side at a time.
-        apart: both rules, relative, at which no more steps are taken.
-        most: of these steps.
-
-    The same steps tell what S z is, and how far off that is at most, so that |(S - K) z| says
-    enough of |S - K|_F.
+    A and A^T are x -> A x and y -> A^T y of blocks; so is Q, ``outer``, symmetric, of a norm of at
+    most ``stretch``, the identity where it is None. ``top`` bounds the squared eigenvalues of S.
+    Either side is exceeded with probability ``failure``. No more than ``most`` steps are taken, and
+    none where both rules are ``apart``, relative. The same steps tell what S z is, and how far off
+    that is at most, so that |(S - K) z| says enough of |S - K|_F.
     """
 
     def probed(number: int) -> tuple[Array, Array, Array]:
@@ -468,13 +370,7 @@ def rest_of_root(
         exact = products(z, seen)
         return low - exact, high - exact, (np.sqrt(products(left, left)) + stretch * off) ** 2
 
-    low, high, squares = (
-        np.concatenate(found) for found in zip(*in_threads(probed, range(len(starts))), strict=True)
-    )
-    squared, exact = float(squares.mean()), float(known.diagonal.sum())
-    ends = (-known.ends[1], math.sqrt(top) - known.ends[0])
-    below, above = (
-        deviation(squared, *two, probes=len(low), failure=failure)
-        for two in (ends, (-ends[1], -ends[0]))
-    )
-    return Estimate(max(exact + float(low.mean()) - below, 0.0), exact + float(high.mean()) + above)
+    parts = zip(*in_threads(probed, range(len(starts))), strict=True)
+    low, high, squares = (np.concatenate(found) for found in parts)
+    rest, squared = Estimate(float(low.mean()), float(high.mean())), float(squares.mean())
+    return _enclosed(known, rest, squared, top=math.sqrt(top), probes=len(low), failure=failure)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.sparse import csr_array, issparse
@@ -15,48 +14,34 @@ from noisedesign.base.checks import InputError
 from noisedesign.base.enclosures import Interval
 from noisedesign.base.linalg import symmetrized
 from noisedesign.base.monitor import Monitor, Search
+from noisedesign.certify import rigorous
+from noisedesign.certify.certificate import NOTHING, Certificate, ProvedBound, judge_covariance
+from noisedesign.certify.program import Program, diagonal_dual
+from noisedesign.certify.rigorous import Judged, NotProvedError
+from noisedesign.families.family import Answer, Arrays, ArraySpec, Family
 from noisedesign.families.polynomial import bound as judging, rigorous as finite_sums
-from noisedesign.families.polynomial.noise import PolynomialNoise
 from noisedesign.families.polynomial.program import SparseProgram
+from noisedesign.forms import Noise, PolynomialCovariance
 from noisedesign.privacy.sensitivity import UPPER_BOUND
-from noisedesign.program import rigorous
-from noisedesign.program.certificate import NOTHING, Certificate, ProvedBound, judge_covariance
-from noisedesign.program.family import Answer, Arrays, ArraySpec, Family
-from noisedesign.program.noise import Noise, PolynomialCovariance
-from noisedesign.program.problem import SpaceProblem
-from noisedesign.program.program import Program, diagonal_dual
-from noisedesign.program.rigorous import Judged, NotProvedError
+from noisedesign.problem.problem import SpaceProblem
 from noisedesign.system.participation import single
-
-Item = TypeVar("Item")
 
 MULTIPLIERS = "dual_weights"
 
 SEED = 0
-"""Of the vectors that a solve estimates by: the same problem has the same design."""
-
-GAP = 0.05
-"""What random graphs of 100,000 nodes are within: those of points in a square by the least."""
-
-
-JUDGED_IN = 8.0
-"""All vectors of a judge take about so many seconds; with less time it draws fewer."""
-
-LEAST_SHARE = 0.3
-"""A judge draws at least this share of them: less than twice as much is open then, by which a claim
-may differ."""
+"""The seed of the vectors that a solve estimates by: the same problem has the same design."""
 
 WRITTEN_OUT = 2048
 """Most nodes of which R is written out, to prove of it what is stated."""
 
 
-class Polynomial(Family):
+class Polynomial(Family[SpaceProblem, SparseProgram]):
     """Its program is a :class:`SparseProgram`, its noise a :class:`PolynomialCovariance`. The bound
     is one on noise of every structure."""
 
     name = "polynomial"
     convex = False
-    gap = GAP
+    gap = 0.05  # random graphs of 100,000 nodes are within it, of points in a square by the least
     short = "Ask for less, or for a structure of which W is an array."
     over_steps: ClassVar[bool] = True
     """Whether the error of several steps may count."""
@@ -75,19 +60,20 @@ class Polynomial(Family):
         return replace(program, seed=seed)
 
     def hurried(self, program: SparseProgram, *, seconds: float) -> SparseProgram:
-        return replace(program, share=float(np.clip(seconds / JUDGED_IN, LEAST_SHARE, 1.0)))
+        # All vectors take about 8 s; with .3 of them less than twice as much is open.
+        return replace(program, share=float(np.clip(seconds / 8.0, 0.3, 1.0)))
 
     def solve(self, program: SparseProgram, *, monitor: Monitor) -> Answer:
         from noisedesign.families.polynomial import solver
 
-        made: PolynomialNoise | None = None
+        made: PolynomialCovariance | None = None
         weights = 1 / program.budget
         with Search(monitor) as search:
             monitor.report(lower=0.0, upper=program.independent_error)
             rng = np.random.default_rng(SEED)
             steps = solver.improving(program, rng=rng, go_on=lambda: not monitor.expired)
             monitor.tell("first noise")
-            for number, (noise_so_far, operator) in enumerate(until_late(steps), start=1):
+            for number, (noise_so_far, operator) in enumerate(steps, start=1):
                 made, weights = noise_so_far, operator.weights
                 monitor.tell(f"improving noise {number}")
                 if search.ended(solved=False):
@@ -96,15 +82,7 @@ class Polynomial(Family):
                 search.ended(solved=not monitor.expired)
         if made is None:
             return Answer(stop=search.stop, proof={MULTIPLIERS: weights})
-        covariance = PolynomialCovariance(
-            mixing=program.mixing,
-            weights=made.operator.weights,
-            bound=made.operator.top,
-            precision=np.asarray(made.precision.coef),
-            noise=np.asarray(made.root.coef),
-            scale=made.scale,
-        )
-        noise = Noise(steps=None, nodes=program.size, space=covariance)
+        noise = Noise(steps=None, nodes=program.size, space=made)
         return Answer(stop=search.stop, noises=[noise], proof={MULTIPLIERS: weights})
 
     def searched(self, program: SparseProgram) -> str | None:
@@ -122,7 +100,7 @@ class Polynomial(Family):
     def bound(
         self, program: SparseProgram, proof: Arrays, *, noise: Noise | None = None, **_: Any
     ) -> ProvedBound:
-        """What the vectors lowered it by is told as its rounding."""
+        """The bound, and as its rounding how much the vectors lowered it."""
         weights = proof.get(MULTIPLIERS)
         if weights is None or not (np.isfinite(weights) & (weights > 0)).all():
             return NOTHING
@@ -158,7 +136,7 @@ class Polynomial(Family):
         )
 
     def rigorous_judge(self, program: SparseProgram, noise: Noise, proof: Arrays) -> Judged:
-        """Of R as it is written out; of more nodes than that of its budgets alone."""
+        """Judge R as it is written out; of too many nodes for that its budgets alone."""
         if program.size > WRITTEN_OUT and isinstance(noise.space, PolynomialCovariance):
             worst = finite_sums.squared_sensitivity(noise.space, program.budget)
             return Judged(objective=rigorous.UNPROVED, sensitivity_squared=worst)
@@ -179,20 +157,16 @@ class Polynomial(Family):
         enough: float = 0.0,
         **_: Any,
     ) -> Interval:
-        """By the same multipliers, without a polynomial for the square root.
-
-        Raises:
-            NotProvedError: it has too many nodes, or no multipliers.
-        """
+        """The bound by the same multipliers, without a polynomial for the square root."""
         if MULTIPLIERS not in proof:
             raise NotProvedError("there are no multipliers")
         dual = diagonal_dual(proof[MULTIPLIERS], None, None)
         proved = judged is not None and judged.sensitivity_squared <= 1
-        written = _written_out(program, "; that budgets hold is proved" * proved)
+        written = _written_out(program, "; that budgets hold is proved" if proved else "")
         return rigorous.disjoint_bound(written, dual, judged=judged, enough=enough)
 
     def departure(self, program: SparseProgram, noise: Noise, proof: Arrays) -> float:
-        """How far its W is from that of the problem."""
+        """The distance of its W from that of the problem."""
         space = noise.space
         if not isinstance(space, PolynomialCovariance):
             return np.inf
@@ -219,22 +193,9 @@ class Polynomial(Family):
         return {"n": int(problem.mixing.shape[0])}
 
 
-def until_late(steps: Iterator[Item]) -> Iterator[Item]:
-    """Those there is time for."""
-    with suppress(TimeoutError):
-        yield from steps
-
-
 def _written_out(program: SparseProgram, beside: str = "") -> Program:
-    """The program of the same W as an array.
-
-    Args:
-        program: of sparse W.
-        beside: what is to be said if there is none.
-
-    Raises:
-        NotProvedError: it has too many nodes.
-    """
+    """The program of the same W as an array; a ``NotProvedError``, with what is to be said
+    ``beside``, where it has too many nodes."""
     if program.size > WRITTEN_OUT:
         why = (
             f"it and the error are estimates, that hold with confidence {judging.CONFIDENCE!r}, of "

@@ -1,10 +1,14 @@
-"""A = W V^(1/2) of sparse W, which is seen through products alone, and B = A^T A."""
+"""Sparse W in the operators that noise and its error are made of, seen through products alone.
+
+They are B = A^T A with A = W V^(1/2), whose polynomials the noise is made of; H = F^T F, the sum of
+powers of W that the error is; and K = G q(B) G, what is known exactly of a trace that is estimated.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -15,17 +19,13 @@ from scipy import sparse
 from noisedesign.base.checks import Array
 from noisedesign.base.threads import in_threads
 from noisedesign.families.polynomial import polynomials
-from noisedesign.families.polynomial.quadrature import Bidiagonal, Rule
-from noisedesign.families.polynomial.traces import COLUMNS
+from noisedesign.families.polynomial.quadrature import COLUMNS, Bidiagonal, Rule
 
 POWER_STEPS = 60
-"""For a bound on eigenvalues that is valid after any number of them, and close after these."""
-
-H_POWER_STEPS = 20
-"""The same, of products that take 2 T as many."""
+"""Steps of a bound on eigenvalues: valid after any number of them, and close after these."""
 
 LANCZOS_STEPS = 80
-"""As many points as stand for a spectrum."""
+"""Points that stand for a spectrum."""
 
 MEASURED = 4
 """Vectors that show what a spectrum is like."""
@@ -34,10 +34,11 @@ DENSE = 1400
 """Nodes up to which all eigenvalues are found."""
 
 COLUMNS_AT_ONCE = 1024
-"""Whose neighbourhoods are held at once."""
+"""Nodes whose neighbourhoods are held at once."""
 
 ENTRIES_AT_ONCE = 16_000_000
-"""Of those columns, at most: 130 MB where they are full, and three such blocks in every thread."""
+"""Entries of such a block of vectors, at most: 130 MB where it is full, and three such blocks in
+every thread."""
 
 WORTH = 100_000
 """Entries of a block from which its columns are shared out among threads."""
@@ -45,27 +46,21 @@ WORTH = 100_000
 DENSE_FROM = 0.08
 """Share of nonzero entries from which a block of columns is quicker dense."""
 
-
 GoOn = Callable[[], bool]
 """Whether there is time to go on."""
 
 
-def always() -> bool:
-    """Without a limit."""
-    return True
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Weighted:
-    """B = V^(1/2) W^T W V^(1/2), shape (n, n), and its polynomials.
-
-    Attributes:
-        mixing: W, sparse, shape (n, n), nonnegative.
-        weights: v, the diagonal of V, shape (n,), positive.
-    """
+    """B = V^(1/2) W^T W V^(1/2), shape (n, n), and its polynomials. ``mixing`` is W, sparse and
+    nonnegative; ``weights`` v, (n,), positive. ``bound`` is what is said to be above all
+    eigenvalues, if anything is, and ``known`` keeps the diagonals of T_j(2 B / b - 1), j = 0, 1,
+    ..., once they are known: sums that take long."""
 
     mixing: Any
     weights: Array
+    bound: float | None = None
+    known: list[Array] = field(default_factory=list)
 
     @cached_property
     def factor(self) -> Any:
@@ -73,106 +68,28 @@ class Weighted:
         return narrow((self.mixing @ sparse.diags_array(np.sqrt(self.weights))).tocsr())
 
     @cached_property
+    def transposed(self) -> Any:
+        """A^T."""
+        return narrow(self.factor.T.tocsr())
+
+    @cached_property
+    def top(self) -> float:
+        """b, a bound on the eigenvalues of B."""
+        if self.bound is not None:
+            return self.bound
+        return largest_at_most(self.squared, len(self.weights), steps=POWER_STEPS)
+
+    @cached_property
     def _scaled(self) -> tuple[Any, Any]:
+        """A / sqrt(b) and its transpose."""
         scaled = self.factor / np.sqrt(self.top)
         return narrow(scaled.tocsr()), narrow(scaled.T.tocsr())
 
     @cached_property
-    def top(self) -> float:
-        """A bound b on the eigenvalues of B (Collatz and Wielandt)."""
-        return collatz(
-            lambda x: self.backward(self.forward(x)), len(self.weights), steps=POWER_STEPS
-        )
-
-    def apply(self, p: Chebyshev, block: Array) -> Array:
-        """p(B) times a block, shape (n, m); p is a polynomial on [0, b]."""
-        a, transposed = self._doubled  # before threads, which would each make their own
-        return by_columns(lambda part: clenshaw(p, lambda x: transposed @ (a @ x), part), block)
-
-    @cached_property
     def _doubled(self) -> tuple[Any, Any]:
-        """Whose product is 4 B / b."""
+        """2 A / sqrt(b) and its transpose, whose product is 4 B / b."""
         a, transposed = self._scaled
         return 2 * a, 2 * transposed
-
-    def moments(self, degree: int, *, go_on: GoOn = always) -> Array:
-        """The diagonals of T_j(2 B / b - 1), j <= degree, shape (degree + 1, n); kept.
-
-        T_j(2 x^2 - 1) = T_2j(x) = 2 T_j(x)^2 - 1, so j products of A or A^T with a unit vector do,
-        by turns, and only its j-hop neighbourhoods are touched.
-
-        Args:
-            degree: of the last.
-            go_on: asked between blocks of columns.
-
-        Raises:
-            TimeoutError: that said no.
-        """
-        if len(self._kept) <= degree:
-            n = self.factor.shape[1]
-            width = max(1, min(COLUMNS_AT_ONCE, ENTRIES_AT_ONCE // n))
-
-            def found(first: int) -> Array:
-                return self._moments(first, min(first + width, n), degree)
-
-            blocks = []
-            _ = self._recurring  # before threads, which would each make their own
-            for block in in_threads(found, range(0, n, width)):
-                blocks.append(block)
-                if not go_on():
-                    raise TimeoutError
-            self.know(np.concatenate(blocks, axis=1))
-        return np.array(self._kept[: degree + 1])
-
-    def know(self, moments: Array) -> None:
-        """That these are the diagonals of T_j(2 B / b - 1)."""
-        self._kept[:] = moments
-
-    @cached_property
-    def _kept(self) -> list[Array]:
-        """Diagonals that are known."""
-        return []
-
-    @cached_property
-    def _recurring(self) -> tuple[Any, Any]:
-        """A above -I / 2, and A^T, over sqrt(b) and doubled: from rows x and y beside them these
-        make 2 x A - y."""
-        taken = -sparse.eye_array(len(self.weights), format="csr")
-        one, other = (sparse.vstack([2 * m, taken], format="csr") for m in self._scaled)
-        return narrow(one), narrow(other)
-
-    def _moments(self, first: int, end: int, degree: int) -> Array:
-        found = [2 * squares(block) - 1 for block in self.walks(first, end, degree)]
-        return np.array([np.ones(end - first), *found])
-
-    def walks(self, first: int, end: int, degree: int) -> Iterator[Any]:
-        """For j = 1, 2, ... what j products with A / sqrt(b) or its transpose make of unit vectors
-        of these nodes, T_j of them: sparse rows, and columns of an array from where neighbourhoods
-        are not much smaller than the graph."""
-        a, transposed = self._scaled
-        m = end - first
-        unit = (np.ones(m), (np.arange(m), np.arange(first, end)))
-        previous: Any = sparse.csr_array(unit, shape=(m, a.shape[1]))
-        current: Any = transposed[first:end]
-        for j in range(1, degree + 1):
-            yield current
-            if j == degree:
-                break
-            if _is_full(current):
-                previous, current = previous.T.toarray(), current.T.toarray()
-            if isinstance(current, np.ndarray):
-                following = (transposed if j % 2 else a) @ current
-                following *= 2
-                following -= previous
-            else:
-                both = sparse.hstack([current, previous], format="csr")
-                following = both @ self._recurring[0 if j % 2 else 1]
-            previous, current = current, following
-
-    def diagonal(self, p: Chebyshev, *, go_on: GoOn = always) -> Array:
-        """The diagonal of p(B), shape (n,)."""
-        moments = self.moments(p.degree(), go_on=go_on)
-        return np.asarray(np.asarray(p.coef, dtype=np.float64) @ moments)
 
     def forward(self, block: Array) -> Array:
         """A times a block."""
@@ -182,19 +99,86 @@ class Weighted:
         """A^T times a block."""
         return np.asarray(self.transposed @ block)
 
-    @cached_property
-    def transposed(self) -> Any:
-        """A^T."""
-        return narrow(self.factor.T.tocsr())
+    def squared(self, block: Array) -> Array:
+        """B times a block."""
+        return self.backward(self.forward(block))
+
+    def apply(self, p: Chebyshev, block: Array) -> Array:
+        """p(B) times a block, shape (n, m); p is a polynomial on [0, b]."""
+        a, transposed = self._doubled
+        return by_columns(lambda part: clenshaw(p, lambda x: transposed @ (a @ x), part), block)
+
+    def moments(self, degree: int, *, go_on: GoOn | None = None) -> Array:
+        """The diagonals of T_j(2 B / b - 1), j <= degree, shape (degree + 1, n); a ``TimeoutError``
+        where ``go_on``, asked between blocks of columns, says no."""
+        if len(self.known) <= degree:
+            self.known[:] = self._moments(degree, go_on)
+        return np.array(self.known[: degree + 1])
+
+    def _moments(self, degree: int, go_on: GoOn | None = None) -> Array:
+        n, walks = self.factor.shape[1], self.walks(degree)
+        width = max(1, min(COLUMNS_AT_ONCE, ENTRIES_AT_ONCE // n))
+
+        def found(first: int) -> Array:
+            end = min(first + width, n)
+            squared = [2 * squares(block) - 1 for block in walks(first, end)]
+            return np.array([np.ones(end - first), *squared])
+
+        blocks = []
+        for block in in_threads(found, range(0, n, width)):
+            blocks.append(block)
+            if go_on is not None and not go_on():
+                raise TimeoutError
+        return np.concatenate(blocks, axis=1)
+
+    def walks(self, degree: int) -> Callable[[int, int], Iterator[Any]]:
+        """Return what yields, for nodes from the first to before the second, T_j of A / sqrt(b) or
+        its transpose times their unit vectors, by j = 1 to ``degree`` products by turns: sparse
+        rows, or columns of an array where neighbourhoods are not much smaller than the graph.
+
+        T_j(2 x^2 - 1) = T_2j(x) = 2 T_j(x)^2 - 1, so they give the diagonals of T_j(2 B / b - 1).
+        """
+        a, transposed = self._scaled
+        taken = -sparse.eye_array(len(self.weights), format="csr")
+        # From rows x and y beside them these make 2 x A - y and 2 x A^T - y.
+        from_odd, from_even = (
+            narrow(sparse.vstack([2 * m, taken], format="csr")) for m in (a, transposed)
+        )
+
+        def walk(first: int, end: int) -> Iterator[Any]:
+            m = end - first
+            unit = (np.ones(m), (np.arange(m), np.arange(first, end)))
+            previous: Any = sparse.csr_array(unit, shape=(m, a.shape[1]))
+            current: Any = transposed[first:end]
+            for j in range(1, degree + 1):
+                yield current
+                if j == degree:
+                    break
+                if _is_full(current):
+                    previous, current = previous.T.toarray(), current.T.toarray()
+                if isinstance(current, np.ndarray):
+                    following = (transposed if j % 2 else a) @ current
+                    following *= 2
+                    following -= previous
+                else:
+                    both = sparse.hstack([current, previous], format="csr")
+                    following = both @ (from_odd if j % 2 else from_even)
+                previous, current = current, following
+
+        return walk
+
+    def diagonal(self, p: Chebyshev) -> Array:
+        """The diagonal of p(B), shape (n,)."""
+        return np.asarray(np.asarray(p.coef, dtype=np.float64) @ self.moments(p.degree()))
 
     def spectrum(self, starts: Array, *, steps: int = LANCZOS_STEPS) -> tuple[Array, Array]:
         """Nodes in [0, b] and weights of a measure near that of B in ``starts``, shape (n,), or in
         the mean of the columns of an (n, m) array."""
         block = starts.reshape(len(starts), -1)
-        _ = self.transposed  # before threads, which would each make their own
+        a, transposed = self.factor, self.transposed
 
         def found(part: Array) -> list[Rule]:
-            process = Bidiagonal(self.forward, self.backward, part)
+            process = Bidiagonal(lambda x: a @ x, lambda y: transposed @ y, part)
             process.extend(min(steps, len(part)))
             return [process.rule(k, below=False) for k in range(part.shape[1])]
 
@@ -216,8 +200,8 @@ class Weighted:
         return np.clip(values, 0.0, self.top), vectors
 
     def measure(self, outer: Any, rng: np.random.Generator) -> tuple[Array, Array]:
-        """Nodes in [0, b] and weights that stand for f -> tr(Y f(B) Y^T): of small B those
-        themselves, else of a few random vectors."""
+        """Nodes in [0, b] and weights that stand for f -> tr(Y f(B) Y^T): of small B its
+        eigenvalues, else those of a few random vectors."""
         if self.small:
             values, vectors = self.eigen
             return values, np.sum((outer @ vectors) ** 2, axis=0)
@@ -225,13 +209,49 @@ class Weighted:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Powers:
-    """H = F^T F = sum_t c_t (W^t)^T W^t, F of the blocks c_t^(1/2) W^t for t = 1..T.
+class Known:
+    """K = G q(B) G, of which the trace is a finite sum by diagonals of polynomials of B. Whoever
+    probes E - K in place of E has the less to estimate the nearer K is to E; that it is near,
+    nobody needs to prove. ``factor`` is the diagonal of G, (n,), positive; q is on [0, b]."""
 
-    Attributes:
-        mixing: W, sparse, shape (n, n), nonnegative.
-        counts: c, shape (T,), nonnegative.
-    """
+    operator: Weighted
+    factor: Array
+    q: Chebyshev
+
+    @property
+    def diagonal(self) -> Array:
+        """The diagonal of K, shape (n,)."""
+        return np.asarray(self.factor**2 * self.operator.diagonal(self.q))
+
+    def apply(self, block: Array) -> Array:
+        """K times a block, shape (n, m)."""
+        g = self.factor[:, None]
+        return np.asarray(g * self.operator.apply(self.q, g * block))
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """An interval of 0 and all eigenvalues of K."""
+        low, high = polynomials.proved_range(self.q)
+        largest = float(self.factor.max()) ** 2
+        return largest * min(low, 0.0), largest * max(high, 0.0)
+
+
+def near(operator: Weighted, factor: Array, *, degree: int, starts: Array, images: Array) -> Known:
+    """Find the K of that degree nearest to E by least squares: ``images`` are E times ``starts``,
+    which no estimate uses."""
+    g = factor[:, None]
+    basis = []
+    for j in range(degree + 1):
+        t = Chebyshev.basis(j, domain=[0.0, operator.top])
+        basis.append((g * operator.apply(t, g * starts)).ravel())
+    found = np.linalg.lstsq(np.stack(basis, axis=1), images.ravel(), rcond=None)[0]
+    return Known(operator=operator, factor=factor, q=Chebyshev(found, domain=[0.0, operator.top]))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Powers:
+    """H = F^T F = sum_t c_t (W^t)^T W^t, F of the blocks c_t^(1/2) W^t for t = 1..T; ``counts`` are
+    c, (T,), nonnegative, and ``mixing`` W, sparse and nonnegative."""
 
     mixing: Any
     counts: Array
@@ -242,9 +262,14 @@ class Powers:
         return narrow(self.mixing.copy())
 
     @cached_property
-    def transposed(self) -> Any:
+    def _transposed(self) -> Any:
         """W^T."""
         return narrow(self.mixing.T.tocsr())
+
+    @cached_property
+    def _doubled(self) -> Any:
+        """2 W."""
+        return 2 * self._narrow
 
     @cached_property
     def symmetric(self) -> bool:
@@ -252,7 +277,7 @@ class Powers:
         return bool((self.mixing != self.mixing.T).nnz == 0)
 
     @cached_property
-    def quarter_below(self) -> Chebyshev | None:
+    def fourth_root(self) -> Chebyshev | None:
         """s on [0, 1] with s(W^2)^2 W^2 s(W^2)^2 <= H and hardly less, of symmetric W; None where
         that takes about as many products as H does."""
         if not self.symmetric or self.counts[0] == 0:
@@ -264,7 +289,7 @@ class Powers:
         x, weights = squared.measure(sparse.eye_array(n, format="csc"), np.random.default_rng(0))
         x = np.clip(x, 0.0, 1.0)
         gain = weights * np.sqrt(x) / n
-        return polynomials.quarter_below(k, x, gain, degree=3 * steps // 8)
+        return polynomials.fourth_root_below(k, x, gain, degree=3 * steps // 8)
 
     def forward(self, block: Array) -> Array:
         """F times a block of m columns, shape (T n, m)."""
@@ -279,17 +304,20 @@ class Powers:
         return self._gathered(iter(stacked.reshape(len(self.counts), -1, stacked.shape[1])[::-1]))
 
     def random(self, rng: np.random.Generator, count: int) -> Array:
-        """F^T times standard normal vectors, or F'^T: independent columns of covariance H, or a
-        little less."""
+        """Independent columns of covariance H, or a little less: F^T, or W s(W^2)^2, of normal
+        vectors."""
         shape = (self.mixing.shape[0], count)
-        if self.quarter_below is not None:
-            return by_columns(self._by_root, rng.standard_normal(shape))
-        return self._gathered(rng.standard_normal(shape) for _ in self.counts)
+        if self.fourth_root is None:
+            return self._gathered(rng.standard_normal(shape) for _ in self.counts)
+        return by_columns(
+            lambda z: self._narrow @ self.times_fourth_root(self.times_fourth_root(z)),
+            rng.standard_normal(shape),
+        )
 
     def _gathered(self, latest_first: Iterator[Array]) -> Array:
         total: Any = 0.0
         for count, block in zip(self.counts[::-1], latest_first, strict=True):
-            total = self.transposed @ (total + math.sqrt(count) * block)
+            total = self._transposed @ (total + math.sqrt(count) * block)
         return np.asarray(total)
 
     def times(self, block: Array) -> Array:
@@ -304,27 +332,11 @@ class Powers:
             total += term
         return np.asarray(self._narrow @ (self._narrow @ total))
 
-    def factor(self, block: Array) -> Array:
-        """F' times a block, F'^T F' <= H: W s(W^2)^2 where there is that s, else F."""
-        return self.forward(block) if self.quarter_below is None else self._by_root(block)
-
-    def factor_transposed(self, block: Array) -> Array:
-        """F'^T times a block."""
-        return self.backward(block) if self.quarter_below is None else self._by_root(block)
-
-    def _by_root(self, block: Array) -> Array:
-        return np.asarray(self._narrow @ self.by_quarter(self.by_quarter(block)))
-
-    def by_quarter(self, block: Array) -> Array:
+    def times_fourth_root(self, block: Array) -> Array:
         """s(W^2) times a block, where there is that s."""
-        s: Any = self.quarter_below
+        s: Any = self.fourth_root
         doubled = self._doubled
         return clenshaw(s, lambda x: doubled @ (doubled @ x), block)
-
-    @cached_property
-    def _doubled(self) -> Any:
-        """2 W."""
-        return 2 * self._narrow
 
     @cached_property
     def dense(self) -> Array:
@@ -332,9 +344,10 @@ class Powers:
         return self.times(np.eye(self.mixing.shape[0]))
 
     def top(self, scale: Array) -> float:
-        """A bound on the eigenvalues of D^(1/2) H D^(1/2), D = diag(scale); as that of B."""
+        """A bound on the eigenvalues of D^(1/2) H D^(1/2), D = diag(scale)."""
         root = np.sqrt(scale)[:, None]
-        return collatz(lambda x: root * self.times(root * x), len(scale), steps=H_POWER_STEPS)
+        # A step takes 2 T products, so that there are fewer of them.
+        return largest_at_most(lambda x: root * self.times(root * x), len(scale), steps=20)
 
     def first(self, apart: float, rng: np.random.Generator) -> Powers:
         """The first of its terms, which are at most H, and all of its trace but about ``apart``."""
@@ -346,24 +359,29 @@ class Powers:
         return Powers(mixing=self.mixing, counts=self.counts[:kept])
 
 
-def collatz(product: Callable[[Array], Array], size: int, *, steps: int) -> float:
-    """A bound on the eigenvalues of a nonnegative symmetric B: max of (B x)_i / x_i over i, for
-    a positive x. A few power steps choose x, which need not have converged."""
+def power_steps(
+    product: Callable[[Array], Array], size: int, *, steps: int
+) -> Iterator[tuple[Array, Array]]:
+    """Yield positive x, shape (size, 1), and B x of a nonnegative symmetric B: its eigenvalues are
+    at most the largest (B x)_i / x_i (Collatz and Wielandt), whether x has converged or not."""
     x = np.ones((size, 1))
-    bound = math.inf
     for _ in range(steps):
         image = product(x)
-        bound = min(bound, float((image / x).max()))
+        yield x, image
+        # What is kept of x leaves it positive, and never lets that bound rise.
         x = image / image.max() + 1e-3 * x / x.max()
-    return bound * (1 + 1e-12)  # for rounding of the products
+
+
+def largest_at_most(product: Callable[[Array], Array], size: int, *, steps: int) -> float:
+    """Bound the eigenvalues of a nonnegative symmetric B by a few power steps."""
+    found = min(float((image / x).max()) for x, image in power_steps(product, size, steps=steps))
+    return found * (1 + 1e-12)  # for rounding of the products
 
 
 def clenshaw(p: Chebyshev, product: Callable[[Array], Array], block: Array) -> Array:
-    """p(B) times a block, p on [0, b], by products with 4 B / b (Clenshaw 1955).
-
-    Blocks of all nodes are far larger than what a processor keeps at hand, so that sums are made in
-    those that are there already.
-    """
+    """p(B) times a block, p on [0, b], by products with 4 B / b (Clenshaw 1955). Blocks of all
+    nodes are far larger than what a processor keeps at hand, so that sums are made in those that
+    are there already."""
     previous, current = np.zeros_like(block), p.coef[-1] * block
     for coefficient in p.coef[-2:0:-1]:
         following = product(current)
@@ -385,7 +403,7 @@ def clenshaw(p: Chebyshev, product: Callable[[Array], Array], block: Array) -> A
 
 
 def by_columns(work: Callable[[Array], Array], block: Array) -> Array:
-    """What is done to every column of a block, by threads where it is large."""
+    """Work on all columns of a block, by threads where it is large."""
     every = COLUMNS if block.size >= WORTH else max(block.shape[1], 1)
     parts = np.split(block, range(every, block.shape[1], every), axis=1)
     found = in_threads(lambda part: work(np.ascontiguousarray(part)), parts)

@@ -16,47 +16,13 @@ from scipy.optimize import linprog
 from noisedesign.base import settings
 from noisedesign.base.checks import Array
 
-POINTS_PER_DEGREE = 32
-"""Points at which a range is proved, a degree: it is known to 1.3e-3 of its width."""
-
-GRID_PER_DEGREE = 8
-"""Points of a linear program, a degree."""
-
-FLOOR = 1e-3
-"""Weight of the uniform part of the measure that precisions are fitted in. It keeps them away from
-0 where the spectrum seems to have nothing."""
-
-SPREAD = 2e-2
-"""The same, where polynomials of high degrees are near the square root: a few dozen points are not
-the spectrum."""
-
-NEWTON_STEPS = 100
-"""At most, for a few coefficients: it takes about ten."""
-
-LEAST = 1e-3
-"""Of the largest value of p: noise takes products by the root of their ratio."""
-
-ROOT_SLACK = 1e-4
-"""By which a polynomial for noise may be larger than it must be, relative, squared."""
-
-
 LOST = 3e-4
-"""Of the mean of a root, to a polynomial below it."""
-
-GRID_BELOW = 64
-"""Points a degree at which that is below."""
-
-FINE = 512
-"""Points of a proof, a degree, where 5e-6 of the width of a range matter."""
+"""Share of the mean of a root that a polynomial below it may lose."""
 
 
-def proved_range(p: Chebyshev, *, points: int = POINTS_PER_DEGREE) -> tuple[float, float]:
-    """An interval that holds all values of ``p`` on its domain.
-
-    Args:
-        p: the polynomial.
-        points: at which it is evaluated, a degree.
-    """
+def proved_range(p: Chebyshev, *, points: int = 32) -> tuple[float, float]:
+    """An interval that holds all values of ``p`` on its domain, by so many points a degree. From 32
+    it is known to 1.3e-3 of its width, from 512 to 5e-6."""
     degree = max(p.degree(), 1)
     count = points * degree
     first, last = p.domain
@@ -72,35 +38,16 @@ def _points(count: int, top: float) -> Array:
     return np.asarray(top / 2 * (1 + np.cos(angles)))
 
 
-def fitted(values: Array, points: Array, weights: Array, *, degree: int, top: float) -> Chebyshev:
-    """The polynomial on [0, ``top``] of least weighted squares."""
-    basis = np.polynomial.chebyshev.chebvander(2 * points / top - 1, degree)
-    root = np.sqrt(weights)[:, None]
-    coefficients = np.linalg.lstsq(basis * root, values * root[:, 0], rcond=None)[0]
-    return Chebyshev(coefficients, domain=[0.0, top])
-
-
 def precision(points: Array, gain: Array, price: Array, *, degree: int, top: float) -> Chebyshev:
-    """A positive polynomial that nearly minimises the sum of gain / p(x) + price * p(x).
-
-    With gain x w and price w in the spectrum of H, that is tr(H X^-1) + tr X of X = p(H); without a
-    degree p is the square root.
-
-    Args:
-        points: x, in [0, ``top``].
-        gain: what 1 / p counts for at each.
-        price: what p counts for at each.
-        degree: of p.
-        top: end of the interval on which p is positive.
-
-    Returns:
-        p, with a proved positive minimum.
-    """
-    many = 40 * (degree + 1)
+    """A polynomial that nearly minimises the sum of gain / p(x) + price * p(x), x in ``points``. It
+    is proved to be positive on [0, ``top``]. With gain x w and price w in the spectrum of H, the
+    sum is tr(H X^-1) + tr X of X = p(H); without a degree p is the square root."""
+    # A uniform part of the measure keeps p away from 0 where the spectrum seems to have nothing.
+    many, floor = 40 * (degree + 1), 1e-3
     even = _points(many, top)
     x = np.concatenate([points, even])
-    seen = np.concatenate([gain, (even + top / (4 * degree + 4) ** 2) * FLOOR / many])
-    w = np.concatenate([price, np.full(many, FLOOR / many)])
+    seen = np.concatenate([gain, (even + top / (4 * degree + 4) ** 2) * floor / many])
+    w = np.concatenate([price, np.full(many, floor / many)])
     basis = np.polynomial.chebyshev.chebvander(2 * x / top - 1, degree)
 
     def value(coefficients: Array) -> float:
@@ -111,7 +58,7 @@ def precision(points: Array, gain: Array, price: Array, *, degree: int, top: flo
     found = np.zeros(degree + 1)
     found[0] = math.sqrt(float(seen.sum()) / float(w.sum()))
     current = value(found)
-    for _ in range(NEWTON_STEPS):
+    for _ in range(100):  # it takes about ten
         p = basis @ found
         gradient = basis.T @ (w - seen / p**2)
         hessian = (basis.T * (2 * seen / p**3)) @ basis
@@ -129,13 +76,13 @@ def precision(points: Array, gain: Array, price: Array, *, degree: int, top: flo
         current = value(found)
     result = Chebyshev(found, domain=[0.0, top])
     low, high = proved_range(result)
-    if low < LEAST * high:  # near 0, where the spectrum seems to have nothing
-        result = result + (LEAST * high - low)
+    if low < 1e-3 * high:  # noise takes products by the root of their ratio
+        result = result + (1e-3 * high - low)
     return result
 
 
-def inverse_root(p: Chebyshev, *, slack: float = ROOT_SLACK) -> Chebyshev:
-    """A polynomial r with r > 0 and r^2 >= 1 / p on the domain of ``p``, and hardly more."""
+def inverse_root(p: Chebyshev, *, slack: float = 1e-4) -> Chebyshev:
+    """A polynomial r > 0 with 1 <= r^2 p <= 1 + ``slack`` on the domain of ``p``."""
     degree = 4 * (p.degree() + 1)
     while True:
         r = Chebyshev.interpolate(lambda x: p(x) ** -0.5, degree, domain=p.domain)
@@ -145,23 +92,16 @@ def inverse_root(p: Chebyshev, *, slack: float = ROOT_SLACK) -> Chebyshev:
         degree += max(4, degree // 3)
 
 
-def quarter_below(
-    k: Chebyshev, points: Array, weights: Array, *, degree: int, lost: float = LOST
+def fourth_root_below(
+    k: Chebyshev, points: Array, weights: Array, *, degree: int
 ) -> Chebyshev | None:
-    """A polynomial s with s^4 <= k on [0, 1] and a mean of s^2 that is nearly that of the root of
-    k, by a linear program; None where that takes a higher degree.
-
-    Args:
-        k: a polynomial, positive and least at 0.
-        points: where the mean is taken.
-        weights: of each, positive.
-        degree: of s, at most.
-        lost: of the mean, relative.
-    """
+    """A polynomial s with s^4 <= k on [0, 1] and a mean of s^2 over weighted points that is nearly
+    that of the root of k, by a linear program; None where that takes more than ``degree``. k is
+    positive and least at 0."""
     least = float(k(0.0))
     mean = float(weights @ np.sqrt(k(points)))
     for tried in range(2, degree + 1):
-        grid = _points(GRID_BELOW * tried, 1.0)
+        grid = _points(64 * tried, 1.0)
         basis, seen = (np.polynomial.chebyshev.chebvander(2 * x - 1, tried) for x in (grid, points))
         found = linprog(
             -((weights * k(points) ** 0.25) @ seen),
@@ -172,17 +112,19 @@ def quarter_below(
         if found.x is None:
             continue
         s: Chebyshev = Chebyshev(found.x, domain=[0.0, 1.0])
-        above = max(proved_range(s**4 - k, points=FINE)[1], 0.0) / least
+        above = max(proved_range(s**4 - k, points=512)[1], 0.0) / least
         s = s / (1 + above) ** 0.25
-        if weights @ s(points) ** 2 >= (1 - lost) * mean:
+        if weights @ s(points) ** 2 >= (1 - LOST) * mean:
             return s
     return None
 
 
 def root(points: Array, weights: Array, *, degree: int, top: float) -> Chebyshev:
     """A polynomial near sqrt(x), of least squares in a measure on [0, ``top``] and uniformly."""
-    grid = _points(GRID_PER_DEGREE * degree, top)
+    grid = _points(8 * degree, top)
     x = np.concatenate([points, grid])
-    even = np.full(len(grid), SPREAD / len(grid))
-    w = np.concatenate([weights / weights.sum(), even])
-    return fitted(np.sqrt(x), x, w, degree=degree, top=top)
+    even = np.full(len(grid), 2e-2 / len(grid))  # a few dozen points are not the spectrum
+    rows = np.sqrt(np.concatenate([weights / weights.sum(), even]))
+    basis = np.polynomial.chebyshev.chebvander(2 * x / top - 1, degree)
+    found = np.linalg.lstsq(basis * rows[:, None], np.sqrt(x) * rows, rcond=None)[0]
+    return Chebyshev(found, domain=[0.0, top])

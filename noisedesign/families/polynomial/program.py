@@ -13,24 +13,16 @@ from noisedesign.base.checks import Array, InputError
 from noisedesign.families.polynomial.operator import DENSE, Powers
 from noisedesign.system.graph import check_sparse_mixing
 
-LDP_PROBES = 16
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SparseProgram:
     """Minimise tr(H R) over noise covariances R with [R^-1]_ii <= tau_i, H = sum_t c_t (W^t)^T W^t.
 
-    Args:
-        mixing: W, a scipy sparse array or matrix, shape (n, n), float64, nonnegative, rows that sum
-            to 1, strongly connected.
-        budget: tau, scalar or shape (n,), inverse squared noise units.
-        powers: c_1 to c_T, nonnegative, the last positive; by default H = W^T W. The error of all
-            iterates of T steps has c_t = T + 1 - t, that after step T alone c_t = 1.
-        seed: of the vectors by which a judge estimates traces; None: from the operating system.
-        share: of these vectors that are drawn: fewer leave more open of error and bound.
-
-    Raises:
-        InputError: naming ``mixing``, ``budget.tau`` or ``powers``.
+    ``mixing`` W is a sparse array, (n, n), nonnegative, of rows that sum to 1, strongly connected;
+    ``budget`` tau of shape (n,) or a scalar; ``powers`` c_1 to c_T, nonnegative, the last positive:
+    T + 1 - t for the error of all iterates. ``seed`` is that of the vectors by which a judge
+    estimates traces, None the operating system's; ``share`` of them are drawn, fewer leave more
+    open. An ``InputError`` names ``mixing``, ``budget.tau`` or ``powers``.
     """
 
     mixing: Any
@@ -48,9 +40,8 @@ class SparseProgram:
         if powers.min() < 0 or powers[-1] <= 0:
             expected = "nonnegative numbers, the last of them positive"
             raise InputError("powers", expected=expected, got=f"{powers.tolist()}")
-        object.__setattr__(self, "powers", powers)
-        object.__setattr__(self, "mixing", w)
-        object.__setattr__(self, "budget", budget)
+        for name, value in (("powers", powers), ("mixing", w), ("budget", budget)):
+            object.__setattr__(self, name, value)
 
     @property
     def size(self) -> int:
@@ -76,6 +67,7 @@ class SparseProgram:
             return float(self.powers[0] * np.sum(columns / self.budget))
         if self.size <= DENSE:
             return float(np.sum(np.diagonal(self.objective.dense) / self.budget))
-        signs = np.random.default_rng(self.seed).choice([-1.0, 1.0], size=(self.size, LDP_PROBES))
-        seen = self.objective.forward(signs / np.sqrt(self.budget * LDP_PROBES)[:, None])
+        probes = 16
+        signs = np.random.default_rng(self.seed).choice([-1.0, 1.0], size=(self.size, probes))
+        seen = self.objective.forward(signs / np.sqrt(self.budget * probes)[:, None])
         return float(np.sum(seen**2))

@@ -1,10 +1,15 @@
-"""The trace of (A^T A)^(1/2) from few vectors, each known on either side.
+"""Traces from products with few vectors, and what is known of each on either side.
 
-k steps of Golub and Kahan (1965) from q give a bidiagonal U, and for f(x) = sqrt(x) the rule of its
-singular values is known to lie below or above q^T f(A^T A) q: above for the k x k part (Gauss),
-below for the k x (k + 1) part, which has 0 among its nodes (Gauss and Radau), because derivatives
-of the square root change their signs by turns (Golub and Meurant 1994, "Matrices, moments and
-quadrature").
+For Gaussian z, z^T E z - tr E is below 2 |E|_F sqrt(s) + 2 e s but with probability e^-s, e the
+largest positive eigenvalue (Laurent and Massart 2000, Lemma 1; negative eigenvalues add to |E|_F
+only). |E|_F is unknown; |E z|^2 estimates its square, and the same lemma for -E^2, with
+|E^2|_F <= |E|_2 |E|_F, bounds it from above.
+
+For the trace of f(A^T A), f(x) = sqrt(x), k steps of Golub and Kahan (1965) from q give a
+bidiagonal U, and the rule of its singular values is known to lie below or above q^T f(A^T A) q:
+above for the k x k part (Gauss), below for the k x (k + 1) part, which has 0 among its nodes (Gauss
+and Radau), because derivatives of the square root change their signs by turns (Golub and Meurant
+1994, "Matrices, moments and quadrature").
 
 The same steps come near (A^T A)^(1/2) q itself, within what Frommer, Kahl, Lippert and Rittich
 (2013, "2-norm error bounds and estimates for Lanczos approximations to linear systems and rational
@@ -18,10 +23,12 @@ that were taken from q.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from scipy import sparse
 from scipy.linalg import eigh_tridiagonal
 
 from noisedesign.base import settings
@@ -29,25 +36,46 @@ from noisedesign.base.checks import Array
 
 Product = Callable[[Array], Array]
 
+COLUMNS = 16
+"""Vectors that are multiplied together: fewer and more take longer each."""
+
 STEPS_AT_ONCE = 32
-"""After which it is looked how far apart both rules are."""
+"""Steps of a process after which it is looked how far apart both rules are."""
 
 MOST_STEPS = 160
-MOST_OF_MANY = 240
-"""Steps at most, and those where the spectrum is that of an objective over many steps."""
+"""Steps at most, unless more are allowed."""
+
 APART = 8e-4
-"""Both rules, relative, at which no more steps are taken, unless less is asked for."""
+"""Relative distance of both rules at which no more steps are taken, unless less is asked for."""
 
-ROUNDED = 16
-"""Units of rounding of the largest node by which all are moved, each rule's to its own side: the
-root of what rounding leaves of a zero is no small number."""
 
-LOOKED_AT = 4
-"""Vectors whose rules are compared."""
+def deviation(squared: float, low: float, high: float, *, probes: int, failure: float) -> float:
+    """Bound how far the mean of z^T E z is above tr E, but with ``failure``: half of it for |E|_F,
+    half for the mean. ``squared`` is the mean of |E z|^2 over the ``probes`` z; 0, ``low`` and
+    ``high`` enclose the eigenvalues of E."""
+    share = math.log(2 / failure) / probes
+    shift = max(abs(low), abs(high)) * math.sqrt(share)
+    frobenius = shift + math.sqrt(shift**2 + squared)
+    return 2 * frobenius * math.sqrt(share) + 2 * max(high, 0.0) * share
 
-FOLLOWED = 0.625
-"""Share of the steps by which a root times a vector is found; the others tell how far that is off.
-Half and three quarters are a tenth worse."""
+
+class Probes:
+    """Gaussian vectors in blocks of about ``COLUMNS``, each of a random stream of its own."""
+
+    def __init__(self, nodes: int, count: int, rng: np.random.Generator) -> None:
+        # Blocks come in multiples of four, for as many threads.
+        blocks = min(4 * -(-count // (4 * COLUMNS)), count)
+        self._nodes, self._ends = nodes, np.arange(blocks + 1) * count // blocks
+        self._seeds = rng.integers(2**63, size=(blocks, 2))
+
+    def __len__(self) -> int:
+        return len(self._seeds)
+
+    def block(self, number: int) -> Array:
+        """The block of a number, shape (n, m)."""
+        columns = int(self._ends[number + 1] - self._ends[number])
+        rng = np.random.default_rng(self._seeds[number])
+        return rng.standard_normal((self._nodes, columns))
 
 
 @dataclass(frozen=True)
@@ -58,23 +86,18 @@ class Rule:
     weights: Array
 
     def __call__(self, values: Array) -> float:
-        """Of a function's values at the nodes."""
+        """Integrate a function by its values at the nodes."""
         return float(self.weights @ values)
 
 
 class Bidiagonal:
-    """Golub and Kahan's process from every column of a block, without reorthogonalisation: what
-    that loses are repeated nodes, not the rules (Golub and Strakos 1994).
-
-    Args:
-        forward: x -> A x, of blocks.
-        backward: y -> A^T y.
-        starts: the columns, shape (n, m).
-    """
+    """Golub and Kahan's process from every column of a block ``starts``, shape (n, m), by x -> A x
+    and y -> A^T y of blocks. It does without reorthogonalisation: what that loses are repeated
+    nodes, not the rules (Golub and Strakos 1994)."""
 
     def __init__(self, forward: Product, backward: Product, starts: Array) -> None:
         self._forward, self._backward, self._starts = forward, backward, starts
-        self._squares = np.einsum("ij,ij->j", starts, starts)
+        self._squares = products(starts, starts)
         self._right = np.array(starts)
         _normalised(self._right)
         self._left: Array | None = None
@@ -87,7 +110,7 @@ class Bidiagonal:
         return len(self._diagonal)
 
     def extend(self, steps: int) -> None:
-        """That many steps more."""
+        """Take some steps more."""
         for _ in range(steps):
             left = self._forward(self._right)
             if self._left is not None:
@@ -102,14 +125,11 @@ class Bidiagonal:
             self._beside.append(_normalised(right))
 
     def until_close(self, apart: float = APART, *, most: int = MOST_STEPS) -> None:
-        """As many steps as bring the rules of a few columns that close to each other, relative."""
+        """Take steps until the rules of four columns are that close to each other, relative."""
         while self.steps < most:
             self.extend(min(STEPS_AT_ONCE, most - self.steps))
-            few = range(min(LOOKED_AT, len(self._squares)))
-            low, high = (
-                sum(rule(np.sqrt(rule.nodes)) for rule in (self.rule(k, below=b) for k in few))
-                for b in (True, False)
-            )
+            few = range(min(4, len(self._squares)))
+            low, high = (float(self._means(few, below=b).sum()) for b in (True, False))
             if high - low <= apart * high:
                 break
 
@@ -119,7 +139,7 @@ class Bidiagonal:
         return np.array(self._right)
 
     def first_row_of_root(self, column: int) -> Array:
-        """That of the root of the k x k part, times the length of the start, shape (k,)."""
+        """The first row of the root of the k x k part, times the length of the start, (k,)."""
         diagonal, beside = self._tridiagonal(column)
         nodes, vectors = eigh_tridiagonal(diagonal, beside)
         root = (vectors[0] * np.sqrt(np.maximum(nodes, 0.0))) @ vectors.T
@@ -134,31 +154,31 @@ class Bidiagonal:
         return diagonal, a[:-1] * b[:-1]
 
     def rule(self, column: int, *, below: bool) -> Rule:
-        """Of one column: the rule below for the square root, with 0 among its nodes, or above."""
+        """The rule of a column, below for the square root, with 0 among its nodes, or above."""
         diagonal, beside = self._tridiagonal(column)
         if below:
             a, b = self._diagonal[-1][column], self._beside[-1][column]
             diagonal, beside = np.append(diagonal, b**2), np.append(beside, a * b)
         nodes, vectors = eigh_tridiagonal(diagonal, beside)
-        rounded = ROUNDED * settings.EPS * np.abs(nodes).max()
+        # Each rule moves to its own side: the root of a zero's rounding is no small number.
+        rounded = 16 * settings.EPS * np.abs(nodes).max()
         nodes = nodes - rounded if below else nodes + rounded
         return Rule(np.maximum(nodes, 0.0), self._squares[column] * vectors[0] ** 2)
 
     def roots(self) -> tuple[Array, Array]:
-        """For every column q, what q^T (A^T A)^(1/2) q is at least and at most."""
-        low, high = (
-            np.array([rule(np.sqrt(rule.nodes)) for rule in rules])
-            for rules in (
-                [self.rule(k, below=below) for k in range(len(self._squares))]
-                for below in (True, False)
-            )
-        )
+        """Bounds on q^T (A^T A)^(1/2) q from below and above, for every column q."""
+        low, high = (self._means(range(len(self._squares)), below=b) for b in (True, False))
         return low, high
+
+    def _means(self, columns: Iterable[int], *, below: bool) -> Array:
+        """The integral of the square root by the rules of some columns."""
+        rules = [self.rule(k, below=below) for k in columns]
+        return np.array([rule(np.sqrt(rule.nodes)) for rule in rules])
 
     def root_times(self) -> tuple[Array, Array]:
         """About (A^T A)^(1/2) times every column, by a second run of most of the steps, and how far
         off each is at most, by the others."""
-        k = int(FOLLOWED * self.steps)
+        k = int(0.625 * self.steps)  # half and three quarters are a tenth worse
         found = [self._root_times(column, k) for column in range(len(self._squares))]
         again = Bidiagonal(self._forward, self._backward, self._starts)
         total = np.zeros_like(self._right)
@@ -168,7 +188,7 @@ class Bidiagonal:
         return total, np.array([off for _, off in found])
 
     def _root_times(self, column: int, k: int) -> tuple[Array, float]:
-        """In the basis of k steps, and how far off."""
+        """The product with one column in the basis of k steps, and how far off it is."""
         start = math.sqrt(self._squares[column])
         diagonal, beside = self._tridiagonal(column)
         size = start * math.sqrt(diagonal[0])  # of the root times q
@@ -230,12 +250,58 @@ def times_root(forward: Product, backward: Product, starts: Array, *, steps: int
 
 
 def products(left: Array, right: Array) -> Array:
-    """Of columns with columns."""
+    """Inner products of columns with columns."""
     return np.asarray(np.einsum("ij,ij->j", left, right))
 
 
 def _normalised(block: Array) -> Array:
-    """Lengths of columns, which are divided by them in place; of zeros nothing is left."""
-    lengths = np.sqrt(np.einsum("ij,ij->j", block, block))
+    """Divide columns by their lengths in place, zeros by 1; return the lengths."""
+    lengths = np.sqrt(products(block, block))
     block /= np.where(lengths > 0, lengths, 1.0)
     return np.asarray(lengths)
+
+
+# --- Lanczos' method from unit vectors ------------------------------------------------------------
+
+FULL = 0.1
+"""Share of entries from which a block of sparse columns is an array."""
+
+
+def jacobi(
+    product: Callable[[Any], Any], size: int, nodes: Array, steps: int
+) -> tuple[Array, Array]:
+    """The diagonals, and squared entries beside them, of the Jacobi matrices that Lanczos' method
+    makes of a symmetric matrix, by products with blocks, and unit vectors; shape (steps, m)."""
+    m = len(nodes)
+    before: Any = sparse.csr_array((size, m))
+    current: Any = sparse.csr_array((np.ones(m), (nodes, np.arange(m))), shape=(size, m))
+    diagonal, beside = np.zeros((steps, m)), np.zeros((steps, m))
+    length = np.zeros(m)
+    for j in range(steps):
+        if not isinstance(current, np.ndarray) and current.nnz > FULL * size * m:
+            before, current = before.toarray(), current.toarray()
+        image = product(current)
+        diagonal[j] = _inner(image, current)
+        if j + 1 == steps:  # Pythagoras: what is left is orthogonal to both
+            beside[j] = np.maximum(_inner(image, image) - diagonal[j] ** 2 - length**2, 0.0)
+            break
+        image = image - _scaled(current, diagonal[j]) - _scaled(before, length)
+        beside[j] = _inner(image, image)
+        length = np.sqrt(beside[j])
+        ended = length < 1e-12  # nothing is left: the sums before it are all that there is
+        beside[j, ended] = length[ended] = 0.0
+        inverse = np.divide(1.0, length, out=np.zeros(m), where=~ended)
+        before, current = current, _scaled(image, inverse)
+    return diagonal, beside
+
+
+def _scaled(block: Any, factors: Array) -> Any:
+    """Columns times factors."""
+    return block * factors if isinstance(block, np.ndarray) else block @ sparse.diags_array(factors)
+
+
+def _inner(left: Any, right: Any) -> Array:
+    """Inner products of columns, sparse or not."""
+    if isinstance(left, np.ndarray):
+        return products(left, right)
+    return np.asarray(left.multiply(right).sum(axis=0))

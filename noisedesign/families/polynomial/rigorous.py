@@ -14,45 +14,38 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
+from numpy.polynomial.chebyshev import chebmul
 
 from noisedesign.base.checks import Array
 from noisedesign.base.enclosures import EPS, TINY, U, up
 from noisedesign.base.threads import in_threads
-from noisedesign.families.polynomial.bound import POWER_STEPS, SHIFT
-from noisedesign.families.polynomial.operator import Weighted, squares
-from noisedesign.program.noise import PolynomialCovariance
-from noisedesign.program.rigorous import NotProvedError
-
-POINTS_PER_DEGREE = 512
-"""At which r^2 p is evaluated, a degree."""
-
-COSINE = 1e-7
-"""More than the angle of a computed cosine is off by, which is right to 1e-15."""
+from noisedesign.certify.rigorous import NotProvedError
+from noisedesign.families.polynomial.bound import POWER_STEPS
+from noisedesign.families.polynomial.operator import Weighted, power_steps, squares
+from noisedesign.forms import PolynomialCovariance
 
 MOST_DEGREE = 600
-"""Of r^2 p; that of noise of a solve is below 150."""
+"""Degree of r^2 p that is covered; that of noise of a solve is below 150."""
 
 AT_ONCE = 16_000_000
 """Entries of the blocks of vectors, where they are full."""
 
 
 def squared_sensitivity(noise: PolynomialCovariance, budget: Array) -> float:
-    """What the largest [R^-1]_ii over its budget is at most, all numbers taken for what they are.
-
-    Raises:
-        NotProvedError: eigenvalues of B may be above b, or r^2 p not positive or of a high degree.
-    """
+    """Bound the largest [R^-1]_ii over its budget, all numbers taken for what they are."""
     given = noise.mixing.data, noise.weights, noise.scale, np.array([noise.bound])
     if not all(np.isfinite(array).all() and (array >= 0).all() for array in given):
         raise NotProvedError("it has entries that are negative or not finite")
-    operator = Weighted(mixing=noise.mixing, weights=noise.weights)
-    object.__setattr__(operator, "top", noise.bound)
+    operator = Weighted(mixing=noise.mixing, weights=noise.weights, bound=noise.bound)
     if len(noise.precision) + 2 * len(noise.noise) - 3 > MOST_DEGREE:
         raise NotProvedError(f"polynomials of more than degree {MOST_DEGREE} are not covered")
     if not _within(operator):
         raise NotProvedError("eigenvalues of B are not proved to be within what the noise says")
-    p, r = ([Fraction(float(c)) for c in polynomial.coef] for polynomial in noise.polynomials)
-    slack = least(_times(_times(r, r), p))
+    p, r = (
+        np.array([Fraction(float(c)) for c in coefficients], object)
+        for coefficients in (noise.precision, noise.noise)
+    )
+    slack = least(list(chebmul(chebmul(r, r), p)))  # exactly, in fractions
     if not slack > 0:
         raise NotProvedError("the variance is not proved to be positive at every eigenvalue")
     above = diagonal_above(operator, noise.precision)
@@ -69,37 +62,21 @@ def _within(operator: Weighted) -> bool:
     """Whether b is above every eigenvalue of B: (B x)_i <= b x_i for some x > 0 proves it, and all
     terms are nonnegative."""
     roundings = _longest(operator.factor) + _longest(operator.transposed) + 8
-    x = np.ones(len(operator.weights))
-    for _ in range(POWER_STEPS):
-        image = operator.backward(operator.forward(x))
+    for x, image in power_steps(operator.squared, len(operator.weights), steps=POWER_STEPS):
         if (x > TINY).all() and (up(image, roundings) <= operator.top * x * (1 - EPS)).all():
             return True
-        x = image / image.max() + SHIFT * x / x.max()
     return False
 
 
-def _times(left: list[Fraction], right: list[Fraction]) -> list[Fraction]:
-    """The product of two Chebyshev series, exactly."""
-    found = [Fraction(0)] * (len(left) + len(right) - 1)
-    for i, x in enumerate(left):
-        for j, y in enumerate(right):
-            found[i + j] += x * y / 2
-            found[abs(i - j)] += x * y / 2
-    return found
-
-
 def least(series: list[Fraction]) -> float:
-    """What a Chebyshev series is at least on [-1, 1], rounded down.
-
-    At its least value a polynomial of cos(t) has the slope 0 in t, so that the nearest point of a
-    grid is off by no more than half the square of how far it is, times a bound on the second
-    derivative.
-    """
+    """Bound a Chebyshev series on [-1, 1] from below, rounded down. At its least value a polynomial
+    of cos(t) has the slope 0 in t, so that the nearest point of a grid is off by no more than half
+    the square of how far it is, times a bound on the second derivative."""
     constant, a = series[0], np.array([float(c) for c in series[1:]])
     degree = len(a)
     if not degree:
         return math.nextafter(float(constant), -math.inf)
-    points = POINTS_PER_DEGREE * degree
+    points = 512 * degree
     x = np.cos((np.arange(points) + 0.5) * (math.pi / points))
     sizes = np.abs(a)
     error, seen = float(sizes.sum()) * EPS, np.zeros((2, points))
@@ -112,7 +89,7 @@ def least(series: list[Fraction]) -> float:
     values = x * seen[0] - seen[1]
     error += 4 * EPS * float(largest.sum()) + TINY
     curvature = float(np.arange(1, degree + 1) ** 2 @ sizes)
-    apart = math.pi / (2 * points) + COSINE
+    apart = math.pi / (2 * points) + 1e-7  # more than the angle of a cosine is off by
     error += curvature * apart**2 / 2
     below = Fraction(float(values.min())) - Fraction(error * (1 + degree * 8 * EPS))
     return math.nextafter(float(constant + below), -math.inf)
@@ -129,13 +106,13 @@ def diagonal_above(operator: Weighted, coefficients: Array) -> Array:
         off.append(sum((j - i) * made[i] for i in range(j)) * (1 + 1e-12))
         made.append(once * (2 * (1 + off[j]) + 1 + off[j - 1]))
     sizes = np.abs(coefficients)
-    width = max(1, AT_ONCE // n)
+    width, walks = max(1, AT_ONCE // n), operator.walks(degree)
 
     def found(first: int) -> Array:
         end = min(first + width, n)
         total = np.full(end - first, coefficients[0])
         error = np.full(end - first, sizes[0] * (degree + 4) * EPS)
-        for j, block in enumerate(operator.walks(first, end, degree), start=1):
+        for j, block in enumerate(walks(first, end), start=1):
             lengths = squares(block)
             rounded = lengths * (_terms(block) + 2) * U
             wrong = 2 * (2 * (1 + off[j]) * off[j] + rounded) + 4 * U
@@ -143,10 +120,9 @@ def diagonal_above(operator: Weighted, coefficients: Array) -> Array:
             error += sizes[j] * (wrong + (degree + 4) * EPS)
         return np.asarray(total + error * (1 + 1e-9))
 
-    _ = operator._recurring if degree > 1 else operator.transposed  # before threads
     return np.concatenate(list(in_threads(found, range(0, n, width))))
 
 
 def _terms(block: Any) -> Any:
-    """Of which such a length is the sum: entries of sparse rows, or of columns of an array."""
+    """The entries of sparse rows, or of columns of an array, of which their lengths are sums."""
     return len(block) if isinstance(block, np.ndarray) else np.diff(block.indptr)

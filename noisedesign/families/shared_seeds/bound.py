@@ -1,4 +1,4 @@
-"""What multipliers prove of covariances of shared seeds, and the judge of one. No solver.
+"""Lower bounds by multipliers on covariances of shared seeds, and their judge: no solver.
 
 Any v_A >= 0 and N_A >= 0, one pair per coalition, and w >= 0 with
 
@@ -12,7 +12,7 @@ scale of v is free. Entries of N between nodes that share no set are free too.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -35,17 +35,9 @@ from noisedesign.base.enclosures import (
     up,
 )
 from noisedesign.base.linalg import symmetrized
-from noisedesign.families.shared_seeds.program import (
-    ROUNDING,
-    Members,
-    Nodes,
-    SeedProgram,
-    SeedSets,
-    by_size,
-)
-from noisedesign.program.certificate import Certificate
-from noisedesign.program.polar import nuclear_norm
-from noisedesign.program.rigorous import (
+from noisedesign.certify.certificate import Certificate
+from noisedesign.certify.polar import nuclear_norm
+from noisedesign.certify.rigorous import (
     NEGLIGIBLE_SHIFT,
     Judged,
     NotProvedError,
@@ -55,19 +47,26 @@ from noisedesign.program.rigorous import (
     ratio_above,
     squared_over,
 )
+from noisedesign.families.shared_seeds.layout import Layout
+from noisedesign.families.shared_seeds.program import (
+    ROUNDING,
+    Members,
+    Nodes,
+    SeedProgram,
+    SeedSets,
+    by_size,
+)
 
 LEAST_PRICE = 1e-12
-"""Price of noise, relative to the mean of diag(H), that a cap's multiplier is raised to where a
-set's block of H is singular: the bound loses about that much, and division stays defined."""
+"""Least multiplier of a cap, relative to the mean of diag(H), where a set's block of H is singular:
+the bound loses about that much."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Multipliers:
-    """Multipliers: N_A = F_A^T F_A, so that it is positive semidefinite whatever F_A is.
-
-    Shapes: ``factors`` (coalitions, rows, n), ``weights`` v (coalitions, n), ``cap`` w (n,) or
-    None. ``coalitions`` are those that have any, all of the program if None: most leave every
-    budget slack.
+    """Multipliers: N_A = F_A^T F_A, F = ``factors`` (coalitions, rows, n), v = ``weights``
+    (coalitions, n), w = ``cap`` (n,). ``coalitions`` lists those that have any, None means all of
+    the program.
     """
 
     factors: Array
@@ -76,8 +75,8 @@ class Multipliers:
     coalitions: tuple[Nodes, ...] | None = None
 
     @classmethod
-    def of_matrices(cls, matrices: Sequence[Array], **of: Any) -> Multipliers:
-        """Of N_A, whose negative eigenvalues are rounding."""
+    def of_matrices(cls, matrices: Iterable[Array], **of: Any) -> Multipliers:
+        """The multipliers of N_A, whose negative eigenvalues are rounding."""
         factors = []
         for matrix in matrices:
             values, vectors = np.linalg.eigh(matrix)
@@ -85,12 +84,10 @@ class Multipliers:
         return cls.of_factors(factors, **of)
 
     @classmethod
-    def of_factors(
-        cls, factors: Sequence[Array], *, weights: Sequence[Array], **of: Any
-    ) -> Multipliers:
-        """Of F_A, whose rows of zeros are left out as far as they can be."""
+    def of_factors(cls, factors: Iterable[Array], *, weights: Any, **of: Any) -> Multipliers:
+        """The multipliers of F_A; rows of zeros are left out as far as they can be."""
         kept = [factor[factor.any(axis=1)] for factor in factors]
-        rows = np.zeros((len(kept), max(map(len, kept)), np.shape(factors[0])[1]))
+        rows = np.zeros((len(kept), max(map(len, kept)), kept[0].shape[1]))
         for own, factor in zip(rows, kept, strict=True):
             own[: len(factor)] = factor
         return cls(factors=rows, weights=np.stack(weights), **of)
@@ -100,7 +97,7 @@ class Multipliers:
         return program.coalitions if self.coalitions is None else self.coalitions
 
     def denormalized(self, budget: Array, *, unit: float) -> Multipliers:
-        """Those of a program from those with its budgets divided by ``budget``, H by ``unit``."""
+        """Undo a division of budgets by ``budget`` and of H by ``unit``."""
         return replace(
             self,
             factors=self.factors * np.sqrt(budget) * np.sqrt(unit),
@@ -110,12 +107,7 @@ class Multipliers:
 
 
 def lower_bound(program: SeedProgram, multipliers: Multipliers) -> float:
-    """What the multipliers prove once repaired; 0 where they prove nothing.
-
-    Repair: weights and w are clipped at 0, columns of known nodes dropped, and all N_A divided by
-    the largest generalised eigenvalue against (H + diag(w))_cc over the sets c. Rounding is
-    subtracted.
-    """
+    """Repair the multipliers and return what they prove, less rounding; 0 if nothing."""
     repaired = _repaired(program, multipliers)
     if repaired is None:
         return 0.0
@@ -132,7 +124,7 @@ def lower_bound(program: SeedProgram, multipliers: Multipliers) -> float:
 
 
 class _Repaired(NamedTuple):
-    """Multipliers with what is out of place left out, and by what they exceed the program."""
+    """Multipliers without what is out of place, and the factor by which they exceed the program."""
 
     factors: Array
     weights: Array
@@ -166,10 +158,7 @@ def _repaired(program: SeedProgram, multipliers: Multipliers) -> _Repaired | Non
 def _largest_eigenvalue(
     program: SeedProgram, factors: Array, outside: Array, prices: Array
 ) -> float | None:
-    """max over sets of lambda_max of N_c against (H + diag(w))_cc, rounding added.
-
-    None where some (H + diag(w))_cc is singular to working precision.
-    """
+    """max over sets of lambda_max of N_c against (H + diag(w))_cc; None if one is singular."""
     worst, gram = 0.0, program.gram + np.diag(prices)
     for _, members in by_size(program.sets):
         blocks = gram[members[:, :, None], members[:, None, :]]
@@ -192,21 +181,18 @@ def _largest_eigenvalue(
 
 
 def covariance(program: SeedProgram, blocks: Sequence[Array], known: Nodes = ()) -> Array:
-    """R = sum_c E_c P_c E_c^T, shape (n, n), exactly symmetric.
+    """R = sum_c E_c P_c E_c^T, shape (n, n), exactly symmetric, without sets of ``known`` nodes."""
+    layout, flat = _flat(program, blocks)
+    return layout.assemble(flat * layout.untouched(known))
 
-    Args:
-        blocks: P_c, shape (k, k), in the order of ``program.sets``.
-        known: nodes whose seeds are left out.
-    """
-    return Remaining(program, blocks).without(known)
+
+def _flat(program: SeedProgram, blocks: Sequence[Array]) -> tuple[Layout, Array]:
+    layout = Layout(program.sets, program.size)
+    return layout, layout.symmetrized(layout.flat(blocks))
 
 
 def judge(program: SeedProgram, blocks: Sequence[Array], *, bound: float) -> Certificate:
-    """Certificate of a design: its objective, and its squared sensitivity over the budget.
-
-    The largest over the coalitions and the nodes outside them; infinite where a block is not
-    positive semidefinite or R_A is singular.
-    """
+    """Certificate of a design; an R_A or a block that is not positive has infinite sensitivity."""
     total = covariance(program, blocks)
     return Certificate(
         objective=float(np.sum(program.gram * total)),
@@ -219,16 +205,15 @@ def judge(program: SeedProgram, blocks: Sequence[Array], *, bound: float) -> Cer
 
 
 def _worst_ratio(program: SeedProgram, blocks: Sequence[Array]) -> float:
-    worst = 0.0
-    for which, members in by_size(program.sets):
-        values = np.linalg.eigvalsh(np.stack([blocks[c] for c in which]))
-        least = -ROUNDING * settings.rank_tolerance(members.shape[1]) * values[:, -1]
+    worst, (layout, flat) = 0.0, _flat(program, blocks)
+    for own in layout.split(flat):
+        values = np.linalg.eigvalsh(own)
+        least = -ROUNDING * settings.rank_tolerance(own.shape[1]) * values[:, -1]
         if (values[:, 0] < least).any():
             return float("inf")
-    remaining = Remaining(program, blocks)
     for coalition in program.coalitions:
         rest = np.setdiff1d(np.arange(program.size), coalition)
-        unknown = remaining.without(coalition)[np.ix_(rest, rest)]
+        unknown = layout.assemble(flat * layout.untouched(coalition))[np.ix_(rest, rest)]
         try:
             precision = np.diagonal(_linalg.inverse_of_positive(unknown))
         except np.linalg.LinAlgError:
@@ -237,37 +222,8 @@ def _worst_ratio(program: SeedProgram, blocks: Sequence[Array]) -> float:
     return worst
 
 
-class Remaining:
-    """R_A of any coalition: the sum of the blocks it does not touch."""
-
-    def __init__(self, program: SeedProgram, blocks: Sequence[Array]) -> None:
-        self._size = n = program.size
-        owners, entries, values = [], [], []
-        self._holds = np.zeros((len(program.sets), n), dtype=bool)
-        for which, members in by_size(program.sets):
-            own = np.stack([blocks[c] for c in which])
-            values.append(((own + own.transpose(0, 2, 1)) / 2).ravel())
-            entries.append((members[:, :, None] * n + members[:, None, :]).ravel())
-            owners.append(np.repeat(which, members.shape[1] ** 2))
-            self._holds[which[:, None], members] = True
-        self._owner, self._entry = np.concatenate(owners), np.concatenate(entries)
-        self._values = np.concatenate(values)
-
-    def without(self, coalition: Nodes) -> Array:
-        """R_A, shape (n, n)."""
-        touched = np.any(self._holds[:, list(coalition)], axis=1, keepdims=True)[:, 0]
-        free = ~touched[self._owner]
-        total = np.bincount(self._entry[free], self._values[free], self._size**2)
-        return np.asarray(total.reshape(self._size, self._size))
-
-
 def blocks_of(sets: SeedSets, flat: Array) -> tuple[Array, ...]:
-    """The blocks P_c, shape (k, k), of sets of nodes that may share seeds, from how they are
-    stored: one after the other and row by row.
-
-    Raises:
-        InputError: their number of entries is not that of the sets.
-    """
+    """The blocks P_c, shape (k, k), from how they are stored: one after the other, row by row."""
     lengths = [len(nodes) for nodes in sets]
     ends = np.cumsum([length**2 for length in lengths])
     if flat.shape != (int(ends[-1]),):
@@ -279,11 +235,7 @@ def blocks_of(sets: SeedSets, flat: Array) -> tuple[Array, ...]:
 
 
 def multipliers_of(program: SeedProgram, proof: Mapping[str, Array]) -> Multipliers:
-    """The multipliers of a design file.
-
-    Raises:
-        InputError: shapes that do not fit, or coalitions that are none of the program.
-    """
+    """The multipliers of a design file, once their shapes and coalitions are checked."""
     size, known = program.size, program.known_seeds
     factors, weights = proof["dual_factors"], proof["dual_prices"]
     coalitions = None
@@ -320,20 +272,10 @@ def multipliers_of(program: SeedProgram, proof: Mapping[str, Array]) -> Multipli
     )
 
 
-# --- with every rounding accounted for ----------------------------------------------------------
-
-
 def rigorous_bound(
     program: SeedProgram, multipliers: Multipliers, *, enough: float = 0.0
 ) -> Interval:
-    """:func:`lower_bound` with every rounding accounted for.
-
-    What the N_A exceed the program by is found as there, and then proved: s (H + diag(w)) less
-    their sum is positive semidefinite on every set. N_A is what the product of the factors is.
-
-    Raises:
-        NotProvedError: the multipliers are no numbers, or no such s is proved.
-    """
+    """The bound of :func:`lower_bound` with every rounding accounted for."""
     repaired = _repaired(program, multipliers)
     if repaired is None:
         raise NotProvedError("the multipliers prove nothing")
@@ -387,7 +329,7 @@ def _above(
 
 
 def semidefinite(mid: Array, rad: Array) -> NDArray[np.bool_]:
-    """Which of the symmetric blocks, shape (p, k, k), are proved positive semidefinite: (p,)."""
+    """Say which symmetric blocks, shape (p, k, k), are proved positive semidefinite, shape (p,)."""
     least = np.einsum("pii->pi", mid) - np.einsum("pii->pi", rad)
     least = least * (1 - 2 * EPS)
     proved: NDArray[np.bool_] = np.asarray((least >= 0).all(axis=1), dtype=np.bool_)
@@ -406,21 +348,15 @@ def semidefinite(mid: Array, rad: Array) -> NDArray[np.bool_]:
 
 def rigorous_judge(program: SeedProgram, blocks: Sequence[Array], stored: Array) -> Judged:
     """:func:`judge` with every rounding accounted for, of the sum of the blocks and of ``stored``,
-    which is R up to rounding: what is proved holds for either.
+    R.
 
-    A block that seeds are drawn from may be of rank one, which no rounded matrix is exactly: to its
-    diagonal is added what makes it positive semidefinite, and that is part of what is judged.
-
-    Raises:
-        NotProvedError: a block is not near a positive semidefinite one; R_A is not proved positive
-            definite.
+    What makes a block of rank one positive semidefinite is added, and is part of what is judged.
     """
-    raised = raised_blocks(blocks)
-    total = _sum_of(program, raised)
-    worst = 0.0
+    layout, flat = _flat(program, raised_blocks(blocks))
+    total, worst = _sum_of(layout, flat), 0.0
     for coalition in program.coalitions:
         rest = np.setdiff1d(np.arange(program.size), coalition)
-        seen = total if not coalition else _sum_of(program, raised, coalition)
+        seen = total if not coalition else _sum_of(layout, flat, coalition)
         block = np.ix_(rest, rest)
         for above in precisions_above(Enclosure(seen.mid[block], seen.rad[block])):
             ratio = ratio_above(above, program.budget[rest])
@@ -441,12 +377,7 @@ def rigorous_judge(program: SeedProgram, blocks: Sequence[Array], stored: Array)
 
 
 def raised_blocks(blocks: Sequence[Array]) -> list[Array]:
-    """The blocks, symmetric, with what is added to their diagonals until they are proved positive
-    semidefinite: mostly nothing, or a few roundings.
-
-    Raises:
-        NotProvedError: for one it is more than 1e-12 of its largest entry.
-    """
+    """The blocks, with the least multiple of EPS on their diagonals that proves them >= 0."""
     found = []
     for block in blocks:
         middle = symmetrized(block)
@@ -461,15 +392,9 @@ def raised_blocks(blocks: Sequence[Array]) -> list[Array]:
     return found
 
 
-def _sum_of(program: SeedProgram, blocks: Sequence[Array], known: Nodes = ()) -> Enclosure:
-    """R = sum_c E_c P_c E_c^T, without the sets of known nodes."""
-    total, absolute, count = (np.zeros((program.size,) * 2) for _ in range(3))
-    for nodes, block in zip(program.sets, blocks, strict=True):
-        if not set(known) & set(nodes):
-            at = np.ix_(nodes, nodes)
-            total[at] += block
-            absolute[at] += np.abs(block)
-            count[at] += 1
-    # The first of them is added to zero.
-    rad = np.where(count > 1, count * U * absolute, 0.0)
+def _sum_of(layout: Layout, flat: Array, known: Nodes = ()) -> Enclosure:
+    """R = sum_c E_c P_c E_c^T without the sets of known nodes, with its rounding."""
+    parts, kept = (flat, np.abs(flat), np.ones(len(flat))), layout.untouched(known)
+    total, absolute, count = (layout.assemble(part * kept) for part in parts)
+    rad = np.where(count > 1, count * U * absolute, 0.0)  # the first is added to zero
     return Enclosure(total, np.asarray(up(rad, int(count.max()))))

@@ -12,12 +12,9 @@ import numpy as np
 from noisedesign.base.checks import Array
 from noisedesign.base.enclosures import Interval
 from noisedesign.base.monitor import Monitor
-from noisedesign.families.shared_seeds import bound as judging
-from noisedesign.families.shared_seeds.bound import Multipliers, blocks_of, multipliers_of
-from noisedesign.families.shared_seeds.program import SeedProgram, seed_program
-from noisedesign.privacy.seeds import SeedPlan, seed_plan
-from noisedesign.program.certificate import NOTHING, Certificate, ProvedBound
-from noisedesign.program.family import (
+from noisedesign.certify.certificate import NOTHING, Certificate, ProvedBound
+from noisedesign.certify.rigorous import Judged, NotProvedError
+from noisedesign.families.family import (
     ANY,
     OPERATIONS_PER_CALL,
     Answer,
@@ -28,16 +25,19 @@ from noisedesign.program.family import (
     Model,
     SpatialFamily,
 )
-from noisedesign.program.noise import Noise
-from noisedesign.program.problem import SpaceProblem
-from noisedesign.program.rigorous import Judged, NotProvedError
-from noisedesign.program.temporal import largest_share
+from noisedesign.families.shared_seeds import bound as judging
+from noisedesign.families.shared_seeds.bound import Multipliers, blocks_of, multipliers_of
+from noisedesign.families.shared_seeds.program import SeedProgram, seed_program
+from noisedesign.families.temporal import largest_share
+from noisedesign.forms import Noise
+from noisedesign.privacy.seeds import SeedPlan, seed_plan
+from noisedesign.problem.problem import SpaceProblem
 
 ASSEMBLED = 1e-12
-"""Relative difference of R from the sum of its blocks that is rounding."""
+"""Difference of R from the sum of its blocks, relative to its largest entry, that is rounding."""
 
 
-class SharedSeeds(SpatialFamily):
+class SharedSeeds(SpatialFamily[SeedProgram]):
     name = "shared seeds"
     formulations: ClassVar[tuple[str, ...]] = ("covariance",)
     proof: ClassVar[Mapping[str, ArraySpec]] = {
@@ -63,7 +63,7 @@ class SharedSeeds(SpatialFamily):
         return model.scaled(program) if form.scaled else model.stated(program)
 
     def answer_by(self, program: SeedProgram, ask: Ask, form: Form, *, monitor: Monitor) -> Answer:
-        """With a digit more: bounds fall short in the first order of what a solver leaves."""
+        """Ask a digit more: bounds fall short in the first order of what a solver leaves."""
         if monitor.tolerance is not None:
             monitor.tolerance /= 10
         return ask(self.model(program, form))
@@ -86,36 +86,36 @@ class SharedSeeds(SpatialFamily):
         return judging.rigorous_bound(program, found, enough=enough)
 
     def rigorous_judge(self, program: SeedProgram, noise: Noise, proof: Arrays) -> Judged:
-        """Of the blocks that make up R, as noise is drawn from them, and of R as it is stored."""
-        covariance = noise.covariance
+        """Judge the blocks that make up R, as noise is drawn from them, and R as stored."""
+        blocks = self._blocks(program, noise.covariance, proof)
+        if blocks is None:
+            raise NotProvedError("R is not made of blocks of shared seeds")
+        return judging.rigorous_judge(program, blocks, noise.covariance)
+
+    def _blocks(
+        self, program: SeedProgram, covariance: Array, proof: Arrays
+    ) -> tuple[Array, ...] | None:
+        """The blocks where they make up R, as independent noise does of itself."""
         if "clique_blocks" not in proof and not np.triu(covariance, 1).any():
             proof = self.parts(program, np.diagonal(covariance))
-        if (
-            "clique_blocks" not in proof
-            or not self._unmade(program, covariance, proof) <= ASSEMBLED
-        ):
-            raise NotProvedError("R is not made of blocks of shared seeds")
-        blocks = blocks_of(program.sets, proof["clique_blocks"])
-        return judging.rigorous_judge(program, blocks, covariance)
+        if "clique_blocks" in proof and self._unmade(program, covariance, proof) <= ASSEMBLED:
+            return blocks_of(program.sets, proof["clique_blocks"])
+        return None
 
     def judge(
         self, program: SeedProgram, noise: Noise, proof: Arrays, *, bound: float
     ) -> Certificate:
-        """By the blocks where they make up R, which independent noise makes of itself. Nothing is
-        known of what hides an R that its seeds do not make once seeds are known."""
-        covariance = noise.covariance
-        if "clique_blocks" not in proof and not np.triu(covariance, 1).any():
-            proof = self.parts(program, np.diagonal(covariance))
+        """Judge the blocks where they make up R; else known seeds leave R nothing hidden."""
+        blocks = self._blocks(program, noise.covariance, proof)
+        if blocks is not None:
+            return judging.judge(program, blocks, bound=bound)
         if "clique_blocks" not in proof:
             bound = 0.0  # nothing says that R is made of seeds at all
-        elif self._unmade(program, covariance, proof) <= ASSEMBLED:
-            blocks = blocks_of(program.sets, proof["clique_blocks"])
-            return judging.judge(program, blocks, bound=bound)
         found = super().judge(program, noise, proof, bound=bound)
         return replace(found, sensitivity_squared=float("inf")) if program.known_seeds else found
 
     def departure(self, program: SeedProgram, noise: Noise, proof: Arrays) -> float:
-        """Also how far R is from the sum of its blocks."""
+        """The larger of the entries outside of all sets and the distance to the sum of blocks."""
         apart = np.ones(noise.covariance.shape, dtype=bool)
         for nodes in program.sets:
             apart[np.ix_(nodes, nodes)] = False
@@ -143,7 +143,7 @@ class SharedSeeds(SpatialFamily):
         return seed_plan(nodes=program.size, cliques=program.sets, blocks=judged)
 
     def parts(self, program: SeedProgram, variance: Array) -> dict[str, Array]:
-        """The variance of every node, shape (n,), on the smallest set it is in."""
+        """Put the variance of every node, shape (n,), on the smallest set it is in."""
         left, blocks = variance.copy(), [np.zeros(0)] * len(program.sets)
         for which in sorted(range(len(blocks)), key=lambda c: len(program.sets[c])):
             nodes = list(program.sets[which])

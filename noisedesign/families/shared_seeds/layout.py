@@ -1,4 +1,4 @@
-"""All blocks in one flat vector, handled by size in batches, and what is done to each of them."""
+"""All blocks in one flat vector, batches of one size, and the linear algebra of batches."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Places = NDArray[np.intp]
 
 
 class Layout:
-    """Where the block of every set lies in a flat vector, those of one size next to another."""
+    """The places of the blocks of all sets in a flat vector, those of one size next to another."""
 
     def __init__(self, sets: SeedSets, size: int) -> None:
         self.size = size
@@ -45,6 +45,11 @@ class Layout:
         """sum_c E_c P_c E_c^T, shape (n, n)."""
         total = np.bincount(self._entry, flat, self.size**2)
         return np.asarray(total.reshape(self.size, self.size))
+
+    def untouched(self, nodes: Sequence[int]) -> NDArray[np.bool_]:
+        """Say which entries of a flat vector are of sets without any of these nodes."""
+        masks = [np.repeat(~np.isin(m, nodes).any(axis=1), m.shape[1] ** 2) for m in self.members]
+        return np.concatenate(masks)
 
     def gather(self, matrix: Array) -> Array:
         """The principal submatrices of the sets."""
@@ -158,11 +163,8 @@ def scaling(layout: Layout, primal: Array, dual: Array) -> tuple[list[Array], li
     return points, inverses
 
 
-# --- coordinates of symmetric blocks ------------------------------------------------------------
-
-
 class Coordinates:
-    """Where the coordinates of all blocks lie in a flat vector, and which entry of R each is of."""
+    """The places of coordinates of blocks in a flat vector, and the entry of R each is of."""
 
     def __init__(self, layout: Layout) -> None:
         self._length = layout.length
@@ -184,9 +186,6 @@ class Coordinates:
         self.row, self.column = np.divmod(entries, layout.size)
         self._ends_of = np.concatenate([self.row, self.column])
         self._share = _share(self.row, self.column)
-        self.entry_of = np.empty(layout.length, dtype=np.intp)
-        """The entry of R, on or above its diagonal, of every entry of a flat vector."""
-        self.entry_of[self.upper] = self.entry_of[self.lower] = self.entry
         self.diagonal = np.flatnonzero(self.row == self.column)
 
     def lost(self, kept: NDArray[np.bool_], nodes: Places) -> Places:
@@ -217,38 +216,6 @@ class Coordinates:
     def squares(self, x: Array, on: Places) -> Array:
         """Columns u of Z."""
         return np.asarray(2 * self._share[:, None] * x[self.row][:, on] * x[self.column][:, on])
-
-
-class Squares:
-    """Z^T: changes of blocks -> diag(X dR X) at some nodes; and Z.
-
-    Args:
-        on: those nodes.
-        few: whether to keep x_iu x_ju of all entries (i, j) of R that the blocks make up and all
-            nodes u: that takes a product with a vector in place of one of matrices.
-    """
-
-    def __init__(
-        self, layout: Layout, coordinates: Coordinates, x: Array, on: Places, *, few: bool
-    ) -> None:
-        self._layout, self._at, self._x, self._on = layout, coordinates, x, on
-        self._rows: Array | None = None
-        if few:
-            some = x[:, on]
-            self._rows = some[coordinates.row] * some[coordinates.column]
-
-    def of(self, flat: Array) -> Array:
-        if self._rows is None:
-            moved = self._x @ self._layout.assemble(flat)
-            return np.asarray(np.einsum("ij,ij->i", moved, self._x)[self._on])
-        # An entry off the diagonal is there twice, and counts twice.
-        return np.bincount(self._at.entry_of, flat, len(self._rows)) @ self._rows
-
-    def spread(self, values: Array) -> Array:
-        if self._rows is None:
-            some = self._x[:, self._on]
-            return self._layout.gather((some * values) @ some.T)
-        return np.asarray((self._rows @ values)[self._at.entry_of])
 
 
 def _share(row: Places, column: Places) -> Array:

@@ -1,4 +1,4 @@
-"""Covariances of shared seeds in matrix inequalities: R built from a block for every set."""
+"""Covariances of shared seeds in matrix inequalities: R is built from a block for every set."""
 
 from __future__ import annotations
 
@@ -23,24 +23,23 @@ from noisedesign.conic.program import (
     triangle,
 )
 from noisedesign.families.disjoint.model import precision_within, variances_within
+from noisedesign.families.family import Answer, Model
 from noisedesign.families.shared_seeds.bound import Multipliers, lower_bound
 from noisedesign.families.shared_seeds.program import SeedProgram
 from noisedesign.families.shared_seeds.state import Setting, answer_of, feasible_blocks
-from noisedesign.program.family import Answer, Model
 
 MARGIN = 30.0
-"""Gap certified of the answers of conic solvers over their tolerance, at most: budgets and cap are
-met by repairs that cost the first order. Over the tolerances of 1e-7 to 1e-6 on the shipped
-problems."""
+"""Largest certified gap of conic solvers' answers over their tolerance, on the shipped problems:
+repairs of budgets and caps cost the first order."""
 
 
 def stated(program: SeedProgram) -> Model:
-    """In the units of the program."""
+    """The model in the units of the program."""
     return _model(program, program, unit=1.0)
 
 
 def scaled(program: SeedProgram) -> Model:
-    """At unit budgets, and H such that the multipliers of the budgets are about one."""
+    """The model at unit budgets, and H such that the multipliers of the budgets are about one."""
     normal = program.normalized()
     unit = (_linalg.nuclear_norm(normal.factor) / program.size) ** 2
     return _model(program, replace(normal, gram=normal.gram / unit), unit=unit)
@@ -50,10 +49,7 @@ def _model(program: SeedProgram, own: SeedProgram, *, unit: float) -> Model:
     """R = sum_c E_c P_c E_c^T, P_c >= 0; the budgets hold before every coalition that knows seeds.
 
     A coalition knows the blocks of the sets it touches: [[R_A, I], [I, X_A]] >= 0 on the nodes
-    outside, R_A the sum of the others.
-
-    Args:
-        own: ``program`` in the units of the model, its H divided by ``unit``.
+    outside, R_A the sum of the others. ``own`` is ``program`` in the units of the model.
     """
     size, outside = own.size, own.size - own.known_seeds
     coalitions = comb(size, own.known_seeds)
@@ -95,8 +91,7 @@ def _model(program: SeedProgram, own: SeedProgram, *, unit: float) -> Model:
 
 
 def _multipliers(own: SeedProgram, point: Point) -> Multipliers:
-    """N_A is the multiplier of R_A in its inequality, v that of the budgets, w that of the caps,
-    whose rows and blocks are the last."""
+    """Read N_A of R_A, v of the budgets and w of the caps, whose rows and blocks are last."""
     n, coalitions, rows, cap = own.size, own.coalitions, point.rows, None
     if own.cap is not None:
         rows, cap = rows[:-n], rows[-n:]
@@ -115,8 +110,7 @@ def _multipliers(own: SeedProgram, point: Point) -> Multipliers:
 def _read(
     program: SeedProgram, own: SeedProgram, unit: float, blocks: Sequence[Array], given: Multipliers
 ) -> Answer:
-    """Noise of the blocks made feasible, and these multipliers, or those that follow from R and v
-    where they prove more."""
+    """Make the noise feasible; take these multipliers, or those of R and v if they prove more."""
     setting, root = Setting(own.normalized()), np.sqrt(own.budget)
     found = []
     for nodes, block in zip(own.sets, blocks, strict=True):

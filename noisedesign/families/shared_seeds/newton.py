@@ -18,13 +18,19 @@ X (.) N + N (.) X: both then diagonalise along with W^-1.
 from __future__ import annotations
 
 import numpy as np
+import scipy.linalg
 
 from noisedesign.base.checks import Array
 from noisedesign.base.device import conjugate_gradients
 from noisedesign.base.monitor import Monitor
-from noisedesign.families.shared_seeds.explicit import Explicit
-from noisedesign.families.shared_seeds.layout import Squares, congruence, roots, scaling, transposed
-from noisedesign.families.shared_seeds.state import Point, Setting
+from noisedesign.families.shared_seeds.layout import (
+    congruence,
+    products,
+    roots,
+    scaling,
+    transposed,
+)
+from noisedesign.families.shared_seeds.state import Point, Setting, curvatures, diagonals
 
 MAX_PRODUCTS, MANY_PRODUCTS = 1000, 60
 CHUNK_FLOATS = 1 << 22
@@ -38,29 +44,13 @@ class NewtonSystem:
         self.setting, self.point, self.monitor = setting, point, monitor
         layout = setting.layout
         self.scalings, self.inverse_scalings = scaling(layout, point.blocks, point.dual)
-        self.stiffness = [v / s for v, s in zip(point.weights, point.slacks, strict=True)]
+        self.stiffness = point.weights / point.slacks
         self.cap_stiffness = point.prices / point.room
         self.curvatures = point.curvatures()
-        self.explicit: Explicit | None = None
-        if setting.explicit:
-            self.explicit = Explicit(
-                setting,
-                point,
-                inverse_scalings=self.inverse_scalings,
-                stiffness=self.stiffness,
-                cap_stiffness=self.cap_stiffness,
-            )
+        self.explicit = Explicit(self) if setting.explicit else None
         if self.explicit is None:
             self._diagonalize()
             self._factor_schur()
-        at, watched = setting.coordinates, [hidden.watched for hidden in setting.hidden]
-        few = len(at.row) * sum(map(len, watched)) <= CHUNK_FLOATS and not setting.explicit
-        self._squares = [
-            Squares(layout, at, x, on, few=few)
-            for x, on in zip(point.precisions, watched, strict=True)
-        ]
-
-    # --- product ------------------------------------------------------------------------------
 
     def scaled_back(self, flat: Array) -> Array:
         """W^-1 dP W^-1."""
@@ -70,29 +60,22 @@ class NewtonSystem:
 
     def product(self, flat: Array) -> Array:
         layout, result = self.setting.layout, self.scaled_back(flat)
-        for index, precision in enumerate(self.point.precisions):
-            change = layout.assemble(self.setting.restrict(flat, index))
-            moved = (precision @ change) @ precision
-            stiff = self.stiffness[index] * np.diagonal(moved) / 2
-            half = (moved * self.point.weights[index] + precision * stiff) @ precision
-            result += self.setting.restrict(layout.gather(half + half.T), index)
+        precisions = self.point.precisions
+        moved = precisions @ self.setting.assembled(flat) @ precisions
+        stiff = self.stiffness * diagonals(moved) / 2
+        half = (moved * self.point.weights[:, None] + precisions * stiff[:, None]) @ precisions
+        result += self.setting.gathered(half + transposed(half))
         if len(self.cap_stiffness):
             result += layout.gather(np.diag(self.cap_stiffness * self.setting.variances(flat)))
         return result
 
-    # --- preconditioner -----------------------------------------------------------------------
-
     def _diagonalize(self) -> None:
         """Factors with F W^-1 F^T = I and F Y F^T diagonal, for all blocks."""
         layout = self.setting.layout
-        count = np.zeros(len(self.point.blocks))
-        precision, curvature = np.zeros_like(count), np.zeros_like(count)
-        for index, (x, n) in enumerate(zip(self.point.precisions, self.curvatures, strict=True)):
-            count += self.setting.restrict(np.ones_like(count), index)
-            precision += self.setting.restrict(layout.gather(x), index)
-            curvature += self.setting.restrict(layout.gather(n), index)
+        precision = self.setting.gathered(self.point.precisions) / self.setting.kept.sum(axis=0)
+        curvature = self.setting.gathered(self.curvatures)
         self._factors, self._shrinks = [], []
-        means, curvatures = layout.split(precision / count), layout.split(curvature)
+        means, curvatures = layout.split(precision), layout.split(curvature)
         for x, n, w in zip(means, curvatures, self.inverse_scalings, strict=True):
             lower = np.asarray(np.linalg.cholesky(x), dtype=np.float64)
             half = np.asarray(np.linalg.inv(lower), dtype=np.float64)
@@ -112,24 +95,20 @@ class NewtonSystem:
 
     def _factor_schur(self) -> None:
         """Inverse of theta^-1 + Z^T B^-1 Z: one column Z for every budget and every cap."""
-        columns, stiffness, owners = [], [], []
-        for index, hidden in enumerate(self.setting.hidden):
-            nodes = hidden.watched
-            columns.append(self.point.precisions[index][:, nodes])
-            stiffness.append(self.stiffness[index][nodes])
-            owners.append(np.full(len(nodes), index))
-        columns.append(np.eye(self.setting.layout.size)[:, : len(self.cap_stiffness)])
-        stiffness.append(self.cap_stiffness)
-        owners.append(np.full(len(self.cap_stiffness), -1))
-        self._sizes = [len(stiff) for stiff in stiffness]
-        schur = np.diag(1 / np.concatenate(stiffness))
-        self._add_columns(schur, np.concatenate(columns, axis=1), np.concatenate(owners))
+        setting, caps = self.setting, len(self.cap_stiffness)
+        owners, nodes = np.nonzero(setting.watched)
+        of_caps = np.eye(setting.layout.size)[:, :caps]
+        columns = np.concatenate([self.point.precisions[owners, nodes].T, of_caps], axis=1)
+        stiffness = np.concatenate([self.stiffness[owners, nodes], self.cap_stiffness])
+        schur = np.diag(1 / stiffness)
+        # Every set is left alone by what caps the variances, the last one.
+        kept = np.append(setting.kept, np.ones((1, setting.layout.length), dtype=bool), axis=0)
+        self._add_columns(schur, columns, kept[np.append(owners, np.full(caps, -1))].T)
         half = np.linalg.inv(np.linalg.cholesky(schur))
         self._schur_inverse = half.T @ half
 
-    def _add_columns(self, schur: Array, columns: Array, owners: Array) -> None:
+    def _add_columns(self, schur: Array, columns: Array, kept: Array) -> None:
         layout = self.setting.layout
-        masks = [h.kept for h in self.setting.hidden]
         starts = np.cumsum([0] + [s.size for s in layout.split(self.point.blocks)])
         for group, members in enumerate(layout.members):
             factor, shrink = self._factors[group], self._shrinks[group]
@@ -138,10 +117,7 @@ class NewtonSystem:
             for first in range(0, len(members), rows):
                 part = slice(first, first + rows)
                 image = factor[part] @ columns[members[part]]
-                for index, kept in enumerate(masks):
-                    if kept is not None:
-                        where = kept[starts[group] : starts[group + 1] : k * k][part]
-                        image[:, :, owners == index] *= where[:, None, None]
+                image *= kept[starts[group] : starts[group + 1] : k * k][part][:, None]
                 for i in range(k):
                     for j in range(i + 1):
                         weight = np.sqrt(shrink[part, i, j] * (1 if i == j else 2))
@@ -150,20 +126,22 @@ class NewtonSystem:
 
     def _project(self, flat: Array) -> Array:
         """Z^T applied to blocks: diag(X dR X) of every coalition, and diag(dR)."""
-        restrict = self.setting.restrict
-        found = [squares.of(restrict(flat, i)) for i, squares in enumerate(self._squares)]
+        x = self.point.precisions
+        moved = np.einsum("aij,aij->ai", x @ self.setting.assembled(flat), x)
+        found = moved[self.setting.watched]
         if len(self.cap_stiffness):
-            found.append(self.setting.variances(flat))
-        return np.concatenate(found)
+            found = np.append(found, self.setting.variances(flat))
+        return np.asarray(found)
 
     def _spread(self, values: Array) -> Array:
         """Z applied to one value for every budget and cap."""
-        layout, parts = self.setting.layout, np.split(values, np.cumsum(self._sizes)[:-1])
-        total = np.zeros(len(self.point.blocks))
-        for index, squares in enumerate(self._squares):
-            total += self.setting.restrict(squares.spread(parts[index]), index)
-        if len(self.cap_stiffness):
-            total += layout.gather(np.diag(parts[-1]))
+        watched = self.setting.watched
+        of_budgets, of_caps = np.split(values, [int(watched.sum())])
+        weights = np.zeros(watched.shape)
+        weights[watched] = of_budgets
+        total = self.setting.gathered(curvatures(self.point.precisions, weights))
+        if len(of_caps):
+            total += self.setting.layout.gather(np.diag(of_caps))
         return total
 
     def precondition(self, flat: Array) -> Array:
@@ -173,16 +151,10 @@ class NewtonSystem:
         stiff = self._schur_inverse @ self._project(solved)
         return solved - self.block_solve(self._spread(stiff))
 
-    # --- solution -----------------------------------------------------------------------------
-
     def solve(self, right: Array, start: Array | None, *, tolerance: float) -> tuple[Array, Array]:
-        """dP by conjugate gradients, and the residual it leaves.
-
-        Args:
-            start: where to start from; zero if None.
-            tolerance: residual to reach, in the norm of the preconditioner, relative to that of
-                the right-hand side or to the root of the complementarity, whichever is less.
-        """
+        """dP by conjugate gradients from ``start``, and the residual it leaves: ``tolerance``, in
+        the norm of the preconditioner, is relative to the right-hand side or the root of the
+        complementarity, whichever is less."""
         preconditioned = self.precondition(right)
         size = float(right @ preconditioned)
         target, used = tolerance**2 * min(size, self.point.complementarity()), 0
@@ -204,3 +176,91 @@ class NewtonSystem:
         )
         self.setting.form(solved.products > MANY_PRODUCTS)
         return x + solved.x, solved.residual
+
+
+class _Factored:
+    """A symmetric positive definite matrix, scaled to unit diagonal and factored."""
+
+    def __init__(self, matrix: Array) -> None:
+        self._root = 1 / np.sqrt(np.diagonal(matrix))
+        matrix = matrix * self._root * self._root[:, None]
+        self._factor = scipy.linalg.cho_factor(matrix, lower=True, overwrite_a=True)
+
+    def solve(self, right: Array) -> Array:
+        root = self._root if right.ndim == 1 else self._root[:, None]
+        return np.asarray(root * scipy.linalg.cho_solve(self._factor, root * right))
+
+
+class Explicit:
+    """The matrix at the point of a system, in the blocks F Z F^T, W = F F^T: W^-1 (.) W^-1 is I.
+
+    Coordinates of a symmetric block are its entries on and above the diagonal, those above times
+    the root of two. With the matrices E_e and E_f of two of them, and X, N of a coalition,
+
+        K_ef = <E_e, X E_f N + N E_f X>,    Z_eu = <E_e, x_u x_u^T>
+
+    depend on the entries of R that e and f are of alone, and are computed once for every pair of
+    entries. Z diag(theta) Z^T, as large as the square of what makes up K, would drown it in
+    rounding: it is dealt with by a Schur complement in budgets.
+    """
+
+    def __init__(self, system: NewtonSystem) -> None:
+        setting, point = system.setting, system.point
+        cap_stiffness = system.cap_stiffness
+        self.at = at = setting.coordinates
+        self._turns = []
+        for inverse in system.inverse_scalings:
+            values, vectors = np.linalg.eigh(inverse)
+            self._turns.append(products(vectors / np.sqrt(values)[:, None, :]))
+        total, columns, eased = np.zeros((len(at.row),) * 2), [], []
+        rows, matrix = (np.zeros((len(at.entry),) * 2) for _ in range(2))
+        of_blocks = zip(setting.kept, setting.outside, setting.watched, strict=True)
+        of_point = zip(point.precisions, point.weights, system.stiffness, strict=True)
+        for (kept, nodes, watched), (x, v, theta) in zip(of_blocks, of_point, strict=True):
+            own, lost = at.curvature(x, v), at.lost(kept, nodes)
+            total += own
+            column = at.squares(x, np.flatnonzero(watched))[at.entry]
+            column[lost] = 0.0
+            here = own[at.entry[lost]]
+            rows[lost] += here[:, at.entry]
+            matrix[np.ix_(lost, lost)] += here[:, at.entry[lost]]
+            columns.append(column)
+            eased.append(1 / theta[watched])
+        # What is taken away again is no larger than what is left, but for what is stiff.
+        matrix += total[at.entry][:, at.entry]
+        matrix -= rows
+        matrix -= rows.T
+        if len(cap_stiffness):
+            entry, node = at.entry, at.row[at.entry]
+            of_nodes = np.flatnonzero(node == at.column[entry])
+            column = np.zeros((len(entry), len(cap_stiffness)))
+            column[of_nodes, node[of_nodes]] = 1.0
+            columns.append(column)
+            eased.append(1 / cap_stiffness)
+        self._turn(matrix, transpose=True)
+        self._turn(matrix.T, transpose=True)
+        matrix[np.diag_indices(len(matrix))] += 1.0
+        self._factored = _Factored(matrix)
+        self._stiff = np.concatenate(columns, axis=1)
+        self._turn(self._stiff, transpose=True)
+        self._eased = self._factored.solve(self._stiff)
+        schur = self._stiff.T @ self._eased
+        schur[np.diag_indices(len(schur))] += np.concatenate(eased)
+        self._schur = _Factored(schur)
+
+    def solve(self, flat: Array) -> Array:
+        values = self.at.read(flat)[:, None]
+        self._turn(values, transpose=True)
+        values = self._factored.solve(values)
+        values -= self._eased @ self._schur.solve(self._stiff.T @ values)
+        self._turn(values, transpose=False)
+        return self.at.write(values[:, 0])
+
+    def _turn(self, columns: Array, *, transpose: bool) -> None:
+        """Z -> F Z F^T of all columns, in place, or its transpose."""
+        for group, turn in enumerate(self._turns):
+            part = columns[self.at.ends[group] : self.at.ends[group + 1]]
+            blocks = part.reshape(*turn.shape[:2], columns.shape[1])
+            part[...] = ((turn.transpose(0, 2, 1) if transpose else turn) @ blocks).reshape(
+                part.shape
+            )

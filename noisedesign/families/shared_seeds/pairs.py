@@ -1,29 +1,35 @@
-"""Covariances of seeds that pairs share: an interior-point method in the entries of R.
+"""An interior-point method in the entries of R, for covariances of seeds that pairs share.
 
-Of the path of :mod:`noisedesign.families.shared_seeds.comparison`. Steps are Nesterov-Todd in M
-and D, W M W = D, with a predictor and a corrector as in :mod:`...shared_seeds.solver`,
-and in y as of Chan, Golub and Mulet (1999, "A nonlinear primal-dual method for total
-variation-based image restoration"). With s the linear map that takes dR to dM, kinks
-k_ij = 2 D_ij (1 - y_ij R_ij / t_ij) / t_ij and theta = v / slack, a change of R satisfies on the
-entries of pairs and nodes
+R is a sum of positive semidefinite blocks on pairs if and only if its comparison matrix, R_ii on
+the diagonal and -|R_ij| off it, is positive semidefinite (Boman, Chen, Parekh and Toledo 2005, "On
+factor width and symmetric H-matrices"). So one barrier of order n, - log det M, takes the place of
+those of all blocks. In M, |R_ij| is t_ij = (R_ij^2 + e^2)^1/2: that is convex and no less, and the
+inverse of M has no negative entry, so that the barrier stays convex and its noise is of pairs.
+
+With a multiplier D of M, y_ij of t_ij and v of the budgets, S is D_ii on the diagonal and
+- y_ij D_ij off it: as D >= 0 and |y_ij| <= 1, the blocks of S on pairs are positive semidefinite
+and N = H - S on the entries of pairs proves a bound. The path is
+
+    M D = mu I,    y_ij t_ij = R_ij,    v_i s_i = mu,    N = X diag(v) X,    X = R^-1,
+
+and the gap on it 2 n mu and the sum over pairs of 2 D_ij (t_ij - y_ij R_ij). Steps are
+Nesterov-Todd in M and D, W M W = D, as in :mod:`...shared_seeds.solver`, and in y those of Chan,
+Golub and Mulet (1999, "A nonlinear primal-dual method for total variation-based image
+restoration"). With s the linear map that takes dR to dM, kinks
+k_ij = 2 D_ij (1 - y_ij R_ij / t_ij) / t_ij and theta = v / slack, dR satisfies on the entries
 
     X dR N + N dR X + X diag(theta * diag(X dR X)) X + s^T(W s(dR) W) + k * dR = right-hand side.
 
-Conjugate gradients are preconditioned by what undoes the first two terms. They are K = X (.) N +
-N (.) X, restricted to the entries, and ill conditioned, for some noise hardly costs anything; but
-without the restriction they are diagonal in the basis F of X = F F^T, N = F diag(l) F^T, and T, the
-restriction of that inverse, is within a small factor of the inverse of the restriction. Kinks are
-added to T^-1 exactly, by a matrix as large as there are stiff ones, for few R_ij vanish; its
-entries take a few matrix products, as 1 / (l_k + l_l) is a short sum of products h(l_k) h(l_l) but
-for a small error. Row scalings, dR = diag(t) R + R diag(t), are what moves one budget and no other:
-a projection keeps the rest off the stiff directions of budgets, and the system among row scalings
-is solved as a matrix as large as there are nodes. s^T(W s(.) W) is left out: next to K it has but a
-few large eigenvalues.
+The preconditioner inverts the first two terms without the restriction to entries, diagonal in the
+basis F of X = F F^T, N = F diag(l) F^T; stiff kinks are added exactly, 1 / (l_k + l_l) being a
+short sum of products h(l_k) h(l_l); and the stiff directions of budgets, row scalings dR = diag(t)
+R + R diag(t), are projected out and solved for as a matrix of order n.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -31,57 +37,226 @@ import numpy as np
 from noisedesign.base import linalg as _linalg, settings
 from noisedesign.base.checks import Array
 from noisedesign.base.device import conjugate_gradients
+from noisedesign.base.eigenvalue_pairs import shifts, values as shifted
 from noisedesign.base.monitor import Monitor, Search
-from noisedesign.families.disjoint.solver.limits.pairs import shifts, values as shifted
 from noisedesign.families.shared_seeds.bound import Multipliers
-from noisedesign.families.shared_seeds.comparison import (
-    MOST_SLACK,
-    SHORTER,
-    Pattern,
-    Point,
-    blocks_of,
-    feasible_curvature,
-    start,
+from noisedesign.families.shared_seeds.layout import Layout, Places
+from noisedesign.families.shared_seeds.state import (
+    CENTERING_LEAST,
+    CENTERING_MOST,
+    Found,
+    Setting,
+    enough,
+    first_blocks,
+    fraction,
+    proved_by,
 )
-from noisedesign.families.shared_seeds.layout import Places
-from noisedesign.families.shared_seeds.state import Found, Setting, first_blocks, proved_by
 
 MAX_STEPS, MAX_PRODUCTS = 60, 1000
-CHUNK_FLOATS = 1 << 22
-"""Floats of the squares of a precision that are kept: 32 MB."""
 OVERDRAWN = 0.2
 """A row is scaled when the slack of its budget falls below this share of mu / v."""
 TO_BOUNDARY = 0.95
-CENTERING_LEAST, CENTERING_MOST = 1e-2, 0.9
-"""Share of the present mu that a step aims for: the cube of what the predictor would leave, within
-these bounds."""
 DRIFT, CENTERING_ASTRAY = 0.3, 1.0
 """Relative distance of N from R^-1 diag(v) R^-1 beyond which a step aims for this share or more."""
 ROUGH, LOOSE = 0.3, 0.05
-"""Residual the system of a predictor is solved to, and that of a corrector."""
+"""Residuals to which the systems of predictor and corrector are solved."""
 TIGHTER, FINEST = 0.3, 1e-8
-"""What the second is multiplied by at every step that goes astray; its least value."""
+"""Factor of the second at every step that goes astray, and its least value."""
 SLOW, LAG = 0.7, 3.0
-"""A step goes astray where it leaves more than the first share of the gap on the path, or where
-what it proves is further away than the second multiple of that gap."""
-REACHED, ROOM = 0.8, 5e-8
-"""Share of the gap asked for at which to stop, but for no more room than the second: what is left
-is for the rounding of the certificate."""
+"""A step goes astray that leaves more than this share of the gap on the path, or proves a bound
+further away than this multiple of it."""
 LAST_SHARE, LOWER, NEAR_LAST = 0.3, 0.3, 3.0
-"""Share of the gap asked for that is left on the path at the last mu, and as much by e; what it is
-multiplied by where less than the third times that does not prove the gap."""
+"""Share of the gap asked for that is left on the path at the last mu, and as much by e; its factor
+where less than the third times that does not prove the gap."""
 WORTH_PROVING = 4.0
 """Multiple of the gap asked for from which on a bound is computed at every step."""
 ACCURACY = 0.05
-"""Of the kernel that takes the place of 1 / (l_k + l_l)."""
 KINKED, MOST_KINKED = 1.0, 1500
-"""Stiffness of a kink, relative to the restricted inverse, from which on the preconditioner takes
-it as it is; how many at most."""
+"""Stiffness relative to the restricted inverse from which on the preconditioner takes a kink as it
+is, and the most that are."""
 MAX_SHORTENINGS = 60
+SHORTER = 0.7
+START_GAP, START_EPSILON = 2e-2, 1e-2
+"""Gap of the barrier at the start, relative to the objective, and e there in units of the budgets.
+"""
+LEAST_WEIGHT, MOST_SLACK = 1e-2, 0.5
+"""Least weight at the start relative to their mean; largest slack wherever rows are scaled."""
+
+
+class Pattern:
+    """The entries of R that may differ from zero: those of pairs, and the diagonal after them."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.size = n = layout.size
+        pairs = [m for m in layout.members if m.shape[1] == 2]
+        self.first, self.second = pairs[0].T if pairs else np.zeros((2, 0), dtype=np.intp)
+        self.pairs = len(self.first)
+        self._upper, self._lower = self.first * n + self.second, self.second * n + self.first
+        nodes = np.arange(n)
+        self.row = np.concatenate([self.first, nodes])
+        self.column = np.concatenate([self.second, nodes])
+        self._at = self.row * n + self.column
+        self.twice = np.where(self.row == self.column, 1.0, 2.0)
+
+    def split(self, values: Array) -> tuple[Array, Array]:
+        """Separate the entries of pairs from those of nodes."""
+        return values[: self.pairs], values[self.pairs :]
+
+    def matrix(self, values: Array) -> Array:
+        """The symmetric matrix of these entries."""
+        total = np.zeros(self.size**2)
+        on, diagonal = self.split(values)
+        total[self._upper] = total[self._lower] = on
+        total[:: self.size + 1] = diagonal
+        return total.reshape(self.size, self.size)
+
+    def replaced(self, matrix: Array, values: Array) -> Array:
+        """A symmetric matrix with these entries in the place of its own."""
+        return matrix + self.matrix(values - self.entries(matrix))
+
+    def entries(self, matrix: Array) -> Array:
+        return np.asarray(np.ascontiguousarray(matrix).ravel()[self._at])
+
+    def adjoint(self, matrix: Array) -> Array:
+        """g with <g, z> = <matrix, matrix of z>, of any matrix."""
+        flat = np.ascontiguousarray(matrix).ravel()
+        values = flat[self._at]
+        values[: self.pairs] += flat[self._lower]
+        return np.asarray(values)
+
+    def scaled(self, values: Array, row: Array) -> Array:
+        """The entries of D R D, D = diag(row)."""
+        return np.asarray(values * row[self.row] * row[self.column])
+
+    def comparison(self, values: Array, epsilon: float) -> Array:
+        """M, with t = (R^2 + e^2)^1/2 in the place of |R|."""
+        on, diagonal = self.split(values)
+        return self.matrix(np.concatenate([-np.hypot(on, epsilon), diagonal]))
+
+    def node_sums(self, values: Array) -> Array:
+        """Sums over the pairs of every node, and its own entry twice: what D R + R D takes."""
+        on, diagonal = self.split(values)
+        ends = np.bincount(self.first, on, self.size) + np.bincount(self.second, on, self.size)
+        return np.asarray(ends + 2 * diagonal)
+
+    def row_sums(self, row: Array) -> Array:
+        """row_i + row_j of every entry."""
+        return np.asarray(row[self.row] + row[self.column])
+
+    def compared(self, values: Array, signs: Array) -> Array:
+        """The matrix with - signs_ij z_ij off the diagonal."""
+        on, diagonal = self.split(values)
+        return self.matrix(np.concatenate([-signs * on, diagonal]))
+
+    def pulled(self, matrix: Array, signs: Array) -> Array:
+        """The adjoint of :meth:`compared`, applied to a symmetric matrix."""
+        on, diagonal = self.split(self.entries(matrix))
+        return np.concatenate([-2 * signs * on, diagonal])
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Point:
+    """Entries of R, e, and the multipliers D, y, v and N; what follows from R and e."""
+
+    pattern: Pattern
+    entries: Array
+    epsilon: float
+    precision: Array
+    dual: Array
+    signs: Array
+    weights: Array
+    curvature: Array
+
+    @cached_property
+    def comparison(self) -> Array:
+        return self.pattern.comparison(self.entries, self.epsilon)
+
+    @cached_property
+    def roots(self) -> Array:
+        """t of every pair."""
+        return np.hypot(self.pattern.split(self.entries)[0], self.epsilon)
+
+    @cached_property
+    def slacks(self) -> Array:
+        return np.asarray(1 - np.diagonal(self.precision))
+
+    @cached_property
+    def dual_pairs(self) -> Array:
+        """D_ij of every pair."""
+        return self.pattern.split(self.pattern.entries(self.dual))[0]
+
+    @property
+    def order(self) -> int:
+        """The order of the barrier: M and the budgets."""
+        return 2 * self.pattern.size
+
+    def complementarity(self) -> float:
+        return float(np.vdot(self.comparison, self.dual) + self.weights @ self.slacks)
+
+    def smoothing(self) -> float:
+        """The part of the gap that e adds."""
+        on, _ = self.pattern.split(self.entries)
+        return 2 * float(self.dual_pairs @ (self.roots - self.signs * on))
+
+
+def start(pattern: Pattern, gram: Array, covariance: Array) -> Point:
+    """The point of a sum of positive definite blocks, multipliers to match."""
+    size, cost = pattern.size, float(np.vdot(gram, covariance))
+    mu = START_GAP * cost / (2 * size)
+    v = np.maximum(np.sum(gram * covariance, axis=1), LEAST_WEIGHT * cost / size)
+    spent = np.diagonal(_linalg.inverse_of_positive(covariance))
+    row = np.sqrt(spent / (1 - np.minimum(mu / v, MOST_SLACK)))
+    entries, epsilon = pattern.scaled(pattern.entries(covariance), row), START_EPSILON
+    while not _linalg.is_positive(comparison := pattern.comparison(entries, epsilon)):
+        epsilon *= SHORTER
+    precision = _linalg.inverse_of_positive(pattern.matrix(entries))
+    on, _ = pattern.split(entries)
+    return Point(
+        pattern=pattern,
+        entries=entries,
+        epsilon=epsilon,
+        precision=precision,
+        dual=mu * _linalg.inverse_of_positive(comparison),
+        signs=on / np.hypot(on, epsilon),
+        weights=v,
+        curvature=(precision * v) @ precision,
+    )
+
+
+def feasible_curvature(point: Point, gram: Array) -> Array:
+    """N with the entries of H - S on pairs and nodes: what D and y prove."""
+    pattern = point.pattern
+    on, diagonal = pattern.split(pattern.entries(point.dual))
+    entries = pattern.entries(gram) - np.concatenate([-point.signs * on, diagonal])
+    return pattern.replaced(point.curvature, entries)
+
+
+def blocks_of(layout: Layout, pattern: Pattern, entries: Array) -> Array:
+    """Blocks that sum to R, flat: with M d > 0 that of a pair has |R_ij| d_j / d_i on its diagonal,
+    and what is left of R_ii is shared out."""
+    d = np.linalg.solve(pattern.comparison(entries, 0.0), np.ones(pattern.size))
+    d = np.maximum(d, settings.EPS * d.max())
+    on, left = pattern.split(entries.copy())
+    on_first = np.abs(on) * d[pattern.second] / d[pattern.first]
+    on_second = np.abs(on) * d[pattern.first] / d[pattern.second]
+    left -= np.bincount(pattern.first, on_first, pattern.size)
+    left -= np.bincount(pattern.second, on_second, pattern.size)
+    share = np.maximum(left, 0.0) / layout.node_sums([np.ones(m.shape) for m in layout.members])
+    found = []
+    for members in layout.members:
+        if members.shape[1] == 1:
+            found.append(share[members][:, :, None])
+            continue
+        block = np.empty((len(members), 2, 2))
+        block[:, 0, 0] = on_first + share[pattern.first]
+        block[:, 1, 1] = on_second + share[pattern.second]
+        block[:, 0, 1] = block[:, 1, 0] = on
+        found.append(block)
+    return layout.join(found)
 
 
 class _Bend(NamedTuple):
-    """What a step leaves out to second order: of M D in the units of D, of dv ds, of s and N."""
+    """The second-order remainders of a step: of M D in the units of D, of dv ds, of s and N."""
 
     dual: Array
     products: Array
@@ -90,7 +265,7 @@ class _Bend(NamedTuple):
 
 
 class _Solved(NamedTuple):
-    """Entries of dR, and what the system takes them to."""
+    """Entries of dR, and their image under the system."""
 
     entries: Array
     image: Array
@@ -136,8 +311,6 @@ class System:
         self.scaling = self.to_dual @ self.to_dual.T
         self.comparison_inverse = inverse.T @ inverse
 
-    # --- product ------------------------------------------------------------------------------
-
     def product(self, z: Array) -> Array:
         point, x = self.point, self.point.precision
         moved = x @ self.pattern.matrix(z) @ x
@@ -148,8 +321,6 @@ class System:
         result = 2 * self.pattern.adjoint(half) + self.pattern.pulled(barrier, point.signs)
         result[: len(self.kinks)] += self.kinks * z[: len(self.kinks)]
         return result
-
-    # --- preconditioner -----------------------------------------------------------------------
 
     def _prepare_entries(self) -> None:
         """F^-1 and 1 / (l_k + l_l) of the restricted inverse; its entries on kinks, and weights."""
@@ -165,7 +336,7 @@ class System:
         parts = [(basis.T * term) @ basis for term in terms]
 
         def restricted(i: Places, j: Places, u: Places, v: Places) -> Array:
-            """Of the matrix with ones at (i, j) and (j, i), halved: its entries (u, v)."""
+            """Entries (u, v) of the image of the matrix with halves at (i, j) and (j, i)."""
             both = [part[i, u] * part[j, v] + part[i, v] * part[j, u] for part in parts]
             return np.asarray(sum(both) / 2)
 
@@ -188,10 +359,6 @@ class System:
         pattern, point = self.pattern, self.point
         x, v = point.precision, point.weights
         self._spent = np.diagonal(x)
-        self._squares: Array | None = None
-        if len(point.entries) * pattern.size <= CHUNK_FLOATS:
-            self._squares = x[pattern.row]
-            self._squares *= x[pattern.column]
         compared = pattern.compared(point.entries, point.signs)
         image = self.scaling @ compared
         matrix = (x * v) @ x * pattern.matrix(point.entries)
@@ -220,21 +387,17 @@ class System:
         return np.asarray(found + pattern.row_sums(row) * entries)
 
     def _spread(self, values: Array) -> Array:
-        """The adjoint of what follows."""
-        if self._squares is not None:
-            return self.pattern.twice * (self._squares @ values)
+        """The adjoint of :meth:`_used`."""
         x = self.point.precision
         return self.pattern.adjoint((x * values) @ x)
 
     def _used(self, z: Array) -> Array:
         """diag(X dR X)."""
-        if self._squares is not None:
-            return np.asarray((self.pattern.twice * z) @ self._squares)
         x = self.point.precision
         return np.asarray(np.einsum("ij,ij->i", x @ self.pattern.matrix(z), x))
 
     def solve(self, right: Array, near: _Solved | None, *, tolerance: float) -> _Solved:
-        """Entries of dR by conjugate gradients, from what solves a system nearby on."""
+        """Entries of dR by conjugate gradients, started from the solution of a system nearby."""
         start = np.zeros_like(right)
         residual = right
         if near is not None:
@@ -256,8 +419,6 @@ class System:
             expired=lambda: self.monitor.expired,
         )
         return _Solved(start + solved.x, right - solved.residual)
-
-    # --- steps --------------------------------------------------------------------------------
 
     def change(
         self, *, mu: float, bend: _Bend | None = None, near: _Solved | None = None, tolerance: float
@@ -304,11 +465,7 @@ class System:
         for change in scaled:
             least = np.linalg.eigvalsh(change / root / root[:, None])[0]
             longest.append(1 / max(-float(least), TO_BOUNDARY))
-        falling = step.weights < 0
-        if falling.any():
-            most = float((-self.point.weights[falling] / step.weights[falling]).min())
-            longest[1] = min(longest[1], most)
-        return longest[0], longest[1]
+        return longest[0], min(longest[1], fraction(self.point.weights, step.weights))
 
     def bend(self, step: _Change, scaled: tuple[Array, Array], share: float) -> _Bend:
         point, x = self.point, self.point.precision
@@ -375,9 +532,6 @@ def _taken(system: System, step: _Change, mu: float) -> Point:
     )
 
 
-# --- the path -----------------------------------------------------------------------------------
-
-
 @dataclass
 class Best:
     """The best of either side so far."""
@@ -404,17 +558,17 @@ class Best:
         return found
 
     def prove(self, point: Point) -> float:
-        """What a point proves."""
+        """Record the bound that a point proves."""
         found, proof = proved_by(
             self.setting,
             curvature=feasible_curvature(point, self.setting.gram),
-            precisions=[point.precision],
-            weights=[point.weights],
+            precisions=point.precision[None],
+            weights=point.weights[None],
             upper=self.upper,
         )
         if found > self.lower:
             self.lower = found
-            self.multipliers = Multipliers.of_factors(proof, weights=[point.weights])
+            self.multipliers = Multipliers.of_factors(proof, weights=point.weights[None])
         return found
 
 
@@ -433,8 +587,7 @@ def search(setting: Setting, monitor: Monitor, *, unit: float) -> Found:
             if near or monitor.expired or steps == MAX_STEPS:
                 proved = best.prove(point)
             monitor.report(lower=best.lower * unit, upper=best.upper * unit)
-            solved = best.gap <= max(REACHED * monitor.gap, monitor.gap - ROOM)
-            if ended.ended(solved=solved) or steps == MAX_STEPS:
+            if ended.ended(solved=enough(best.gap, monitor)) or steps == MAX_STEPS:
                 break
             astray = path > SLOW * previous or (near and objective - proved > LAG * path)
             previous = path

@@ -4,7 +4,7 @@
          share a seed,  subject to  [R^-1]_ii <= budget_i  for every node i,  and optionally
          R_ii <= cap_i.
 
-That is noise which small groups can draw from shared seeds, without a dealer and without a
+That is noise which small groups can draw from shared seeds, without a trusted party or a
 network-wide secret. Where coalitions of f nodes know the seeds they hold (SecLDP), what hides a
 node from coalition A are the blocks that A does not touch, R_A = sum of those, and the budgets of
 the nodes outside A are asked of R_A. A smaller coalition sees less: Schur complements only grow
@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 
 from noisedesign.base import linalg as _linalg, settings
 from noisedesign.base.checks import Array, InputError
-from noisedesign.program.program import Program
-from noisedesign.program.structure import SpaceStructure
+from noisedesign.certify.program import Program
+from noisedesign.forms.structure import SpaceStructure
 from noisedesign.system.participation import single
 
 Nodes = tuple[int, ...]
@@ -37,33 +37,22 @@ ROUNDING = 8
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SeedProgram(Program):
-    """Data of (L).
-
-    Attributes:
-        sets: the nodes of every seed that matters: sorted, those within another left out; with
-            ``known_seeds`` every node has a seed of its own, and sets that every coalition touches
-            are left out.
-        known_seeds: f, how many nodes may pool the seeds they hold.
-    """
+    """Data of (L). ``sets`` are the nodes of every seed that matters, none within another or
+    touched by every coalition; ``known_seeds`` is f, how many nodes may pool their seeds."""
 
     sets: SeedSets
     known_seeds: int = 0
 
     @cached_property
     def coalitions(self) -> tuple[Nodes, ...]:
-        """The sets of nodes whose seeds are to be taken as known; one empty set where f = 0."""
+        """The sets of nodes whose seeds are taken as known; one empty set where f = 0."""
         return tuple(combinations(range(self.size), self.known_seeds))
 
 
 def seed_program(
     gram: Array, *, mixing: Array, structure: SpaceStructure, budget: Array, cap: Array | None
 ) -> SeedProgram:
-    """(L) of an error Gram matrix H, shape (n, n).
-
-    Raises:
-        InputError: as many known seeds as nodes; without a cap, a set on which some noise is free
-            of cost, so that it would grow without bound.
-    """
+    """(L) of an error Gram matrix H, shape (n, n), unless some noise would be free of cost."""
     size, known = len(gram), structure.known_seeds
     if known >= size:
         expected = f"less than the {size} nodes"
@@ -107,11 +96,7 @@ def _refuse_free_noise(program: SeedProgram) -> None:
 
 
 def seed_sets(structure: SpaceStructure, *, mixing: Array) -> SeedSets:
-    """The sets of nodes that may share a seed, sorted, none within another.
-
-    Args:
-        mixing: W, shape (n, n); i and j are joined where W_ij or W_ji is not zero.
-    """
+    """The sorted sets of nodes that may share a seed, none within another; W joins."""
     linked = (mixing != 0) | (mixing.T != 0) | np.eye(len(mixing), dtype=bool)
     if structure.kind == "independent":
         return tuple((node,) for node in range(len(mixing)))
@@ -131,11 +116,7 @@ def seed_sets(structure: SpaceStructure, *, mixing: Array) -> SeedSets:
 
 
 def _maximal(sets: Iterable[Sequence[int]]) -> SeedSets:
-    """Sorted, without repetitions and without sets that lie within another.
-
-    A block on a smaller set is a block on the larger one, so nothing is lost - unless coalitions
-    know seeds: then a smaller set outlives coalitions that a larger one does not.
-    """
+    """Sort the sets and drop those within another, whose blocks are blocks on the larger one."""
     kept: list[frozenset[int]] = []
     at: dict[int, list[frozenset[int]]] = {}
     for nodes in sorted(map(frozenset, sets), key=len, reverse=True):

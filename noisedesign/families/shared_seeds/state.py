@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from noisedesign.base import linalg as _linalg, settings
 from noisedesign.base.checks import Array
-from noisedesign.base.monitor import Stop
+from noisedesign.base.monitor import Monitor, Stop
+from noisedesign.families.family import Answer
 from noisedesign.families.shared_seeds.bound import Multipliers, covariance
-from noisedesign.families.shared_seeds.coalitions import Coalitions
 from noisedesign.families.shared_seeds.layout import (
     Coordinates,
     Layout,
@@ -23,63 +23,85 @@ from noisedesign.families.shared_seeds.layout import (
     congruence,
     inverses,
 )
-from noisedesign.families.shared_seeds.program import Nodes, SeedProgram
-from noisedesign.program.family import Answer
-from noisedesign.program.noise import Noise
+from noisedesign.families.shared_seeds.program import SeedProgram
+from noisedesign.forms import Noise
 
-NEAR = 1e-3
-"""Relative gap below which N of the multipliers is the better one, where there is one."""
 FEW_COORDINATES, MOST_EXPLICIT = 300, 4000
 """Entries of all blocks up to which the matrices of Newton systems are formed from the start, and
 once conjugate gradients take too many products; with coalitions they would at once."""
-START_SHIFT = 1e-2
-"""Added to the blocks of H, relative to their mean diagonal, before they are inverted to start."""
-START_SHARE = 0.5
-"""Share of the largest feasible N to start from."""
+Mask = NDArray[np.bool_]
 NO_PRICES = np.zeros(0)
+CENTERING_LEAST, CENTERING_MOST = 1e-2, 0.9
+"""Bounds of the share of mu that a step aims for, the cube of what the predictor would leave."""
 MARGIN = 16
-"""Multiple of size * EPS * condition that R is enlarged by, so that budgets hold after rounding,
-and are proved to."""
+"""Multiple of size * EPS * condition that R is enlarged by, so that budgets provably hold."""
 
 
-class Hidden(NamedTuple):
-    """What one coalition leaves: ``nodes`` outside it and ``kept`` entries of the flat vector; the
-    nodes whose budgets are ``watched``, not below what others leave of them."""
+class Coalitions:
+    """The share of every budget that each coalition leaves, for little more than one inverse.
 
-    coalition: Nodes
-    nodes: Places
-    kept: NDArray[np.bool_] | None  # None: all of them
-    watched: Places
-    lost: Places
-    """Coordinates of the blocks that are not kept, of nodes outside."""
+    Of X = R^-1 a coalition A leaves X' = X - X_{:A} [X_AA]^-1 X_{A:}, the inverse of R on the nodes
+    outside, and takes the blocks T that its sets have there: with J their nodes,
+    [(R - T)^-1] = X' + X'_{:J} T (I - X'_JJ T)^-1 X'_{J:}. ``inside`` says who is in which.
+    """
 
+    def __init__(self, program: SeedProgram, layout: Layout) -> None:
+        self._layout, self.coalitions = layout, program.coalitions
+        self.inside = np.zeros((len(self.coalitions), program.size), dtype=bool)
+        rows, columns = layout.nodes()
+        # Nodes J of the sets that a coalition touches; their entries in a flat vector and T.
+        self._taken: list[tuple[Places, Places, Places]] = []
+        for coalition, inside in zip(self.coalitions, self.inside, strict=True):
+            inside[list(coalition)] = True
+            at = np.flatnonzero(~(inside[rows] | inside[columns] | layout.untouched(coalition)))
+            nodes, row = np.unique(rows[at], return_inverse=True)
+            self._taken.append((nodes, at, row * len(nodes) + np.searchsorted(nodes, columns[at])))
 
-Watched = Mapping[Nodes, Places]
-"""Coalitions that come near a budget, and the nodes whose budgets those are."""
+    def spent(self, flat: Array) -> Array:
+        """[R_A^-1]_ii, shape (coalitions, n), zero for the nodes of A."""
+        precision = _linalg.inverse_of_positive(self._layout.assemble(flat))
+        found = np.empty((len(self.coalitions), len(precision)))
+        parts = zip(found, self.coalitions, self._taken, strict=True)
+        for spent, coalition, (nodes, entries, places) in parts:
+            spent[:] = np.diagonal(precision)
+            if not coalition:
+                continue
+            inside, size = list(coalition), len(nodes)
+            known = precision[inside]
+            share = np.linalg.solve(known[:, inside], known)
+            spent -= np.einsum("an,an->n", share, known)
+            if size:
+                t = np.bincount(places, flat[entries], size * size).reshape(size, size)
+                seen = precision[nodes] - share[:, nodes].T @ known
+                more = np.linalg.solve(np.eye(size) - seen[:, nodes] @ t, seen)
+                spent += np.einsum("jn,jn->n", t @ seen, more)
+            spent[inside] = 0.0
+        return found
 
 
 class Setting:
-    """What stays the same from iterate to iterate. The program has unit budgets.
+    """The data that stay the same from iterate to iterate, at unit budgets.
 
-    All budgets are watched before all coalitions at first.
+    ``watched``, shape (A, n), says which budgets are watched before ``coalitions``, all of them at
+    first; ``kept``, shape (A, length), which entries of the blocks a coalition leaves, and
+    ``outside`` which nodes.
     """
 
     def __init__(self, program: SeedProgram) -> None:
         self.program = program
         self.gram = program.gram
+        # Empty where nothing is capped, and so are prices and room of every point.
         self.cap = np.zeros(0) if program.cap is None else program.cap
-        """Empty where nothing is capped, and so are prices and room of every point."""
         self.layout = layout = Layout(program.sets, program.size)
         self.gram_blocks = layout.gather(program.gram)
         self.every = Coalitions(program, layout)
+        # Whether the matrices of Newton systems are formed.
         size = sum(m.shape[0] * m.shape[1] * (m.shape[1] + 1) // 2 for m in layout.members)
         self.explicit = size <= (MOST_EXPLICIT if program.known_seeds else FEW_COORDINATES)
-        """Whether the matrices of Newton systems are formed."""
+        # Whether all sets are pairs or nodes alone, nothing is capped and nobody knows seeds.
         largest = max(members.shape[1] for members in layout.members)
         self.of_pairs = largest == 2 and not len(self.cap) and not program.known_seeds
-        """Whether all sets are pairs or nodes alone, nothing is capped and nobody knows seeds."""
-        everyone = np.arange(program.size)
-        self._watch({one: np.setdiff1d(everyone, one) for one in program.coalitions})
+        self._watch(~self.every.inside)
 
     @cached_property
     def coordinates(self) -> Coordinates:
@@ -90,66 +112,49 @@ class Setting:
         if needed and len(self.coordinates.entry) <= MOST_EXPLICIT:
             self.explicit = True
 
-    def _watch(self, watched: Watched) -> None:
-        self.hidden = [self._hidden(*one) for one in watched.items()]
-        constraints = sum(len(h.watched) for h in self.hidden)
-        self.order = self.layout.order_of_cone + constraints + len(self.cap)
-        """Order of the barrier: the gap on the central path is this many times mu."""
+    def _watch(self, budgets: Mask) -> None:
+        """Watch these of all budgets, shape (all coalitions, n)."""
+        self.budgets, self.index = budgets, np.flatnonzero(budgets.any(axis=1))
+        self.coalitions = tuple(self.every.coalitions[i] for i in self.index)
+        self.watched = budgets[self.index]
+        self.outside = [np.flatnonzero(~inside) for inside in self.every.inside[self.index]]
+        self.kept = np.array([self.layout.untouched(one) for one in self.coalitions])
+        # On the central path the gap is this many times mu.
+        self.order = self.layout.order_of_cone + int(self.watched.sum()) + len(self.cap)
 
-    def watching(self, watched: Watched) -> Setting:
+    def watching(self, budgets: Mask) -> Setting:
         """The same with these budgets watched and no others."""
         found = copy(self)
-        found._watch(watched)
+        found._watch(budgets)
         return found
 
-    def _hidden(self, coalition: Nodes, watched: Places) -> Hidden:
-        nodes = np.setdiff1d(np.arange(self.program.size), coalition)
-        if not coalition:
-            return Hidden(coalition, nodes, None, watched, nodes[:0])
-        masks = []
-        for members in self.layout.members:
-            free = ~np.isin(members, coalition).any(axis=1)
-            masks.append(np.repeat(free, members.shape[1] ** 2))
-        kept = np.concatenate(masks)
-        return Hidden(coalition, nodes, kept, watched, self.coordinates.lost(kept, nodes))
+    def assembled(self, flat: Array) -> Array:
+        """The sum of the blocks that each coalition leaves, shape (A, n, n)."""
+        return np.array([self.layout.assemble(flat * kept) for kept in self.kept])
 
-    def restrict(self, flat: Array, index: int) -> Array:
-        """The blocks that coalition ``index`` does not touch, zeros elsewhere."""
-        kept = self.hidden[index].kept
-        return flat if kept is None else flat * kept
+    def gathered(self, matrices: Array) -> Array:
+        """Blocks sum_A (M_A)_cc over the coalitions that leave c alone, flat, of (A, n, n)."""
+        pairs = zip(self.kept, matrices, strict=True)
+        return np.asarray(sum(kept * self.layout.gather(matrix) for kept, matrix in pairs))
 
-    def precisions(self, flat: Array) -> list[Array]:
-        """R_A^-1 for every coalition, zero in the rows and columns of A.
-
-        Raises:
-            numpy.linalg.LinAlgError: some R_A is not positive definite.
-        """
-        found = []
-        for hidden in self.hidden:
-            nodes, kept = hidden.nodes, hidden.kept
-            total = self.layout.assemble(flat if kept is None else flat * kept)
-            if kept is None:
-                found.append(_linalg.inverse_of_positive(total))
-                continue
-            inside = np.ix_(nodes, nodes)
-            precision = np.zeros_like(total)
-            precision[inside] = _linalg.inverse_of_positive(total[inside])
-            found.append(precision)
+    def precisions(self, flat: Array) -> Array:
+        """R_A^-1 for every coalition, zero in the rows and columns of A."""
+        totals = self.assembled(flat)
+        found = np.zeros_like(totals)
+        for precision, total, nodes in zip(found, totals, self.outside, strict=True):
+            here = np.ix_(nodes, nodes)
+            precision[here] = _linalg.inverse_of_positive(total[here])
         return found
 
     def spent(self, point: Point) -> Array:
-        """[R_A^-1]_ii of all coalitions, watched or not, shape (coalitions, n)."""
+        """[R_A^-1]_ii of all coalitions, watched or not, shape (all coalitions, n)."""
         if not self.program.known_seeds:
-            return np.diagonal(point.precisions[0])[None]
+            return diagonals(point.precisions)
         return self.every.spent(point.blocks)
 
-    def slacks(self, precisions: list[Array]) -> list[Array]:
+    def slacks(self, precisions: Array) -> Array:
         """1 - [R_A^-1]_ii; 1 where that is not watched, with multipliers of 0."""
-        found = []
-        for hidden, precision in zip(self.hidden, precisions, strict=True):
-            found.append(np.ones(self.program.size))
-            found[-1][hidden.watched] -= np.diagonal(precision)[hidden.watched]
-        return found
+        return np.where(self.watched, 1 - diagonals(precisions), 1.0)
 
     def room(self, flat: Array) -> Array:
         """cap - R_ii."""
@@ -159,36 +164,21 @@ class Setting:
         """(H + diag(w))_cc."""
         return self.layout.gather(self.gram + np.diag(prices)) if len(prices) else self.gram_blocks
 
-    def largest_share(self, curvatures: list[Array], prices: Array) -> float:
+    def largest_share(self, curvatures: Array, prices: Array) -> float:
         """Largest eigenvalue of sum_A (N_A)_cc against (H + diag(w))_cc over the sets c."""
-        layout = self.layout
-        total = np.zeros_like(self.gram_blocks)
-        for index, curvature in enumerate(curvatures):
-            total += self.restrict(layout.gather(curvature), index)
-        worst = 0.0
+        layout, total, worst = self.layout, self.gathered(curvatures), 0.0
         for block, part in zip(layout.split(self.priced(prices)), layout.split(total), strict=True):
             half = np.linalg.inv(np.linalg.cholesky(block))
             worst = max(worst, float(np.linalg.eigvalsh(congruence(half, part))[:, -1].max()))
         return worst
 
-    def proved(
-        self, curvatures: list[Array], traces: list[float], weights: list[Array], prices: Array
-    ) -> float:
-        """The dual bound but for the price of the caps, every N_A scaled down to be feasible.
-
-        0, which holds of any noise, where all of them vanish.
-        """
-        pairs = zip(traces, weights, strict=True)
-        bound = sum(trace**2 / float(v.sum()) for trace, v in pairs)
+    def proved(self, curvatures: Array, traces: Array, weights: Array, prices: Array) -> float:
+        """The dual bound but for the price of caps, every N_A scaled down to be feasible, or 0."""
         share = self.largest_share(curvatures, prices)
-        return bound / share if share > 0 else 0.0
+        return float(np.sum(traces**2 / weights.sum(axis=1))) / share if share > 0 else 0.0
 
     def independent(self, variance: Array) -> Array:
-        """Independent noise as blocks, within the budgets where ``variance`` is above 1.
-
-        A node's variance is in equal shares on its sets. Where coalitions look, those shares
-        are of half of what is above 1: the rest is on the seed of its own, which nobody knows.
-        """
+        """Independent noise as blocks in equal shares, half of its excess alone with coalitions."""
         layout = self.layout
         shares = self._equal_shares(variance)
         if self.program.known_seeds:
@@ -211,42 +201,36 @@ class Setting:
 
 @dataclass(kw_only=True, eq=False)
 class Point:
-    """Blocks P and their multipliers S; v of every budget, w of every cap; what follows from P.
-
-    ``curvature`` is N of the multipliers, (H + diag(w) - N)_cc = S but for what the start and
-    rounding leave; it meets R^-1 diag(v) R^-1 at the optimum. None with coalitions.
-    """
+    """Blocks P, multipliers S, v and w, and what follows from P. ``curvature`` is the N of the
+    multipliers, (H + diag(w) - N)_cc = S but for rounding, R^-1 diag(v) R^-1 at the optimum; None
+    with coalitions."""
 
     blocks: Array
     dual: Array
-    weights: list[Array]
+    weights: Array
     prices: Array
-    precisions: list[Array]
-    slacks: list[Array]
+    precisions: Array
+    slacks: Array
     room: Array  # cap - R_ii
     curvature: Array | None
 
     def complementarity(self) -> float:
-        total = float(self.blocks @ self.dual)
-        total += sum(float(v @ s) for v, s in zip(self.weights, self.slacks, strict=True))
+        total = float(self.blocks @ self.dual) + float(np.vdot(self.weights, self.slacks))
         return total + float(self.prices @ self.room)
 
-    def curvatures(self) -> list[Array]:
+    def curvatures(self) -> Array:
         """R_A^-1 diag(v_A) R_A^-1."""
         return curvatures(self.precisions, self.weights)
 
 
 def first_blocks(setting: Setting) -> Array:
-    """Noise that is larger where it costs less, well within every constraint.
-
-    With caps, independent noise halfway between budget and cap.
-    """
+    """Noise well within every constraint, larger where it costs less."""
     layout = setting.layout
     if len(setting.cap):
         return setting.independent(np.minimum(2.0, (1 + setting.cap) / 2))
     costs = layout.split(setting.gram_blocks)
     unit = float(np.diagonal(setting.gram).mean())
-    shifted = [cost + START_SHIFT * unit * np.eye(cost.shape[1]) for cost in costs]
+    shifted = [cost + 1e-2 * unit * np.eye(cost.shape[1]) for cost in costs]  # invertible
     blocks = inverses(layout, layout.join(shifted))
     return layout.scaled(blocks, np.sqrt(2) * rescaling(setting.every.spent(blocks)))
 
@@ -259,16 +243,13 @@ def start(setting: Setting, blocks: Array) -> Point:
     mu = float(setting.gram_blocks @ blocks) / setting.order
     room = setting.room(blocks)
     prices = mu / room
-    weights = []
-    for hidden, s in zip(setting.hidden, slacks, strict=True):
-        weights.append(np.zeros(layout.size))
-        weights[-1][hidden.watched] = mu / s[hidden.watched]
+    weights = np.where(setting.watched, mu / slacks, 0.0)
     dual, curvature = mu * inverses(layout, blocks), None
     if not setting.program.known_seeds:
         # Multipliers that are feasible from the start.
-        square = precisions[0] @ precisions[0]
-        share = START_SHARE / setting.largest_share([square], prices)
-        curvature, weights = share * square, [np.full(layout.size, share)]
+        square = precisions @ precisions
+        share = 0.5 / setting.largest_share(square, prices)
+        curvature, weights = share * square[0], np.full(weights.shape, share)
         dual = setting.priced(prices) - layout.gather(curvature)
     return Point(
         blocks=blocks,
@@ -288,7 +269,7 @@ def rescaling(spent: Array) -> Array:
 
 
 class Found(NamedTuple):
-    """What a search ends with: blocks, flat, in the units of the setting; multipliers likewise."""
+    """The end of a search: flat blocks and multipliers in the units of the setting."""
 
     blocks: Array | None
     multipliers: Multipliers | None
@@ -297,12 +278,8 @@ class Found(NamedTuple):
     steps: int
 
 
-def bounds(setting: Setting, point: Point, spent: Array) -> tuple[float, float, list[Array]]:
-    """Lower bound and the F_A that prove it, N_A = F_A^T F_A; objective, with rows rescaled or not.
-
-    Args:
-        spent: [R_A^-1]_ii of all coalitions.
-    """
+def bounds(setting: Setting, point: Point, spent: Array) -> tuple[float, float, Array]:
+    """Lower bound, objective with rows rescaled or not, and the F_A that prove the bound."""
     scaled = setting.layout.scaled(point.blocks, rescaling(spent))
     upper = float(setting.gram_blocks @ scaled)
     if spent.max() <= 1:
@@ -322,49 +299,54 @@ def proved_by(
     setting: Setting,
     *,
     curvature: Array | None,
-    precisions: list[Array],
-    weights: list[Array],
+    precisions: Array,
+    weights: Array,
     prices: Array = NO_PRICES,
     upper: float,
-) -> tuple[float, list[Array]]:
-    """Lower bound and the F_A that prove it, by N_A of the multipliers, or computed from R where
-    that may prove more of ``upper``."""
+) -> tuple[float, Array]:
+    """Lower bound and the F_A that prove it, by N_A or by R where that may prove more."""
     cost = float(setting.cap @ prices)
-    best, proof = 0.0, [np.zeros_like(setting.gram)] * len(weights)
+    best, proof = 0.0, np.zeros_like(precisions)
     if curvature is not None:
         # Only its entries on the sets are feasible: as a whole it may be indefinite.
         values, vectors = np.linalg.eigh(curvature)
         half = (vectors * np.sqrt(np.maximum(values, 0.0))).T
-        trace = _linalg.nuclear_norm(half * np.sqrt(weights[0]))
-        proof = [half]
-        best = setting.proved([half.T @ half], [trace], weights, prices) - cost
-    if curvature is None or upper - best > NEAR * upper:
-        traces = [float(v @ np.diagonal(x)) for v, x in zip(weights, precisions, strict=True)]
-        matrices = curvatures(precisions, weights)
-        other = setting.proved(matrices, traces, weights, prices) - cost
+        trace, proof = _linalg.nuclear_norm(half * np.sqrt(weights[0])), half[None]
+        best = setting.proved((half.T @ half)[None], np.array([trace]), weights, prices) - cost
+    if curvature is None or upper - best > 1e-3 * upper:  # else N of the multipliers is better
+        traces = np.sum(weights * diagonals(precisions), axis=1)
+        other = setting.proved(curvatures(precisions, weights), traces, weights, prices) - cost
         if other > best:
-            best = other
-            proof = [np.sqrt(v)[:, None] * x for v, x in zip(weights, precisions, strict=True)]
+            best, proof = other, np.sqrt(weights)[:, :, None] * precisions
     return best, proof
 
 
-def curvatures(precisions: list[Array], weights: list[Array]) -> list[Array]:
+def curvatures(precisions: Array, weights: Array) -> Array:
     """R_A^-1 diag(v_A) R_A^-1."""
-    return [(x * v) @ x for x, v in zip(precisions, weights, strict=True)]
+    return np.asarray((precisions * weights[:, None]) @ precisions)
 
 
-# --- exactly feasible ---------------------------------------------------------------------------
+def enough(gap: float, monitor: Monitor) -> bool:
+    """Say whether a search may stop: what is left of the gap is for rounding, 5e-8 at most."""
+    return gap <= max(0.8 * monitor.gap, monitor.gap - 5e-8)
+
+
+def fraction(values: Array, change: Array) -> float:
+    """Longest step that keeps values positive."""
+    falling = change < 0
+    return float((-values[falling] / change[falling]).min(initial=np.inf))
+
+
+def diagonals(matrices: Array) -> Array:
+    """The diagonals of an array of matrices, shape (A, n)."""
+    return np.asarray(np.einsum("aii->ai", matrices))
 
 
 def feasible_blocks(setting: Setting, blocks: Array, program: SeedProgram) -> list[Array] | None:
-    """Blocks of the least objective found that keep budgets and caps; None where none do.
+    """Blocks in the order of the sets of least objective found that keep budgets and caps, or None.
 
-    They are given in the normalised units of ``setting``, flat, and come back in those of
-    ``program``, in the order of its sets.
-
-    Rows rescaled to use up budgets exactly, or not, where some budget is better left slack; where
-    a cap is in the way, blended with independent noise. Variances and diag(R_A^-1) are convex in
-    R, so a blend with noise strictly within them gets there.
+    Rows are rescaled to use up budgets, or not, where some budget is better left slack; where a cap
+    is in the way, they are blended with independent noise strictly within the constraints.
     """
     layout = setting.layout
     try:
@@ -403,8 +385,7 @@ def _enlarged(setting: Setting, blocks: Array) -> Array | None:
 def answer_of(
     program: SeedProgram, blocks: Sequence[Array], multipliers: Multipliers | None, **of: Any
 ) -> Answer:
-    """Noise of these blocks; they are kept one after the other and row by row. ``of``: what else
-    there is to say of the answer."""
+    """Noise of these blocks, which are kept one after the other and row by row."""
     proof = {"clique_blocks": np.concatenate([block.ravel() for block in blocks])}
     if multipliers is not None:
         proof |= {"dual_factors": multipliers.factors, "dual_prices": multipliers.weights}

@@ -1,15 +1,10 @@
 """Lower bounds of the unrestricted optimum, at any horizon.
 
 No causal strategy of unit squared sensitivity, Toeplitz or not, has a smaller total squared error.
-They are bounds by uniform multipliers: every pattern of p steps satisfies sum of X_tt <= 1 over its
-steps, and patterns can be weighted to cover all steps evenly, so tr X <= T / p and
-
-    tr(H X^-1)  >=  (tr H^1/2)^2 p / T.
-
-There is no certificate of optimality *within* Toeplitz strategies: the problem is not convex. For
-single participation the bound is within a few per cent of the unrestricted optimum; for many
-participations it is loose, and the native solver's certified bound is the one to use where a
-T x T matrix can be afforded.
+Every pattern of p steps satisfies sum of X_tt <= 1 over its steps, and patterns can be weighted to
+cover all steps evenly, so tr X <= T / p and tr(H X^-1) >= (tr H^1/2)^2 p / T. For single
+participation that is within a few per cent of the unrestricted optimum; for many participations it
+is loose, and the native solver's bound the one to use where a T x T matrix can be afforded.
 """
 
 from __future__ import annotations
@@ -25,32 +20,20 @@ from noisedesign.system.workloads.toeplitz import PoleWorkload, Workload
 Steps = NDArray[np.intp]
 
 DENSE_HORIZON = 512
-"""Up to here tr H^1/2 comes from singular values (a fraction of a second). Beyond it the closed
-form is used for sums of poles; it gets sharper as the horizon grows."""
-
-_BLOCK_FLOATS = 4_000_000
-"""Working set of the correction below: 32 MB, whatever the horizon and the number of poles are."""
+"""Horizon up to which tr H^1/2 comes from singular values (a fraction of a second). Beyond it the
+closed form is used for sums of poles; it gets sharper as the horizon grows."""
 
 
 def lower_bound_of_unrestricted_optimum(workload: Workload, participation: Participation) -> float:
-    """A lower bound of tr(H (C^T C)^-1) over *all* C of unit squared sensitivity, in squared error.
-
-    Patterns of p steps are weighted evenly, p the ``even_size`` of ``participation``.
-
-    Raises:
-        InputError: the horizons of the two differ.
-    """
+    """A lower bound of tr(H (C^T C)^-1) over *all* C of unit squared sensitivity, in squared error,
+    by patterns of p = ``even_size`` steps that are weighted evenly."""
     horizon = same_horizon(workload, participation)
     rounding = 1 - settings.rank_tolerance(horizon)
     return (root_trace_lower_bound(workload) * rounding) ** 2 * participation.even_size / horizon
 
 
 def same_horizon(workload: Workload, participation: Participation) -> int:
-    """T, where workload and participation agree on it.
-
-    Raises:
-        InputError: they do not, or are none.
-    """
+    """T, where workload and participation agree on it; else an InputError."""
     if not callable(getattr(workload, "error_and_gradient", None)):
         expected = "a workload, as noisedesign.system.workloads.toeplitz makes one"
         raise InputError("workload", expected=expected, got=_checks.describe(workload))
@@ -116,7 +99,8 @@ def _nuclear_norm_upper_bound(poles: Array, weights: Array, *, horizon: int) -> 
     gap = poles * (1 - poles)
     gains = np.sqrt(weights * gap / (1 - gap * solution(np.zeros(1, dtype=np.intp))[:, 0]))
     inner_products = np.zeros((len(poles), len(poles)))
-    block = max(1, _BLOCK_FLOATS // len(poles))
+    # 32 MB, whatever the horizon and the number of poles are.
+    block = max(1, 4_000_000 // len(poles))
     for start in range(0, horizon, block):
         vectors = gains[:, None] * solution(np.arange(start, min(start + block, horizon)))
         inner_products += vectors @ vectors.T

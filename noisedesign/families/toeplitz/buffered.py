@@ -28,7 +28,7 @@ from noisedesign.system.participation import Participation
 from noisedesign.system.workloads.toeplitz import PoleWorkload
 
 STEP = 1e-100
-"""Of a complex step: its square is nothing beside 1."""
+"""A complex step whose square is nothing beside 1."""
 
 
 class _Sums(NamedTuple):
@@ -45,7 +45,7 @@ def _turned(a: Array) -> Array:
 
 
 def _history(less: Array, start: Array, horizon: int) -> list[_Sums]:
-    """From N = 1 to N = ``horizon``, doubled or one more at a time; M = I + ``less``."""
+    """The sums from N = 1 to N = ``horizon``, doubled or one more at a time; M = I + ``less``."""
     identity = np.eye(less.shape[-1])
     found = [_Sums(1, start, start, less)]
     for digit in f"{horizon:b}"[1:]:
@@ -106,7 +106,7 @@ def error_and_gradient(
 
 
 def _squared_sensitivity(scales: Any, logs: Any, participation: Participation) -> Any:
-    """Of scales and log(theta), shape (..., m); complex where they are."""
+    """Squared sensitivity from scales and log(theta), shape (..., m); complex where they are."""
     stride, count = participation.stride, participation.largest_size
     pairs = logs[..., :, None] + logs[..., None, :]
     products = scales[..., :, None] * scales[..., None, :]

@@ -14,24 +14,24 @@ import numpy as np
 from noisedesign.base.checks import Array
 from noisedesign.base.enclosures import Interval
 from noisedesign.base.monitor import Monitor
-from noisedesign.families.toeplitz.bound import lower_bound_of_unrestricted_optimum
-from noisedesign.families.toeplitz.program import ToeplitzProgram
-from noisedesign.program.certificate import ProvedBound
-from noisedesign.program.family import Answer, Arrays, ArraySpec, Form, Model, not_convex
-from noisedesign.program.noise import Noise
-from noisedesign.program.rigorous import Judged, judge_strategy
-from noisedesign.program.structure import TimeStructure
-from noisedesign.program.temporal import (
+from noisedesign.certify.certificate import ProvedBound
+from noisedesign.certify.rigorous import Judged, judge_strategy
+from noisedesign.families.family import Answer, Arrays, ArraySpec, Form, Model, not_convex
+from noisedesign.families.temporal import (
     TemporalFamily,
     largest_share,
     rigorous_uniform_bound,
     temporal_program,
     unit_form,
 )
+from noisedesign.families.toeplitz.bound import lower_bound_of_unrestricted_optimum
+from noisedesign.families.toeplitz.program import ToeplitzProgram
+from noisedesign.forms import Noise
+from noisedesign.forms.structure import TimeStructure
 from noisedesign.system.workloads.toeplitz import GramWorkload
 
 
-class Toeplitz(TemporalFamily):
+class Toeplitz(TemporalFamily[ToeplitzProgram]):
     name = "toeplitz"
     convex = False
     proof: ClassVar[Mapping[str, ArraySpec]] = {}
@@ -55,7 +55,7 @@ class Toeplitz(TemporalFamily):
         raise not_convex("structure.time", f'"{program.structure}"')
 
     def bound(self, program: ToeplitzProgram, proof: Arrays, **_: Any) -> ProvedBound:
-        """On strategies of every structure, in closed form."""
+        """The bound on strategies of every structure, in closed form."""
         workload = GramWorkload(matrix=program.gram)
         value = lower_bound_of_unrestricted_optimum(workload, program.participation)
         return ProvedBound(value, 0.0)
@@ -72,7 +72,7 @@ class Toeplitz(TemporalFamily):
         enough: float = 0.0,
         **_: Any,
     ) -> Interval:
-        """By uniform multipliers, as :meth:`bound`."""
+        """The same bound, by uniform multipliers, with every rounding accounted for."""
         return rigorous_uniform_bound(program, judged=judged, enough=enough)
 
     def departure(self, program: ToeplitzProgram, noise: Noise, proof: Arrays) -> float:
@@ -92,10 +92,8 @@ class Toeplitz(TemporalFamily):
 
 
 def _more_than(buffers: int, coefficients: Array) -> float:
-    """Kronecker: sums of m exponentials are the sequences whose Hankel matrix has rank m.
-
-    The singular value that ``buffers`` exponentials do not have, relative to the largest.
-    """
+    """The singular value of the Hankel matrix after the first ``buffers``, relative to the largest:
+    0 for sums of as many exponentials (Kronecker)."""
     rows = (len(coefficients) + 1) // 2
     if rows <= buffers:
         return 0.0

@@ -1,11 +1,11 @@
-"""The program of Toeplitz strategies: that of all strategies, over one kind of columns."""
+"""The program of strategies that are constant along diagonals."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from noisedesign.program.structure import TimeStructure
-from noisedesign.program.temporal import TemporalProgram
+from noisedesign.families.temporal import TemporalProgram
+from noisedesign.forms.structure import TimeStructure
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -1,19 +1,13 @@
 """Optimised Toeplitz strategies: error times sensitivity, minimised over one kind of columns.
 
-The objective is total squared error times squared sensitivity, which no scaling of C changes. It
-is smooth but not convex, so each answer is a local optimum *of its kind*, found from a start
-that is known to be good, and there is no certificate that no better member exists. What is
-certified is how far it can be from the best strategy of any kind: every answer carries a lower
-bound of the unrestricted optimum.
+The objective is total squared error times squared sensitivity, smooth but not convex: each answer
+is a local optimum *of its kind*, from a start that is known to be good, and carries a lower bound
+of the unrestricted optimum. Columns of C or C^-1 are smooth maps of unconstrained numbers x, each
+with its adjoint; where coefficients >= 0 make sensitivity exact, that holds for every x.
 
-Columns of C or C^-1 are smooth maps of unconstrained numbers x, each with its adjoint. What makes
-sensitivity exact under fixed epochs (coefficients >= 0) holds for every x by construction where a
-kind says so, and a search over x cannot leave it.
-
-An evaluation takes O(T log T) for the reciprocal and its adjoint, and what the workload takes:
-O(n T) for sums of n poles, O(T^2) for a Gram matrix. Buffers for sums of poles need no columns at
-all, and O(n log T) (:mod:`.buffered`); p bands of an inverse O(n p) and O(p T) for their
-sensitivity (:mod:`.banded_inverse`). With d = 1 / c as power series and g the
+An evaluation takes O(T log T) for the reciprocal and its adjoint, and O(n T) for sums of n poles or
+O(T^2) for a Gram matrix. Buffers for sums of poles take O(n log T) (:mod:`.buffered`), p bands of
+an inverse O(n p) and O(p T) (:mod:`.banded_inverse`). With d = 1 / c as power series and g the
 gradient of the error in d, the gradient in c is -(d * d) correlated with g.
 """
 
@@ -22,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import scipy.optimize
@@ -34,35 +28,17 @@ from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.families.toeplitz import banded_inverse, buffered
 from noisedesign.families.toeplitz.bound import lower_bound_of_unrestricted_optimum, same_horizon
 from noisedesign.families.toeplitz.program import ToeplitzProgram
-from noisedesign.program.noise import (
-    BandedInverse,
-    BufferedToeplitz,
-    StationaryStrategy,
-    ToeplitzStrategy,
-)
-from noisedesign.program.streaming import StreamingDesign
+from noisedesign.families.toeplitz.streaming import StreamingDesign
+from noisedesign.forms import BandedInverse, BufferedToeplitz, StationaryStrategy, ToeplitzStrategy
 from noisedesign.system.participation import Participation
 from noisedesign.system.workloads.toeplitz import GramWorkload, PoleWorkload, Workload
 
-FASTEST_LOSS = 0.98
-"""Loss 1 - theta of the fastest buffer in the second start: c_1 is then nearly free of the rest."""
-
-MEMORY = 30
-"""Pairs that L-BFGS keeps. Ten are enough for prefix sums; strategies with few coefficients, whose
-scales differ most, take half as many steps with thirty."""
-
 MAX_EVALUATIONS = 3000
-"""A hundred times what a Toeplitz search takes, six times what the slowest family takes."""
+"""Evaluations a search may take: a hundred times what a Toeplitz one takes, six times what the
+slowest family takes."""
 
 FLAT = 1e-13
 """Relative change of the logarithm of the objective below which a search ends: its last digits."""
-
-STATIONARY = 1e-10
-"""Largest component of the gradient of the logarithm of the objective at which a search ends."""
-
-REJECTED = 10.0
-"""How much worse than the best a point is called whose column overflows, on the logarithmic scale:
-a line search steps back from it as from a wall."""
 
 
 def optimize_toeplitz(
@@ -78,8 +54,7 @@ def optimize_toeplitz(
     bands of at most the separation. Otherwise they are kept >= 0 (fixed epochs).
 
     Args:
-        workload: of horizon T.
-        participation: of horizon T.
+        workload, participation: of horizon T.
         bands: 1 to T. By default T, or the separation b under min-separation with more than one
             participation, where more than b coefficients are refused: in all instances tried, the
             best nonincreasing coefficients vanish from lag b on.
@@ -115,7 +90,7 @@ def optimize_toeplitz(
     bands = _checked_bands(most if bands is None else bands, most=most)
     family = Coefficients(bands=bands, horizon=horizon)
     return _searched(
-        family,
+        log_objective(family, workload, participation),
         [inverse_root(bands, power=0.5)[1:]],
         lambda x: ToeplitzStrategy(coefficients=family.column(x)[:bands]),
         workload=workload,
@@ -138,8 +113,7 @@ def optimize_banded_inverse(
     instances tried it was exact.
 
     Args:
-        workload: of horizon T.
-        participation: of horizon T.
+        workload, participation: of horizon T.
         bands: 1 to T.
         monitor: limits the time and records progress.
 
@@ -162,20 +136,17 @@ def optimize_banded_inverse(
     """
     horizon = same_horizon(workload, participation)
     bands = _checked_bands(bands, most=horizon)
-    start = inverse_root(bands, power=-0.5)
     family = NoisingShares(horizon=horizon)
+    objective = log_objective(family, workload, participation)
+    if isinstance(workload, PoleWorkload):
+        objective = log_objective_of_banded_inverse(workload, participation, bands=bands)
     return _searched(
-        family,
-        [family.start(start)],
+        objective,
+        [family.start(inverse_root(bands, power=-0.5))],
         lambda x: BandedInverse(coefficients=family.column(x)[:bands]),
         workload=workload,
         participation=participation,
         monitor=monitor,
-        objective=(
-            log_objective_of_banded_inverse(workload, participation, bands=bands)
-            if isinstance(workload, PoleWorkload)
-            else None
-        ),
     )
 
 
@@ -191,8 +162,7 @@ def optimize_buffered(
     Buffers whose decays coincide in the answer act as one: fewer would do.
 
     Args:
-        workload: of horizon T.
-        participation: of horizon T.
+        workload, participation: of horizon T.
         buffers: m >= 1.
         monitor: limits the time and records progress.
 
@@ -216,25 +186,21 @@ def optimize_buffered(
     horizon = same_horizon(workload, participation)
     buffers = _checks.positive_int(buffers, field="buffers")
     family = Buffers(horizon=horizon)
-    stride = participation.stride
-    starts = buffered_starts(buffers, memory=min(stride, horizon))
+    objective = log_objective(family, workload, participation)
+    if isinstance(workload, PoleWorkload):
+        objective = log_objective_of_buffers(workload, participation)
 
     def strategy_at(x: Array) -> BufferedToeplitz:
         scales, decays = family.parameters(x)
         return BufferedToeplitz(scales=scales, decays=decays)
 
     return _searched(
-        family,
-        starts,
+        objective,
+        buffered_starts(buffers, memory=min(participation.stride, horizon)),
         strategy_at,
         workload=workload,
         participation=participation,
         monitor=monitor,
-        objective=(
-            log_objective_of_buffers(workload, participation)
-            if isinstance(workload, PoleWorkload)
-            else None
-        ),
     )
 
 
@@ -251,16 +217,11 @@ def solve(program: ToeplitzProgram, *, monitor: Monitor) -> StreamingDesign:
     return optimize_buffered(workload=workload, buffers=structure.buffers, **given)
 
 
-# --- the objective --------------------------------------------------------------------------------
-
-
 def log_objective(
     family: Parameters, workload: Workload, participation: Participation
 ) -> Objective:
-    """x -> log(squared error) + log(squared sensitivity), and its gradient.
-
-    Sensitivity is the squared norm of the sum of the columns 0, b, 2b, ....
-    """
+    """x -> log(squared error) + log(squared sensitivity), and its gradient; sensitivity is the
+    squared norm of the sum of the columns 0, b, 2b, ...."""
     count, stride = participation.largest_size, participation.stride
 
     def objective(x: Array) -> tuple[float, Array]:
@@ -322,7 +283,7 @@ def log_objective_of_banded_inverse(
 
 
 def _searched(
-    family: Parameters,
+    objective: Objective,
     starts: list[Array],
     strategy_at: Callable[[Array], StationaryStrategy],
     *,
@@ -330,16 +291,10 @@ def _searched(
     participation: Participation,
     monitor: Monitor | None,
     nonnegative: bool = False,
-    objective: Objective | None = None,
 ) -> StreamingDesign:
-    """The best of one search a start; ``objective`` is that of ``family``, where it is had cheaper.
-
-    What the strategy is worth is computed from the strategy itself, nothing is taken over from the
-    search.
-    """
+    """The best of one search a start, its worth computed from the strategy itself."""
     monitor = Monitor(gap=settings.DEFAULT_GAP) if monitor is None else monitor
     lower = lower_bound_of_unrestricted_optimum(workload, participation)
-    objective = objective or log_objective(family, workload, participation)
     searches: list[Found] = []
     for start in starts:
         searches.append(
@@ -373,26 +328,18 @@ def inverse_root(count: int, *, power: float) -> Array:
 
 
 def buffered_starts(buffers: int, *, memory: int) -> list[Array]:
-    """x of :class:`Buffers` that remember up to ``memory`` steps."""
-    return [_buffers_start(losses) for losses in _starting_losses(buffers, memory=memory)]
-
-
-def _starting_losses(buffers: int, *, memory: int) -> list[Array]:
-    """Losses 1 - theta of two starts, geometric between no memory and that of ``memory`` steps.
+    """Two x of :class:`Buffers`, decays geometric between no memory and that of ``memory`` steps.
 
     Each start alone now and then ends, up to 1 per cent worse, where two buffers coincide: a
     stationary point of every larger number of buffers. Together they have not been seen to.
     """
     slowest = 1 / (memory + 1)
-    inside = np.geomspace(1.0, slowest, buffers + 2)[1:-1]
-    return [inside] if buffers == 1 else [inside, np.geomspace(FASTEST_LOSS, slowest, buffers)]
-
-
-def _buffers_start(losses: Array) -> Array:
-    """A sum of exponentials that follows j^(-1/2) weighs a loss by its square root; c_1 = 1/2 is
-    that of the square root of prefix sums."""
-    scales = np.sqrt(losses)
-    return Buffers.start(0.5 * scales / scales.sum(), losses)
+    losses = [np.geomspace(1.0, slowest, buffers + 2)[1:-1]]
+    if buffers > 1:  # c_1 is nearly free of the rest with a buffer that forgets nearly all at once
+        losses.append(np.geomspace(0.98, slowest, buffers))
+    # A sum of exponentials that follows j^(-1/2) weighs a loss by its square root; c_1 = 1/2 is
+    # that of the square root of prefix sums.
+    return [Buffers.start(0.5 * np.sqrt(each) / np.sqrt(each).sum(), each) for each in losses]
 
 
 def _checked_bands(bands: int, *, most: int) -> int:
@@ -400,23 +347,6 @@ def _checked_bands(bands: int, *, most: int) -> int:
     if bands > most:
         raise InputError("bands", expected=f"at most {most}", got=str(bands))
     return bands
-
-
-# --- columns --------------------------------------------------------------------------------------
-
-
-class Parameters(Protocol):
-    """Columns of shape (T,) that depend smoothly on x."""
-
-    @property
-    def is_noising(self) -> bool:
-        """Whether the column is that of C^-1 rather than of C."""
-
-    def column(self, x: Array) -> Array:
-        """First column, its first entry 1, shape (T,)."""
-
-    def pull_back(self, x: Array, gradient: Array) -> Array:
-        """Gradient in x, from the gradient in the column."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -491,6 +421,11 @@ class Buffers:
         )
 
 
+Parameters = Coefficients | NoisingShares | Buffers
+"""First columns, shape (T,), the first entry 1, that depend smoothly on x, and the adjoint
+``pull_back`` of the derivative: columns of C^-1 where they are ``is_noising``, else of C."""
+
+
 def shares(x: Array) -> Array:
     """exp(x_i) / (1 + sum exp(x)): positive, of sum below 1."""
     largest = max(0.0, float(x.max(initial=0.0)))
@@ -501,9 +436,6 @@ def shares(x: Array) -> Array:
 def shares_pull_back(q: Array, gradient: Array) -> Array:
     """Adjoint of the derivative of :func:`shares` where its value is ``q``."""
     return q * (gradient - q @ gradient)
-
-
-# --- the search -----------------------------------------------------------------------------------
 
 
 Objective = Callable[[Array], tuple[float, Array]]
@@ -533,11 +465,11 @@ def minimized(
     flat: float = FLAT,
     most: int = MAX_EVALUATIONS,
 ) -> Found:
-    """L-BFGS from ``start``, on the logarithm of a positive objective.
+    """The best point of L-BFGS from ``start``, on the logarithm of a positive objective.
 
-    ``lower`` is the lower bound that progress is reported with. Where the monitor's time is up or
-    the user interrupts, the best point so far is returned. The search ends where the objective
-    changes by less than ``flat``, or after ``most`` evaluations.
+    The ``lower`` bound is reported with progress. The search ends where the objective changes by
+    less than ``flat``, after ``most`` evaluations, where the monitor's time is up or the user
+    interrupts.
     """
     best_x, best, evaluations = start, math.inf, 0
 
@@ -549,7 +481,8 @@ def minimized(
             value, gradient = objective(x)
         evaluations += 1
         if not (math.isfinite(value) and np.isfinite(gradient).all()):
-            return (best if math.isfinite(best) else 0.0) + REJECTED, np.zeros_like(x)
+            # A column overflows: the line search steps back as from a wall.
+            return (best if math.isfinite(best) else 0.0) + 10.0, np.zeros_like(x)
         if value < best:
             best_x, best = np.array(x), value
         return value, gradient
@@ -557,13 +490,9 @@ def minimized(
     def report(xk: Array) -> None:
         monitor.report(lower=lower, upper=math.exp(best))
 
-    options: Any = {
-        "maxcor": MEMORY,
-        "ftol": flat,
-        "gtol": STATIONARY,
-        "maxfun": most,
-        "maxiter": most,
-    }
+    # Ten pairs are enough for prefix sums; strategies with few coefficients, whose scales differ
+    # most, take half as many steps with thirty.
+    options: Any = {"maxcor": 30, "ftol": flat, "gtol": 1e-10, "maxfun": most, "maxiter": most}
     bounds = [(0, None)] * len(start) if nonnegative else None
     if not len(start):
         return Found(x=start, value=evaluate(start)[0], stop=Stop.SOLVED, evaluations=1)

@@ -1,9 +1,8 @@
-"""Designs in the formats of other programs, and read again.
+"""Designs in the formats of other programs.
 
-To add one: a module here with ``ACCEPTS`` and ``DESCRIPTION``, its name below, and ``write`` and
+An exporter is a module here with ``ACCEPTS`` and ``DESCRIPTION``, its name below, and ``write`` and
 ``read`` of a generic format (:class:`Format`) or ``export`` of a trainer's own (:class:`Trainer`).
-Other distributions add theirs by an entry point of the group ``noisedesign.exporters``: a module,
-or an object, with the same names.
+Other distributions add theirs by an entry point of the group ``noisedesign.exporters``.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ from noisedesign.base.checks import InputError
 from noisedesign.base.file_kinds import MATLAB_5
 from noisedesign.base.plugins import Group
 from noisedesign.base.regular_files import read_regular
+from noisedesign.design.design import Design
+from noisedesign.families.toeplitz.streaming import StreamingDesign
 from noisedesign.files.array_files import files_of
 from noisedesign.files.exported import Exported, parsed_metadata
-from noisedesign.program.design import Design
-from noisedesign.program.noise import Noise
-from noisedesign.program.streaming import StreamingDesign
+from noisedesign.forms import Noise
 
 __all__ = ["Exported", "exporter", "exporter_names", "read"]
 
@@ -35,31 +34,32 @@ _ADDED = Group("noisedesign.exporters", field="to", what="an exporter")
 
 
 class Exporter(Protocol):
-    """What every module of this package is."""
+    """A module of this package, or an object of another distribution."""
 
-    ACCEPTS: tuple[str, ...]
-    """Kinds of design it can write: "space", "time", "space-time", "streaming"."""
-
-    DESCRIPTION: str
-    """One line: what it writes."""
+    ACCEPTS: tuple[str, ...]  # kinds of design it can write, of KINDS
+    DESCRIPTION: str  # the files, in one line
 
 
 class Format(Exporter, Protocol):
-    """A generic format: it holds what noise is drawn from, and knows no design. One that does not
-    hold C and R as they are has ``noise_of(design)``, the noise as it holds it."""
+    """A generic format, which knows no design: it writes and reads the arrays of noise.
+
+    One that does not hold C and R as they are has ``noise_of(design)``, the noise as it holds it.
+    """
 
     def write(self, content: Exported, path: Path) -> tuple[Path, ...]:
         """Write ``content`` and return the paths written, the main one first."""
 
     def read(self, path: Path) -> Exported:
-        """What a file of this format holds."""
+        """Read a file of this format."""
 
 
 class Trainer(Exporter, Protocol):
-    """A trainer's own files, calibrated where there is a privacy target. One that looks for
-    published mechanisms beside the design has ``companions(design, path)``: paths and the names of
-    baselines whose C lies there, as .npy. One that has ``DRAWS_BATCHES = True`` takes the batches
-    of a node from :mod:`noisedesign.noise`, as random participation needs."""
+    """A trainer's own files, calibrated where there is a privacy target.
+
+    ``companions(design, path)`` are paths at which it looks for published mechanisms as .npy, and
+    the names of these baselines. One with ``DRAWS_BATCHES = True`` takes the batches of a node from
+    :mod:`noisedesign.noise`, as random participation needs.
+    """
 
     def export(self, design: Design, path: Path, *, problem_text: str = "") -> tuple[Path, ...]:
         """Write ``design`` and return the paths written, the main one first."""
@@ -132,21 +132,13 @@ def blamed(name: str) -> Iterator[None]:
 
 
 def noise_of(chosen: Exporter, design: Design | StreamingDesign) -> Noise:
-    """The noise of a design as a generic format holds it.
-
-    Raises:
-        InputError: it cannot hold that.
-    """
+    """The noise of a design as a generic format holds it."""
     own = getattr(chosen, "noise_of", None)
     return design.noise if own is None else cast("Noise", own(design))
 
 
 def require_own_batches(chosen: Exporter, name: str, design: Design | StreamingDesign) -> None:
-    """Refuse a trainer whose loader draws no batches in secret, where privacy rests on that.
-
-    Raises:
-        InputError: participation is random, and these are the files of such a trainer.
-    """
+    """Refuse a trainer whose loader draws no batches in secret, where privacy rests on that."""
     scheme = design.problem.use if isinstance(design, Design) else design.participation
     if scheme is None or not scheme.random or not is_trainer(chosen):
         return
@@ -179,7 +171,7 @@ def _takes(name: str, design: Design | StreamingDesign) -> bool:
 
 
 def read(path: str | Path) -> Exported:
-    """What to draw noise from, of a file of a generic format: from it and its JSON alone.
+    """Read the noise of a file of a generic format, from it and its JSON alone.
 
     Args:
         path: as it was exported to; of formats of one array a file, the JSON will do.
@@ -205,27 +197,22 @@ def read(path: str | Path) -> Exported:
     if path.is_file():
         with path.open("rb") as file:
             head = file.read(200)
-    if head.startswith(MATLAB_5):
-        return _format("mat").read(path)
-    if head[8:10] == b'{"':
-        return _format("safetensors").read(path)
+    name, described = "mat" if head.startswith(MATLAB_5) else "safetensors", path
+    if not head.startswith(MATLAB_5) and head[8:10] != b'{"':
+        name, described = _described(path, is_json=head[:1] == b"{")
+    return cast("Format", exporter(name)).read(described)
+
+
+def _described(path: Path, *, is_json: bool) -> tuple[str, Path]:
+    """The format of an array, as the JSON that is beside it says, and that JSON."""
     if not path.name:
         raise InputError("export", expected="the path of a file", got=_checks.describe(str(path)))
-    return _described(path if head[:1] == b"{" else path.with_suffix(".json"), asked=path)
-
-
-def _described(path: Path, *, asked: Path) -> Exported:
-    """What the JSON at ``path`` describes."""
-    content = read_regular(path, field="export", expected="a file of `noisedesign export`")
-    metadata = parsed_metadata(content, path)
-    if asked.is_file() and asked != path and asked.name not in files_of(metadata):
-        expected = f"one of the files that {path.name} describes"
+    described = path if is_json else path.with_suffix(".json")
+    content = read_regular(described, field="export", expected="a file of `noisedesign export`")
+    metadata = parsed_metadata(content, described)
+    if path.is_file() and not is_json and path.name not in files_of(metadata):
+        expected = f"one of the files that {described.name} describes"
         remedy = "It is of another export. Export the design again, under a name of its own."
-        raise InputError("export", expected=expected, got=str(asked), remedy=remedy)
+        raise InputError("export", expected=expected, got=str(path), remedy=remedy)
     named = ("npy", "csv", "seeds")
-    name = _checks.one_of(metadata.get("to"), field="export.to", allowed=named)
-    return _format(name).read(path)
-
-
-def _format(name: str) -> Format:
-    return cast("Format", exporter(name))
+    return _checks.one_of(metadata.get("to"), field="export.to", allowed=named), described

@@ -16,9 +16,6 @@ from noisedesign.files.exported import FIELD, Exported
 ACCEPTS = ("space", "time", "space-time", "streaming")
 DESCRIPTION = "R under a row of node names, or C with C^-1 in PATH-noising.csv, or both, and .json"
 
-FORMULA = ("=", "+", "-", "@")
-"""How a formula begins in a spreadsheet; an apostrophe before it makes it text."""
-
 HEADED = "covariance"
 """The array below a row of node names."""
 
@@ -27,9 +24,6 @@ def write(content: Exported, path: Path) -> tuple[Path, ...]:
     """Write R, shape (n, n), below its node names, and other arrays bare, in files named as by
     :mod:`noisedesign.files.exports.npy`; vectors are one row, and the C of one mode lies below
     that of another.
-
-    ``pandas.read_csv(path)`` takes the names of R for columns; ``numpy.loadtxt(path,
-    delimiter=",", skiprows=1)`` skips them.
     """
     names = content.metadata.get("nodes") or ()
 
@@ -47,11 +41,11 @@ def write(content: Exported, path: Path) -> tuple[Path, ...]:
 def _heading(name: str) -> str:
     """A name that no spreadsheet takes for a formula, and no terminal for an order."""
     safe = visible(name).replace("\n", r"\n")
-    return f"'{safe}" if safe.startswith(FORMULA) else safe
+    return f"'{safe}" if safe.startswith(("=", "+", "-", "@")) else safe
 
 
 def read(path: Path) -> Exported:
-    """From the JSON that lies beside the tables."""
+    """Read the tables that the JSON at ``path`` names."""
     return read_files(path, decode=_decoded)
 
 

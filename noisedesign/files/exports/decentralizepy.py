@@ -14,10 +14,10 @@ import numpy as np
 
 from noisedesign.base.atomic import overwriting, write_text
 from noisedesign.base.checks import InputError
+from noisedesign.design.design import Design, fixed_mixing
 from noisedesign.files.array_files import require_own_description
 from noisedesign.files.exported import to_json, trainer_facts
-from noisedesign.program.design import Design, fixed_mixing
-from noisedesign.program.noise import Noise
+from noisedesign.forms import Noise
 from noisedesign.system.graph import graph_laplacian
 
 ACCEPTS = ("space", "time", "space-time")
@@ -25,12 +25,10 @@ DRAWS_BATCHES = True
 DESCRIPTION = "files of the nodes (-0.plan, ...), .edges and .ini of decentralizepy, and .json"
 
 _NOTE = (
-    "The trainer's own training begins its data anew at every call unless full_epochs is set: then "
-    "the first records are in every step, which no participation but every step allows. The "
-    "training named in the .ini goes on where it stopped, and refuses full_epochs and shuffle. It "
-    "stops at the horizon: iterations times rounds are at most that. Every run needs a new secret, "
-    "at the path that the .ini names; whoever has it knows all noise, so that this is a simulation "
-    "by one who is trusted. Losses and accuracies that the trainer logs are of the data itself."
+    "Train by the training named in the .ini, which goes on in the data where it stopped and stops "
+    "at the horizon: the trainer's own begins its data anew at every call. Every run needs a new "
+    "secret, at the path that the .ini names; whoever has it knows all noise, so that this is a "
+    "simulation by one who is trusted. Losses that the trainer logs are of the data itself."
 )
 _INI = """# Written by noisedesign: the noise of a design for decentralizepy.
 [TRAIN_PARAMS]
@@ -50,11 +48,7 @@ plans = {start}
 
 
 def noise_of(design: Design) -> Noise:
-    """The noise, where its nodes can have plans.
-
-    Raises:
-        InputError: no privacy target; no graph; as :func:`fixed_mixing`.
-    """
+    """The noise of a design whose nodes can have plans."""
     fixed_mixing(design)
     design.node_plan(0)
     return design.noise
@@ -63,9 +57,6 @@ def noise_of(design: Design) -> Noise:
 def export(design: Design, path: Path, *, problem_text: str = "") -> tuple[Path, ...]:
     """Write what is known of the design at ``path``, with the commands to run it, and beside it, of
     the same stem, ``.ini``, ``.edges`` and a ``-u.plan`` for every node u.
-
-    Raises:
-        InputError: no privacy target; no graph; as :func:`fixed_mixing`.
     """
     mixing = fixed_mixing(design)
     nodes = len(mixing)
@@ -93,7 +84,7 @@ def export(design: Design, path: Path, *, problem_text: str = "") -> tuple[Path,
 
 
 def _commands(start: Path, *, nodes: int, steps: int) -> list[str]:
-    """In the trainer's folder, after a config file of its own is copied to START.config.ini."""
+    """Commands for the trainer's folder, where its own config is copied to START.config.ini."""
     said = shlex.quote(str(start))
     made = f"from noisedesign.noise import Secret; Secret.new().save({str(start) + '.secret'!r})"
     return [

@@ -19,38 +19,31 @@ import numpy as np
 from noisedesign.base import settings
 from noisedesign.base.atomic import write_text
 from noisedesign.base.checks import InputError
+from noisedesign.design.design import Design, fixed_mixing
 from noisedesign.files import launchers
 from noisedesign.files.array_files import require_own_description
 from noisedesign.files.exported import to_json, trainer_facts
+from noisedesign.forms import Noise
 from noisedesign.privacy.seeds import edge_shares
-from noisedesign.program.calibration import calibration_of
-from noisedesign.program.design import Design, fixed_mixing
-from noisedesign.program.noise import Noise
-from noisedesign.program.problem import SpaceProblem
+from noisedesign.problem.calibration import calibration_of
+from noisedesign.problem.problem import SpaceProblem
 from noisedesign.system.graph import graph_laplacian
 
 ACCEPTS = ("space",)
 DESCRIPTION = "sigma and sigma_cor of DECOR (.json), and a program that runs it with them (.py)"
 
-_NUMBERS = 'NUMBERS = "decor.json"'
 _NOTE = (
     "sigma_of_sum and sigma_cor_of_sum are standard deviations (not squared) for the sum of "
-    "clipped gradients. DECOR adds its noise to the mean: --sigma and --sigma-cor are these "
-    "divided by the batch size under --privacy example, where one example is protected, and as "
-    "they are under --privacy user, where the gradient of a node is clipped as a whole. Run the "
-    "program beside this file in the trainer's folder: on its own train.py draws the noise of "
-    "edges once for all steps, which then protects nothing after the first; multiplies it by W; "
-    "runs --num-iter + 1 steps; and divides a smaller last batch by less. It simulates a "
-    "deployment in one process, and the losses it prints are of the data itself."
+    "clipped gradients; divide both by the batch size under --privacy example. Run the program "
+    "beside this file in the trainer's folder: train.py itself draws the noise of edges once for "
+    "all steps, which protects nothing after the first, multiplies it by W, runs one step more, "
+    "and divides a smaller last batch by less. It simulates a deployment in one process, and the "
+    "losses it prints are of the data itself."
 )
 
 
 def noise_of(design: Design) -> Noise:
-    """The noise, made of one number for nodes and one for edges.
-
-    Raises:
-        InputError: it is not.
-    """
+    """The noise of a design that is made of one number for nodes and one for edges."""
     _shares(design)
     return design.noise
 
@@ -58,10 +51,6 @@ def noise_of(design: Design) -> Noise:
 def export(design: Design, path: Path, *, problem_text: str = "") -> tuple[Path, ...]:
     """Write ``sigma_of_sum``, ``sigma_cor_of_sum``, ``mixing``, W, and ``edges`` with what is known
     of the design and its privacy; and a program of the same stem, .py.
-
-    Raises:
-        InputError: noise that is not made of two numbers; a ``path`` that ends in .py; W that is
-            drawn or changes, or several gossip rounds a step.
     """
     own, shared = _shares(design)
     program = path.with_suffix(".py")
@@ -81,22 +70,20 @@ def export(design: Design, path: Path, *, problem_text: str = "") -> tuple[Path,
     }
     require_own_description(path, to="decor")
     source = files(launchers).joinpath("decor.py").read_text(encoding="utf-8")
-    text = source.replace(_NUMBERS, f"NUMBERS = {path.name!r}")
+    text = source.replace('NUMBERS = "decor.json"', f"NUMBERS = {path.name!r}")
     return write_text(path, to_json(metadata | numbers)), write_text(program, text)
 
 
 def _shares(design: Design) -> tuple[float, float]:
-    """Squared numbers of nodes and edges."""
+    """The squared numbers of nodes and edges."""
     laplacian = graph_laplacian(cast("SpaceProblem", design.problem).dense().mixing)
     covariance = design.covariance
     own, shared = edge_shares(covariance, laplacian)
     own, shared = max(0.0, own), max(0.0, shared)
     rest = np.abs(covariance - own * np.eye(len(covariance)) - shared * laplacian).max()
     if not rest <= settings.STRUCTURE_TOLERANCE * np.abs(covariance).max():
-        raise InputError(
-            "design",
-            expected="noise of two numbers, one for nodes and one for edges",
-            got=f"a covariance that is {rest:.3g} away from such",
-            remedy='State space = "decor" in [structure].',
-        )
+        expected = "noise of two numbers, one for nodes and one for edges"
+        got = f"a covariance that is {rest:.3g} away from such"
+        remedy = 'State space = "decor" in [structure].'
+        raise InputError("design", expected=expected, got=got, remedy=remedy)
     return own, shared

@@ -2,15 +2,14 @@
 
 That privatizer adds, to the SUM of clipped gradients, noise with covariance
 stddev^2 noising_matrix noising_matrix^T over the steps. Left alone it draws its key from numpy's
-global generator, so that nodes with one seed add one noise, and past the last row it repeats the
-last noise vector, whose difference from the one before is no noise at all. :func:`privatizer` asks
+global generator, and past the last row it repeats the last noise vector. :func:`privatizer` asks
 for a key and stops there; :func:`read` refuses a run that is too long, but counts no steps.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -18,29 +17,27 @@ from noisedesign.base import checks as _checks
 from noisedesign.base.atomic import write_bytes
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.regular_files import read_regular
+from noisedesign.design.design import Design
 from noisedesign.files.archive import NPY, float64_array, npy_bytes, pack, plain_array, unpack
 from noisedesign.files.exported import factor, to_json, trainer_facts
-from noisedesign.program.calibration import calibration_of
-from noisedesign.program.design import Design
+from noisedesign.problem.calibration import calibration_of
 
 ACCEPTS = ("time",)
 DESCRIPTION = "C^-1, stddev and horizon of jax_privacy's matrix_factorization_privatizer (.npz)"
 
 _FIELD = "jax-privacy file"
 _NOTE = (
-    "Add to the sum of clipped gradients, before any averaging. Every node needs a key of its own, "
-    "secret, of fresh bits of the operating system. After the horizon the privatizer repeats its "
-    "last noise: stop there (noisedesign.files.exports.jax_privacy.privatizer does). Under jax's "
-    "default float32 the matrix is rounded to 7 digits; jax.config.update('jax_enable_x64', True) "
-    "keeps all."
+    "Add to the sum of clipped gradients, before any averaging. Every node needs a secret key of "
+    "its own, of fresh bits of the operating system. After the horizon the privatizer repeats its "
+    "last noise: stop there, as noisedesign.files.exports.jax_privacy.privatizer does. Without "
+    "jax_enable_x64 the matrix is rounded to 7 digits."
 )
 
 
 def export(design: Design, path: Path, *, problem_text: str = "") -> tuple[Path, ...]:
     """Write ``noising_matrix`` C^-1, (T, T), ``stddev``, ``horizon`` T, and ``metadata``.
 
-    ``stddev`` (not squared) is step sensitivity / mu for the privacy target of the problem. Where
-    it has none it is 1 and protects nobody yet: the metadata say what to multiply it by, and
+    ``stddev`` (not squared) is step sensitivity / mu; without a privacy target it is 1, and
     ``calibrated`` is False.
     """
     calibration = calibration_of(design.problem)
@@ -57,24 +54,12 @@ def export(design: Design, path: Path, *, problem_text: str = "") -> tuple[Path,
 
 
 def read(path: str | Path, *, steps: int) -> tuple[Array, float]:
-    """C^-1, shape (T, T), and stddev of an exported file, for a run of ``steps`` steps.
-
-    The stddev of a file without a privacy target is 1.
-
-    Raises:
-        InputError: steps > T; not such a file.
-    """
+    """C^-1, shape (T, T), and stddev (1 without a privacy target), for a run of ``steps`` steps."""
     return _read(path, steps=steps)[:2]
 
 
-class _File(NamedTuple):
-    noising_matrix: Array
-    stddev: float
-    calibrated: bool
-    """Whether ``stddev`` meets a privacy target."""
-
-
-def _read(path: str | Path, *, steps: int) -> _File:
+def _read(path: str | Path, *, steps: int) -> tuple[Array, float, bool]:
+    """C^-1, stddev, and whether that meets a privacy target."""
     steps = _checks.positive_int(steps, field="steps")
     expected = "a file of this exporter"
     content = read_regular(Path(path), field=_FIELD, expected=expected)
@@ -98,17 +83,14 @@ def _read(path: str | Path, *, steps: int) -> _File:
     if len(noising_matrix) != horizon:
         raise InputError(_FIELD, expected=f"{horizon} rows", got=f"{len(noising_matrix)}")
     if steps > horizon:
-        raise InputError(
-            "steps",
-            expected=f"at most {horizon}, the horizon of the design",
-            got=str(steps),
-            remedy="The privatizer would repeat its last noise vector: design for more steps.",
-        )
-    return _File(noising_matrix=noising_matrix, stddev=stddev, calibrated=bool(numbers[2]))
+        expected = f"at most {horizon}, the horizon of the design"
+        remedy = "The privatizer would repeat its last noise vector: design for more steps."
+        raise InputError("steps", expected=expected, got=str(steps), remedy=remedy)
+    return noising_matrix, stddev, bool(numbers[2])
 
 
 def privatizer(path: str | Path, *, steps: int, key: Any, multiply_by: float | None = None) -> Any:
-    """The privatizer of one node for one run: the real one, which stops at the horizon.
+    """The privatizer of one node for one run: the real one, which stops after ``steps`` steps.
 
     ``init(model)`` gives its state and ``update(sum_of_clipped_grads, state)`` the sum with the
     noise of the next step, and the next state. Update ``steps`` + 1 raises, before any noise is
@@ -116,26 +98,13 @@ def privatizer(path: str | Path, *, steps: int, key: Any, multiply_by: float | N
     that JAX makes of it, as soon as the result is used. Noise is drawn in float32, in float64 where
     ``jax_enable_x64`` is set, also for gradients of fewer digits.
 
-    Args:
-        path: a file of this exporter.
-        steps: length of the run, at most T.
-        key: a JAX PRNG key, such as ``jax.random.wrap_key_data`` makes of fresh secret bits, and no
-            other node's: whoever knows it knows the noise, and two nodes with the same key add the
-            same noise. Numbers are refused: they are guessed, copied from script to script, and JAX
-            keeps 32 bits of them. An interrupted run goes on with its key and its last state; a new
-            run, which begins with ``init``, takes a new key.
-        multiply_by: factor on the stddev of the file; required where it has no privacy target.
-
-    Returns:
-        An ``optax.GradientTransformation``.
-
-    Raises:
-        InputError: steps > T; not such a file; ``key`` is not one key; no privacy target in the
-            file and no ``multiply_by``.
-        ModuleNotFoundError: jax_privacy is not installed.
+    ``key`` is a JAX PRNG key such as ``jax.random.wrap_key_data`` makes of fresh secret bits, and
+    no other node's: whoever knows it knows the noise. Numbers are refused, as they are guessed and
+    copied. An interrupted run goes on with its key and its last state; a new run takes a new key.
+    ``multiply_by`` is required where the file has no privacy target.
     """
-    found = _read(path, steps=steps)
-    stddev = found.stddev * factor(multiply_by, stated=1.0 if found.calibrated else None)
+    noising_matrix, stddev, calibrated = _read(path, steps=steps)
+    stddev *= factor(multiply_by, stated=1.0 if calibrated else None)
     if not hasattr(key, "dtype"):
         raise _bad_key(key)
 
@@ -146,7 +115,7 @@ def privatizer(path: str | Path, *, steps: int, key: Any, multiply_by: float | N
     if not jax.dtypes.issubdtype(key.dtype, jax.dtypes.prng_key) or key.shape != ():
         raise _bad_key(key)
     noise = noise_addition.matrix_factorization_privatizer(
-        found.noising_matrix, stddev=stddev, prng_key=key, dtype=jax.numpy.result_type(float)
+        noising_matrix, stddev=stddev, prng_key=key, dtype=jax.numpy.result_type(float)
     )
 
     def check(step: Any) -> None:
@@ -166,7 +135,7 @@ def privatizer(path: str | Path, *, steps: int, key: Any, multiply_by: float | N
 
 
 def _bad_key(key: Any) -> InputError:
-    """That, and not what was given: it may be a secret."""
+    """An error that does not show what was given, which may be a secret."""
     words = [str(part) for part in (getattr(key, "dtype", ""), getattr(key, "shape", "")) if part]
     expected = "a JAX PRNG key, fresh and secret, another one at every node"
     got = f"of type {' '.join([type(key).__name__, *words])}"

@@ -24,13 +24,13 @@ from noisedesign.files.exported import (
     not_ours,
     parsed_metadata,
 )
-from noisedesign.program.noise import FORMS, MIXING_ARRAYS, STRATEGIES
+from noisedesign.forms import FORMS, MIXING_ARRAYS, STRATEGIES
 
 ACCEPTS = ("space", "time", "space-time", "streaming")
 DESCRIPTION = "covariance, strategy, noising_matrix, mixing, ...; MATLAB and scipy.io.loadmat"
 
-_SEAL, _HEAD = b", noisedesign-sha256:", 116
-"""What is before the digits of the sha256, and bytes of the text at the head of a MATLAB 5 file."""
+_HEAD = 116
+"""Bytes of the text at the head of a MATLAB 5 file."""
 
 _VECTORS = {
     "strategy_coefficients",
@@ -47,11 +47,8 @@ _VECTORS = {
 
 
 def write(content: Exported, path: Path) -> tuple[Path, ...]:
-    """Write ``covariance``, ``strategy``, ``noising_matrix`` or the bands, coefficients or buffers
-    of C; ``mixing``, ``budget`` and what else the problem has.
-
-    ``nodes`` is a cell array in the order of the rows of W; ``metadata`` is a JSON string. Vectors
-    are columns.
+    """Write the arrays of the noise and the problem, vectors as columns; ``nodes``, a cell array in
+    the order of the rows of W; and ``metadata``, a JSON string.
     """
     variables: dict[str, Any] = content.arrays()
     if names := content.metadata.get("nodes"):
@@ -71,11 +68,11 @@ def write(content: Exported, path: Path) -> tuple[Path, ...]:
 def _head(body: bytes) -> bytes:
     """The text at the head of a file whose other bytes are ``body``."""
     digest = hashlib.sha256(body).hexdigest().encode("ascii")
-    return (MATLAB_5 + _SEAL + digest).ljust(_HEAD)
+    return (MATLAB_5 + b", noisedesign-sha256:" + digest).ljust(_HEAD)
 
 
 def read(path: Path) -> Exported:
-    """From the file alone."""
+    """Read the arrays of a file whose head fits them."""
     content = path.read_bytes()
     if content[:_HEAD] != _head(content[_HEAD:]):
         raise not_ours(path, "a MATLAB file that is damaged, or of another program")

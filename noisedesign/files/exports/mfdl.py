@@ -4,15 +4,10 @@ Its optimizer draws Z with standard deviation clip * sens(C) * noise_multiplier 
 to the sum of clipped gradients, both divided by the batch size. It computes sens(C) itself: the
 root of the largest sum of absolute entries of C^T C over steps one interval apart.
 
-With ``--use_optimals`` it runs eight methods in turn. Four need an optimized C and look for it in
-the cache; what they do not find there they compute by an optimizer of their own:
-
-- OPTIMAL_LOCAL (D-MF): centralized/.../optimal_local.npy, written here;
-- OPTIMAL_DL_MSG (the error before averaging): correlations_matrixes/.../OptimalDL_Msg.npy;
-- OPTIMAL_DL_POSTAVG (Mafalda-SGD): correlations_matrixes/.../OptimalDL_PostAVG.npy, the design;
-- OPTIMAL_DL_LOCALCOR (a C a node): .../OptimalDLLocal_PostAVG_node0.npy and so on.
-
-A method that its table of results names already is skipped.
+With ``--use_optimals`` it looks for optimized C in its cache: OPTIMAL_LOCAL (D-MF) in
+centralized/.../optimal_local.npy, OPTIMAL_DL_POSTAVG (Mafalda-SGD, the design) in
+correlations_matrixes/.../OptimalDL_PostAVG.npy. It computes those that it does not find, and skips
+methods that its table of results names already.
 """
 
 from __future__ import annotations
@@ -27,12 +22,12 @@ import numpy as np
 from noisedesign.base.atomic import StorageError, write_bytes, write_text
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.settings import STOCHASTIC_TOLERANCE
+from noisedesign.design.design import Design
 from noisedesign.files.archive import npy_bytes
 from noisedesign.files.array_files import require_own_description
 from noisedesign.files.exported import facts, to_json
-from noisedesign.program.calibration import calibration_of
-from noisedesign.program.design import Design
-from noisedesign.program.problem import Problem, TimeProblem
+from noisedesign.problem.calibration import calibration_of
+from noisedesign.problem.problem import Problem, TimeProblem
 from noisedesign.system.participation import FixedEpoch
 
 ACCEPTS = ("time",)
@@ -48,14 +43,11 @@ _GRAPHS = {
 }
 """Kinds of graph that are the same in both programs; its random graphs are drawn otherwise."""
 
-_UNSEEDED_EGO = 414
-
 _RUN_NOTE = (
-    "MFDL needs Python 3.12 (on 3.11 it does not compile) and numpy below 2 (it asks for np.NaN). "
-    "Leave --nb_resets at 1: each further one draws the same noise again, and differences of "
-    "gradients are sent without any. Gradients are clipped to 1, whatever the clip of the design: "
-    "noise is a multiple of the clip, so that privacy is the same. Noise comes from "
-    "--dataloader_seed, which is no secret: MFDL simulates a deployment."
+    "MFDL needs Python 3.12 and numpy below 2. Leave --nb_resets at 1: each further one draws the "
+    "same noise again, and differences of gradients are sent without any. Gradients are clipped to "
+    "1, and noise is a multiple of the clip. It comes from --dataloader_seed, which is no secret: "
+    "MFDL simulates a deployment."
 )
 
 
@@ -63,13 +55,8 @@ def export(design: Design, path: Path, *, problem_text: str = "") -> tuple[Path,
     """Write C, shape (T, T), as .npy and, beside it, .json with how to run it.
 
     A ``path`` that ends in .npy is that file. Any other is the trainer's ``cache`` folder, in
-    which C goes where the trainer looks for its own: under the graph's name, nodes, steps and
-    epochs, and D-MF's, the optimal C of prefix sums, under ``centralized``; a design for prefix
-    sums goes there itself.
-
-    Raises:
-        InputError: a cache folder is given for a
-            workload that MFDL has no place for.
+    which C goes where the trainer looks for its own, by graph, nodes, steps and epochs; a design
+    for prefix sums goes under ``centralized``, as D-MF does.
     """
     problem = cast("TimeProblem", design.problem)
     name, known = _graph_name(problem, problem_text)
@@ -89,15 +76,15 @@ def export(design: Design, path: Path, *, problem_text: str = "") -> tuple[Path,
 
 
 def companions(design: Design, path: Path) -> dict[Path, str]:
-    """Where in its cache folder the trainer looks for D-MF, if the design is another."""
+    """The path in its cache folder at which the trainer looks for D-MF, for other designs."""
     problem = cast("TimeProblem", design.problem)
     if path.suffix == ".npy" or problem.workload == "prefix":
         return {}
-    return {path / _centralized(problem): "d-mf"}
+    return {path / _place(problem, "", centralized=True): "d-mf"}
 
 
 def trainer_sensitivity(strategy: Array, participation: FixedEpoch) -> float:
-    """sens(C) as the trainer computes it (not squared); never below the exact one."""
+    """sens(C), not squared, as the trainer computes it: never below the exact one."""
     blocks = participation.patterns
     gram = np.abs(strategy.T @ strategy)
     return float(np.sqrt(gram[blocks[:, :, None], blocks[:, None, :]].sum(axis=(1, 2)).max()))
@@ -106,10 +93,8 @@ def trainer_sensitivity(strategy: Array, participation: FixedEpoch) -> float:
 def _how_to_run(design: Design) -> dict[str, Any]:
     problem = cast("TimeProblem", design.problem)
     scheme, target = problem.fixed_epoch, problem.privacy
-    multiplier = None
-    if target is not None:
-        # The trainer multiplies by the clip itself.
-        multiplier = calibration_of(problem).noise_multiplier
+    # The trainer multiplies by the clip itself.
+    multiplier = None if target is None else calibration_of(problem).noise_multiplier
     return {
         "participation_interval": scheme.separation,
         "trainer_sensitivity": trainer_sensitivity(design.strategy, scheme),
@@ -117,9 +102,8 @@ def _how_to_run(design: Design) -> dict[str, Any]:
         "adjacency": None if target is None else target.adjacency,
         "noise_multiplier": multiplier,
         "mu_argument": None if multiplier is None else 1 / multiplier,
-        "noise_multiplier_note": "1 / mu under zero-out and add-remove adjacency, 2 / mu under "
-        "replace: the trainer takes the sensitivity of a step to be one clip. Its --mu is the "
-        "inverse.",
+        "noise_multiplier_note": "2 / mu under replace adjacency, else 1 / mu: the trainer takes "
+        "the sensitivity of a step to be one clip. Its --mu is the inverse.",
         "mixing_note": _mixing_note(problem),
         "run_note": _RUN_NOTE,
     }
@@ -134,32 +118,20 @@ def _mixing_note(problem: TimeProblem) -> str:
     once = problem.always_alike and problem.rounds == 1
     if once and np.abs(normalized - problem.mixing).max() <= STOCHASTIC_TOLERANCE:
         return f"{trainer}. This design was made for the same W."
-    return (
-        f"{trainer}. This design was made for another W on the same graph: its privacy is the "
-        "same, its objective is not what the trainer would see."
-    )
+    return f"{trainer}. This design was made for another W: its privacy holds, its objective not."
 
 
-def _steps(problem: TimeProblem) -> Path:
+def _place(problem: TimeProblem, graph_name: str, *, centralized: bool = False) -> Path:
     scheme = problem.fixed_epoch
-    return Path(f"steps{scheme.horizon}", f"epochs{scheme.epochs}")
-
-
-def _centralized(problem: TimeProblem) -> Path:
-    return Path("centralized", _steps(problem), "optimal_local.npy")
-
-
-def _place(problem: TimeProblem, graph_name: str) -> Path:
-    if problem.workload == "prefix":
-        return _centralized(problem)
+    steps = Path(f"steps{scheme.horizon}", f"epochs{scheme.epochs}")
+    if centralized or problem.workload == "prefix":
+        return Path("centralized", steps, "optimal_local.npy")
     if problem.mixing is None:
         expected = "a path that ends in .npy"
         got = f"a folder, for a {problem.workload} workload"
         raise InputError("output", expected=expected, got=got, remedy="MFDL caches it nowhere.")
     nodes = f"nodes{len(problem.mixing)}"
-    return Path(
-        "correlations_matrixes", graph_name, nodes, _steps(problem), "OptimalDL_PostAVG.npy"
-    )
+    return Path("correlations_matrixes", graph_name, nodes, steps, "OptimalDL_PostAVG.npy")
 
 
 def _graph_name(problem: Problem, problem_text: str) -> tuple[str, bool]:
@@ -172,7 +144,7 @@ def _graph_name(problem: Problem, problem_text: str) -> tuple[str, bool]:
     kind = graph.get("kind")
     if kind == "grid" and graph.get("rows") == graph.get("columns"):
         return "grid", True
-    if kind == "ego-facebook" and graph.get("ego") == _UNSEEDED_EGO:
+    if kind == "ego-facebook" and graph.get("ego") == 414:
         return "ego", True
     if isinstance(kind, str) and kind in _GRAPHS:
         return _GRAPHS[kind], True
@@ -183,8 +155,7 @@ def _make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError) as error:
-        raise InputError(
-            "output", expected="a folder, or a path that ends in .npy", got=f"a file in {folder}"
-        ) from error
+        expected = "a folder, or a path that ends in .npy"
+        raise InputError("output", expected=expected, got=f"a file in {folder}") from error
     except OSError as error:
         raise StorageError(folder, error) from error

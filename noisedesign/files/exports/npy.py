@@ -19,5 +19,5 @@ def write(content: Exported, path: Path) -> tuple[Path, ...]:
 
 
 def read(path: Path) -> Exported:
-    """From the JSON that lies beside the arrays."""
+    """Read the arrays that the JSON at ``path`` names."""
     return read_files(path, decode=lambda data, name: float64_array(data, field=f"{FIELD}.{name}"))

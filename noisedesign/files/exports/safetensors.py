@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from noisedesign.base.atomic import write_bytes
-from noisedesign.base.checks import InputError
+from noisedesign.base.extras import need
 from noisedesign.files.exported import Exported, content_from, not_ours, parsed_metadata
 
 ACCEPTS = ("space", "time", "space-time", "streaming")
@@ -16,11 +16,8 @@ DESCRIPTION = "covariance, strategy, noising_matrix, mixing, ... as float64, for
 
 
 def write(content: Exported, path: Path) -> tuple[Path, ...]:
-    """Write ``covariance``, ``strategy``, ``noising_matrix`` or the bands, coefficients or buffers
-    of C; ``mixing``, ``budget`` and what else the problem has.
-
-    The metadata are strings: ``matrix``, the name of the main array, and its ``kind`` ("R" or
-    "C"), the facts of the design one by one, and ``metadata``, the same as one JSON object.
+    """Write the arrays of the noise and the problem, and strings: ``matrix``, the name of the main
+    array, its ``kind`` ("R" or "C"), every fact, and ``metadata``, all facts as one JSON object.
     """
     main = next(iter(content.noise.arrays()))
     known = content.metadata
@@ -35,7 +32,7 @@ def write(content: Exported, path: Path) -> tuple[Path, ...]:
 
 
 def read(path: Path) -> Exported:
-    """From the file alone."""
+    """Read the arrays of a file."""
     _package()
     import safetensors
 
@@ -49,10 +46,7 @@ def read(path: Path) -> Exported:
 
 
 def _package() -> Any:
-    try:
-        import safetensors.numpy
-    except ImportError as error:
-        expected = "the safetensors package"
-        remedy = "Install it: pip install safetensors."
-        raise InputError("to", expected=expected, got="none", remedy=remedy) from error
+    need("safetensors", field="to")
+    import safetensors.numpy
+
     return safetensors.numpy

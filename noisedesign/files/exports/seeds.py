@@ -1,11 +1,8 @@
-"""Who shares which seed, as JSON: noise that nodes draw by themselves, without a dealer.
+"""Shared seeds as JSON: noise that nodes draw by themselves, without a trusted party.
 
-At every step the members of a seed draw the same standard normal vector from it, one number a
-coordinate of the model, and each adds its own coefficient times that vector. What a node adds is
-the sum over the seeds it holds. So the sum over seeds of a a^T, a the coefficients, is R.
-
-The file says who shares which seed and holds none: members agree on a key for each by themselves.
-:meth:`SeedPlan.noise_of`, which draws all from one secret, is for simulation.
+At every step the members of a seed draw the same standard normal vector from it, and each adds its
+own coefficient times that vector. So the sum over seeds of a a^T, a the coefficients, is R. The
+file lists who shares which seed and holds none: members agree on a key for each by themselves.
 """
 
 from __future__ import annotations
@@ -21,6 +18,7 @@ from noisedesign.base import checks as _checks
 from noisedesign.base.atomic import write_text
 from noisedesign.base.checks import InputError, describe
 from noisedesign.base.regular_files import read_regular
+from noisedesign.design.design import Design, seed_plan_of
 from noisedesign.files.array_files import require_own_description
 from noisedesign.files.exported import (
     Exported,
@@ -30,39 +28,29 @@ from noisedesign.files.exported import (
     require_protection,
     to_json,
 )
+from noisedesign.forms import Noise
 from noisedesign.privacy.seeds import SeedPlan, SharedSeed
-from noisedesign.program.design import Design, seed_plan_of
-from noisedesign.program.noise import Noise
 from noisedesign.system.graph import require_room
 
 ACCEPTS = ("space", "space-time")
 DESCRIPTION = "every seed with its members and coefficients, who holds which, and C (.json)"
-
-ASSEMBLED = 1e-12
-"""Relative difference of R from what its seeds make that is rounding: sums of a few thousand
-products of float64."""
 
 _FIELD = "seeds file"
 _NOTE = (
     "Coefficients are not squared. Numbers of seeds are places in the list, from 0. No seed is in "
     "this file: its members agree on a key that nobody else has, fresh for every run, and draw "
     "from a cryptographic generator with it, as noisedesign.noise does. SeedPlan.noise_of is for "
-    "simulation, not for deployment: it derives all seeds from one secret, by a generator (PCG64) "
-    "that is not cryptographic."
+    "simulation, not for deployment."
 )
 
 
 def noise_of(design: Design) -> Noise:
-    """C, where there is one, and the seeds that make up R.
-
-    Raises:
-        InputError: the design is not made of shared seeds, is not what its seeds make, or does not
-            protect every message.
-    """
+    """C, where there is one, and the seeds that make up R."""
     require_protection(design)
     plan = seed_plan_of(design)
     difference = float(np.abs(plan.covariance() - design.covariance).max())
-    if not difference <= ASSEMBLED * float(np.abs(design.covariance).max()):
+    # Rounding of sums of a few thousand products of float64.
+    if not difference <= 1e-12 * float(np.abs(design.covariance).max()):
         got = f"a covariance that is {difference:.3g} away from theirs"
         remedy = "`noisedesign verify` says what else does not hold."
         raise InputError("design", expected="noise that its seeds make up", got=got, remedy=remedy)
@@ -96,7 +84,7 @@ def write(content: Exported, path: Path) -> tuple[Path, ...]:
 
 
 def read(path: Path) -> Exported:
-    """What to draw from, from the file alone."""
+    """Read the seeds and, of noise in space and time, C."""
     plan, names = read_plan(path)
     require_room(len(names), field="export.nodes")
     metadata = parsed_metadata(path.read_bytes(), path)
@@ -155,7 +143,6 @@ def read_plan(path: str | Path) -> tuple[SeedPlan, tuple[str, ...]]:
             seed.coefficients.shape != (len(seed.members),)
             or not np.isfinite(seed.coefficients).all()
         ):
-            raise InputError(
-                _FIELD, expected="one finite coefficient a member", got=describe(seed.coefficients)
-            )
+            expected = "one finite coefficient a member"
+            raise InputError(_FIELD, expected=expected, got=describe(seed.coefficients))
     return SeedPlan(nodes=len(names), seeds=seeds), names

@@ -2,9 +2,9 @@
 
 Every round it draws one vector a model parameter from N(0, covariance_matrix) over the nodes and
 adds entry i to the SUM of node i's per-example clipped gradients, then divides by the batch size
-and averages with weight_matrix. So the protected unit is one example. Its clients are numbered as
-os.listdir lists the folders of their data, in any order: row i is of the client listed as number i.
-Every round takes the first batch of data that are shuffled again, so that an example may be in all.
+and averages with weight_matrix: the protected unit is one example. Row i is of the client whose
+folder os.listdir lists as number i. Every round shuffles the data again, so that an example may be
+in all.
 """
 
 from __future__ import annotations
@@ -13,44 +13,32 @@ from pathlib import Path
 
 from noisedesign.base.atomic import write_bytes
 from noisedesign.base.checks import InputError
+from noisedesign.design.design import Design, fixed_mixing
 from noisedesign.files.archive import NPY, npy_bytes, pack
 from noisedesign.files.exported import to_json, trainer_facts
-from noisedesign.program.calibration import calibration_of
-from noisedesign.program.design import Design, fixed_mixing
+from noisedesign.problem.calibration import calibration_of
 
 ACCEPTS = ("space",)
 DESCRIPTION = "covariance_matrix and weight_matrix of WhisperDSGD, in one node order (.npz)"
 
 _NOTE = (
     "covariance_matrix is DPNoiseGenerator.noise_params, weight_matrix is "
-    "DecentralizedAggregator.weight_matrix; rows and columns of both are in the order of nodes. It "
-    "has to be that of the trainer's clients, who are numbered as os.listdir lists their folders: "
-    "an order that no system promises. Compare before you run, on the machine that runs. "
+    "DecentralizedAggregator.weight_matrix, in the order of nodes. Clients are numbered as "
+    "os.listdir lists their folders, an order that no system promises: compare before you run. "
     "Noise goes to the batch sum of per-example clipped gradients (microbatch size 1)."
 )
 
 
 def export(design: Design, path: Path, *, problem_text: str = "") -> tuple[Path, ...]:
-    """Write ``covariance_matrix``, noise_stddev^2 R, and ``weight_matrix``, W, both (n, n).
-
-    ``metadata`` is a JSON string: ``nodes`` in the order of the rows, the ``horizon`` and
-    participation the covariance is calibrated for, clip, adjacency and the protected unit. Without
-    a privacy target the covariance is R at the stated budgets, which protects nobody yet: ``note``
-    says what to multiply it by.
-
-    Raises:
-        InputError: the design is for examples that are in some of its steps only; W is drawn or
-            changes, or models mix several times a step.
+    """Write ``covariance_matrix``, noise_stddev^2 R, and ``weight_matrix``, W, both (n, n), and
+    ``metadata``, a JSON string. Without a privacy target the covariance is R at the budgets.
     """
     found = calibration_of(design.problem)
     scheme = found.participation
     if scheme is not None and scheme.largest_size < scheme.horizon:
-        raise InputError(
-            "participation",
-            expected="every step: the trainer shuffles before each, and an example may be in all",
-            got=str(scheme),
-            remedy="State steps in [privacy] without [participation], as every step is then.",
-        )
+        expected = "every step: the trainer shuffles before each, and an example may be in all"
+        remedy = "State steps in [privacy] without [participation], as every step is then."
+        raise InputError("participation", expected=expected, got=str(scheme), remedy=remedy)
     metadata = trainer_facts(design, note=_NOTE, problem_text=problem_text)
     metadata["protected_unit"] = "one example"
     members = {

@@ -1,10 +1,9 @@
 # Written by noisedesign: DECOR with the noise of a design.
 """Runs ``train.py`` of https://github.com/elfirdoussilab1/DECOR, in whose folder it is started.
 
-Takes the arguments of ``train.py`` but for those that the design says. Left alone that program
-draws the noise of edges once and adds it at every step, so that the difference of two steps shows
-what it hid; multiplies it by W, though its accountant does not; runs one step more than it is told;
-and divides the last batch of an epoch by its own, smaller size. None of this happens here.
+Takes the arguments of ``train.py`` but for those that the design says. Left alone that program adds
+the same noise of edges at every step, which protects nothing after the first; multiplies it by W;
+runs one step more than it is told; and divides a smaller last batch by its own size.
 """
 
 import os
@@ -23,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 NUMBERS = "decor.json"
-"""Beside this file."""
+"""Name of the file of numbers, beside this one."""
 
 TOPOLOGY = "noisedesign"
 DEFAULT_BATCH_SIZE = 64
@@ -79,7 +78,7 @@ def numbers_beside() -> dict[str, Any]:
 
 
 def arguments(given: list[str], found: dict[str, Any]) -> tuple[list[str], str, int]:
-    """What train.py is called with, the unit that is protected, and the batch size."""
+    """The arguments for train.py, the unit that is protected, and the batch size."""
     for word in given:
         if word.split("=")[0] in SAID:
             raise stop(f"{word.split('=')[0]} is said by the design: leave it out")
@@ -111,7 +110,7 @@ def arguments(given: list[str], found: dict[str, Any]) -> tuple[list[str], str, 
 
 
 def require_participation(node: int, loader: Any, found: dict[str, Any], size: int) -> None:
-    """That no example of a node is in more batches than the design is for."""
+    """Refuse a node whose examples are in more batches than the design is for."""
     full = len(loader.dataset) // size
     if loader.batch_size != size or not full:
         raise stop(

@@ -27,12 +27,12 @@ PATIENCE = 2.0
 MODEL = "model"
 """The kind of message of which there is one a gossip round."""
 KEPT = 2
-"""Of models, those of so many rounds are kept where a step has one: a neighbour is at most one
-behind. It goes back to the first round of a step where it is started again."""
+"""Rounds whose models are kept where a step has one round: a neighbour is at most one behind, and
+goes back to the first round of a step where it is started again."""
 
 Address = tuple[str, int]
 Peers = Callable[[], Mapping[int, Address]]
-"""Where every neighbour is now."""
+"""Function that gives the address of every neighbour now."""
 
 
 class MismatchError(InputError):
@@ -40,10 +40,8 @@ class MismatchError(InputError):
 
 
 class Board:
-    """What a node has to say, for neighbours to ask: one body a kind and step.
-
-    Models have a step a gossip round: ``rounds`` in each of ``horizon`` steps of the run.
-    """
+    """The messages of a node for neighbours to ask for: one body a kind and step; models have a
+    step a gossip round, ``rounds`` in each of ``horizon`` steps."""
 
     def __init__(self, *, digest: str, node: int, horizon: int, rounds: int = 1) -> None:
         self.digest, self.node, self.horizon = digest, node, horizon * rounds
@@ -53,7 +51,7 @@ class Board:
         self._changed = threading.Condition()
 
     def show(self, kind: str, step: int, body: bytes) -> None:
-        """From now on; of models, what no neighbour can need any more is forgotten."""
+        """Show a body from now on, and forget models that no neighbour can need any more."""
         with self._changed:
             self._bodies[kind, step] = body
             if kind == MODEL:
@@ -61,8 +59,8 @@ class Board:
             self._changed.notify_all()
 
     def answer(self, question: Mapping[str, Any]) -> tuple[dict[str, Any], bytes]:
-        """Head and body of an answer; a head with "refused" where nothing will ever come, with
-        "later" where it is not there yet."""
+        """Return head and body of an answer; a head with "refused" where nothing will ever come,
+        with "later" where it is not there yet."""
         if question.get("digest") != self.digest:
             return self._refused(f"node {self.node} runs the design {self.digest[:12]}")
         kind, step = str(question.get("kind")), question.get("step")
@@ -81,7 +79,7 @@ class Board:
             return {"later": True}, b""
 
     def told(self, question: Mapping[str, Any]) -> None:
-        """What was asked has been answered: the answer is on its way."""
+        """Note that a question has been answered."""
         with self._changed:
             self._told.add((str(question.get("kind")), question.get("from", -1)))
             self._changed.notify_all()
@@ -149,12 +147,9 @@ def ask(
     seconds: float,
     most: int = LARGEST_BODY,
 ) -> bytes:
-    """What the node at ``address`` shows, however long it takes, up to ``seconds``.
-
-    Raises:
-        MismatchError: it runs another design, is past that step, or shows more than ``most`` bytes.
-        InputError: no answer in time.
-    """
+    """Return what the node at ``address`` shows, asking again for up to ``seconds``; a
+    MismatchError tells that it runs another design, is past that step, or shows more than ``most``
+    bytes."""
     question = {"digest": digest, "from": node, "kind": kind, "step": step}
     line, deadline = json.dumps(question).encode() + b"\n", time.monotonic() + seconds
     while True:

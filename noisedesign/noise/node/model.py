@@ -26,11 +26,7 @@ class Examples:
 
     @classmethod
     def load(cls, path: str | Path) -> Examples:
-        """From an .npz file of ``features`` and ``labels``.
-
-        Raises:
-            InputError: no such file, other arrays, labels that are neither 0 nor 1.
-        """
+        """Load ``features`` and ``labels``, each 0 or 1, from an .npz file."""
         file = _checks.path(path, field="data")
         expected = f"a file {file} of features and labels, .npz"
         try:
@@ -46,11 +42,11 @@ class Examples:
 
     @property
     def dimension(self) -> int:
-        """Of the model: one coefficient a feature, and a constant."""
+        """Number of coefficients of the model: one a feature, and a constant."""
         return int(self.features.shape[1])
 
     def losses(self, model: Array) -> Array:
-        """Of every example."""
+        """Return the loss of every example."""
         return np.asarray(np.logaddexp(0.0, -self._margins(model)))
 
     def accuracy(self, model: Array) -> float:
@@ -58,8 +54,8 @@ class Examples:
         return float((self._margins(model) > 0).mean())
 
     def clipped_sum(self, model: Array, batch: Places, *, clip: float) -> Array:
-        """Sum over the examples of a batch (their places) of gradients, each scaled to a norm of at
-        most ``clip``, shape (d,)."""
+        """Sum the gradients of a batch (places), each scaled to a norm of at most ``clip``, shape
+        (d,)."""
         x, sign = self.features[batch], 2.0 * self.labels[batch] - 1.0
         slope = -sign / (1.0 + np.exp(np.clip(sign * (x @ model), -700.0, 700.0)))
         norms = np.abs(slope) * np.sqrt(np.square(x).sum(axis=1))

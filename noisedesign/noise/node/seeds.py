@@ -23,15 +23,9 @@ FOLDER = "seeds"
 def agreed(
     plan: Plan, folder: Path, peers: Peers, board: Board, *, seconds: float
 ) -> dict[str, Secret]:
-    """Secrets of the shared streams, by name: those in ``folder``, or new ones that all holders
-    have confirmed.
-
-    A node that is killed before its seeds are in the folder cannot agree again with others that
-    went on: all start afresh.
-
-    Raises:
-        InputError: a node of another design, that does not answer, or whose seed is another.
-    """
+    """Return the secrets of the shared streams, by name: those in ``folder``, or new ones that all
+    holders have confirmed. A node that is killed before its seeds are in the folder cannot agree
+    again with others that went on: all start afresh."""
     names = [stream.name for stream in plan.streams if stream.source == SHARED]
     if not names:
         return {}

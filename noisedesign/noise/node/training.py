@@ -32,25 +32,13 @@ from noisedesign.noise.plan import DEALT, OWN, Plan
 from noisedesign.noise.source import NodeNoise, noise
 
 DONE = "done"
-_ODD = 1 << 20
-"""Bytes of a model of another size, up to which it is said that it is one."""
-
-LOG_COLUMNS = ("step", "loss", "accuracy")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Run:
-    """One node in one run.
-
-    Attributes:
-        plan: the node's.
-        examples: its own data.
-        folder: what it remembers; nobody else may read it.
-        step_size: eta, over the mean of clipped gradients.
-        seconds: how long it waits for a neighbour.
-        report: called after every step with the step and the loss on its own data, which is not
-            private: for rehearsals.
-    """
+    """One node in one run: its plan and data, the folder that it remembers in, eta over the mean of
+    clipped gradients, how long it waits for a neighbour, and a function that is told step and loss,
+    which is not private and for rehearsals."""
 
     plan: Plan
     examples: Examples
@@ -76,17 +64,8 @@ class Run:
             )
 
     def train(self, peers: Peers, board: Board) -> Array:
-        """The model after the whole horizon, shape (d,). Returns when its neighbours need nothing
-        more of it.
-
-        Args:
-            peers: addresses of the neighbours, asked for again at every step.
-            board: what it shows them.
-
-        Raises:
-            InputError: a neighbour of another design, at another step, or that does not answer;
-                a seed that is missing.
-        """
+        """Return the model after the whole horizon, shape (d,), once its neighbours need nothing
+        more. Their addresses are asked for again at every step."""
         source = self._source(peers, board)
         schedule, attendance = self._schedule(source)
         model, start = self._remembered(attendance, source.steps)
@@ -154,7 +133,7 @@ class Run:
     # --- steps ------------------------------------------------------------------------------------
 
     def _mixed(self, own: Array, t: int, peers: Mapping[int, Address]) -> Array:
-        """sum_v W_uv x_v of a gossip round, in the order of the nodes: the same bits again after a
+        """Return sum_v W_uv x_v of a gossip round, in the order of the nodes: the same bits after a
         restart."""
         total = np.zeros_like(own)
         for v, weight in self.plan.weights:
@@ -165,7 +144,9 @@ class Run:
         return total
 
     def _asked(self, address: Address, t: int, v: int, dimension: int) -> Array:
-        body = self._ask(address, MODEL, t, most=8 * dimension + _ODD)
+        body = self._ask(
+            address, MODEL, t, most=8 * dimension + (1 << 20)
+        )  # to tell of another size
         if len(body) != 8 * dimension:
             expected = f"{dimension} numbers from node {v}"
             got = f"{len(body) / 8:g}"
@@ -188,8 +169,8 @@ class Run:
 
     @cached_property
     def _name(self) -> str:
-        """Of the design and of these data in this order: with others, records would take part
-        that did already."""
+        """Name of the design and of these data in this order: others would have records take part
+        again."""
         found = hashlib.sha256(f"{self.plan.digest} {self.examples.features.shape}".encode())
         for array in (self.examples.features, self.examples.labels):
             found.update(np.ascontiguousarray(array, dtype="<f8").data)

@@ -1,16 +1,10 @@
-"""Epsilon of a record under random participation, proved; and the noise that a target asks for.
+"""Epsilon, delta and noise of a record whose steps are drawn at random, proved.
 
-Two directions count: remove, E_Q (L - e^epsilon)_+, and add, E_Q (1 - e^epsilon L)_+, Q being the
-run without the record. Each has several upper bounds, of which the least is taken:
-
-- unamplified: the Gaussian mechanism of the largest bin, as if the bin were known;
-- convolution: deterministic, nearly exact where bins are orthogonal and alike, and an upper bound
-  elsewhere, by a larger Gram matrix of that kind;
-- renyi: deterministic, by moments of the likelihood ratio, for any Gram matrix (remove alone);
-- monte-carlo: by samples, with a confidence (:mod:`.sampled`).
-
-"replace" adjacency is a removal and an addition in a row: delta(e1 + e2) <= remove(e1) +
-e^e1 add(e2), at the best split.
+A kind of participation says what bounds its two directions have (:data:`KINDS`): remove,
+E_Q (L - e^epsilon)_+, and add, E_Q (1 - e^epsilon L)_+, Q being the run without the record. The
+least bound of each counts, and the unamplified one is always among them. Mixtures are bounded by
+convolution, nearly exact where bins are orthogonal and alike, by moments (remove alone), and by
+samples, with a confidence.
 """
 
 from __future__ import annotations
@@ -18,66 +12,87 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 from scipy.optimize import brentq
 
 from noisedesign.base import checks as _checks
-from noisedesign.base.checks import InputError
+from noisedesign.base.checks import Array, InputError
 from noisedesign.privacy.accounting import LEAST, delta_above, epsilon_of, mu_of
 from noisedesign.privacy.amplification.directions import (
+    COMPOSITION,
+    DIGITS,
     MONTE_CARLO,
+    RENYI,
+    REPLACE,
     RESOLVED,
+    TANGENT,
     UNAMPLIFIED,
     Bins,
+    Bound,
     Directions,
-    SampledDirections,
-)
-from noisedesign.privacy.amplification.mixture import Mixture
-from noisedesign.privacy.amplification.sampled import samples_for
-from noisedesign.privacy.amplification.search import (
-    DIGITS,
-    REPLACE,
+    ListedDirections,
     Parts,
+    SampledDirections,
     best_share,
     best_split,
     least_delta,
     least_epsilon,
 )
+from noisedesign.privacy.amplification.losses import (
+    HEADROOM,
+    Pair,
+    allocated_products,
+    cyclic_poisson,
+    cyclic_products,
+    every_step,
+    random_allocation,
+    require_resolved,
+    truncated_poisson,
+)
+from noisedesign.privacy.amplification.min_separation import Chain, chosen, sampled
+from noisedesign.privacy.amplification.mixture import Mixture, bins_of
+from noisedesign.privacy.amplification.sampled import samples_for
+from noisedesign.privacy.runs import LEMMA
 from noisedesign.privacy.target import ADJACENCIES, DEFAULT_ADJACENCY
+from noisedesign.system.participation import (
+    BMinSepSampling,
+    CyclicPoisson,
+    Participation,
+    RandomAllocation,
+    TruncatedPoisson,
+)
 
 AUTO, PROVED = "auto", "proved"
 METHODS = (AUTO, PROVED, MONTE_CARLO)
 
 CONFIDENCE = 1 - 1e-6
-"""Default of what rests on samples."""
+"""Default of accounts that rest on samples."""
+
+PILOT = 2**14
+"""Samples of a search, whose result is proved by others."""
+
+FORECAST = 2e-3
+"""Relative digits of noise that a search with samples is for."""
+
+ATTEMPTS = 20
+"""Proofs that are tried of what was searched with samples, before amplification is given up."""
+
+MOST_ACCOUNTS = 40
+"""Accounts of one search, each with its share of 1 - confidence and samples of its own."""
+
+LARGEST_SQUARE = 200.0
+"""Squared sensitivity, of one step or in all, beyond which nothing is composed: epsilon is about
+100 or more, chance gains little, and losses would fill the memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Amplified:
-    """Privacy of one record under random participation.
-
-    Attributes:
-        epsilon: what is proved, at ``delta``; infinite where nothing finite is.
-        delta: the delta it belongs to.
-        which: what proves the direction that decides: "convolution", "renyi", "monte-carlo" or
-            "unamplified"; followed by the name of the bound where the mixture is an upper bound.
-        confidence: probability that epsilon is right, where samples enter; else None.
-        epsilon_estimate: an estimate, not a bound, where samples enter; else None.
-        adjacency: "replace", "zero-out" or "add-remove".
-        remove: epsilon of the direction with the record against without, at ``delta``; under
-            "replace" its part of epsilon.
-        add: the same of without against with.
-
-    Examples:
-        >>> import numpy as np
-        >>> from noisedesign.privacy.amplification import Mixture, amplified_epsilon
-        >>> mixture = Mixture(gram=np.eye(16))
-        >>> result = amplified_epsilon(mixture, delta=1e-5, adjacency="zero-out")
-        >>> print(f"{result.epsilon:.2f}", result.which)
-        1.79 convolution
-    """
+    """Privacy of one record under random participation: ``epsilon`` is proved at ``delta``,
+    infinite where nothing finite is, by ``which``, the bound of the direction that decides, with
+    probability ``confidence`` where samples enter; ``epsilon_estimate`` is no bound. ``remove`` and
+    ``add`` are the epsilons of the two directions, under "replace" their parts of epsilon."""
 
     epsilon: float
     delta: float
@@ -89,65 +104,77 @@ class Amplified:
     add: float
 
 
+class How(TypedDict, total=False):
+    """Options of every account.
+
+    adjacency: "replace" (by a removal and an addition; the default), "zero-out" or "add-remove",
+        for which batches are divided by a fixed number, never by the size drawn.
+    confidence: probability that epsilon is right where it rests on samples; default 1 - 1e-6.
+    samples: draws of each direction; None: as many as the kind takes by default.
+    seed: of the samples, an integer >= 0. Nobody who gains by a small epsilon should choose it.
+    """
+
+    adjacency: str
+    confidence: float
+    samples: int | None
+    seed: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """The options of an account, checked; no ``samples`` leaves their number to the kind."""
+
+    delta: float
+    adjacency: str = DEFAULT_ADJACENCY
+    confidence: float = CONFIDENCE
+    samples: int | None = None
+    seed: int = 0
+    method: str = AUTO
+
+    def __post_init__(self) -> None:
+        for field in ("delta", "confidence"):
+            given = getattr(self, field)
+            object.__setattr__(self, field, _checks.real(given, field=field, low=0, high=1))
+        _checks.one_of(self.adjacency, field="adjacency", allowed=ADJACENCIES)
+        if self.samples is not None:
+            _checks.positive_int(self.samples, field="samples", minimum=2)
+        _checks.seed(self.seed, field="seed")
+        _checks.one_of(self.method, field="method", allowed=METHODS)
+
+    @property
+    def failure(self) -> float:
+        """Probability that some bound by samples is wrong."""
+        return 1 - self.confidence
+
+    @property
+    def steps(self) -> int:
+        """Changes of one record in a row: two where it becomes another."""
+        return 2 if self.adjacency == REPLACE else 1
+
+    def generator(self, *stage: int) -> np.random.Generator:
+        """Samples of one stage, independent of those of the others."""
+        return np.random.default_rng([self.seed, *stage])
+
+
+# --- mixtures -------------------------------------------------------------------------------------
+
+
 def amplified_epsilon(
     mixture: Mixture,
     *,
     delta: float,
     noise_multiplier: float = 1.0,
-    adjacency: str = DEFAULT_ADJACENCY,
-    confidence: float = CONFIDENCE,
-    samples: int | None = None,
-    seed: int = 0,
     method: str = AUTO,
+    **how: Unpack[How],
 ) -> Amplified:
-    """Smallest epsilon that is proved at delta, both directions counted.
-
-    Args:
-        mixture: the bins of one record, for unit changes and unit noise.
-        delta: in [1e-300, 1).
-        noise_multiplier: standard deviation of the noise over the clip, not squared.
-        adjacency: "replace" (by a removal and an addition), "zero-out" or "add-remove", for which
-            batches are divided by a fixed number, never by the size drawn.
-        confidence: probability that epsilon is right where it rests on samples, in [0.5, 1).
-        samples: of each direction; None: 131,072, fewer where bins are hundreds.
-        seed: of the samples, an integer >= 0.
-        method: "proved", without samples; "monte-carlo", by samples alone; "auto", without samples
-            where bins are orthogonal and alike, else the least of all bounds.
-
-    Returns:
-        epsilon, what proves it, and the two directions.
-
-    Raises:
-        InputError: ``delta``, ``noise_multiplier``, ``adjacency``, ``confidence``, ``samples``,
-            ``seed`` or ``method``; too few samples for "monte-carlo" to see so small a delta.
-
-    Examples:
-        >>> import numpy as np
-        >>> from noisedesign.privacy.amplification import Mixture, amplified_epsilon
-        >>> bins = Mixture(gram=4 * np.eye(16))
-        >>> for kind in ("zero-out", "replace"):
-        ...     found = amplified_epsilon(bins, delta=1e-5, noise_multiplier=2, adjacency=kind)
-        ...     print(f"{found.epsilon:.3f}: {found.remove:.3f}, {found.add:.3f}", found.which)
-        1.788: 1.788, 1.076 convolution
-        3.117: 1.834, 1.283 convolution
-    """
-    asked = _Asked.of(mixture, delta, adjacency, confidence, samples, seed, method)
+    """Smallest epsilon that is proved at delta, both directions counted. The mixture is for unit
+    changes and unit noise, ``noise_multiplier`` the standard deviation of the noise over the clip,
+    not squared. ``method`` is "proved", without samples; "monte-carlo", by samples alone, of which
+    too few are refused; or "auto", without samples where bins are orthogonal and alike, else the
+    least of all bounds."""
+    asked = Asked(delta=delta, method=method, **how)
     noise = _checks.scale(noise_multiplier, field="noise_multiplier")
-    bins = Bins(mixture)
-    if not asked.draws(mixture):
-        return _amplified(bins.proved(noise), asked)
-    # Where to look is found with other samples than those that prove.
-    pilot, share = _pilot(bins, noise, asked)
-    alone = asked.method == MONTE_CARLO
-    found = bins.sampled(
-        noise,
-        (pilot.remove, pilot.add),
-        asked.samples,
-        asked.failure,
-        asked.generator(1),
-        alone=alone,
-    )
-    return _amplified(found, asked, share)
+    return _told(_of_mixture(mixture, noise, asked), asked)
 
 
 def amplified_delta(
@@ -155,222 +182,112 @@ def amplified_delta(
     *,
     epsilon: float,
     noise_multiplier: float = 1.0,
-    adjacency: str = DEFAULT_ADJACENCY,
-    confidence: float = CONFIDENCE,
-    samples: int | None = None,
-    seed: int = 0,
     method: str = AUTO,
+    **how: Unpack[How],
 ) -> float:
-    """Smallest delta that is proved at epsilon, both directions counted.
-
-    Args:
-        mixture: the bins of one record, for unit changes and unit noise.
-        epsilon: of the target, in [1e-100, 1e100].
-        noise_multiplier: standard deviation of the noise over the clip, not squared.
-        adjacency: as of :func:`amplified_epsilon`.
-        confidence: as of :func:`amplified_epsilon`.
-        samples: as of :func:`amplified_epsilon`.
-        seed: as of :func:`amplified_epsilon`.
-        method: as of :func:`amplified_epsilon`.
-
-    Returns:
-        delta, in [1e-300, 1]; with probability ``confidence`` where it rests on samples.
-
-    Raises:
-        InputError: ``epsilon``, and as :func:`amplified_epsilon`.
-
-    Examples:
-        >>> import numpy as np
-        >>> from noisedesign.privacy.amplification import Mixture, amplified_delta
-        >>> bins = Mixture(gram=np.eye(16))
-        >>> print(f"{amplified_delta(bins, epsilon=2.0, adjacency='zero-out'):.3g}")
-        3.3e-06
-    """
+    """Smallest delta, at least 1e-300, that is proved at epsilon; see :func:`amplified_epsilon`."""
     epsilon = _checks.scale(epsilon, field="epsilon")
-    asked = _Asked.of(mixture, 0.5, adjacency, confidence, samples, seed, method)
+    asked = Asked(delta=0.5, method=method, **how)
+    samples = _samples(mixture, asked)
     noise = _checks.scale(noise_multiplier, field="noise_multiplier")
     bins = Bins(mixture)
-    directions = bins.proved(noise)
-    if asked.draws(mixture):
-        at = (epsilon / asked.steps, epsilon / asked.steps)
-        fresh = asked.generator(1)
-        alone = asked.method == MONTE_CARLO
-        split = None
-        if asked.adjacency == REPLACE:
-            ahead = bins.sampled(
-                noise, at, PILOT, asked.failure, asked.generator(0), as_if=asked.samples
-            )
-            split = best_split(ahead.remove, ahead.add, epsilon=epsilon)
-        directions = bins.sampled(noise, at, asked.samples, asked.failure, fresh, alone=alone)
-        return _delta_of(directions, epsilon, asked, split)
-    return _delta_of(directions, epsilon, asked)
+    if not samples:
+        return _delta_of(bins.proved(noise), epsilon, asked)
+    at = (epsilon / asked.steps,) * 2
+    split = None
+    if asked.adjacency == REPLACE:
+        ahead = bins.sampled(noise, at, PILOT, asked.failure, asked.generator(0), as_if=samples)
+        split = best_split(ahead.remove, ahead.add, epsilon=epsilon)
+    alone = asked.method == MONTE_CARLO
+    found = bins.sampled(noise, at, samples, asked.failure, asked.generator(1), alone=alone)
+    return _delta_of(found, epsilon, asked, split)
 
 
 def amplified_noise(
-    mixture: Mixture,
-    *,
-    epsilon: float,
-    delta: float,
-    adjacency: str = DEFAULT_ADJACENCY,
-    confidence: float = CONFIDENCE,
-    samples: int | None = None,
-    seed: int = 0,
-    method: str = AUTO,
+    mixture: Mixture, *, epsilon: float, delta: float, method: str = AUTO, **how: Unpack[How]
 ) -> tuple[float, Amplified]:
-    """Smallest noise that is proved to meet (epsilon, delta), both directions counted.
-
-    Where it rests on samples, the noise is searched with some, and proved once by fresh ones. Where
-    they fail to, a little more noise is tried; every try has its share of 1 - confidence.
-
-    Args:
-        mixture: the bins of one record, for unit changes and unit noise.
-        epsilon: of the target, in [1e-100, 1e100].
-        delta: of the target, in [1e-300, 1).
-        adjacency: as of :func:`amplified_epsilon`.
-        confidence: as of :func:`amplified_epsilon`.
-        samples: as of :func:`amplified_epsilon`.
-        seed: as of :func:`amplified_epsilon`.
-        method: as of :func:`amplified_epsilon`.
-
-    Returns:
-        The standard deviation of the noise over the clip, not squared, and the account under it.
-
-    Raises:
-        InputError: ``epsilon``, and as :func:`amplified_epsilon`; a Gram matrix of zeros.
-
-    Examples:
-        A quarter of the variance of fixed participation, as of the known bin:
-
-        >>> import numpy as np
-        >>> import noisedesign as nd
-        >>> from noisedesign.privacy.amplification import Mixture, amplified_noise
-        >>> goal = {"epsilon": 2.0, "delta": 1e-4}
-        >>> mixture = Mixture(gram=20 * np.eye(16))
-        >>> noise, account = amplified_noise(mixture, adjacency="zero-out", **goal)
-        >>> fixed = 20**0.5 / nd.mu_of(**goal)
-        >>> print(f"{noise**2 / fixed**2:.3f}", account.which)
-        0.240 convolution
-    """
+    """Smallest noise that is proved to meet (epsilon, delta), over the clip, and its account; see
+    :func:`amplified_epsilon`. Where it rests on samples it is searched with some, and proved once
+    by fresh ones. Where they fail to, a little more noise is tried, each time with its share of 1 -
+    confidence."""
     epsilon = _checks.scale(epsilon, field="epsilon")
-    asked = _Asked.of(mixture, delta, adjacency, confidence, samples, seed, method)
+    asked = Asked(delta=delta, method=method, **how)
+    samples = _samples(mixture, asked)
     top = math.sqrt(mixture.sensitivity_squared)
     if not top:
         raise InputError("gram", expected="a nonzero matrix", got="zeros: nothing is released")
     plain = asked.steps * top / mu_of(epsilon=epsilon, delta=delta)
     bins = Bins(mixture)
-    if not asked.draws(mixture):
+    if not samples:
         noise = _searched(lambda noise: _delta_of(bins.proved(noise), epsilon, asked), plain, delta)
         return noise, _meeting(bins.proved(noise), epsilon, asked)
-    at = (epsilon / asked.steps, epsilon / asked.steps)
+    at = (epsilon / asked.steps,) * 2
     alone = asked.method == MONTE_CARLO
 
     def ahead(noise: float) -> SampledDirections:
         return bins.sampled(
-            noise, at, PILOT, asked.failure, asked.generator(0), alone=alone, as_if=asked.samples
+            noise, at, PILOT, asked.failure, asked.generator(0), alone=alone, as_if=samples
         )
 
     noise = _searched(
         lambda noise: _delta_of(ahead(noise), epsilon, asked), plain, delta, digits=FORECAST
     )
-    share = _share(ahead(noise), asked)
+    given: dict[str, Any] = {"alone": alone, "share": _share(ahead(noise), asked)}
     for attempt in range(1, ATTEMPTS + 1):
         noise = min(noise * (1 + FORECAST * attempt), plain)
         failure, fresh = asked.failure / 2**attempt, asked.generator(attempt)
-        found = bins.sampled(noise, at, asked.samples, failure, fresh, alone=alone)
-        if noise == plain or _meets(found, epsilon, asked, share):
+        found = bins.sampled(noise, at, samples, failure, fresh, **given)
+        if noise == plain or _meets(found, epsilon, asked):
             break
-    else:  # what the last attempt left of the failure
+    else:  # with the failure that the last attempt left
         noise = plain
-        found = bins.sampled(noise, at, asked.samples, failure, fresh, alone=alone)
-    return noise, _meeting(found, epsilon, asked, share)
+        found = bins.sampled(noise, at, samples, failure, fresh, **given)
+    return noise, _meeting(found, epsilon, asked)
 
 
-PILOT = 2**14
-"""Samples of a search, whose result is proved by others."""
-
-FORECAST = 2e-3
-"""Relative digits of noise that a search with samples is for."""
-
-ATTEMPTS = 20
-"""To prove what was searched, before amplification is given up."""
-
-
-@dataclass(frozen=True)
-class _Asked:
-    """What the arguments say, checked."""
-
-    delta: float
-    adjacency: str
-    failure: float
-    samples: int
-    seed: int
-    method: str
-
-    @classmethod
-    def of(
-        cls,
-        mixture: Mixture,
-        delta: Any,
-        adjacency: Any,
-        confidence: Any,
-        samples: Any,
-        seed: Any,
-        method: Any,
-    ) -> _Asked:
-        sure = _checks.real(confidence, field="confidence", low=0, high=1)
-        if sure < 0.5:
-            raise InputError("confidence", expected="a number in [0.5, 1)", got=f"{sure:g}")
-        number = samples_for(mixture.bins) if samples is None else samples
-        return cls(
-            delta=_delta(delta),
-            adjacency=_checks.one_of(adjacency, field="adjacency", allowed=ADJACENCIES),
-            failure=1 - sure,
-            samples=_checks.positive_int(number, field="samples", minimum=100),
-            seed=_checks.seed(seed, field="seed"),
-            method=_checks.one_of(method, field="method", allowed=METHODS),
-        )
-
-    @property
-    def steps(self) -> int:
-        """Changes of one record in a row: two where it becomes another."""
-        return 2 if self.adjacency == REPLACE else 1
-
-    def generator(self, stage: int) -> np.random.Generator:
-        """Samples of one stage, independent of those of the others."""
-        return np.random.default_rng([self.seed, stage])
-
-    def draws(self, mixture: Mixture) -> bool:
-        """Whether there are samples at all."""
-        if mixture.bins == 1 or not mixture.sensitivity_squared:
-            return False
-        return self.method == MONTE_CARLO or (self.method == AUTO and not mixture.even)
+def _of_mixture(mixture: Mixture, noise: float, asked: Asked) -> Directions:
+    """Bounds of a mixture that serve at the delta asked for."""
+    samples = _samples(mixture, asked)
+    bins = Bins(mixture)
+    if not samples:
+        return bins.proved(noise)
+    # Where to look is found with other samples than those that prove.
+    pilot, share = _pilot(bins, noise, asked, samples)
+    alone, fresh = asked.method == MONTE_CARLO, asked.generator(1)
+    return bins.sampled(noise, pilot[1:], samples, asked.failure, fresh, alone=alone, share=share)
 
 
-def _delta(value: Any) -> float:
-    number = _checks.real(value, field="delta", low=0, high=1)
-    if number < LEAST:
-        raise InputError("delta", expected=f"a number of at least {LEAST:g}", got=f"{number:g}")
-    return number
+def _samples(mixture: Mixture, asked: Asked) -> int:
+    """Number of samples that an account of a mixture takes, none where nothing rests on them."""
+    if asked.confidence < 0.5:
+        got = f"{asked.confidence:g}"
+        raise InputError("confidence", expected="a number in [0.5, 1)", got=got)
+    if asked.delta < LEAST:
+        expected = f"a number of at least {LEAST:g}"
+        raise InputError("delta", expected=expected, got=f"{asked.delta:g}")
+    number = samples_for(mixture.bins) if asked.samples is None else asked.samples
+    _checks.positive_int(number, field="samples", minimum=100)
+    if mixture.bins == 1 or not mixture.sensitivity_squared:
+        return 0
+    drawn = asked.method == MONTE_CARLO or (asked.method == AUTO and not mixture.even)
+    return number if drawn else 0
 
 
-def _pilot(bins: Bins, noise: float, asked: _Asked) -> tuple[Parts, float | None]:
-    """Where the two directions are about to meet delta, and how they are to share it."""
+def _pilot(bins: Bins, noise: float, asked: Asked, samples: int) -> tuple[Parts, float | None]:
+    """About where the two directions meet delta, and how they are to share it."""
     top = math.sqrt(bins.mixture.scaled(noise).sensitivity_squared)
     start = epsilon_of(mu=top, delta=asked.delta)
     at = (start, start)
     for stage in (2, 3):  # the second with samples drawn about where the first one ends
-        fresh = np.random.default_rng([asked.seed, 0, stage])
-        found = bins.sampled(noise, at, PILOT, asked.failure, fresh)
+        found = bins.sampled(noise, at, PILOT, asked.failure, asked.generator(0, stage))
         parts = least_epsilon(*found.estimates, delta=asked.delta, adjacency=asked.adjacency)
         parts = Parts(*(min(epsilon, 2 * start) for epsilon in parts))  # none may be finite
         at = (parts.remove, parts.add)
-    fresh = np.random.default_rng([asked.seed, 0, 4])
-    return parts, _share(
-        bins.sampled(noise, at, PILOT, asked.failure, fresh, as_if=asked.samples), asked
-    )
+    fresh = asked.generator(0, 4)
+    return parts, _share(bins.sampled(noise, at, PILOT, asked.failure, fresh, as_if=samples), asked)
 
 
-def _share(ahead: SampledDirections, asked: _Asked) -> float | None:
+def _share(ahead: SampledDirections, asked: Asked) -> float | None:
     """Share of delta for the removal under "replace", from other samples than those that prove: a
     share that these choose would be one of many, each of which may fail."""
     if asked.adjacency != REPLACE:
@@ -399,81 +316,289 @@ def _searched(
 
 
 def _delta_of(
-    directions: Directions, epsilon: float, asked: _Asked, split: float | None = None
+    directions: Directions, epsilon: float, asked: Asked, split: float | None = None
 ) -> float:
     found = least_delta(
         directions.remove, directions.add, epsilon=epsilon, adjacency=asked.adjacency, split=split
     )
-    top = asked.steps * directions.top
+    top = asked.steps * directions.mu
     return min(found, delta_above(top, epsilon)) if top else LEAST
 
 
-def _meets(
-    directions: SampledDirections, epsilon: float, asked: _Asked, share: float | None
-) -> bool:
+def _meets(directions: SampledDirections, epsilon: float, asked: Asked) -> bool:
     """Whether fresh samples prove that noise meets the target."""
-    if share is None:
+    if directions.share is None:
         return _delta_of(directions, epsilon, asked) <= asked.delta
-    return _amplified(directions, asked, share).epsilon <= epsilon
+    return _told(directions, asked).epsilon <= epsilon
 
 
-def _meeting(
-    directions: Directions, epsilon: float, asked: _Asked, share: float | None = None
-) -> Amplified:
+def _meeting(directions: Directions, epsilon: float, asked: Asked) -> Amplified:
     """The account of noise whose delta at epsilon is met."""
-    found = _amplified(directions, asked, share)
+    found = _told(directions, asked)
     return replace(found, epsilon=min(found.epsilon, epsilon))
 
 
-def _estimate(directions: SampledDirections, parts: Parts, asked: _Asked) -> float | None:
-    """Epsilon by the means of samples; None where too few of them matter."""
-    for remove, part, other in ((True, parts.remove, parts.add), (False, parts.add, parts.remove)):
-        decides = asked.adjacency == REPLACE or part >= other
-        if decides and not directions.resolved(part, remove=remove):
-            if directions.alone:
-                hits = directions.of(remove=remove).mean(part) * asked.samples
-                needed = asked.samples * RESOLVED / max(hits, 1e-3)
-                raise InputError(
-                    "samples",
-                    expected=f"{needed:.1g} or more, so that samples see a delta of "
-                    f"{asked.delta:g} in the direction {'remove' if remove else 'add'}",
-                    got=f"{asked.samples}",
-                    remedy='Ask for method = "auto", which bounds it in other ways too.',
-                )
-            return None
-    found = least_epsilon(*directions.estimates, delta=asked.delta, adjacency=asked.adjacency)
-    return found.epsilon
+# --- from bounds to epsilon -----------------------------------------------------------------------
 
 
-def _amplified(directions: Directions, asked: _Asked, share: float | None = None) -> Amplified:
+def _told(directions: Directions, asked: Asked) -> Amplified:
+    """The least epsilon of both directions, and what proves the larger of them."""
     delta, adjacency = asked.delta, asked.adjacency
-    parts = least_epsilon(
-        directions.remove, directions.add, delta=delta, adjacency=adjacency, share=share
-    )
-    names = {
-        remove: directions.which(parts.remove if remove else parts.add, remove=remove)
-        for remove in (True, False)
-    }
-    decides = parts.remove >= parts.add
-    which = names[decides]
-    if directions.top:
-        plain = epsilon_of(mu=asked.steps * directions.top, delta=delta)
+    remove, add = directions.remove, directions.add
+    parts = Parts(0.0, 0.0, 0.0)
+    if directions.mu:
+        parts = least_epsilon(remove, add, delta=delta, adjacency=adjacency, share=directions.share)
+    names = [directions.which(parts.remove, remove=True), directions.which(parts.add, remove=False)]
+    which = names[int(parts.add > parts.remove)]
+    if directions.mu:
+        plain = epsilon_of(mu=asked.steps * directions.mu, delta=delta)
         if plain <= parts.epsilon * (1 + DIGITS):
             parts, which = Parts(plain, plain / asked.steps, plain / asked.steps), UNAMPLIFIED
-            names = dict.fromkeys(names, UNAMPLIFIED)
-    confidence, estimate = None, None
-    if isinstance(directions, SampledDirections):
-        estimate = _estimate(directions, parts, asked)
-        if MONTE_CARLO in names.values():
-            confidence = 1 - asked.failure
-    upper = directions.mixture.upper
+            names = []
     return Amplified(
         epsilon=parts.epsilon,
         delta=delta,
-        which=f"{which} of {upper}" if upper else which,
-        confidence=confidence,
-        epsilon_estimate=estimate,
+        which=f"{which} of {directions.upper}" if directions.upper else which,
+        confidence=asked.confidence if MONTE_CARLO in names else None,
+        epsilon_estimate=_estimate(directions, parts, asked),
         adjacency=adjacency,
         remove=parts.remove,
         add=parts.add,
     )
+
+
+def _estimate(directions: Directions, parts: Parts, asked: Asked) -> float | None:
+    """Epsilon by the means of samples; None where too few of them matter, or there are none."""
+    estimates = directions.estimates
+    if estimates is None:
+        return None
+    if isinstance(directions, SampledDirections):
+        for part, remove in ((parts.remove, True), (parts.add, False)):
+            decides = asked.adjacency == REPLACE or part == max(parts.remove, parts.add)
+            if not decides or directions.resolved(part, remove=remove):
+                continue
+            if not directions.alone:
+                return None
+            drawn, way = directions.of(remove=remove), "remove" if remove else "add"
+            needed = RESOLVED / max(drawn.mean(part), 1e-3 / drawn.size)
+            raise InputError(
+                "samples",
+                expected=f"{needed:.1g} or more, so that samples see a delta of {asked.delta:g} "
+                f"in the direction {way}",
+                got=f"{drawn.size}",
+                remedy='Ask for method = "auto", which bounds it in other ways too.',
+            )
+    return least_epsilon(*estimates, delta=asked.delta, adjacency=asked.adjacency).epsilon
+
+
+# --- every kind of participation ------------------------------------------------------------------
+
+
+def amplified(
+    participation: Participation,
+    rows: Any,
+    *,
+    delta: float,
+    noise_multiplier: float = 1.0,
+    **how: Unpack[How],
+) -> Amplified:
+    """Smallest epsilon that is proved at delta for a record that takes part at random.
+
+    ``participation`` is drawn in secret: balls in bins, random allocation, cyclic or truncated
+    Poisson, b-min-sep sampling. ``rows``, shape (m, T), are those of the strategy, or of an
+    observer's whitened view, for a unit change and unit noise, nonnegative. ``noise_multiplier`` is
+    the standard deviation of the noise over the clip, not squared; further options are those of
+    :class:`How`. Under truncated Poisson sampling the adjacency is not "add-remove", as the number
+    of records is known.
+
+    Raises InputError for a scheme that is not random, negative rows, a strategy that the scheme's
+    account does not hold for, and a delta that is lost in rounding; ModuleNotFoundError where
+    dp-accounting, which composes privacy losses, is not installed.
+    """
+    if not participation.random or participation.kind not in KINDS:
+        raise InputError(
+            "participation", expected=f"one of {', '.join(KINDS)}", got=str(participation)
+        )
+    matrix = _checks.matrix(rows, field="rows")
+    if matrix.shape[1] != participation.horizon:
+        expected = f"a column for each of the {participation.horizon} steps"
+        raise InputError("rows", expected=expected, got=f"{matrix.shape[1]} columns")
+    if matrix.min() < 0:
+        expected = f"entries >= 0, as in {LEMMA}"
+        remedy = "Ask for a nonnegative strategy, or give absolute values: they are a bound."
+        raise InputError("rows", expected=expected, got=f"{matrix.min():.3g}", remedy=remedy)
+    asked = Asked(delta=delta, **how)
+    noise = _checks.scale(noise_multiplier, field="noise_multiplier")
+    if not matrix.any():
+        return _told(ListedDirections(0.0, [], []), asked)
+    found = KINDS[participation.kind](participation, matrix / noise, asked)
+    return min((_told(one, asked) for one in found), key=lambda account: account.epsilon)
+
+
+def _of_pair(pair: Pair, mu: float, asked: Asked) -> Directions:
+    require_resolved(max(pair.remove.error, pair.add.error), asked.delta)
+    return ListedDirections(mu, *([Bound(COMPOSITION, losses.delta)] for losses in pair))
+
+
+def _balls_in_bins(participation: Participation, rows: Array, asked: Asked) -> list[Directions]:
+    return [_of_mixture(bins_of(rows, participation), 1.0, asked)]
+
+
+def _random_allocation(
+    participation: RandomAllocation, rows: Array, asked: Asked
+) -> list[Directions]:
+    count = participation.participations
+    c, d, top = allocated_products(rows, count)
+    found: list[Directions] = []
+    # Up to 200 subsets, overlapping columns are accounted for as a mixture of them all as well.
+    if count == 1 or (d > 0 and math.comb(participation.horizon, count) <= 200):
+        found = _balls_in_bins(participation, rows, asked)
+    mu = math.sqrt(top)
+    if count == 1 or max(c, count * count * d) > LARGEST_SQUARE:
+        return [*found, ListedDirections(mu, [], [])]
+    # An addition after a removal of epsilon has e^-epsilon of delta at most, and a composition in
+    # doubles loses what is below 1e-14.
+    removal = epsilon_of(mu=mu, delta=asked.delta) if asked.adjacency == REPLACE else 0.0
+    least = max(asked.delta * math.exp(-removal), min(1e-14, asked.delta))
+    return [*found, _of_pair(random_allocation(c, d, participation, least), mu, asked)]
+
+
+def _cyclic_poisson(participation: CyclicPoisson, rows: Array, asked: Asked) -> list[Directions]:
+    c, d, top = cyclic_products(rows, participation)
+    if max(c, participation.epochs**2 * d) > LARGEST_SQUARE:
+        return [ListedDirections(math.sqrt(top), [], [])]
+    return [_of_pair(cyclic_poisson(c, d, participation), math.sqrt(top), asked)]
+
+
+def _truncated_poisson(
+    participation: TruncatedPoisson, rows: Array, asked: Asked
+) -> list[Directions]:
+    if asked.adjacency == "add-remove":
+        expected = "zero-out or replace, under truncated Poisson sampling"
+        remedy = "How many records there are is known where batches are truncated."
+        raise InputError("adjacency", expected=expected, got=asked.adjacency, remedy=remedy)
+    c, d, top = cyclic_products(rows, participation)
+    if d > 0:  # a record pushes out others, whose gradients have any signs: no lemma covers that
+        b = participation.separation
+        raise InputError(
+            "participation",
+            expected=f"columns of one group that share no row (at most separation = {b} bands), "
+            "for truncated Poisson sampling",
+            got=f"two whose product is {d:.3g}",
+            remedy='Take fewer bands, or kind = "cyclic-poisson" or "balls-in-bins".',
+        )
+    if c > LARGEST_SQUARE:
+        return [ListedDirections(math.sqrt(top), [], [])]
+    return [_of_pair(truncated_poisson(c, participation), math.sqrt(top), asked)]
+
+
+def _b_min_sep(participation: BMinSepSampling, rows: Array, asked: Asked) -> list[Directions]:
+    chain = Chain(rows, participation)
+    mu = math.sqrt(chain.sensitivity_squared)
+    remove, add = [], [Bound(TANGENT, chain.add_by_tangents)]
+    square = float(chain.squares.max())
+    if chain.orthogonal and square <= LARGEST_SQUARE:
+        pair = every_step(square, participation.rate, participation.horizon)
+        if asked.delta >= HEADROOM * max(pair.remove.error, pair.add.error):
+            remove.append(Bound(COMPOSITION, pair.remove.delta))
+            add.append(Bound(COMPOSITION, pair.add.delta))
+    samples = asked.samples or 50_000
+    sure, drawn = chosen(chain, asked.delta, samples)
+    remove.append(Bound(RENYI, sure.bound))
+    removed, added = sampled(
+        drawn,
+        largest=min(sure.reach(asked.delta), epsilon_of(mu=mu, delta=asked.delta)),
+        failure=asked.failure,
+        samples=samples,
+        rng=np.random.default_rng(asked.seed),
+    )
+    return [ListedDirections(mu, [*remove, removed], [*add, added])]
+
+
+KINDS: dict[str, Callable[[Any, Array, Asked], list[Directions]]] = {
+    "balls-in-bins": _balls_in_bins,
+    "random-allocation": _random_allocation,
+    "cyclic-poisson": _cyclic_poisson,
+    "truncated-poisson": _truncated_poisson,
+    "b-min-sep": _b_min_sep,
+}
+"""The bounds that a kind of participation has, given rows over unit noise."""
+
+
+# --- noise for a target ---------------------------------------------------------------------------
+
+
+def amplified_noise_of(
+    participation: Participation, rows: Any, *, epsilon: float, delta: float, **how: Unpack[How]
+) -> tuple[float, Amplified]:
+    """Noise over the clip that is proved to meet (epsilon, delta), and the account under it, by
+    :func:`amplified`, to 1e-4 of the noise or of epsilon, to a hundredth where it rests on samples.
+    Every account of the search is of fresh samples and has its share of 1 - confidence, so that the
+    one it ends with is a proof."""
+    epsilon = _checks.scale(epsilon, field="epsilon")
+    asked = Asked(delta=delta, **how)
+    if participation.binned:
+        return amplified_noise(bins_of(rows, participation), epsilon=epsilon, delta=delta, **how)
+    matrix = _checks.matrix(rows, field="rows")
+    if not matrix.any():
+        raise InputError("rows", expected="a nonzero matrix", got="zeros: nothing is released")
+    columns = float((matrix**2).sum(axis=0).max())
+    plain = asked.steps * math.sqrt(columns * participation.largest_size)
+    bracket = _Bracket(math.log(plain / mu_of(epsilon=epsilon, delta=delta)))
+    for attempt in range(MOST_ACCOUNTS):
+        found = amplified(
+            participation,
+            matrix,
+            delta=delta,
+            noise_multiplier=math.exp(bracket.point),
+            adjacency=asked.adjacency,
+            confidence=1 - asked.failure / MOST_ACCOUNTS,
+            samples=asked.samples,
+            seed=asked.seed + attempt,
+        )
+        best = bracket.told(found, epsilon)
+        if best is not None:
+            sure = None if best.confidence is None else asked.confidence
+            return math.exp(bracket.high), replace(best, confidence=sure)
+    raise InputError(
+        "epsilon", expected="a target that some finite noise meets", got=f"{epsilon:g}"
+    )
+
+
+class _Bracket:
+    """A search for the noise at which epsilon is the target's, by logarithms of both."""
+
+    def __init__(self, start: float) -> None:
+        self.point, self._count = start, 0
+        self.low, self.high = -math.inf, math.inf
+        self._above, self._below = math.inf, -math.inf
+        self._best: Amplified | None = None
+
+    def told(self, found: Amplified, epsilon: float) -> Amplified | None:
+        """Take in the account at ``point``, and go on to another; the best one where it ends."""
+        self._count += 1
+        ratio = found.epsilon / epsilon
+        excess = math.log(min(max(ratio, math.exp(-2)), math.exp(2)))
+        if found.epsilon <= epsilon:
+            self.high, self._below, self._best = self.point, excess, found
+        else:
+            self.low, self._above = self.point, excess
+        # Width, relative, of epsilon below the target or of the noise, at which the search ends.
+        digits = 1e-4 if found.confidence is None else 1e-2
+        near = self._below >= -digits or self.high - self.low <= digits
+        if self._best is not None and (near or self._count == MOST_ACCOUNTS):
+            return self._best
+        self.point = self._next(digits / 2)
+        return None
+
+    def _next(self, aim: float) -> float:
+        """A point by the line through both ends, every third time the middle."""
+        if self.high == math.inf:
+            return self.low + max(self._above, 1e-2)
+        if self.low == -math.inf:
+            return self.high + min(self._below, -1e-2)
+        width = self.high - self.low
+        share = 0.5
+        if self._count % 3:
+            share = (self._above + aim) / (self._above - self._below)
+        return self.low + min(max(share, 0.01), 0.99) * width

@@ -2,15 +2,10 @@
 
 With the Gram matrix c I the likelihood ratio is L = (w_1 + ... + w_b) / b, w independent lognormals
 of mean 1, and both directions are options on the sum: E(L - K)_+, a call, and K E(1/K - L)_+, a
-put. Three steps make an upper bound of them (docs/mathematics.md, "Random participation"):
-
-1. The mass of each cell of a grid goes to the ends of the cell, its mean kept. The sum grows in
-   convex order, so options grow. What is above the grid is capped, and the cost of the cap added.
-2. The law is tilted by exp(t w), t > 0 for the call and t < 0 for the put, so that the sum lies
-   near the strike. Its b-fold convolution by FFT then has a small error *relative* to the option,
-   however small that is, and the a priori bound of that error is added.
-3. Sums beyond the window of the FFT come back into it. They only add to the option but for those
-   beyond the far end, whose value is bounded by the tilt.
+put. The mass of each cell of a grid goes to its ends, its mean kept, so that options grow. The law
+is tilted by exp(t w), so that the error of its b-fold convolution by FFT is small *relative* to the
+option, and that error is added. Sums beyond the window of the FFT only add to the option but for
+those beyond the far end, whose value is bounded (docs/mathematics.md).
 """
 
 from __future__ import annotations
@@ -25,7 +20,7 @@ from scipy.special import ndtr, ndtri
 from noisedesign.base import settings
 from noisedesign.base.checks import Array
 from noisedesign.privacy.accounting import LEAST, delta_above
-from noisedesign.privacy.amplification.logs import log_sum
+from noisedesign.privacy.amplification.mixture import log_sum
 
 TOLERANCE = 1e-4
 """Relative growth of the option that the spread of cells is to cost, about."""
@@ -36,87 +31,38 @@ FAR = 32.0
 CUT = 1e-6
 """Share of the option that what is cut off the law of one bin may cost, about."""
 
-RARE = 0.02
-"""Expected number of bins beyond half the strike that a tilt is to have, if it need not halve."""
-
 OUTSIDE = 1e-12
 """Tilted mass beyond the far end of the window, about."""
 
-DEEP, MOST_POINTS_DEEP = 1e-40, 2**15
-"""Options below that have at most so many points: nobody needs their digits."""
-
-TINY, MOST_POINTS_TINY = 1e-6, 2**17
-"""c below which there are no more than these: the window, of the size of the strike, is wide
-beside what a bin varies, and epsilon is less than a thousandth."""
-
-POINTS = 600
-"""Of the law of one bin, from which a tilt is chosen."""
-
 MOST_POINTS = 2**21
-"""Of the grid and of the window; a wider one has a coarser grid."""
-
-SPAN = 0.4
-"""Logarithm of strikes, up to which one law serves options of several."""
-
-COARSE = 1e-3
-"""The tolerance of several strikes at once, whose strikes are spread already."""
+"""Points of the grid and of the window; a wider one has a coarser grid."""
 
 NEGLIGIBLE = 1e-3
 """Share of a sum of options that is bounded by the largest bin alone."""
 
-MOST_NODES = 1000
-"""Of the law of the common factor."""
-
 REACH = 10.0
 """The nodes end so many standard deviations from its mean: more leave out less, and lie apart."""
 
-MOST_COMMON = 64
-"""Bins of a mixture with a common factor, whose strikes are many; beyond, it is one of these."""
-
 LARGEST_STRIKE = 1e130
-"""Of options on the mean of the bins, and its inverse the least."""
+"""Largest strike of options on the mean of the bins, and its inverse the least."""
 
 LARGEST_GRAM = 100.0
 """c up to which lognormals and strikes are doubles with room to spare; beyond, bins gain little."""
 
-RESOLUTION = 1e-100
-"""delta of the largest bin alone below which nothing more is computed."""
-
-LARGEST_EPSILON = 90.0
-"""The same of epsilon."""
-
 FFT_ERROR = 16 * settings.EPS
-"""Of a transform, relative in the Euclidean norm, for every factor 2 of its length: Higham 2002,
-theorem 24.2, has 7 unit roundoffs (3.5 EPS) for radix 2 with accurate twiddles."""
-
-TAILS = 1e-11
-"""Relative rounding of the normal distribution function, up to 40 standard deviations."""
+"""Error of a transform, relative in the Euclidean norm, for every factor 2 of its length: Higham
+2002, theorem 24.2, has 7 unit roundoffs (3.5 EPS) for radix 2 with accurate twiddles."""
 
 LARGEST_EXPONENT = 700.0
-"""Of what is a double; exp(709.8) is the largest."""
+"""Largest exponent whose exponential surely is a double; exp(709.8) is the last."""
 
 LOST = 1e-322
 """More than products lose that are below the least normal double: each loses half a least double of
 5e-324, and is a sum of three."""
 
-UNDERFLOW = 1e-290
-"""What masses below the least double can come to."""
-
 
 def even_remove(c: float, bins: int, epsilon: float, *, common: float = 0.0) -> float:
-    """Upper bound of the direction remove at epsilon, for the Gram matrix c I + common J.
-
-    Args:
-        c: squared norm of what is a bin's own, for unit noise, at least 0.
-        bins: b, how many.
-        epsilon: at least 0.
-        common: inner product of any two bins, squared units; J has ones everywhere.
-
-    Returns:
-        delta, at most 1 and at least 1e-300, within about 1e-3 of the truth (a few per cent where
-        ``common`` is not 0 and bins are at most 64), and never above that of the largest bin alone,
-        which it is where that is below 1e-100.
-    """
+    """Upper bound of the direction remove at epsilon, for the Gram matrix c I + common J."""
     return _direction(c, bins, epsilon, common, remove=True)
 
 
@@ -134,11 +80,11 @@ def _direction(c: float, bins: int, epsilon: float, common: float, *, remove: bo
     if c + common == 0:
         return LEAST
     plain = delta_above(math.sqrt(c + common), epsilon)
-    if bins == 1 or c == 0 or c > LARGEST_GRAM or epsilon > LARGEST_EPSILON or plain < RESOLUTION:
+    if bins == 1 or c == 0 or c > LARGEST_GRAM or epsilon > 90 or plain < 1e-100:
         return plain
     strike = math.exp(epsilon)
     if common:  # fewer bins are a bound: more of them are a mixture of such mixtures
-        found = _with_common(c, min(bins, MOST_COMMON), strike, common, remove=remove)
+        found = _with_common(c, min(bins, 64), strike, common, remove=remove)
     elif remove:
         found = _Sum(c, bins, bins * strike, 1).option(bins * strike)
     else:
@@ -146,33 +92,12 @@ def _direction(c: float, bins: int, epsilon: float, common: float, *, remove: bo
     return min(max(found, LEAST), plain)
 
 
-def even_remove_lower(c: float, bins: int, epsilon: float) -> float:
-    """Lower bound of the direction remove at epsilon, for the Gram matrix c I.
-
-    Bins are rounded down to the grid.
-
-    Args:
-        c: squared sensitivity of a bin for unit noise, at least 0.
-        bins: b, how many.
-        epsilon: at least 0.
-
-    Returns:
-        At least 0; within about a per cent of the truth for tens of bins, a tenth for thousands.
-    """
-    if c == 0 or c > LARGEST_GRAM or epsilon > LARGEST_EPSILON:
-        return 0.0
-    level = bins * math.exp(epsilon)
-    return _Sum(c, bins, level, 1, spread=False, tolerance=TOLERANCE / 100).option(level)
-
-
 def _with_common(c: float, bins: int, strike: float, common: float, *, remove: bool) -> float:
-    """A direction of the ratio v (w_1 + ... + w_b) / b, v the lognormal of the common factor.
-
-    The law of v is spread over nodes, its mean kept, and capped at the last of them; options grow.
-    """
+    """A direction of the ratio v (w_1 + ... + w_b) / b, v the lognormal of the common factor,
+    spread over nodes."""
     root = math.sqrt(common)
     order = math.log(strike) / (c + common) + 1  # by which options change with the strike
-    z = np.linspace(-REACH, REACH + root, min(max(int(60 * root * order), 80), MOST_NODES))
+    z = np.linspace(-REACH, REACH + root, min(max(int(60 * root * order), 80), 1000))
     nodes = np.exp(root * z - common / 2)
     mass, mass_error = _differences(z)
     mean, mean_error = _differences(z - root)
@@ -193,18 +118,14 @@ def _with_common(c: float, bins: int, strike: float, common: float, *, remove: b
 
 
 def _options(c: float, bins: int, strikes: Array, sign: int, weights: Array) -> float:
-    """Upper bound of a sum of calls or puts at several strikes, strikes close to others together.
-
-    What is in the money is its parity, S - k, and the opposite option. Groups come in the order of
-    what they may be at most, by the largest bin alone, until the rest may be neglected; that is
-    added too.
-    """
+    """Upper bound of a sum of calls or puts at several strikes, of which those close to others
+    share one law and the least are bounded by the largest bin alone. In the money is parity."""
     root = math.sqrt(c)
     logs = np.log(strikes)
     total = float(weights @ np.maximum(sign * (1 - strikes), 0.0))
     plain = np.array([delta_above(root, abs(float(log))) for log in logs])
     most = weights * plain * np.minimum(strikes, 1.0)  # of the option out of the money
-    span = min(SPAN, 2 * root / math.sqrt(bins))
+    span = min(0.4, 2 * root / math.sqrt(bins))  # one law serves options of several strikes
     groups = np.where(logs > 0, np.ceil(logs / span), np.floor(logs / span)).astype(int)
     parts = [np.flatnonzero(groups == group) for group in np.unique(groups)]
     parts.sort(key=lambda part: -most[part].sum())
@@ -217,8 +138,8 @@ def _options(c: float, bins: int, strikes: Array, sign: int, weights: Array) -> 
         levels = bins * strikes[part]
         if 1 / LARGEST_STRIKE < strikes[part].max() < LARGEST_STRIKE:
             way = 1 if strikes[part].max() > 1 else -1
-            law = _Sum(
-                c, bins, float(levels.max()), way, lowest=float(levels.min()), tolerance=COARSE
+            law = _Sum(  # more coarsely, as the strikes are spread already
+                c, bins, float(levels.max()), way, lowest=float(levels.min()), tolerance=1e-3
             )
             options = np.array([law.option(float(level)) for level in levels])
             share = float(np.minimum(weights[part] * options, most[part]).sum())
@@ -227,7 +148,7 @@ def _options(c: float, bins: int, strikes: Array, sign: int, weights: Array) -> 
 
 
 class _Tilt(NamedTuple):
-    """What is known of the tilted law before there is a grid: nothing rests on it but accuracy."""
+    """The tilted law before there is a grid: nothing rests on it but accuracy."""
 
     t: float
     scale: float  # over which the law of the sum changes near the strike
@@ -243,7 +164,7 @@ class _Coarse:
 
     def __init__(self, root: float, bins: int, sign: int, bottom: float, top: float) -> None:
         self.bins, self.sign = bins, sign
-        z = np.linspace(bottom, max(top, -11.0), POINTS)
+        z = np.linspace(bottom, max(top, -11.0), 600)
         self.values = np.exp(root * z - root * root / 2)
         self.logs = -z * z / 2 - math.log(math.sqrt(2 * math.pi) / (z[1] - z[0]))
 
@@ -276,7 +197,7 @@ class _Coarse:
         return exponent - math.log(t * t * width * self.bins * 10)
 
     def above(self, t: float, share: float) -> int:
-        """How many points have more than that share of the tilted mass above them."""
+        """Number of points that have more than that share of the tilted mass above them."""
         behind = np.cumsum(np.exp(self.logs)[::-1])[::-1]
         with np.errstate(divide="ignore"):  # no mass that doubles hold
             exponents = np.log(behind) + self.sign * t * self.values - self.moment(t)
@@ -292,7 +213,7 @@ class _Coarse:
         return float(self.values[below - 1]) if below else 0.0
 
     def reach(self, t: float) -> float:
-        """Where the tilted mass above is at most OUTSIDE (Chernoff)."""
+        """A point above which the tilted mass is at most OUTSIDE (Chernoff)."""
         slopes = t * np.array([0.05, 0.1, 0.2, 0.4, 0.8, 1.6])
         growth = self.bins * np.array([self.moment(t + slope) - self.moment(t) for slope in slopes])
         return float(np.min((growth - math.log(OUTSIDE)) / slopes))
@@ -307,15 +228,7 @@ class _Law(NamedTuple):
 
 
 class _Sum:
-    """The law of w_1 + ... + w_b on a grid, tilted so that options near ``level`` keep digits.
-
-    Args:
-        level: strike of the sum; options at it and a little below are close to the truth.
-        sign: 1 for calls, -1 for puts.
-        lowest: the least strike that will be asked for; None: ``level``.
-        spread: whether options are rounded up; else calls are rounded down.
-        tolerance: relative cost of the spread of cells, about.
-    """
+    """The law of w_1 + ... + w_b on a grid, tilted so that options near ``level`` keep digits."""
 
     def __init__(
         self,
@@ -325,16 +238,17 @@ class _Sum:
         sign: int,
         *,
         lowest: float | None = None,
-        spread: bool = True,
         tolerance: float = TOLERANCE,
     ) -> None:
         self.c, self.root, self.bins, self.sign = c, math.sqrt(c), bins, sign
-        self.level, self.spread = level, spread
+        self.level = level
         self.tilt = tilt = self._tilt()
         step = math.sqrt(8 * tolerance / bins) * tilt.scale
-        most = MOST_POINTS if c >= TINY else MOST_POINTS_TINY
-        if tilt.log_option <= math.log(DEEP):
-            most = MOST_POINTS_DEEP
+        # For tiny c the window, of the size of the strike, is wide beside what a bin varies, and
+        # epsilon less than a thousandth.
+        most = MOST_POINTS if c >= 1e-6 else 2**17
+        if tilt.log_option <= math.log(1e-40):  # nobody needs the digits of so small an option
+            most = 2**15
         width = max(tilt.highest - tilt.lowest, (tilt.high - tilt.low) / 2)
         self.step = h = max(step, width / most)
         # The window holds every strike, and what is between it and the far end.
@@ -371,7 +285,7 @@ class _Sum:
         scale, least = 1 / t, t / 2
         if sign > 0:  # large bins stay rare under the tilt: sums of several leave the window
             large = 2 * coarse.values > self.level
-            while t > least and bins * float(coarse.law(t)[large].sum()) > RARE:
+            while t > least and bins * float(coarse.law(t)[large].sum()) > 0.02:
                 t *= 0.95
         p = coarse.law(t)
         mean = float(p @ coarse.values)
@@ -397,20 +311,16 @@ class _Sum:
         mass, mass_error = _differences(of_mass)
         mean, mean_error = _differences(of_mean)
         below, below_mean = float(ndtr(of_mass[0])), float(ndtr(of_mean[0]))
-        self.end = float(ends[-1])
-        self.cap = delta_above(root, math.log(self.end)) if self.sign > 0 else 0.0
+        self.cap = delta_above(root, math.log(float(ends[-1]))) if self.sign > 0 else 0.0
         masses = np.zeros(len(ends))
         masses[-1] = float(ndtr(-of_mass[-1]))
-        if not self.spread:
-            masses[:-1] += np.maximum(mass - mass_error, 0)
-            return _Law(masses * (1 - TAILS), below * (1 - TAILS), first)
         upper = np.clip((mean - ends[:-1] * mass) / h, 0, mass)  # to the upper ends of the cells
         error = (mean_error + ends[:-1] * mass_error) / h + mass_error
         masses[:-1] += mass - upper + error
         masses[1:] += upper + error
         if first:
             masses[0] += below_mean / ends[0]
-        return _Law(masses * (1 + TAILS), below if first else 0.0, first)
+        return _Law(masses * (1 + 1e-11), below if first else 0.0, first)
 
     def _convolve(self, law: _Law) -> None:
         """The tilted law of the sum on the window, with bounds of its errors."""
@@ -440,55 +350,28 @@ class _Sum:
             * _norm(before, size)
         )
         error += (FFT_ERROR * doublings + 4 * bins * settings.EPS) * _norm(power, size)
-        error *= 2 if self.spread else -2
+        error *= 2
         found = np.roll(irfft(power, size), -(self.start - bins * law.first) % size)
         self.chances = np.maximum(found + error, 0)
         self.sums = self.step * (self.start + np.arange(size, dtype=np.float64))
-        self.outside = 0.0 if self.spread else self._outside(points, logs, log_zero)
-
-    def _outside(self, points: Array, logs: Array, log_zero: float) -> float:
-        """Bound of the tilted mass outside the window (Chernoff)."""
-        total = 0.0
-        for end, way in ((self.start, -1), (self.last, 1)):
-            if end == 0:
-                continue
-            bounds = [0.0]
-            for share in (0.1, 0.3, 0.5, 1.0, 2.0, 4.0):
-                slope = way * share * self.tilt.t
-                zero = log_zero - slope * self.centre
-                moment = log_sum(np.append(logs + slope * points, zero))
-                growth = self.bins * (moment - self.log_sum)
-                bounds.append(growth - slope * (self.step * end - self.level))
-            total += math.exp(min(bounds))
-        return total
 
     def option(self, level: float) -> float:
-        """E(sign (w_1 + ... + w_b - level))_+ / b, rounded up, or down where nothing is spread.
-
-        Where no double holds what is known of the tilted law it is the mean of the sum, for a
-        call, or the strike.
-        """
+        """E(sign (w_1 + ... + w_b - level))_+ / b, rounded up; the mean or the strike where doubles
+        overflow."""
         t, sign = self.tilt.t, self.sign
         gain = sign * (self.sums - level)
         held = slice(int(np.searchsorted(self.sums, level)), None)
         if sign < 0:
             held = slice(None, held.start)
         value = float(self.chances[held] @ (gain[held] * np.exp(-t * gain[held])))
-        if self.spread:
-            value += self._beyond(level) + LOST * float(gain[held].sum() + len(gain))
-        else:
-            value -= self.outside / (math.e * t)
+        value += self._beyond(level) + LOST * float(gain[held].sum() + len(gain))
         exponent = self.bins * self.log_sum - sign * t * (level - self.level)
         size = self.bins * (abs(self.log_sum) + 1000) + abs(exponent) + t * self.level
-        rounding = 8 * settings.EPS * size
-        exponent += rounding if self.spread else -rounding
-        if self.spread and exponent > LARGEST_EXPONENT:
+        exponent += 8 * settings.EPS * size
+        if exponent > LARGEST_EXPONENT:
             return max(1.0, level / self.bins)
-        value = max(value, 0.0) * math.exp(min(exponent, LARGEST_EXPONENT)) / self.bins
-        if self.spread:
-            return (value + self.cap) * (1 + 1e-9) + UNDERFLOW
-        value += self.cap if self.end >= level else 0.0
-        return max(value * (1 - 1e-9) - UNDERFLOW, 0.0)
+        value = max(value, 0.0) * math.exp(exponent) / self.bins
+        return (value + self.cap) * (1 + 1e-9) + 1e-290  # what masses below doubles can come to
 
     def _beyond(self, level: float) -> float:
         """Largest tilted gain beyond the far end of the window, which holds less than mass 1."""
@@ -526,5 +409,5 @@ def _power(values: np.ndarray, exponent: int) -> np.ndarray:
 
 
 def _norm(half: np.ndarray, size: int) -> float:
-    """At least the Euclidean norm of a real transform, over the root of its length."""
+    """Upper bound of the Euclidean norm of a real transform, over the root of its length."""
     return math.sqrt(2 * float(np.vdot(half, half).real) / size) * (1 + 1e-9)

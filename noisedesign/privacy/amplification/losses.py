@@ -1,19 +1,21 @@
-"""Privacy loss distributions of ``dp_accounting``, composed, and what rounding may add to them.
+"""Distributions of privacy losses, composed: Poisson sampling and random allocation.
 
-Of one direction of a pair (P, Q) everything is in its curve H(K) = E_Q (dP/dQ - K)_+, K > 0. A
-measure on losses of the pair whose curve lies above stands for the pair in any composition:
-p (p / q) -> H_2(K q / p) is positively homogeneous, convex and 0 at p = 0, so it is a mixture of
-hockey sticks (p - g q)_+, and the curve of a composition is monotone in the curve of each part. It
-does not matter that such a measure may have a total above 1.
+One direction of a pair (P, Q) is its curve H(K) = E_Q (dP/dQ - K)_+. A measure on losses whose
+curve lies above stands for the pair in any composition. Curves are known at points and joined
+between them (Doroshenko et al. 2022, "Connect the dots", arXiv 2207.04380), which lies above as
+they are convex; composition is by FFT of ``dp_accounting``, whose a priori error is added.
 
-Curves are known at points; between them they are joined (Doroshenko et al. 2022, "Connect the
-dots", arXiv 2207.04380), which lies above because they are convex in K. Composition is by FFT,
-whose a priori error is added to every delta.
+Up to b bands the turns of a group under cyclic Poisson sampling are subsampled Gaussians
+(Choquette-Choo et al. 2023, arXiv 2306.08153, theorem 4). Random allocation of t of T steps is at
+most as bad as t runs of one step of floor(T / t) or ceil(T / t) (Feldman and Shenfeld 2025, arXiv
+2502.08202, have floor(T / t) for all). Longer bands are the run without the overlap and one more
+Gaussian that does not depend on what is drawn. Proofs are in docs/mathematics.md.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -22,13 +24,9 @@ from numpy.typing import NDArray
 
 from noisedesign.base import settings
 from noisedesign.base.checks import Array, InputError
-
-FFT_ERROR = 16 * settings.EPS
-"""Of a transform, relative in the Euclidean norm, for every factor 2 of its length: Higham 2002,
-theorem 24.2."""
-
-ROUNDING = 1e-9
-"""Relative rounding of sums over a distribution, which are of positive numbers."""
+from noisedesign.privacy.accounting import delta_above
+from noisedesign.privacy.amplification.convolution import FFT_ERROR, even_deltas
+from noisedesign.system.participation import CyclicPoisson, RandomAllocation, TruncatedPoisson
 
 LOWEST = 1e-14
 """Rounding of a delta of one factor: differences of tails of normal distributions."""
@@ -36,13 +34,16 @@ LOWEST = 1e-14
 HEADROOM = 10.0
 """A delta this many times what rounding adds is still told; below, it is refused."""
 
+TAIL = 1e-16
+"""Mass that a composition may move to an infinite loss."""
+
+FINE = 8
+"""Points of a curve for every standard deviation of the loss, near 0; half as many for each factor
+2 of the loss from then on."""
+
 
 def library() -> Any:
-    """``dp_accounting.pld``.
-
-    Raises:
-        ModuleNotFoundError: dp-accounting is not installed.
-    """
+    """``dp_accounting.pld``, or a ModuleNotFoundError that says what to install."""
     try:
         from dp_accounting import pld
     except ModuleNotFoundError as error:
@@ -67,17 +68,17 @@ class Pair(NamedTuple):
         return Pair(self.remove.then(other.remove), self.add.then(other.add))
 
     def times(self, count: int) -> Pair:
-        """That many independent pairs alike."""
+        """``count`` independent pairs alike."""
         return Pair(self.remove.times(count), self.add.times(count))
 
 
 @dataclass(frozen=True)
 class Losses:
-    """One direction: a measure on the grid of losses, in the safe direction."""
+    """One direction: a measure on the grid of losses, in the safe direction, and what rounding may
+    have taken from a delta of it."""
 
     pmf: Any
     error: float
-    """What rounding may have taken from a delta."""
 
     def then(self, other: Losses) -> Losses:
         """Both at once, independent."""
@@ -87,7 +88,7 @@ class Losses:
         return Losses(product, error)
 
     def times(self, count: int) -> Losses:
-        """That many independent ones alike."""
+        """``count`` independent ones alike."""
         if count == 1:
             return self
         pmf = self.pmf.to_dense_pmf()
@@ -97,32 +98,20 @@ class Losses:
     def delta(self, epsilon: float) -> float:
         """The curve at epsilon, rounded up."""
         found = float(self.pmf.get_delta_for_epsilon(epsilon))
-        return min((1 + ROUNDING) * found + self.error, 1.0)
-
-
-TAIL = 1e-16
-"""Mass that a composition may move to an infinite loss."""
+        return min((1 + 1e-9) * found + self.error, 1.0)  # sums of positive numbers
 
 
 def of_points(points: NDArray[np.int_], deltas: Array, step: float) -> Losses:
-    """The measure that joins a curve at points.
-
-    Args:
-        points: losses in units of ``step``, ascending.
-        deltas: upper bounds of the curve there.
-        step: the grid of losses.
-    """
+    """The measure that joins a curve, bounded at ascending points in units of ``step``."""
     joined = library().pld_pmf.create_pmf_pessimistic_connect_dots
     falling = np.minimum(np.maximum.accumulate(deltas[::-1])[::-1], 1.0)
     return Losses(joined(step, points, falling), LOWEST)
 
 
 def _fft_error(*parts: tuple[Any, int], cells: int) -> float:
-    """Bound of what the FFT of a composition may take from the mass of its cells, all together.
-
-    The transform of a measure is at most its total mass in modulus, so an error of one factor,
-    relative in the Euclidean norm, reaches the product times the total masses of the others.
-    """
+    """Bound of what the FFT of a composition may take from all cells together: an error of one
+    factor, relative in the Euclidean norm, reaches the product times the total masses of the
+    others."""
     doublings = math.log2(max(sum(count * pmf.size for pmf, count in parts), 2)) + 2
     totals = math.prod(max(float(pmf._probs.sum()), 1.0) ** count for pmf, count in parts)
     norms = sum((count + 1) * float(np.linalg.norm(pmf._probs)) for pmf, count in parts)
@@ -132,9 +121,142 @@ def _fft_error(*parts: tuple[Any, int], cells: int) -> float:
 def require_resolved(error: float, delta: float) -> None:
     """Refuse a delta that is lost in rounding."""
     if delta < HEADROOM * error:
-        raise InputError(
-            "delta",
-            expected=f"at least {HEADROOM * error:.1e}, which a composition in doubles resolves",
-            got=f"{delta:g}",
-            remedy='Take kind = "balls-in-bins", whose account resolves any delta.',
+        expected = f"at least {HEADROOM * error:.1e}, which a composition in doubles resolves"
+        remedy = 'Take kind = "balls-in-bins", whose account resolves any delta.'
+        raise InputError("delta", expected=expected, got=f"{delta:g}", remedy=remedy)
+
+
+# --- Poisson sampling -----------------------------------------------------------------------------
+
+
+def cyclic_products(rows: Array, participation: CyclicPoisson) -> tuple[float, float, float]:
+    """Largest squared norm c of a column, largest product d of two columns of one group, and the
+    largest squared norm of the sum of a group's columns, which is the sensitivity without coins."""
+    c, d, top = 0.0, 0.0, 0.0
+    for turns in participation.patterns:
+        gram = rows[:, turns].T @ rows[:, turns]
+        top = max(top, float(gram.sum()))
+        c = max(c, float(gram.diagonal().max()))
+        d = max(d, _largest_product(gram))
+    return c, _unless_rounding(d, c), top
+
+
+def _largest_product(gram: Array) -> float:
+    """The largest entry off the diagonal, which is overwritten."""
+    np.fill_diagonal(gram, 0)
+    return float(gram.max(initial=0.0))
+
+
+def _unless_rounding(d: float, c: float) -> float:
+    """A product of columns, 0 where it is the rounding of one."""
+    return d if d > 64 * settings.EPS * c else 0.0
+
+
+def every_step(c: float, rate: float, steps: int) -> Pair:
+    """Poisson sampling in so many steps, each with an output of its own."""
+    return _subsampled(math.sqrt(c), rate, _poisson_step(c, rate)).times(steps)
+
+
+def cyclic_poisson(c: float, d: float, participation: CyclicPoisson) -> Pair:
+    """Bound both directions of one group, with c the squared sensitivity of a turn and d the
+    largest product of two columns, 0 up to b bands."""
+    step, k = _poisson_step(c, participation.rate), participation.epochs
+    pair = _subsampled(math.sqrt(c), participation.rate, step).times(k)
+    return pair if d == 0 else pair.then(_subsampled(k * math.sqrt(d), 1.0, step))
+
+
+def truncated_poisson(c: float, participation: TruncatedPoisson) -> Pair:
+    """Bound zero-out where batches have a largest size and rows are disjoint: a record that is
+    zeroed may still push out another (Ganesh, McMahan, Thakurta, arXiv 2508.15089)."""
+    one = library().privacy_loss_distribution.from_truncated_subsampled_gaussian_mechanism(
+        dataset_size=participation.group_size,
+        sampling_probability=participation.rate,
+        truncated_batch_size=participation.batch_size_limit,
+        noise_multiplier=_stddev(math.sqrt(c)),
+        value_discretization_interval=_poisson_step(c, participation.rate),
+    )
+    return _pair(one).times(participation.epochs)
+
+
+def _subsampled(mu: float, rate: float, step: float) -> Pair:
+    return _pair(
+        library().privacy_loss_distribution.from_gaussian_mechanism(
+            _stddev(mu), sampling_prob=rate, value_discretization_interval=step
         )
+    )
+
+
+def _pair(found: Any) -> Pair:
+    return Pair(Losses(found._pmf_remove, LOWEST), Losses(found._pmf_add, LOWEST))
+
+
+def _stddev(mu: float) -> float:
+    """1 / mu, rounded down."""
+    return (1 - 1e-14) / mu
+
+
+def _poisson_step(c: float, rate: float) -> float:
+    """A grid that is fine beside the standard deviation of the loss of one turn, about."""
+    spread = rate * math.sqrt(math.expm1(min(c, 50.0)))
+    return min(max(spread / 8, 2e-5), 2e-3)
+
+
+# --- random allocation ----------------------------------------------------------------------------
+
+
+def allocated_products(rows: Array, count: int) -> tuple[float, float, float]:
+    """Largest squared norm c of a column, largest product d of two, and a bound of the largest
+    squared norm of a sum of ``count`` columns: count times the largest products of one of them."""
+    gram = rows.T @ rows
+    c = float(gram.diagonal().max())
+    together = np.sort(gram, axis=1)[:, -count:].sum(axis=1)
+    return c, _unless_rounding(_largest_product(gram), c), count * float(together.max())
+
+
+def random_allocation(c: float, d: float, participation: RandomAllocation, delta: float) -> Pair:
+    """Bound both directions down to ``delta``, with c the squared sensitivity of a step and d the
+    largest product of two columns, 0 where noise is white in time."""
+    horizon, count = participation.horizon, participation.participations
+    floor, larger = divmod(horizon, count)
+    own = max(c - d, 0.0)
+    least = 1e-3 * delta / count  # what all losses beyond the last points may cost
+    step = math.sqrt(math.log1p(math.expm1(min(own, 50.0)) / floor)) / FINE
+    pair = _one_of(own, floor, step, least).times(count - larger)
+    if larger:
+        pair = pair.then(_one_of(own, floor + 1, step, least).times(larger))
+    return pair if d == 0 else pair.then(_gaussian(d * count**2, step, least))
+
+
+def _one_of(c: float, bins: int, step: float, least: float) -> Pair:
+    """One of so many steps."""
+    return _joined(lambda epsilon: even_deltas(c, bins, epsilon), step, least)
+
+
+def _gaussian(squared: float, step: float, least: float) -> Pair:
+    """A Gaussian of that squared sensitivity."""
+    return _joined(lambda epsilon: (delta_above(math.sqrt(squared), epsilon),) * 2, step, least)
+
+
+def _joined(deltas: Callable[[float], tuple[float, float]], step: float, least: float) -> Pair:
+    """Both directions, joined at points, from their deltas at epsilon >= 0."""
+    found = {0: deltas(0.0)}
+    last, stride = 0, 1
+    while max(found[last]) > least:
+        if last >= 2 * FINE * stride:
+            stride *= 2
+        last += stride
+        found[last] = deltas(last * step)
+    points = np.array([*(-k for k in reversed(found) if k), *found])
+    curves = (_both_sides(found, step, way) for way in (0, 1))
+    return Pair(*(of_points(points, curve, step) for curve in curves))
+
+
+def _both_sides(found: dict[int, tuple[float, float]], step: float, way: int) -> Array:
+    """Deltas of a direction from the lowest point to the highest: E_Q (L - K)_+ = 1 - K + E_Q (K -
+    L)_+ is the other direction at -epsilon."""
+    below = []
+    for k in reversed(found):
+        if k:
+            strike = math.exp(-k * step)
+            below.append(-math.expm1(-k * step) + strike * found[k][1 - way])
+    return np.array([*below, *(both[way] for both in found.values())])

@@ -1,32 +1,15 @@
 """b-min-sep sampling: a record takes part by a coin, and then not for b - 1 steps.
 
-Columns v_s of a strategy of at most b bands that are b or more steps apart have disjoint rows, so a
-pattern's mean has squared norm sum |v_s|^2 and, with x = V^T y, the likelihood ratio sums over
-patterns the products of r_s = exp(x_s - |v_s|^2 / 2). Patterns are paths of a Markov chain, hence
+Up to b bands the likelihood ratio is a recursion over steps, with r_s = exp(x_s - |v_s|^2 / 2),
 
     L_s = (1 - p) L_{s+1} + p r_s L_{s+b},        L_s = 1 for s >= T,
 
-is the likelihood ratio of who is not held back at step s, and L = sum_r h_r L_r with the law h of
-the start (Dong and Ganesh 2026, arXiv 2602.09338, equation (2)). Rows are nonnegative, so this pair
-is the worst of all adaptive gradients (docs/mathematics.md, "Random participation").
-
-Removal. For theta >= 1, an integer k, alpha = k theta, and w = exp(<y, m> - |m|^2 / 2) of a
-pattern,
-
-    (L - K)_+ <= kappa K^(1 - alpha) L^alpha <= kappa K^(1 - alpha) M,    M = (sum p w^theta)^k,
-
-kappa = (alpha - 1)^(alpha - 1) / alpha^alpha, by Jensen. Z = E_Q M is a sum over k patterns, that
-is over paths of k chains, whose columns meet while both hold back: exact, by a recursion over b^k
-states. So kappa K^(1 - alpha) Z bounds remove(epsilon) ("renyi"), and the law M dQ / Z can be drawn
-from: k patterns, and a normal vector about theta times the sum of their means. remove(epsilon) is
-that bound times the mean of a number in [0, 1], which samples bound from above ("monte-carlo").
-
-Addition is the mean of (1 - K L)_+ under Q itself; N samples resolve no delta below about 20 / N.
-Then the bounds without samples remain, of which the least is taken: log L is convex in y, hence
-above its tangents, and for an affine function addition is that of a Gaussian mechanism ("tangent");
-where columns are orthogonal, a step sees a record that takes part with probability p at most,
-whatever came before, so that the run is at most T Poisson-subsampled Gaussians of rate p, both
-directions ("composition"); and no amplification.
+and L = sum_r h_r L_r with the law h of the start (Dong and Ganesh 2026, arXiv 2602.09338, equation
+(2)). Removal is bounded by M = (sum p w^theta)^k over patterns, whose mean Z is a recursion over
+the states of k chains ("renyi"), and by draws from M dQ / Z ("monte-carlo"). Addition is drawn from
+Q; log L is above its tangents, each of a Gaussian mechanism ("tangent"); and where columns are
+orthogonal the run is at most T Poisson-subsampled Gaussians ("composition"). See
+docs/mathematics.md, "Kinds other than balls in bins".
 """
 
 from __future__ import annotations
@@ -35,8 +18,7 @@ import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
-from typing import NamedTuple
+from functools import cached_property, partial
 
 import numpy as np
 from numpy.random import Generator
@@ -47,42 +29,24 @@ from scipy.special import logsumexp
 from noisedesign.base import settings
 from noisedesign.base.checks import Array, InputError
 from noisedesign.privacy.accounting import LEAST, delta_above
+from noisedesign.privacy.amplification.directions import MONTE_CARLO, Bound
+from noisedesign.privacy.amplification.mixture import log_kappa
 from noisedesign.privacy.amplification.sampled import mean_upper
 from noisedesign.system.participation import BMinSepSampling
 
 ROUNDING = 64 * settings.EPS
 """Products of columns below this share of the largest are 0 but for rounding."""
 
-THETAS = (1.0, 1.25, 1.5, 2.0, 3.0)
-"""Powers that are tried."""
-
-MOST_CHAINS, MOST_STATES = 5, 2**21
-"""m, and T b^m: how many chains are followed together."""
-
 TANGENTS = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
-"""How far against their slope the points of tangents lie that bound addition."""
-
-RESOLVED = 400.0
-"""Share of the samples' number that a mean is to be, so that its bound is near."""
+"""Distances, against their slope, of the points of tangents that bound addition."""
 
 GRID = 200
 """Epsilons at which both directions are bounded."""
 
-CHUNK = 2**21
-"""Numbers that are drawn at once."""
-
 
 @dataclass(frozen=True, eq=False)
 class Chain:
-    """The pair of a run: the columns, and who may take part when.
-
-    Args:
-        rows: of the strategy or a view of it, over unit noise, nonnegative, shape (m, T).
-        participation: b-min-sep sampling of T steps.
-
-    Raises:
-        InputError: columns b or more steps apart that share rows.
-    """
+    """The pair of a run: the columns over unit noise, shape (m, T), and who may take part when."""
 
     rows: Array
     participation: BMinSepSampling
@@ -118,7 +82,7 @@ class Chain:
 
     @cached_property
     def sensitivity_squared(self) -> float:
-        """Without amplification: the largest of a pattern."""
+        """The largest squared sensitivity of a pattern, without amplification."""
         return self.participation.fixed.heaviest(self.squares)
 
     def log_ratio(self, logs: Array) -> Array:
@@ -213,12 +177,8 @@ class Tilt:
         return found
 
     def _choices(self, s: int, held: NDArray[np.intp], ahead: Array) -> Array:
-        """log weights of who takes part in step s and what follows, shape (2^m, N).
-
-        Args:
-            held: for how many more steps each is held back, shape (m, N).
-            ahead: of step s + 1, by state.
-        """
+        """log weights of who takes part in step s and what follows, shape (2^m, N), where each is
+        ``held`` back for so many more steps, (m, N), and the weights ``ahead`` are by state."""
         rate, theta = self.chain.participation.rate, self.theta
         square = float(self.chain.squares[s])
         free = held == 0
@@ -268,9 +228,8 @@ class Tilt:
 
     def log_scale(self, epsilon: float) -> float:
         """log of kappa K^(1 - alpha)."""
-        alpha = self.alpha
-        log_kappa = (alpha - 1) * math.log(alpha - 1) - alpha * math.log(alpha) if alpha > 1 else 0
-        return log_kappa + (1 - alpha) * epsilon
+        kappa = log_kappa(self.alpha) if self.alpha > 1 else 0.0
+        return kappa + (1 - self.alpha) * epsilon
 
     def bound(self, epsilon: float) -> float:
         """kappa K^(1 - alpha) Z, rounded up: at least remove(epsilon)."""
@@ -296,7 +255,7 @@ class Tilt:
         return likelihood, self.chains * powers
 
     def _patterns(self, count: int, rng: Generator) -> Array:
-        """How many of the m patterns of each draw take each step, shape (T, count)."""
+        """Number of the m patterns of each draw that take each step, shape (T, count)."""
         b, horizon = self.chain.participation.separation, len(self.chain.squares)
         weights = np.exp(self._log_starts - self.log_mean)
         state = rng.choice(len(weights), size=count, p=weights / weights.sum())
@@ -317,73 +276,31 @@ def _log_skip(rate: float) -> float:
     return math.log1p(-rate) if rate < 1 else -math.inf
 
 
-def tilts(chain: Chain) -> Iterator[Tilt]:
-    """Those that are tried: one chain, and as many as have few enough states together."""
-    b, horizon = chain.participation.separation, len(chain.squares)
-    few = [k for k in range(2, MOST_CHAINS + 1) if horizon * b**k <= MOST_STATES]
-    for chains in {1, *few[-1:]}:
-        for theta in THETAS:
-            yield Tilt(chain, chains, theta)
-
-
 def chosen(chain: Chain, delta: float, samples: int) -> tuple[Tilt, Tilt]:
-    """The tilt that proves the least epsilon at delta by its moment, and the one to draw from.
-
-    The second has the least epsilon at which delta is a share of the moment that so many samples
-    resolve well.
-    """
-    tried = list(tilts(chain))
-    resolved = min(delta * samples / RESOLVED, 0.1)
+    """The tilt that proves the least epsilon at delta by its moment, and the one to draw from, by
+    whose moment delta is a share that the samples resolve well."""
+    b, horizon = chain.participation.separation, len(chain.squares)
+    # One chain, and as many as have few enough states together.
+    few = [k for k in range(2, 6) if horizon * b**k <= 2**21]
+    tried = [
+        Tilt(chain, chains, theta)
+        for chains in {1, *few[-1:]}
+        for theta in (1.0, 1.25, 1.5, 2.0, 3.0)
+    ]
+    resolved = min(delta * samples / 400, 0.1)
     return (
         min(tried, key=lambda tilt: tilt.reach(delta)),
         min(tried, key=lambda tilt: tilt.reach(resolved)),
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Sampled:
-    """Upper bounds of one direction at all epsilons, which hold together.
-
-    The mean of numbers in [0, 1] is bounded at every epsilon of a grid that is chosen before the
-    samples are drawn, each with its share of the failure; elsewhere by the next one below, since
-    both directions decrease.
-    """
-
-    epsilons: Array
-    bounds: Array
-    estimates: Array
-
-    def bound(self, epsilon: float) -> float:
-        """At epsilon; 1 below the grid."""
-        return self._at(self.bounds, epsilon)
-
-    def estimate(self, epsilon: float) -> float:
-        """The same of the estimates, which bound nothing."""
-        return self._at(self.estimates, epsilon)
-
-    def _at(self, values: Array, epsilon: float) -> float:
-        j = int(np.searchsorted(self.epsilons, epsilon, side="right")) - 1
-        return float(values[j]) if j >= 0 else 1.0
-
-
-class Directions(NamedTuple):
-    """Both, by samples."""
-
-    remove: Sampled
-    add: Sampled
-
-
 def sampled(
     tilt: Tilt, *, largest: float, failure: float, samples: int, rng: Generator
-) -> Directions:
-    """Both directions by Monte Carlo.
+) -> tuple[Bound, Bound]:
+    """Removal and addition by Monte Carlo up to an epsilon, with one failure of all bounds.
 
-    Args:
-        tilt: what removal is drawn from.
-        largest: epsilon up to which they are bounded.
-        failure: probability that one of the bounds is wrong, all together.
-        samples: of each direction.
-        rng: which nobody who gains by a small epsilon should choose.
+    They are bounded at every epsilon of a grid that is chosen before the samples are drawn, each
+    with its share of the failure; elsewhere by the next one below, since both directions decrease.
     """
     epsilons = largest * np.arange(GRID + 1) / GRID
     share = failure / (2 * len(epsilons))
@@ -401,15 +318,19 @@ def sampled(
     for epsilon in epsilons.tolist():
         ratios = -np.expm1(np.minimum(likelihood + epsilon, 0))
         added.append((mean_upper(ratios, share), float(ratios.mean())))
-    return Directions(*(_on(epsilons, found) for found in (removed, added)))
+    return _on(epsilons, removed), _on(epsilons, added)
 
 
-def _on(epsilons: Array, found: list[tuple[float, float]]) -> Sampled:
+def _on(epsilons: Array, found: list[tuple[float, float]]) -> Bound:
     bounds, estimates = np.array(found).T
     falling = np.minimum.accumulate(np.minimum(bounds, 1.0))
-    return Sampled(epsilons=epsilons, bounds=falling, estimates=np.maximum(estimates, LEAST))
+
+    def below(values: Array, epsilon: float) -> float:
+        return float(values[int(np.searchsorted(epsilons, epsilon, side="right")) - 1])
+
+    return Bound(MONTE_CARLO, partial(below, falling), partial(below, np.maximum(estimates, LEAST)))
 
 
 def _sizes(count: int, height: int) -> Iterator[int]:
-    most = max(CHUNK // height, 1)
+    most = max(2**21 // height, 1)  # so many numbers at once
     yield from (min(most, count - first) for first in range(0, count, most))

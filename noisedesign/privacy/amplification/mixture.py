@@ -1,51 +1,44 @@
-"""What a record of random participation looks like: one of b means, which one is secret.
+"""The mixture that a record of random participation is: one of b means, which one is secret.
 
 A record falls into one of b bins, each equally likely; m_j is the mean of the observer's whitened
-view under bin j. By rotation everything is in the Gram matrix of the means, b x b.
+view under bin j. By rotation everything is in the Gram matrix G of the means, b x b: the likelihood
+ratio L is the mean of w_j = exp(x_j - G_jj / 2), x ~ N(0, G). For theta >= 1 and an integer m,
+L^(m theta) is at most the m-th power of the mean of w_j^theta, whose mean is a sum over multisets
+of m bins; with theta = 1 it is the exact moment. (L - K)_+ <= kappa K^(1 - alpha) L^alpha then
+bounds removal (docs/mathematics.md, "Any Gram matrix, without samples").
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.special import gammaln
 
 from noisedesign.base import checks as _checks, settings
 from noisedesign.base.checks import Array, InputError
+from noisedesign.privacy.runs import LEMMA
 from noisedesign.system.participation import Participation
 
-LEMMA = (
-    'the domination lemma of Choquette-Choo et al. (2024), "Near exact privacy amplification for '
-    'matrix mechanisms" (arXiv 2410.06266), which is for nonnegative strategies'
-)
+MOST_MULTISETS = 60_000
+"""Multisets of bins that are listed: a few hundredths of a second each."""
+
+THETAS = (1.0, 1.2, 1.45, 1.75, 2.1, 2.5, 3.0, 3.7, 4.5, 6.0, 8.0, 11.0, 16.0, 32.0, 128.0, 1024.0)
+"""Exponents of single ratios that are tried."""
+
+ORDERS = np.arange(2, 61)
+"""Orders of the moments of bins that are alike."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Mixture:
-    """The Gram matrix of the b bins a record may fall into, all equally likely.
-
-    It stands for the pair P = (1/b) sum_j N(m_j, I) against Q = N(0, I), which dominates what an
-    observer learns of one record, with or without it.
-
-    Args:
-        gram: G_ij = <m_i, m_j> for a unit change of every step's gradient and unit noise, squared
-            units, shape (b, b); nonnegative and positive semidefinite.
-        upper: name of the bound where G is larger than that of the observer's own pair, else "".
-
-    Raises:
-        InputError: ``gram`` is not a finite float64 positive semidefinite matrix with entries >= 0.
-
-    Examples:
-        >>> import numpy as np
-        >>> from noisedesign.privacy.amplification import Mixture
-        >>> mixture = Mixture(gram=4 * np.eye(3))
-        >>> mixture.bins, mixture.even, mixture.sensitivity_squared
-        (3, True, 4.0)
-        >>> mixture.scaled(2.0).sensitivity_squared  # twice the noise
-        1.0
-    """
+    """The Gram matrix G_ij = <m_i, m_j> of the means of b bins, all equally likely, for a unit
+    change of every step's gradient and unit noise: nonnegative and positive semidefinite, squared
+    units. The pair P = (1/b) sum_j N(m_j, I) against Q = N(0, I) dominates what an observer learns
+    of one record; ``upper`` names the bound where G is larger than that of the observer's own
+    pair."""
 
     gram: Array
     upper: str = ""
@@ -54,12 +47,10 @@ class Mixture:
         gram = _checks.semidefinite_matrix(self.gram, field="gram")
         if gram.min() < 0:
             i, j = (int(k) for k in np.unravel_index(gram.argmin(), gram.shape))
-            raise InputError(
-                "gram",
-                expected=f"entries >= 0, as in {LEMMA}",
-                got=f"{gram[i, j]:.3g} at {(i, j)}",
-                remedy="Give the Gram matrix of the absolute values of the rows: it is a bound.",
-            )
+            expected = f"entries >= 0, as in {LEMMA}"
+            got = f"{gram[i, j]:.3g} at {(i, j)}"
+            remedy = "Give the Gram matrix of the absolute values of the rows: it is a bound."
+            raise InputError("gram", expected=expected, got=got, remedy=remedy)
         _checks.text(self.upper, field="upper")
         symmetric = np.maximum(gram, gram.T)
         symmetric.flags.writeable = False
@@ -67,7 +58,7 @@ class Mixture:
 
     @property
     def bins(self) -> int:
-        """b, how many bins."""
+        """b, the number of bins."""
         return len(self.gram)
 
     @property
@@ -91,72 +82,181 @@ class Mixture:
 
     @property
     def known(self) -> Mixture:
-        """The largest bin alone, as if it were known that a record falls into it: an upper bound
-        that takes no samples."""
+        """The largest bin alone, as if it were known: an upper bound that takes no samples."""
         return Mixture(gram=np.array([[self.sensitivity_squared]]), upper=self.upper)
 
     def scaled(self, factor: float) -> Mixture:
-        """The same bins under more noise.
-
-        Args:
-            factor: on the standard deviation of the noise, not squared.
-
-        Returns:
-            A mixture whose Gram matrix is divided by factor^2.
-
-        Raises:
-            InputError: ``factor`` outside [1e-100, 1e100].
-        """
+        """The same bins with the standard deviation of the noise times a factor."""
         factor = _checks.scale(factor, field="noise_multiplier")
         return Mixture(gram=self.gram / factor / factor, upper=self.upper)
 
 
-def bins_of(rows: Any, participation: Participation, *, upper: str = "") -> Mixture:
-    """The mixture of a nonnegative strategy, or of whitened rows, under random participation.
-
-    The mean of a bin is the sum of its columns. All gradients equal and of norm 1 are then the
-    worst case, also where they are chosen adaptively (docs/mathematics.md, T2).
-
-    Args:
-        rows: C for unit noise, or the rows of an observer's whitened view, one column a step,
-            shape (m, T), entries >= 0.
-        participation: a random scheme with few patterns, such as balls in bins.
-        upper: see :class:`Mixture`.
-
-    Returns:
-        The mixture; its Gram matrix is rounded up.
-
-    Raises:
-        InputError: negative entries, for which the lemma gives only a bound, by absolute values;
-            another number of columns than steps; a participation that is not drawn at random.
-
-    Examples:
-        >>> import numpy as np
-        >>> import noisedesign as nd
-        >>> from noisedesign.privacy.amplification import bins_of
-        >>> strategy = np.eye(4) + np.diag([0.5] * 3, -1)
-        >>> print(bins_of(strategy, nd.BallsInBins(epochs=2, separation=2)).gram.round(9))
-        [[2.5  1.5 ]
-         [1.5  2.25]]
-    """
+def bins_of(rows: Any, participation: Participation) -> Mixture:
+    """The mixture of a nonnegative strategy C for unit noise, or of whitened rows, one column a
+    step, shape (m, T), under random participation with few patterns. The mean of a bin is the sum
+    of its columns: gradients all equal and of norm 1 are the worst case, also where they are chosen
+    adaptively (docs/mathematics.md, T2). G is rounded up."""
     array = _checks.matrix(rows, field="strategy")
     if array.shape[1] != participation.horizon:
-        raise InputError(
-            "strategy",
-            expected=f"{participation.horizon} columns, one a step of the participation",
-            got=f"shape {array.shape}",
-        )
+        expected = f"{participation.horizon} columns, one a step of the participation"
+        raise InputError("strategy", expected=expected, got=f"shape {array.shape}")
     largest = float(np.abs(array).max())
     if array.min() < -settings.STOCHASTIC_TOLERANCE * largest:
         i, j = (int(k) for k in np.unravel_index(array.argmin(), array.shape))
-        raise InputError(
-            "strategy",
-            expected=f"entries >= 0: {LEMMA}",
-            got=f"{array[i, j]:.3g} at {(i, j)}",
-            remedy="Design with nonnegative = true, or account for fixed participation.",
-        )
+        got = f"{array[i, j]:.3g} at {(i, j)}"
+        remedy = "Design with nonnegative = true, or account for fixed participation."
+        raise InputError("strategy", expected=f"entries >= 0: {LEMMA}", got=got, remedy=remedy)
     array = np.abs(array)  # of what is negative by rounding: a bound (T2)
     means = np.stack([array[:, list(pattern)].sum(axis=1) for pattern in participation.bins])
     gram = means @ means.T
     gram *= 1 + 4 * settings.EPS * (math.sqrt(array.shape[0]) + array.shape[0])
-    return Mixture(gram=np.maximum(gram, gram.T), upper=upper)
+    return Mixture(gram=np.maximum(gram, gram.T))
+
+
+# --- sums of exponentials; SciPy's take ten times as long on short arrays -------------------------
+
+
+def log_sum(logs: Array) -> float:
+    """Logarithm of a sum of exponentials, one exponent at least being finite, shape (n,)."""
+    top = float(logs.max())
+    return top + math.log(float(np.exp(logs - top).sum()))
+
+
+def log_mean(logs: Array) -> Array:
+    """Logarithm of the mean of exponentials over each row, shape (n, b) to (n,)."""
+    top = logs.max(axis=1)
+    found: Array = top + np.log(np.exp(logs - top[:, None]).mean(axis=1))
+    return found
+
+
+# --- moments of the likelihood ratio --------------------------------------------------------------
+
+
+class Tuples(NamedTuple):
+    """All multisets of m bins: counts, logarithms of how many tuples each stands for, and the two
+    sums in the exponent."""
+
+    counts: Array
+    log_number: Array
+    pairs: Array
+    singles: Array
+
+    @property
+    def size(self) -> int:
+        """m, the number of bins of a multiset."""
+        return int(self.counts[0].sum())
+
+    def scaled(self, factor: float) -> Tuples:
+        """The same of the Gram matrix times a factor."""
+        return self._replace(pairs=self.pairs * factor, singles=self.singles * factor)
+
+    def log_terms(self, theta: float) -> Array:
+        """Logarithms of the terms of E (mean_j w_j^theta)^m, one a multiset."""
+        exponents: Array = theta * theta / 2 * self.pairs - theta / 2 * self.singles
+        return exponents + self.log_number - self.size * math.log(self.counts.shape[1])
+
+
+class Multisets:
+    """All multisets that are few enough to list, of one Gram matrix and its multiples."""
+
+    def __init__(self, gram: Array) -> None:
+        self.sizes = [tuples_of(gram, size) for size in sizes_for(len(gram))]
+
+    def orders(self, factor: float) -> list[tuple[Order, Tuples, float]]:
+        """Moments of the Gram matrix times a factor, each with its multisets and theta."""
+        found = []
+        for unscaled in self.sizes:
+            tuples = unscaled.scaled(factor)
+            for theta in THETAS:
+                if (alpha := tuples.size * theta) > 1:
+                    moment = log_sum(tuples.log_terms(theta))
+                    found.append((Order(alpha, moment + _slack(1, moment)), tuples, theta))
+        return found
+
+
+class Order(NamedTuple):
+    """A moment of L, bounded from above: log E L^alpha <= log_moment."""
+
+    alpha: float
+    log_moment: float
+
+    def log_bound(self, epsilon: float) -> float:
+        """Logarithm of the bound of E (L - e^epsilon)_+."""
+        return self.log_moment + log_kappa(self.alpha) - (self.alpha - 1) * epsilon
+
+
+def log_kappa(alpha: float) -> float:
+    """log of the least kappa with (L - K)_+ <= kappa K^(1 - alpha) L^alpha, alpha > 1."""
+    return (alpha - 1) * math.log(alpha - 1) - alpha * math.log(alpha)
+
+
+def tuples_of(gram: Array, size: int) -> Tuples:
+    """The multisets of ``size`` bins with what their moments need."""
+    bins = len(gram)
+    chosen = _multisets(bins, size)
+    counts = np.zeros((len(chosen), bins))
+    np.add.at(counts, (np.arange(len(chosen))[:, None], chosen), 1.0)
+    log_number = gammaln(size + 1) - gammaln(counts + 1).sum(axis=1)
+    pairs = np.einsum("ti,ti->t", counts @ gram, counts)
+    return Tuples(counts, log_number, pairs, counts @ np.diagonal(gram))
+
+
+def _multisets(bins: int, size: int) -> np.ndarray:
+    """Ascending indices, one multiset a row."""
+    rows = np.arange(bins)[:, None]
+    for _ in range(size - 1):
+        more = bins - rows[:, -1]  # what may follow
+        starts = np.repeat(rows[:, -1], more)
+        within = np.arange(len(starts)) - np.repeat(np.cumsum(more) - more, more)
+        rows = np.column_stack([np.repeat(rows, more, axis=0), starts + within])
+    return rows
+
+
+def sizes_for(bins: int) -> range:
+    """The m, at most 24, whose multisets of b bins are few enough to list."""
+    size = 1
+    while size < 24 and math.comb(bins + size, size + 1) <= MOST_MULTISETS:
+        size += 1
+    return range(1, size + 1)
+
+
+def even_orders(c: float, bins: int, *, common: float = 0.0) -> list[Order]:
+    """Moments of L for the Gram matrix c I + common J, of the orders ORDERS, rounded up: E (w_1 +
+    ... + w_b)^m is m! times the coefficient of s^m in (sum_n s^n / n! E w^n)^b (Mironov 2017 for b
+    = 1)."""
+    n = np.arange(ORDERS[-1] + 1.0)
+    series: Array = c * n * (n - 1) / 2 - gammaln(n + 1)
+    power = _log_power(series, bins)
+    of_sum = power[ORDERS] + gammaln(ORDERS + 1.0) - ORDERS * math.log(bins)
+    moments = of_sum + common * ORDERS * (ORDERS - 1) / 2
+    return [
+        Order(float(alpha), float(moment) + _slack(bins, float(moment)))
+        for alpha, moment in zip(ORDERS, moments, strict=True)
+    ]
+
+
+def _log_power(series: Array, exponent: int) -> Array:
+    """Logarithms of the coefficients of a power of a series, cut off at its length."""
+    result = np.full(len(series), -np.inf)
+    result[0] = 0.0
+    while exponent:
+        if exponent & 1:
+            result = _log_product(result, series)
+        exponent >>= 1
+        if exponent:
+            series = _log_product(series, series)
+    return result
+
+
+def _log_product(first: Array, second: Array) -> Array:
+    return np.array([log_sum(first[: n + 1] + second[n::-1]) for n in range(len(first))])
+
+
+def _slack(bins: int, log_moment: float) -> float:
+    """Rounding of sums of exponentials with exponents up to thousands, 1e-11 relatively."""
+    return 1e-11 * (1 + bins + abs(log_moment))
+
+
+def renyi_remove(orders: list[Order], epsilon: float) -> float:
+    """Upper bound of the direction remove at epsilon by the best of the moments; may be above 1."""
+    return math.exp(min(min(order.log_bound(epsilon) for order in orders), 700.0))

@@ -1,17 +1,11 @@
 """Both directions by samples, with a one-sided confidence: importance sampling in b dimensions.
 
-Every variable that is averaged lies in [0, 1], because it is a direction's integrand over a bound
-of it whose integral is known:
-
-- remove: (L - K)_+ <= kappa K^(1 - alpha) (mean_j w_j^theta)^m, alpha = m theta (:mod:`.moments`).
-  The law of that bound is a mixture of normals, one a multiset of bins, and is drawn from exactly.
-- add: with the geometric mean M = exp(mean_j (x_j - G_jj / 2)) <= L,
-  (1 - K L)_+ <= kappa_s K^-s M^-s, kappa_s = s^s / (s + 1)^(s + 1). Its law is a shifted normal.
-
-So a delta of 1e-12 takes no more samples than one of 1e-2, where the bound is not far from the
-truth. Bounds decrease with epsilon on the same samples. An epsilon found by them is below the true
-one only if the bound at the true one is below its delta: one failure probability, whichever epsilon
-is found.
+Every variable that is averaged lies in [0, 1]: it is a direction's integrand over a bound of it
+whose integral is known. Removals are drawn from the bound by moments (:mod:`.mixture`), of normals
+for every multiset of bins; additions, with the geometric mean M <= L of the w_j, from that of
+(1 - K L)_+ <= kappa_s K^-s M^-s, kappa_s = s^s / (s + 1)^(s + 1), a shifted normal. So a delta of
+1e-12 takes no more samples than one of 1e-2. Bounds decrease with epsilon on the same samples: an
+epsilon found by them has one failure probability, whichever it is.
 """
 
 from __future__ import annotations
@@ -25,72 +19,28 @@ from scipy.special import log_ndtr
 
 from noisedesign.base import settings
 from noisedesign.base.checks import Array
-from noisedesign.privacy.amplification.logs import log_mean, log_sum
-from noisedesign.privacy.amplification.moments import Order, Tuples, log_kappa
+from noisedesign.privacy.amplification.mixture import Order, Tuples, log_kappa, log_mean, log_sum
 
 SAMPLES = 2**17
-"""Of each direction: a few per cent of delta, a fraction of a second for tens of bins."""
-
-LEAST_SAMPLES, MOST_PRODUCTS = 2**12, 2**33
-"""Where bins are hundreds there are fewer samples: a sample takes b^2 products."""
-
-AT_ONCE = 2**22
-"""Numbers of a chunk of samples."""
+"""Samples of each direction: a few per cent of delta, a fraction of a second for tens of bins."""
 
 ROUNDING = 1e-9
-"""Relative, of a ratio: exponents up to thousands."""
-
-MOST_SHIFT = 1e3
-"""s of the direction add, at most."""
+"""Relative rounding of a ratio, with exponents up to thousands."""
 
 
 def samples_for(bins: int) -> int:
-    """How many samples of each direction an account draws, unless it is told.
-
-    Args:
-        bins: b, how many.
-
-    Returns:
-        SAMPLES, or fewer where bins are hundreds.
-    """
-    return min(max(MOST_PRODUCTS // bins**2, LEAST_SAMPLES), SAMPLES)
+    """Default number of samples of each direction, which each take b^2 products."""
+    return min(max(2**33 // bins**2, 2**12), SAMPLES)
 
 
 def mean_upper(values: Array, failure: float) -> float:
-    """Upper bound of the mean of independent variables in [0, 1], all of one law.
-
-    It is the largest q with n KL(mean, q) <= log(1 / failure), KL the divergence of coins
-    (Hoeffding 1963, theorem 1).
-
-    Args:
-        values: in [0, 1], shape (n,).
-        failure: probability with which the bound may be below the mean.
-
-    Returns:
-        The bound, at most 1.
-
-    Examples:
-        No one among 100: 1 - failure^(1 / 100), as of coins.
-
-        >>> import numpy as np
-        >>> from noisedesign.privacy.amplification.sampled import mean_upper
-        >>> print(f"{mean_upper(np.zeros(100), 0.01):.4f} {1 - 0.01 ** 0.01:.4f}")
-        0.0450 0.0450
-    """
+    """Upper bound of the mean of independent variables in [0, 1] of one law: the largest q with n
+    KL(mean, q) <= log(1 / failure) (Hoeffding 1963, theorem 1)."""
     return coin_upper(min(float(values.mean()), 1.0), len(values), failure)
 
 
 def coin_upper(mean: float, samples: int, failure: float) -> float:
-    """The bound of :func:`mean_upper` from the mean of so many samples.
-
-    Args:
-        mean: in [0, 1].
-        samples: n, how many.
-        failure: probability with which the bound may be below the mean.
-
-    Returns:
-        The bound, at most 1, rounded up.
-    """
+    """The bound of :func:`mean_upper` from the mean of so many samples, rounded up."""
     most = -math.log(failure) / samples
     most += 32 * settings.EPS * (1 + most)  # rounding of a divergence, a difference of logarithms
 
@@ -109,16 +59,8 @@ def coin_upper(mean: float, samples: int, failure: float) -> float:
 
 @dataclass(frozen=True)
 class Sampled:
-    """A direction by samples: integrand and bound as functions of epsilon.
-
-    Args:
-        log_ratio: log L of every sample.
-        log_weight: log of what the integrand is divided by, up to the constant of epsilon.
-        log_bound: logarithm of the integral of the bound, at epsilon = 0.
-        slope: the bound falls as exp(-slope epsilon).
-        log_constant: log of what the integrand is divided by besides, at epsilon = 0.
-        remove: which direction.
-    """
+    """A direction by samples: the integrand is divided by exp(log_weight + log_constant), and the
+    integral of its bound is exp(log_bound - slope epsilon)."""
 
     log_ratio: Array
     log_weight: Array
@@ -129,7 +71,7 @@ class Sampled:
 
     @property
     def size(self) -> int:
-        """How many samples there are."""
+        """The number of samples."""
         return len(self.log_ratio)
 
     def mean(self, epsilon: float) -> float:
@@ -153,23 +95,15 @@ class Sampled:
         return math.exp(min(self.log_integral(epsilon), 700.0)) * self.mean(epsilon)
 
     def upper(self, epsilon: float, failure: float, *, samples: int | None = None) -> float:
-        """The direction, bounded with that probability of failure.
-
-        ``samples`` is for forecasts: how many there will be, of the same mean.
-        """
+        """The direction, bounded with that probability of failure, or forecast for so many
+        ``samples`` of the same mean."""
         bound = coin_upper(self.mean(epsilon), samples or self.size, failure)
         return math.exp(min(self.log_integral(epsilon) + math.log(bound), 700.0)) * (1 + ROUNDING)
 
 
 class Proposal:
-    """What the samples of a mixture are drawn from.
-
-    Args:
-        gram: of the mixture, the noise included.
-        orders: moments of that matrix with their multisets (:class:`.moments.Multisets`).
-        remove_at: epsilon at which the bound of remove is to be least.
-        add_at: the same of add.
-    """
+    """The laws that samples of a mixture are drawn from, by moments, so that bounds are least at
+    two epsilons."""
 
     def __init__(
         self,
@@ -196,11 +130,11 @@ class Proposal:
         def bound(s: float) -> float:
             return self._log_shifted(s) - s * epsilon + _log_kappa_add(s)
 
-        found = minimize_scalar(bound, bounds=(0.0, MOST_SHIFT), method="bounded")
+        found = minimize_scalar(bound, bounds=(0.0, 1e3), method="bounded")
         return float(found.x) if found.fun < 0 else 0.0
 
     def remove(self, samples: int, generator: np.random.Generator) -> Sampled:
-        """So many samples of the direction remove."""
+        """Draw samples of the direction remove."""
         tuples, theta, size = self.tuples, self.theta, self.tuples.size
         alpha = size * theta
         log_terms = tuples.log_terms(theta)
@@ -217,7 +151,7 @@ class Proposal:
         return Sampled(log_ratio, log_weight, log_moment + kappa, alpha - 1, kappa, True)
 
     def add(self, samples: int, generator: np.random.Generator) -> Sampled:
-        """So many samples of the direction add."""
+        """Draw samples of the direction add."""
         s = self.shift
         shift = -s * self.gram.mean(axis=1)
         log_ratio, log_weight = np.empty(samples), np.empty(samples)
@@ -230,7 +164,7 @@ class Proposal:
         return Sampled(log_ratio, log_weight, self._log_shifted(s) + kappa, s, kappa, False)
 
     def _spans(self, samples: int) -> list[slice]:
-        length = max(AT_ONCE // len(self.gram), 1)
+        length = max(2**22 // len(self.gram), 1)  # so many numbers at once
         return [slice(i, min(i + length, samples)) for i in range(0, samples, length)]
 
     def _logs(self, shifts: Array, generator: np.random.Generator) -> Array:
@@ -241,17 +175,8 @@ class Proposal:
 
 
 def log_geometric(gram: Array, epsilon: float) -> float:
-    """Logarithm of an upper bound of add without samples: E (1 - e^epsilon M)_+, L >= M.
-
-    log M is normal, with mean -tr G / (2 b) and variance 1^T G 1 / b^2.
-
-    Args:
-        gram: of the mixture, the noise included, shape (b, b).
-        epsilon: at least 0.
-
-    Returns:
-        log of the bound, at most 0.
-    """
+    """Logarithm of an upper bound of add without samples, E (1 - e^epsilon M)_+ with M <= L, whose
+    logarithm is normal."""
     mean, root = -float(np.trace(gram)) / (2 * len(gram)), math.sqrt(float(gram.mean()))
     if root == 0:
         return -math.inf if epsilon + mean >= 0 else 0.0

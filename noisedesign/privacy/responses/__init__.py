@@ -29,7 +29,7 @@ later ways are tried where a gap is left. Small first ones may stop at the edge,
 multipliers to where slopes vanish; smaller last ones gain nothing, and proofs fail."""
 
 EVALUATIONS = 1000
-"""For each weight; with a third of them one of the shipped bounds is 1 % larger."""
+"""Evaluations for each weight; with a third of them one of the shipped bounds is 1 % larger."""
 
 TIGHT = 2e-3
 """Gap, relative, above which another way is tried."""
@@ -38,37 +38,17 @@ MANY_NODES = 100
 """Nodes above which the first way alone is tried, with a tenth of the evaluations, as each takes
 a tenth of a second, and responses are searched from one start."""
 
-SHARES = (0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.1, 1e-2, 1e-3)
-"""First multipliers are tried at these shares of what is feasible, and the least bound is taken."""
-
-SHRUNK = (0.0, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
-"""By how much logarithms of multipliers are lowered until what they certify is proved."""
-
-LIFTED = (0.0, 1e-6, 1e-5, 1e-4)
-"""Least multipliers of a step, over its largest, with which a proof is tried: larger ones lose less
-to rounding, and more of the bound."""
-
-MOST_PATTERNS = 1000
-"""Patterns, those that others cover left out, each of which takes about a second."""
-
-MOST_LISTED = 20_000
-"""Patterns that are looked at to find those."""
-
-CLOSE = 1e-4
-"""What a pattern has to be below the worst one, relatively, before the search for less ends."""
-
 
 class Responsive(NamedTuple):
-    """What is proved of one victim, and what some responses reach; both squared sensitivities."""
+    """A proved bound of one victim, and what some responses reach; both squared sensitivities."""
 
     squared: float
     lower_bound: float
 
 
 class Linear(NamedTuple):
-    """Linear responses that were found to show much: the squared sensitivity before them, what a
-    step makes of the models of every node, shape (T, n), and the changes of the record that are
-    seen best, shape (T,), of size 1 where it takes part."""
+    """Linear responses that show much: the squared sensitivity before them, the factors on the
+    models of every node, shape (T, n), and the best seen changes of the record, shape (T,)."""
 
     squared: float
     factors: Array
@@ -82,15 +62,8 @@ def worst_linear(
     pattern: Sequence[int],
     responses: Responses,
 ) -> Linear | None:
-    """Responses of scalar models, fixed in advance, that a search found; None where there is none.
-
-    The models of ``known`` nodes are seen: how they are answered tells nothing, and is 1.
-
-    Args:
-        mechanism, known, responses: as for :func:`responsive`.
-        victim: who is looked for.
-        pattern: the steps at which its record takes part.
-    """
+    """Responses of scalar models that a search found, fixed in advance and 1 for ``known`` nodes,
+    whose models are seen, where the record takes part at ``pattern``; None where there is none."""
     game = game_of(mechanism, known)
     enclosed = None if game is None else enclosed_stages(game)
     if game is None or enclosed is None:
@@ -118,15 +91,8 @@ def responsive(
     participation: Participation,
     responses: Responses,
 ) -> Iterator[Responsive]:
-    """For every victim in turn; infinite where nothing is proved.
-
-    Args:
-        mechanism: what the observer sees.
-        known: nodes whose models it knows because they are its own.
-        victims: who is accounted for.
-        participation: when a record takes part, as an adversary chooses it.
-        responses: of a declared class.
-    """
+    """The bounds of every victim in turn for responses of a declared class; infinite where nothing
+    is proved. The observer knows the models of ``known`` nodes because they are its own."""
     game = game_of(mechanism, known)
     enclosed = None if game is None else enclosed_stages(game)
     for victim in victims:
@@ -144,7 +110,7 @@ def _of_victim(
     asked: Responses,
 ) -> Responsive:
     patterns = _different(game, participation, game.active[:, victim])
-    if len(patterns) > MOST_PATTERNS:
+    if len(patterns) > 1000:  # about a second each
         return Responsive(math.inf, 0.0)
     stages = game.stages(enclosed)
     low, high = asked.rho - asked.radius, asked.rho + asked.radius
@@ -168,7 +134,7 @@ def _of_victim(
         if start is None:
             return Responsive(math.inf, 0.0)
         for weights in WAYS if len(game.nodes) <= MANY_NODES else WAYS[:1]:
-            enough = worst * (1 - CLOSE)
+            enough = worst * (1 - 1e-4)
             found, x = _certified(recursion, enclosed, start, weights, enough=enough)
             if math.isinf(found):  # another way may end where a proof holds
                 continue
@@ -195,12 +161,12 @@ def _different(
     for pattern in participation.maximal_patterns():
         if kept := tuple(t for t in pattern if arrives[t]):
             found.add(kept)
-        if len(found) > MOST_LISTED:
+        if len(found) > 20_000:
             break
     moved: dict[tuple[int, ...], tuple[int, ...]] = {}
-    for pattern in sorted(found, reverse=game.still):
+    for pattern in sorted(found, reverse=game.constant):
         # The earliest comes last, and takes the place of those that it covers.
-        moved[tuple(t - pattern[0] for t in pattern) if game.still else pattern] = pattern
+        moved[tuple(t - pattern[0] for t in pattern) if game.constant else pattern] = pattern
     sets = {key: set(key) for key in moved}
     return sorted(
         pattern
@@ -225,8 +191,10 @@ def _certified(
         if now is not None and now.bound <= enough:
             break
     best = math.inf
-    for lifted in LIFTED:
-        for shrunk in SHRUNK:
+    # Larger least multipliers lose less to rounding, and more of the bound; lower ones are proved
+    # to be feasible sooner.
+    for lifted in (0.0, 1e-6, 1e-5, 1e-4):
+        for shrunk in (0.0, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2):
             found = recursion.multipliers(x - shrunk).lifted(lifted)
             value = bound_above(recursion, found, enclosed)
             if value < math.inf:
@@ -236,9 +204,10 @@ def _certified(
 
 
 def _feasible(recursion: Recursion) -> Array | None:
-    """Logarithms of first multipliers; None where none are feasible."""
+    """Logarithms of first multipliers, at the best of some shares of what is feasible; None where
+    none are."""
     best, least = None, math.inf
-    for share in SHARES:
+    for share in (0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.1, 1e-2, 1e-3):
         x = recursion.start(share)
         found = None if x is None else recursion.evaluate(x, 0.0)
         if found is not None and found.bound < least:
@@ -247,8 +216,8 @@ def _feasible(recursion: Recursion) -> Array | None:
 
 
 def _starts(recursion: Recursion, x: Array) -> list[Array]:
-    """Where the search for responses starts: what the multipliers hold to be worst, and on graphs
-    that are not large both ends, the middle, and two drawn ones."""
+    """First responses of a search: what the multipliers hold to be worst, and on graphs that are
+    not large both ends, the middle, and two drawn ones."""
     shape = recursion.game.active.shape
     low, high = recursion.rho - recursion.radius, recursion.rho + recursion.radius
     drawn = np.random.default_rng(0).uniform(low, high, (2, *shape))

@@ -29,14 +29,8 @@ from noisedesign.base.checks import Array
 from noisedesign.base.enclosures import Enclosure
 from noisedesign.privacy.views.mechanism import LinearMechanism, Step
 
-MOST_STATES = 1200
-"""Largest state, nodes and remembered noise: one evaluation of a step takes seconds from there."""
-
-MOST_VARIABLES = 60_000
-"""Most multipliers, steps times nodes: the search for them takes minutes from there."""
-
 ROUNDING = 1e-13
-"""Entries of C and C^-1, relative to the largest, that are rounding and end a memory."""
+"""Relative size of entries of C and C^-1 that are rounding and end a memory."""
 
 
 class Stage(NamedTuple):
@@ -49,31 +43,23 @@ class Stage(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Game:
-    """All steps of one observer.
+    """All steps of one observer, whose ``known`` nodes are left out."""
 
-    Attributes:
-        system: the step t with its remembered noise, its known nodes left out.
-        horizon: T.
-        nodes: the nodes that are no coalition, in the order of the first entries of a state.
-        still: whether all steps are alike.
-        active: of every step the nodes whose models still matter, shape (T, nodes).
-    """
-
-    system: Callable[[int], Step]
+    system: Callable[[int], Step]  # the step t with its remembered noise
     horizon: int
-    nodes: NDArray[np.intp]
-    still: bool
-    active: NDArray[np.bool_]
+    nodes: NDArray[np.intp]  # in the order of the first entries of a state
+    constant: bool  # whether all steps are alike
+    active: NDArray[np.bool_]  # nodes of every step whose models still matter, shape (T, nodes)
 
     def place(self, victim: int) -> int:
-        """Where a node is in the state."""
+        """Place of a node in the state."""
         return int(np.flatnonzero(self.nodes == victim)[0])
 
     def stages(self, enclosed: Sequence[tuple[Enclosure, Enclosure, Enclosure]]) -> list[Stage]:
         """The middles of enclosed steps."""
         found: list[Stage] = []
         for seen, through, ways in enclosed:
-            if found and self.still:
+            if found and self.constant:
                 found.append(found[0])
                 continue
             free = ways.mid @ ways.mid.T
@@ -82,36 +68,31 @@ class Game:
 
 
 def game_of(mechanism: LinearMechanism, known: tuple[int, ...]) -> Game | None:
-    """The game of a view; None where noise has too long a memory, or any covariance over steps.
-
-    Args:
-        known: nodes whose models the observer knows, because they are its own.
-    """
+    """The game before an observer who knows the models of ``known`` nodes; None where noise has too
+    long a memory, or any covariance over steps."""
     if mechanism.joint is not None:
         return None
     n, horizon = len(mechanism.transition), mechanism.horizon
     nodes = np.setdiff1d(np.arange(n), known)
     memory = _memory(mechanism.strategy)
     draws = mechanism.state_noise.shape[1]
-    if len(nodes) + memory.depth * draws > MOST_STATES or horizon * len(nodes) > MOST_VARIABLES:
+    # One evaluation of a step takes seconds from 1,200 states, a search minutes from 60,000
+    # multipliers.
+    if len(nodes) + memory.depth * draws > 1200 or horizon * len(nodes) > 60_000:
         return None
-    phases = [
-        Step(
-            transition=step.transition[np.ix_(nodes, nodes)],
-            output=step.output[:, nodes],
-            state_noise=step.state_noise[nodes],
-            output_noise=step.output_noise,
-        )
-        for step in mechanism.steps
-    ]
+    phases = [step.restricted(nodes) for step in mechanism.steps]
 
     def system(t: int) -> Step:
         step = phases[t % len(phases)]
         return step if memory.depth == 0 else memory.remembered(step, t)
 
-    still = len(phases) == 1 and memory.still
+    constant = len(phases) == 1 and memory.constant
     return Game(
-        system=system, horizon=horizon, nodes=nodes, still=still, active=_active(phases, horizon)
+        system=system,
+        horizon=horizon,
+        nodes=nodes,
+        constant=constant,
+        active=_active(phases, horizon),
     )
 
 
@@ -134,12 +115,12 @@ class _Memory:
     depth: int
     coefficients: Array
     of_noise: bool
-    still: bool
+    constant: bool
 
     def remembered(self, step: Step, t: int) -> Step:
         """The step on the longer state (models, h_1, ..., h_depth), the latest first."""
         # What lies before the first step is zero: weights of later rows do no harm there.
-        t = max(t, min(self.depth, len(self.coefficients) - 1)) if self.still else t
+        t = max(t, min(self.depth, len(self.coefficients) - 1)) if self.constant else t
         row, count = self.coefficients[t], min(self.depth, t)
         weights = np.zeros(self.depth)
         weights[:count] = row[t - count : t][::-1]
@@ -165,9 +146,9 @@ class _Memory:
 
 
 def _memory(strategy: Array | None) -> _Memory:
-    """How noise remembers, by the shorter of two descriptions."""
+    """The memory of noise, by the shorter of two descriptions."""
     if strategy is None:
-        return _Memory(depth=0, coefficients=np.zeros((0, 0)), of_noise=False, still=True)
+        return _Memory(depth=0, coefficients=np.zeros((0, 0)), of_noise=False, constant=True)
     noising = scipy.linalg.solve_triangular(strategy, np.eye(len(strategy)), lower=True)
     bands = [_bands(strategy), _bands(noising)]
     of_noise = bands[0] <= bands[1]
@@ -177,11 +158,11 @@ def _memory(strategy: Array | None) -> _Memory:
         depth=min(bands),
         coefficients=coefficients,
         of_noise=of_noise,
-        still=bool(change <= ROUNDING * np.abs(coefficients).max()),
+        constant=bool(change <= ROUNDING * np.abs(coefficients).max()),
     )
 
 
 def _bands(lower: Array) -> int:
-    """How far below its diagonal a lower triangular matrix reaches."""
+    """Number of diagonals below the main one that a lower triangular matrix has."""
     rows, columns = np.nonzero(np.abs(lower) > ROUNDING * np.abs(lower).max())
     return int((rows - columns).max(initial=0))

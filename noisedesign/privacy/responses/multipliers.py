@@ -29,25 +29,9 @@ from numpy.typing import NDArray
 from noisedesign.base.checks import Array
 from noisedesign.privacy.responses.game import Game, Stage
 
-MEMORY = 30
-"""Pairs that L-BFGS remembers; more take few evaluations less."""
-
 FLOOR = 1e-7
 """Least multiplier of a node, over the least variance of what is seen at a step: smaller ones lower
 a bound by less than that, and cost a proof as many digits."""
-
-LONGEST = 2.0
-"""Largest change of the logarithm of a multiplier in one step of L-BFGS."""
-
-SHORTEST = 1e-8
-"""Least part of a step of L-BFGS that is tried."""
-
-ENOUGH = 1e-8
-"""Relative decrease of a bound at which the search for a lower one ends."""
-
-BARRIER_SHARE = 1e-5
-"""Of the weight of the barrier, what a step has to gain at least, relatively: with a barrier the
-minimum is another one anyway."""
 
 EDGE = 1e-7
 """Least pivot of I - Sbar^(1/2) P Sbar^(1/2): below it the next inverse loses too many digits."""
@@ -61,7 +45,7 @@ class Multipliers(NamedTuple):
     record: Array
 
     def lifted(self, share: float) -> Multipliers:
-        """With those of nodes at least so much of the largest of their step."""
+        """The same with those of nodes at least so much of the largest of their step."""
         least = share * self.nodes.max(axis=1, keepdims=True)
         return self._replace(nodes=np.where(self.nodes > 0, np.maximum(self.nodes, least), 0.0))
 
@@ -89,15 +73,8 @@ class _Link(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Recursion:
-    """P_t of some multipliers, and the derivatives of what they certify.
-
-    Args:
-        game: of the observer.
-        stages: its steps.
-        victim: place of the victim in a state.
-        pattern: the steps at which it takes part.
-        rho, radius: of the responses.
-    """
+    """P_t of some multipliers and the derivatives of what they certify, for the victim at a place
+    in the state that takes part at the steps of ``pattern``."""
 
     game: Game
     stages: list[Stage]
@@ -138,7 +115,7 @@ class Recursion:
         return np.asarray(np.log(found))
 
     def multipliers(self, x: Array) -> Multipliers:
-        """Those of a vector of logarithms."""
+        """The multipliers of a vector of logarithms."""
         nodes, record = np.zeros(self.places.shape), np.zeros(self.game.horizon)
         count = int(self.places.sum())
         nodes[self.places] = FLOOR * self.unit + np.exp(x[:count])
@@ -146,7 +123,7 @@ class Recursion:
         return Multipliers(nodes, record)
 
     def evaluate(self, x: Array, weight: float) -> Evaluated | None:
-        """What multipliers are worth; None where infeasible."""
+        """The bound of multipliers with its derivatives; None where infeasible."""
         found = self.multipliers(x)
         links = self._links(found)
         if links is None:
@@ -259,20 +236,12 @@ class Recursion:
 def minimized(
     recursion: Recursion, start: Array, *, weight: float, most: int, enough: float = 0.0
 ) -> Array:
-    """Logarithms of multipliers that certify about the least bound, from feasible ones.
-
-    By L-BFGS, with steps halved until they are feasible and lower (Nocedal and Wright, 7.2).
-
-    Args:
-        recursion: what is minimised.
-        start: logarithms.
-        weight: of the barrier, over the bound and the number of multipliers.
-        most: evaluations.
-        enough: a bound with which the search ends.
-    """
+    """Logarithms of multipliers that certify about the least bound, or one of ``enough``: L-BFGS
+    with steps halved until they are feasible and lower (Nocedal and Wright, 7.2)."""
     x, first = start, recursion.evaluate(start, 0.0)
     assert first is not None
-    enough_gained = max(ENOUGH, BARRIER_SHARE * weight)
+    # Relative decrease at which the search ends; with a barrier the minimum is another one anyway.
+    enough_gained = max(1e-8, 1e-5 * weight)
     weight *= first.bound / max(len(x), 1)
     found = recursion.evaluate(x, weight)
     assert found is not None
@@ -281,9 +250,10 @@ def minimized(
     while evaluations < most and found.bound > enough:
         direction = -_inverse_product(pairs, found)
         rate = float(found.slope @ direction)
-        scale = min(1.0, LONGEST / float(np.abs(direction).max(initial=1e-300)))
+        # No logarithm changes by more than 2 in one step.
+        scale = min(1.0, 2.0 / float(np.abs(direction).max(initial=1e-300)))
         following = None
-        while rate < -enough_gained * found.value and evaluations < most and scale > SHORTEST:
+        while rate < -enough_gained * found.value and evaluations < most and scale > 1e-8:
             step = scale * direction
             following = recursion.evaluate(x + step, weight)
             evaluations += 1
@@ -298,7 +268,7 @@ def minimized(
         change = following.slope - found.slope
         curvature = float(step @ change)
         if curvature > 1e-12 * float(np.linalg.norm(step) * np.linalg.norm(change)):
-            pairs = [*pairs[1 - MEMORY :], (step, change, 1 / curvature)]
+            pairs = [*pairs[-29:], (step, change, 1 / curvature)]
         x, before, found = x + step, found.value, following
         if before - found.value <= enough_gained * before and len(pairs) > 1:
             break

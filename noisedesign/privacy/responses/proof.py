@@ -1,4 +1,4 @@
-"""What multipliers certify, with every rounding accounted for.
+"""The bound that multipliers certify, with every rounding accounted for.
 
 P_t is replaced by a matrix of floats that is proved to be no less, so that the next step starts
 without errors. No inverse and no minimiser is trusted:
@@ -42,7 +42,7 @@ def enclosed_stages(game: Game) -> list[Enclosed] | None:
     """Every step, known up to proved errors; None where R R^T is not proved nonsingular."""
     found: list[Enclosed] = []
     for t in range(game.horizon):
-        if found and game.still:
+        if found and game.constant:
             found.append(found[0])
             continue
         stage = _stage(game.system(t))
@@ -141,5 +141,5 @@ def _stage(step: Step) -> Enclosed | None:
 
 
 def _spread(a: Enclosure) -> Enclosure:
-    """With a radius for every entry."""
+    """The same enclosure with a radius for every entry."""
     return Enclosure(a.mid, np.zeros(a.mid.shape))

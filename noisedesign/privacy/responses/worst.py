@@ -1,4 +1,4 @@
-"""Responses that cost shifts much: what an observer does learn of some quadratic losses.
+"""A search for responses that cost shifts much: a lower bound, by some quadratic losses.
 
 With symmetric responses D_t of models in space, fixed in advance, and gradients g_t of the record,
 unit vectors there, the observer faces one Gaussian mechanism whose squared sensitivity M is
@@ -25,16 +25,6 @@ from scipy.optimize import minimize
 from noisedesign.base.checks import Array
 from noisedesign.privacy.responses.game import Game, Stage
 
-CLIMBS = 100
-"""Iterations of L-BFGS-B from one start; the bounds of the shipped accounts change by less than
-.1 % after that."""
-
-DIMENSIONS, TURNS, TRIES = 3, 200, 2
-"""Models in space have so many dimensions, and a search there so many iterations and starts."""
-
-MOST_IN_SPACE = 75
-"""Largest state for which models in space are tried: a step takes 27 times as many operations."""
-
 
 class _Linear(NamedTuple):
     """Responses and gradients: blocks of D, shape (p, p, T, nodes), and g, shape (p, T)."""
@@ -45,14 +35,7 @@ class _Linear(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Worst:
-    """The search of one victim and pattern.
-
-    Args:
-        game, stages: of the observer.
-        victim: its place in a state.
-        pattern: its steps.
-        low, high: between which eigenvalues of responses are.
-    """
+    """The search of one victim and pattern, eigenvalues of responses being in [low, high]."""
 
     game: Game
     stages: list[Stage]
@@ -137,13 +120,13 @@ class Worst:
     def in_space(self) -> float:
         """The largest M found from drawn responses D = center + radius sin(A) and gradients g =
         h / |h|, which need no bounds; 0 for large states."""
-        if self.stages[0].seen.shape[0] > MOST_IN_SPACE:
+        if self.stages[0].seen.shape[0] > 75:  # a step takes 27 times as many operations
             return 0.0
         rng = np.random.default_rng(0)
-        return max(self._from_drawn(rng) for _ in range(TRIES))
+        return max(self._from_drawn(rng) for _ in range(2))
 
     def _from_drawn(self, rng: np.random.Generator) -> float:
-        p, steps = DIMENSIONS, list(self.pattern)
+        p, steps = 3, list(self.pattern)  # dimensions of models
         shape = (*self.game.active.shape, p, p)
         center, radius = (self.low + self.high) / 2, (self.high - self.low) / 2
         split = math.prod(shape)
@@ -172,12 +155,13 @@ class Worst:
             return -value, -np.concatenate([slope.ravel(), across.ravel()])
 
         start = np.concatenate([rng.uniform(-1, 1, split), rng.standard_normal(p * len(steps))])
-        return -loss(_climb(loss, start, None, most=TURNS))[0]
+        return -loss(_climb(loss, start, None, most=200))[0]
 
 
 def _climb(
-    loss: Any, start: Array, box: Sequence[tuple[float, float]] | None, *, most: int = CLIMBS
+    loss: Any, start: Array, box: Sequence[tuple[float, float]] | None, *, most: int = 100
 ) -> Array:
+    """A local minimum; more iterations change the shipped bounds by less than .1 %."""
     found = minimize(
         loss, start, jac=True, method="L-BFGS-B", bounds=box, options={"maxiter": most}
     )

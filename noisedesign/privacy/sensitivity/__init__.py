@@ -6,7 +6,7 @@ gradients of norm at most one can move the messages by
     max <M, Y>  over positive semidefinite Y with unit diagonal   (the elliptope),
 
 exactly, when the gradient dimension is at least the size of the pattern. Every number here is
-squared. Four are in use, and none may stand for another:
+squared:
 
     max_signs c^T M c  <=  elliptope  <=  min( |pattern| lambda_max(M),  sum |M_st| ).
 
@@ -25,11 +25,10 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
-from numpy.typing import NDArray
 
 from noisedesign.base import settings
 from noisedesign.base.checks import Array, InputError, describe, symmetric_matrix
-from noisedesign.noise.attendance import heaviest_sums
+from noisedesign.noise.rules import heaviest_sums
 from noisedesign.privacy.sensitivity import unit_vectors
 from noisedesign.privacy.sensitivity.elliptope import (
     BLOCK_LIMIT,
@@ -53,13 +52,6 @@ exact: ten times that at which the searches stop, a hundredth of the tightest us
 MAX_LISTED = 20_000
 """Most maximal patterns of a min-separation scheme that are tried one by one."""
 
-MAX_LISTED_WORK = 2e8
-"""Most patterns times their size cubed, likewise: at the worst minutes, mostly far less, as cheap
-bounds rule out most patterns."""
-
-MAX_SIGN_VECTORS = 2**26
-"""Most sign vectors tried over all patterns: a few seconds."""
-
 CHUNK = 2**22
 """Entries of M gathered at a time: 32 MB."""
 
@@ -68,17 +60,10 @@ Gram = Array | Sparse
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Sensitivity:
-    """Squared sensitivity, and which number it is.
-
-    Attributes:
-        per_pattern: an upper bound for every pattern, squared, in the order of the scheme. The
-            largest is what ``kind`` says; patterns that cannot be the worst may carry a looser
-            bound below it. One entry alone where patterns are too many to be listed.
-        kind: "vector-exact", the elliptope maximum to a relative ``AGREEMENT``, rounded up;
-            "vector-upper-bound", a dual certificate (or a ceiling) above it;
-            "spectral-upper-bound", |pattern| lambda_max; "abs-sum-upper-bound", sums of absolute
-            values.
-    """
+    """Squared sensitivity: an upper bound for every pattern in the order of the scheme, looser for
+    those that cannot be the worst, or one entry where patterns are too many to be listed; and which
+    number it is, "vector-exact" to a relative ``AGREEMENT``, rounded up, or one of the upper
+    bounds."""
 
     per_pattern: Array
     kind: str
@@ -89,48 +74,14 @@ class Sensitivity:
         return float(self.per_pattern.max())
 
 
-@dataclass(frozen=True, kw_only=True)
-class FourNumbers:
-    """The largest over the patterns of each of four numbers, all squared, in ascending order.
-
-    Attributes:
-        scalar_exact: max of c^T M c over sign vectors c: exact for scalar contributions and *no
-            bound* for vectors. None where it would take too many sign vectors.
-        vector: elliptope maximum, or an upper bound on it.
-        vector_exact: whether it is the maximum itself, to a relative ``AGREEMENT``.
-        spectral_upper_bound: |pattern| lambda_max(M).
-        abs_sum_upper_bound: sum of |M_st|.
-    """
-
-    scalar_exact: float | None
-    vector: float
-    vector_exact: bool
-    spectral_upper_bound: float
-    abs_sum_upper_bound: float
-
-
 def squared_sensitivity(
     gram: Gram, participation: Participation, *, ceiling: float | None = None
 ) -> Sensitivity:
-    """Squared sensitivity under ``participation`` to unit-norm vectors, of M = ``gram``.
-
-    M is the Gram matrix of a strategy, C^T C, or of a view: squared changes per squared unit
-    gradient, in units of the noise.
-
-    Sources: Choquette-Choo et al. (2023), with the bound on the square (Mafalda-SGD, equation (8),
-    prints it without one) and vector gradients through the elliptope; Koskela and Kulkarni for
-    grams of a view.
-
-    Args:
-        gram: symmetric positive semidefinite, shape (T, T), T the horizon; a float64 array, or a
-            scipy.sparse one for long horizons, which is never made dense as a whole.
-        ceiling: a number already known to bound the squared sensitivity, such as that of an
-            observer who sees more. One below what gradients are proved to attain is wrong, and
-            ignored.
-
-    Raises:
-        InputError: ``gram`` is not such a matrix, or ``ceiling`` is negative or not a number.
-    """
+    """Squared sensitivity under ``participation`` to unit-norm vectors, of M = ``gram``, shape (T,
+    T): C^T C of a strategy, or the Gram of a view, which may be sparse. A ``ceiling`` is already
+    known to bound it; one below what gradients are proved to attain is ignored. Sources:
+    Choquette-Choo et al. (2023), with the bound on the square (Mafalda-SGD, equation (8), prints it
+    without one) and vector gradients through the elliptope; Koskela and Kulkarni for views."""
     m = _checked(gram, participation.horizon)
     most = math.inf if ceiling is None else _checked_ceiling(ceiling)
     groups = listed(participation)
@@ -154,38 +105,6 @@ def squared_sensitivity(
     return Sensitivity(per_pattern=per_pattern, kind=kind)
 
 
-def four_numbers(gram: Gram, participation: Participation) -> FourNumbers:
-    """The four numbers of :class:`FourNumbers`, each over the worst of its patterns, squared.
-
-    Where a min-separation scheme has too many patterns to list, the last two bound every pattern
-    at once, and so does ``vector``.
-
-    Args and errors as in :func:`squared_sensitivity`.
-    """
-    m = _checked(gram, participation.horizon)
-    groups = listed(participation)
-    signs: float | None
-    if groups is not None:
-        bounds = listed_bounds(m, groups)
-        largest = spectral(m, groups)
-        signs = scalar(m, groups, bounds)
-    else:
-        bounds = unlisted_bounds(m, participation)
-        largest = participation.largest_size * largest_eigenvalue(m)
-        # The lower bound is one that signs attain.
-        signs = math.inf if bounds.agree else None
-    absolute = float(bounds.absolute.max())
-    vector = min(float(bounds.upper.max()), largest, absolute)
-    attained = float(bounds.lower.max())
-    return FourNumbers(
-        scalar_exact=None if signs is None else min(signs, vector),
-        vector=vector,
-        vector_exact=vector - attained <= AGREEMENT * vector,
-        spectral_upper_bound=largest,
-        abs_sum_upper_bound=absolute,
-    )
-
-
 # --- input ----------------------------------------------------------------------------------------
 
 
@@ -196,18 +115,12 @@ def _checked(gram: Gram, horizon: int) -> Gram:
     else:
         m = symmetric_matrix(gram, field="gram", tolerance=settings.SYMMETRY_TOLERANCE)
     if m.shape != (horizon, horizon):
-        raise InputError(
-            "gram",
-            expected=f"shape ({horizon}, {horizon}), the horizon of the participation",
-            got=f"shape {m.shape}",
-        )
+        expected = f"shape ({horizon}, {horizon}), the horizon of the participation"
+        raise InputError("gram", expected=expected, got=f"shape {m.shape}")
     diagonal = m.diagonal()
     if diagonal.min() < -settings.GRAM_NEGATIVITY * np.abs(diagonal).max():
-        raise InputError(
-            "gram",
-            expected="a Gram matrix, with nonnegative diagonal",
-            got=f"{diagonal.min():.6g} at step {int(diagonal.argmin())}",
-        )
+        got = f"{diagonal.min():.6g} at step {int(diagonal.argmin())}"
+        raise InputError("gram", expected="a Gram matrix, with nonnegative diagonal", got=got)
     return m
 
 
@@ -252,19 +165,12 @@ class Group:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PatternBounds:
-    """Squared, one entry per pattern, shape (p,).
-
-    Attributes:
-        lower, upper: bounds on the elliptope maximum. The upper one of a pattern that cannot be the
-            worst may be left loose.
-        absolute: sum of |M_st|.
-        balanced: whether signs attain that sum, to a relative ``SOLVED``.
-    """
+    """Squared bounds on the elliptope maximum, one entry per pattern, shape (p,): loose from above
+    where a pattern cannot be the worst; ``absolute`` is the sum of |M_st|."""
 
     lower: Array
     upper: Array
     absolute: Array
-    balanced: NDArray[np.bool_]
 
     @property
     def agree(self) -> bool:
@@ -281,7 +187,9 @@ def listed(participation: Participation) -> list[Group] | None:
         return [Group(places=np.arange(len(steps)), steps=steps)]
     most = None
     if participation.spaced:
-        most = max(1, min(MAX_LISTED, int(MAX_LISTED_WORK // participation.largest_size**3)))
+        # Patterns times their size cubed are at the worst minutes, mostly far less, as cheap bounds
+        # rule out most patterns.
+        most = max(1, min(MAX_LISTED, int(2e8 // participation.largest_size**3)))
     patterns = list(itertools.islice(participation.maximal_patterns(), most and most + 1))
     if most is not None and len(patterns) > most:
         return None
@@ -306,7 +214,8 @@ def listed_bounds(gram: Gram, groups: list[Group]) -> PatternBounds:
             lower[places], absolute[places] = _attained_and_absolute(gram, steps)
     upper = absolute.copy()
     balanced = absolute - lower <= SOLVED * absolute
-    where = _where(groups)
+    # Steps of every pattern by its place.
+    where = {int(j): row for g in groups for j, row in zip(g.places, g.steps, strict=True)}
     # The largest upper bound that is final: what cannot exceed it need not be known better.
     settled = float(upper[balanced].max(initial=0.0))
     for j in np.argsort(-upper, kind="stable"):
@@ -320,7 +229,7 @@ def listed_bounds(gram: Gram, groups: list[Group]) -> PatternBounds:
                 found = sparse_bounds(block)
             lower[j], upper[j] = max(lower[j], found.lower), min(upper[j], found.upper)
             settled = max(settled, upper[j])
-    return PatternBounds(lower=lower, upper=upper, absolute=absolute, balanced=balanced)
+    return PatternBounds(lower=lower, upper=upper, absolute=absolute)
 
 
 def _block(gram: Gram, steps: Steps) -> Gram:
@@ -341,7 +250,7 @@ def _blocks(gram: Gram, steps: Steps) -> Array:
 
 
 def _attained_and_absolute(gram: Gram, steps: Steps) -> tuple[Array, Array]:
-    """What signs or orthogonal gradients attain, and the sum of |M_st|, per pattern."""
+    """The value that signs or orthogonal gradients attain, and the sum of |M_st|, per pattern."""
     if steps.shape[1] > BLOCK_LIMIT:
         large: list[Any] = [_block(gram, row) for row in steps]
         absolute = np.array([float(abs(block).sum()) for block in large])
@@ -359,21 +268,6 @@ def _attained(block: Gram) -> float:
     return max(float(s @ (block @ s)), float(block.diagonal().sum()))
 
 
-def spectral(gram: Gram, groups: list[Group]) -> float:
-    """|pattern| lambda_max(M on it), rounded up, the largest over the patterns."""
-    worst = 0.0
-    for group in groups:
-        size = group.steps.shape[1]
-        if size > BLOCK_LIMIT:
-            large = [largest_eigenvalue(_block(gram, row)) for row in group.steps]
-            worst = max(worst, size * max(large))
-            continue
-        for chunk in group.chunks():
-            values = np.linalg.eigvalsh(_blocks(gram, group.steps[chunk]))[:, -1]
-            worst = max(worst, size * float(values.max()) * (1 + settings.rank_tolerance(size)))
-    return worst
-
-
 def largest_eigenvalue(gram: Gram) -> float:
     """An upper bound on lambda_max of a positive semidefinite matrix, nearly the least."""
     size = gram.shape[0]
@@ -383,41 +277,14 @@ def largest_eigenvalue(gram: Gram) -> float:
     return float(np.linalg.eigvalsh(dense)[-1]) * (1 + settings.rank_tolerance(size))
 
 
-def scalar(gram: Gram, groups: list[Group], bounds: PatternBounds) -> float | None:
-    """max c^T M c over signs and patterns; None where that takes too many sign vectors."""
-    best = float(bounds.absolute[bounds.balanced].max(initial=0.0))
-    left = MAX_SIGN_VECTORS
-    where = _where(groups)
-    for j in np.argsort(-bounds.upper, kind="stable"):
-        if bounds.balanced[j] or bounds.upper[j] <= best:
-            continue
-        steps = where[int(j)]
-        left -= 2 ** min(len(steps), unit_vectors.MAX_STEPS)
-        if len(steps) > unit_vectors.MAX_STEPS or left < 0:
-            return None
-        (block,) = _blocks(gram, steps[None])
-        best = max(best, unit_vectors.best_signs(block))
-    return best
-
-
-def _where(groups: list[Group]) -> dict[int, Steps]:
-    """Steps of every pattern by its place."""
-    return {int(j): row for g in groups for j, row in zip(g.places, g.steps, strict=True)}
-
-
 # --- all patterns at once -------------------------------------------------------------------------
 
 
 def unlisted_bounds(gram: Gram, participation: Participation) -> PatternBounds:
-    """Bounds on the largest over a min-separation scheme, without listing its patterns.
-
-    The upper bound is that on sums of absolute values by rows: r_s is the heaviest row s of |M|
-    over a pattern with s in it, and the heaviest pattern under r bounds them all. The lower bound
-    is what signs attain on the densest patterns s, s + b, ..., or the heaviest diagonal, their mean
-    on any pattern. Where M vanishes b or more steps off its diagonal the two bounds coincide.
-
-    Source: Choquette-Choo et al. (2023), "(Amplified) banded matrix factorization".
-    """
+    """Bounds on the largest over a min-separation scheme, without listing its patterns: from above
+    by the heaviest pattern under the heaviest rows of |M|, from below by signs on the densest
+    patterns or the heaviest diagonal (Choquette-Choo et al. 2023, "(Amplified) banded matrix
+    factorization")."""
     diagonal = np.abs(gram.diagonal())
     upper = participation.heaviest(_heaviest_rows(gram, participation))
     size, b = participation.largest_size, participation.stride
@@ -427,16 +294,11 @@ def unlisted_bounds(gram: Gram, participation: Participation) -> PatternBounds:
     attained, _ = _attained_and_absolute(gram, starts[:, None] + np.arange(0, span + 1, b))
     lower = min(upper, max(participation.heaviest(diagonal), float(attained.max())))
     bound = np.array([upper])
-    return PatternBounds(
-        lower=np.array([lower]),
-        upper=bound,
-        absolute=bound,
-        balanced=np.array([upper - lower <= SOLVED * upper]),
-    )
+    return PatternBounds(lower=np.array([lower]), upper=bound, absolute=bound)
 
 
 def _heaviest_rows(gram: Gram, participation: Participation) -> Array:
-    """For every step s the largest sum of |M_st| over the t of a pattern with s, shape (T,)."""
+    """The largest sum of |M_st| over the t of a pattern with s, for every step s, shape (T,)."""
     horizon, b = participation.horizon, participation.stride
     entries = scipy.sparse.coo_array(gram)
     width = int(np.abs(entries.row - entries.col)[entries.data != 0].max(initial=0))

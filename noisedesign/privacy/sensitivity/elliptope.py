@@ -1,21 +1,15 @@
 """Proved bounds on the elliptope maximum max <M, Y>, Y positive semidefinite with unit diagonal.
 
 The dual is min sum(y) over y with Diag(y) - M positive semidefinite. A correlation matrix Y bounds
-the maximum from below, a feasible y from above; where they agree, the maximum is known. The lower
-bound is attained by unit vectors, up to rounding. The upper bound is proved by a Cholesky
-factorisation that ran to its end, with the rounding of that factorisation added: it holds whether
-or not the search for y has converged.
-
-Any symmetric M, in three attempts: signs; for large M unit vectors of low rank, with columns added
-as long as the dual shows a direction to gain in; an interior-point method, which needs no luck.
+the maximum from below; a y whose Diag(y) - M passes a Cholesky factorisation bounds it from above,
+with the rounding of that factorisation added, whether or not the search for y has converged. The
+searches are signs; for large M unit vectors of low rank, with columns added as long as the dual
+shows a direction to gain in; and an interior-point method, which needs no luck. Large or sparse
+matrices are bounded in the memory of their band.
 
 Sources: Helmberg, Rendl, Vanderbei and Wolkowicz (1996), "An interior-point method for
 semidefinite programming"; Burer and Monteiro (2003) for low rank; Rump (2006), "Verification of
 positive definiteness".
-
-Large or sparse matrices are bounded in the memory of their band: signs are tried first and low-rank
-unit vectors next; the proof is a Cholesky factorisation of the band. Where the search has not
-converged, its y is scaled until the proof runs.
 """
 
 from __future__ import annotations
@@ -48,18 +42,12 @@ SMALL = 128
 NEWTON_STEPS = 100
 """Cap on its iterations; 12 to 25 are usual, at any size."""
 
-TO_THE_BOUNDARY = 0.95
-"""Share of the way to the boundary of the cone that one step may go."""
-
 RANK = 6
 """Columns the low-rank search starts with. Optima of the matrices at hand have 1 to 4: long ones
 turn in a plane, at the frequency their spectrum peaks at."""
 
 PRODUCTS = 1500
 """Products M V that search may take: about the time of the interior-point method."""
-
-WIDENINGS = 4
-"""Columns added one by one before the search gives up."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,11 +73,8 @@ UNKNOWN = Bounds(lower=-math.inf, upper=math.inf)
 
 
 def block_bounds(block: Array, *, enough: float = -math.inf) -> Bounds:
-    """Bounds for a dense symmetric block, shape (k, k), to a relative gap of ``SOLVED``.
-
-    Args:
-        enough: stop as soon as the upper bound is at or below this.
-    """
+    """Bounds for a dense symmetric block, shape (k, k), to a relative gap of ``SOLVED``, or until
+    the upper bound is at most ``enough``."""
     scale = float(np.abs(block).max())
     if scale == 0:
         return Bounds(lower=0.0, upper=0.0)
@@ -106,11 +91,8 @@ def block_bounds(block: Array, *, enough: float = -math.inf) -> Bounds:
 
 
 def _signed_bounds(m: Array) -> Bounds:
-    """Bounds from signs c that no single flip improves, with y_i = c_i (M c)_i.
-
-    Where Diag(y) - M is positive semidefinite the maximum is attained at Y = c c^T. Its null vector
-    c keeps a Cholesky factorisation from proving that, so y is raised by a share of ``SOLVED``.
-    """
+    """Bounds from signs c that no single flip improves, with y_i = c_i (M c)_i, raised a little:
+    their null vector c keeps a Cholesky factorisation from proving it."""
     c, pull = unit_vectors.local_signs(m)
     return _ends(m, _raised(c * pull), np.multiply.outer(c, c))
 
@@ -123,7 +105,7 @@ def _low_rank_bounds(m: Array, enough: float) -> Bounds:
     """Bounds from unit vectors of low rank."""
     k = len(m)
     vectors, best = unit_vectors.first_guess(k, min(RANK, k)), UNKNOWN
-    for _ in range(WIDENINGS + 1):
+    for _ in range(5):  # columns are added one by one
         found = unit_vectors.ascend(m, vectors, products=PRODUCTS)
         best = best.tightened(_ends(m, _raised(found.y), found.vectors @ found.vectors.T))
         if best.agree(SOLVED) or best.upper <= enough or not found.settled:
@@ -134,11 +116,8 @@ def _low_rank_bounds(m: Array, enough: float) -> Bounds:
 
 
 def _interior_bounds(m: Array, enough: float) -> Bounds:
-    """Bounds from a primal-dual interior-point method.
-
-    Y stays positive definite with unit diagonal and y feasible throughout, so it may stop at any
-    time.
-    """
+    """Bounds from a primal-dual interior-point method whose Y and y stay feasible, so that it may
+    stop at any time."""
     k = len(m)
     rows = np.abs(m).sum(axis=1)
     y = 1.1 * rows + 0.1 * rows.mean()  # strictly dominant: feasible, and off the boundary
@@ -183,7 +162,7 @@ def _step(matrix: Array, direction: Array) -> float:
     while length > settings.EPS:
         _, failed = lapack.dpotrf(matrix + length * direction, lower=1)
         if not failed:
-            return length if length == 1.0 else TO_THE_BOUNDARY * length
+            return length if length == 1.0 else 0.95 * length
         length *= 0.8
     return 0.0
 
@@ -205,26 +184,13 @@ def _ends(m: Array, y: Array, correlation: Array) -> Bounds:
 
 Sparse = scipy.sparse.csr_array
 
-ROUGH = 1e-3
-"""Accuracy asked of Lanczos, whose estimate only starts a bisection: at a clustered end of the
-spectrum a few factorisations of the band are cheaper than another digit."""
-
-SPARSE_PRODUCTS = 15_000
-"""Most products M V the search may take: seconds for a band."""
-
-WORK = 2 * 10**9
-"""Most products times stored entries of M: about ten seconds."""
-
 BAND_ENTRIES = 10**8
 """Largest band (rows times bandwidth) that is factorised: 0.8 GB."""
 
 
 def sparse_bounds(m: Sparse) -> Bounds:
-    """Bounds for a large symmetric matrix, shape (k, k), in memory of its band.
-
-    Where the band has more than ``BAND_ENTRIES`` entries the upper bound is the sum of absolute
-    values.
-    """
+    """Bounds for a large symmetric matrix, shape (k, k), in memory of its band; sums of absolute
+    values where that has more than ``BAND_ENTRIES`` entries."""
     absolute = float(abs(m).sum())
     scale = float(abs(m).max())
     if scale == 0:
@@ -236,7 +202,7 @@ def sparse_bounds(m: Sparse) -> Bounds:
     if not best.agree(SOLVED):
         operator = m.toarray() if m.nnz > m.shape[0] ** 2 / 4 else m
         start = unit_vectors.first_guess(m.shape[0], RANK)
-        found = unit_vectors.ascend(operator, start, products=min(SPARSE_PRODUCTS, WORK // m.nnz))
+        found = unit_vectors.ascend(operator, start, products=min(15_000, 2 * 10**9 // m.nnz))
         best = best.tightened(Bounds(lower=float(found.y.sum()), upper=_proved(m, found.y)))
     if not best.agree(SOLVED):
         # With y = 1 the bound is k lambda_max: better where the search is far from done.
@@ -290,7 +256,7 @@ class _Scaled:
         return True
 
     def rounding(self, t: float) -> float:
-        """What to add to a t that passed, for the rounding of the factorisation."""
+        """A number to add to a t that passed, for the rounding of the factorisation."""
         # As for a dense block; |R|^T |R| has 2 * width + 1 entries in a row at most.
         width, k = len(self.band) - 1, self.band.shape[1]
         peak = float((t + self.band[0]).max())
@@ -298,12 +264,8 @@ class _Scaled:
 
 
 def certified_multiple(m: Sparse, y: Array) -> float:
-    """A t, nearly the least, with t Diag(y) - M proved positive semidefinite; y > 0, shape (k,).
-
-    t sum(y) is an upper bound on the elliptope maximum, and with y = 1 t is one on the largest
-    eigenvalue, of which Lanczos estimates alone are lower bounds. Infinite where the band has more
-    than ``BAND_ENTRIES`` entries.
-    """
+    """A t, nearly the least, with t Diag(y) - M proved positive semidefinite, y > 0; infinite where
+    the band has more than ``BAND_ENTRIES`` entries."""
     scaled = _Scaled.of(m, y)
     if scaled is None:
         return math.inf
@@ -323,10 +285,11 @@ def certified_multiple(m: Sparse, y: Array) -> float:
 
 
 def _largest_eigenvalue(m: Sparse) -> float:
-    """A lower estimate of the largest eigenvalue of M (a Rayleigh quotient)."""
+    """A lower estimate of the largest eigenvalue of M (a Rayleigh quotient), which only starts a
+    bisection."""
     start = np.random.default_rng(0).standard_normal(m.shape[0])
     try:
-        _, vectors = scipy.sparse.linalg.eigsh(m, k=1, which="LA", v0=start, tol=ROUGH)
+        _, vectors = scipy.sparse.linalg.eigsh(m, k=1, which="LA", v0=start, tol=1e-3)
         vector = vectors[:, 0]
     except scipy.sparse.linalg.ArpackNoConvergence:
         vector = start

@@ -1,23 +1,18 @@
 """Squared sensitivity of a lower triangular Toeplitz strategy, at any horizon.
 
-Column s of C is its first column c moved down by s and cut at the horizon, so an earlier column
-never moves the messages less. These facts follow (all sensitivities squared, gradients of norm at
-most one):
+Column s of C is its first column c moved down by s and cut at the horizon. For gradients of norm at
+most one:
 
-* Fixed-epoch participation: a pattern that starts later sees the same columns with fewer rows, so
-  0, b, 2b, ... is the worst, whatever the signs of c. With c >= 0 all gradients equal is the worst
-  choice, and the sensitivity is the squared norm of the sum of those columns, exactly.
-* Min-separation: with c >= 0 and nonincreasing, <C_s, C_t> falls with t and with t - s, so 0, b,
-  2b, ... is again the worst, and the same sum is exact (Kalinin and Lampert 2024, "Banded square
-  root matrix factorization for differentially private model training").
-* Min-separation with at most b coefficients: columns of one pattern are orthogonal, the same sum
-  is exact whatever the signs.
-* Min-separation, any c: the columns of steps i and j of a pattern, i < j, start at ib or later and
-  are (j - i) b or more apart, so their product is at most the largest correlation of |c|, cut to
-  T - ib rows, over lags of (j - i) b and more. Where the correlations of c >= 0 are largest at the
-  multiples of b these sums are attained, hence exact: c itself may rise and fall. O(k T log T).
-* Otherwise: |c| (fixed epochs), or the least nonincreasing vector above |c| (min-separation), has
-  larger inner products, hence an upper bound that is called one.
+* Fixed-epoch participation: 0, b, 2b, ... is the worst pattern, whatever the signs of c, and with
+  c >= 0 the squared norm of the sum of those columns is exact.
+* Min-separation: the same sum is exact with c >= 0 nonincreasing (Kalinin and Lampert 2024, "Banded
+  square root matrix factorization for differentially private model training"), or with at most b
+  coefficients, as columns of one pattern are orthogonal.
+* Min-separation, any c: steps i and j of a pattern, i < j, have a product of at most the largest
+  correlation of |c|, cut to T - ib rows, over lags of (j - i) b and more; exact where the
+  correlations of c >= 0 are largest at the multiples of b.
+* Otherwise |c| (fixed epochs), or the least nonincreasing vector above |c|, has larger inner
+  products, hence an upper bound that is called one.
 """
 
 from __future__ import annotations
@@ -47,24 +42,13 @@ CORRELATED_FLOATS = 1 << 28
 """Correlations are taken up to this many, k T of them (seconds; k = 2600 at T = 100 000)."""
 
 DENSE_HORIZON = 1024
-"""Up to here the Gram matrix of a strategy with signs is handed to the general computation, whose
-searches take seconds; beyond it the upper bound stands."""
+"""Longest horizon at which the Gram matrix of a strategy with signs is handed to the general
+computation, whose searches take seconds; beyond it the upper bound stands."""
 
 
 def squared_sensitivity(coefficients: Any, participation: Participation) -> Sensitivity:
-    """Squared sensitivity of C to unit-norm vector gradients, never less than it is.
-
-    Args:
-        coefficients: c, the first column of C, any number of them: the rest are zero.
-        participation: its horizon is T. Patterns without an order are judged one by one.
-
-    Returns:
-        One entry for the worst pattern of (k, b) and min-separation schemes, else one a pattern.
-        The kind is "vector-exact" or an upper bound that says so.
-
-    Raises:
-        InputError: ``coefficients`` is not a finite float64 vector with a first entry > 0.
-    """
+    """Squared sensitivity of C, with first column c, to unit-norm vector gradients, rounded up; one
+    entry for the worst pattern of schemes with an order, else one a pattern."""
     horizon = participation.horizon
     c = series.resized(series.checked(coefficients, field="coefficients"), horizon)
     if participation.disjoint or participation.spaced:
@@ -76,14 +60,8 @@ def squared_sensitivity(coefficients: Any, participation: Participation) -> Sens
 
 
 def sensitivity_above(coefficients: Array, participation: Participation) -> float:
-    """No squared sensitivity of C is larger, with every rounding accounted for; infinite where that
-    takes patterns one by one.
-
-    By the first three facts, of |C|: the squared norm of a sum of columns, of nonnegative numbers.
-
-    Args:
-        coefficients: c, the first column of C, shape (T,).
-    """
+    """Upper bound of the squared sensitivity, with every rounding accounted for, by the first three
+    facts of |C|; infinite where that takes patterns one by one."""
     if participation.random or not (participation.disjoint or participation.spaced):
         return float("inf")
     above, horizon = np.abs(coefficients), len(coefficients)
@@ -136,7 +114,7 @@ def _correlation_bound(above: Array, *, count: int, stride: int) -> float:
 
 
 def _of_pattern(c: Array, steps: NDArray[np.intp]) -> Sensitivity:
-    """Of one pattern, from the columns it touches."""
+    """The squared sensitivity of one pattern, from the columns it touches."""
     if c.min() < 0 and c.size * steps.size <= DENSE_FLOATS:
         columns = np.zeros((len(steps), len(c)))
         for column, s in zip(columns, steps, strict=True):

@@ -8,9 +8,9 @@ sparse. At an optimum of the whole problem Diag(y) - M is positive semidefinite,
 the caller checks that.
 
 Unit vectors of one dimension are signs: max c^T M c over signs c is exact for scalar contributions
-of size one, and below what unit vectors attain. The two agree,
-with the sum of absolute values, where M can be made nonnegative by flipping signs (the graph of its
-entries is balanced, in the sense of Harary, 1953). Everything is squared.
+of size one, and below what unit vectors attain. The two agree, with the sum of absolute values,
+where M can be made nonnegative by flipping signs (the graph of its entries is balanced, in the
+sense of Harary, 1953). Everything is squared.
 """
 
 from __future__ import annotations
@@ -30,21 +30,8 @@ Matrix = Array | csr_array
 STEPS = 200
 """Most Newton steps; 10 to 20 are usual."""
 
-INNER_STEPS = 200
-"""Most conjugate gradient steps for one of them."""
-
 STATIONARY = 1e-13
 """Length of the gradient relative to the value at which rounding takes over."""
-
-FORCING = 0.1
-"""Residual of the first Newton systems relative to the gradient; later ones are solved to the root
-of its relative length, for superlinear convergence."""
-
-TRUSTED, DOUBTED = 0.75, 0.25
-"""Shares of the predicted gain above which the region grows, and below which it shrinks."""
-
-FLATTEST = 1e-3
-"""Least curvature, relative to the largest, that the diagonal preconditioner assumes."""
 
 
 class Found(NamedTuple):
@@ -83,11 +70,8 @@ def widened(vectors: Array, direction: Array) -> Array:
 
 
 def ascend(m: Matrix, vectors: Array, *, products: int) -> Found:
-    """A stationary point above ``vectors``, or as far as about so many products M V lead.
-
-    100 to 500 are usual. Where the optimum is nearly attained along whole curves (M close to a
-    multiple of the identity, or nearly decoupled) tens of thousands may be needed.
-    """
+    """A stationary point above ``vectors``, or as far as about so many products M V lead: 100 to
+    500 are usual, tens of thousands where the optimum is nearly attained along whole curves."""
     here = _point(m, vectors)
     widest = math.sqrt(len(vectors))
     radius = widest / 4
@@ -106,9 +90,9 @@ def ascend(m: Matrix, vectors: Array, *, products: int) -> Found:
             here = there
         elif step.gain <= STATIONARY * abs(here.value):
             return Found(here.vectors, here.y, settled=True)
-        if gain > TRUSTED * step.gain:
+        if gain > 0.75 * step.gain:
             radius = min(2 * radius, widest)
-        elif gain < DOUBTED * step.gain:
+        elif gain < 0.25 * step.gain:
             radius /= 4
     return Found(here.vectors, here.y, settled=False)
 
@@ -140,16 +124,17 @@ def _newton_step(m: Matrix, here: _Point, gradient: Array, diagonal: Array, radi
         return _across(y * u - m @ u, here.vectors)
 
     guess = here.y - diagonal
-    floor = FLATTEST * max(float(np.abs(guess).max()), 1e-300)
+    floor = 1e-3 * max(float(np.abs(guess).max()), 1e-300)
     inverse = 1 / np.maximum(guess, floor)[:, None]
     length = _length(gradient)
-    enough = length * min(FORCING, math.sqrt(length / max(abs(here.value), length)))
+    # Later systems are solved to the root of the relative length, for superlinear convergence.
+    enough = length * min(0.1, math.sqrt(length / max(abs(here.value), length)))
     step, curved = np.zeros_like(gradient), np.zeros_like(gradient)
     residual = gradient
     scaled = _across(inverse * residual, here.vectors)
     direction, product = scaled, float(np.vdot(residual, scaled))
     products = 0
-    for _ in range(INNER_STEPS):
+    for _ in range(200):
         products += 1
         bent = curvature(direction)
         bend = float(np.vdot(direction, bent))
@@ -173,15 +158,9 @@ def _to_the_rim(step: Array, direction: Array, radius: float) -> float:
     return c / (b + math.sqrt(b * b + a * c)) if b > 0 else (math.sqrt(b * b + a * c) - b) / a
 
 
-MAX_STEPS = 20
-"""Largest M whose sign vectors are all tried: a million of them, in a grid of 8 MB."""
-
-
 def balancing_signs(m: Array | scipy.sparse.csr_array) -> Array:
-    """Signs s with s_i s_j M_ij >= 0 for all i, j where there are any; else some; shape (k,).
-
-    Entries that are rounding are not counted.
-    """
+    """Signs s with s_i s_j M_ij >= 0 but for rounding, where there are any; else some; shape
+    (k,)."""
     relative = settings.rank_tolerance(m.shape[0])
     if isinstance(m, np.ndarray):
         absolute = np.abs(m)
@@ -203,12 +182,9 @@ def _spread(m: Array) -> Array:
 
 
 def _coloured(m: scipy.sparse.csr_array, floor: float) -> Array:
-    """Signs from components of a graph, in one pass however long its paths are.
-
-    In the graph of two copies i+ and i- of every index, in which positive entries join copies of
-    equal sign and negative ones copies of unlike sign, the copies of i fall into two components if
-    and only if M can be balanced around i.
-    """
+    """Signs from components of the graph of two copies of every index, in which positive entries
+    join copies of equal sign and negative ones of unlike sign; M balances where i+ and i- fall
+    apart."""
     entries = m.tocoo()
     k = m.shape[0]
     kept = np.abs(entries.data) > floor
@@ -234,20 +210,3 @@ def local_signs(m: Array | scipy.sparse.csr_array) -> tuple[Array, Array]:
         column = column.toarray() if scipy.sparse.issparse(column) else column
         pull = pull + 2 * c[worst] * np.ravel(column)
     return c, pull
-
-
-def best_signs(m: Array) -> float:
-    """max c^T M c over all sign vectors, for M of at most ``MAX_STEPS`` rows.
-
-    With c = (a, b) in halves, the value is a grid: one part of a, one of b, and 2 a^T M_ab b.
-    """
-    half = len(m) // 2
-    a, b = _all_signs(half), _all_signs(len(m) - half)
-    first = np.einsum("ni,ij,nj->n", a, m[:half, :half], a)
-    second = np.einsum("ni,ij,nj->n", b, m[half:, half:], b)
-    return float((first[:, None] + second + 2 * (a @ m[:half, half:] @ b.T)).max())
-
-
-def _all_signs(size: int) -> Array:
-    bits = (np.arange(2**size)[:, None] >> np.arange(size)) & 1
-    return np.asarray(1.0 - 2.0 * bits, dtype=np.float64)

@@ -12,7 +12,6 @@ from noisedesign.privacy.views.algorithms import (
     whisper as whisper,
     zip_dl as zip_dl,
 )
-from noisedesign.privacy.views.collusion import Coalitions as Coalitions, coalitions as coalitions
 from noisedesign.privacy.views.gram import grams as grams
 from noisedesign.privacy.views.mechanism import (
     LinearMechanism as LinearMechanism,
@@ -20,8 +19,10 @@ from noisedesign.privacy.views.mechanism import (
     view as view,
 )
 from noisedesign.privacy.views.observers import (
+    Coalitions as Coalitions,
     Observer as Observer,
     central as central,
+    coalitions as coalitions,
     insider as insider,
     ldp as ldp,
     pndp as pndp,

@@ -1,8 +1,8 @@
 """The published algorithms as values: how models mix, and which noise is added where.
 
-Notation of every algorithm here: at step t node u adds its clipped gradient and its noise to its
-model and sends the sum, m_u = x_u + g_u + N_u; then x <- W m (learning rate and signs dropped,
-they change nothing an observer learns). All messages together are Mafalda-SGD, equation (6).
+At step t node u adds its clipped gradient and its noise to its model and sends the sum,
+m_u = x_u + g_u + N_u; then x <- W m (learning rate and signs change nothing an observer learns).
+All messages together are Mafalda-SGD, equation (6).
 """
 
 from __future__ import annotations
@@ -25,10 +25,6 @@ from noisedesign.privacy.views.noise import (
 )
 from noisedesign.system.gossip import check_schedule
 
-ROUNDINGS = 8
-"""Multiple of the rounding of a decomposition below which an eigenvalue of a covariance is zero;
-forming F F^T leaves up to twice that rounding."""
-
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Algorithm(Shown):
@@ -44,7 +40,7 @@ class Algorithm(Shown):
         rounds: K, gossip rounds after every gradient step.
         nodes: names of the nodes, in the order of the rows of W; default "0", "1", ...
         schedule: the list given as ``mixing``, shape (P, n, n); that is then their average.
-        drawn: whether W is drawn anew in every round, ``mixing`` being one of many. What somebody
+        drawn: whether W is drawn afresh in every round, ``mixing`` being one of many. What somebody
             sees who does not see all is then bounded by what a reader of all messages with the same
             knowledge learns, whatever was drawn.
 
@@ -135,15 +131,13 @@ def dp_d_sgd(*, mixing: Any, horizon: int) -> Algorithm:
         InputError: W is neither row nor column stochastic; horizon < 1.
 
     Examples:
-        A record that takes part in 4 of 12 steps moves 4 messages: mu = 2 sqrt(4).
-
         >>> import noisedesign as nd
         >>> from noisedesign.privacy import views
         >>> W = nd.mixing_matrix(nd.build_graph("ring", nodes=4))
         >>> algorithm = views.dp_d_sgd(mixing=W, horizon=12)
         >>> scheme = nd.FixedEpoch(epochs=4, separation=3)
         >>> found = nd.account(algorithm, nd.ldp(), participation=scheme)
-        >>> print(f"{found[0].mu:.4f}")
+        >>> print(f"{found[0].mu:.4f}")  # a record moves 4 messages: 2 sqrt(4)
         4.0000
     """
     w = _mixing(mixing)
@@ -165,8 +159,7 @@ def muffliato(*, mixing: Any, horizon: int, rounds: int) -> Algorithm:
         InputError: W is neither row nor column stochastic; horizon or rounds < 1.
 
     Examples:
-        Messages of later rounds are mixtures of those of the first: an eavesdropper learns nothing
-        more from them.
+        Messages of later rounds are mixtures of those of the first:
 
         >>> import noisedesign as nd
         >>> from noisedesign.privacy import views
@@ -203,15 +196,12 @@ def antipgd(*, mixing: Any, horizon: int, rounds: int = 1) -> Algorithm:
             matrix on this machine.
 
     Examples:
-        Before an eavesdropper a record of the first step is in every later sum: squared
-        sensitivity T.
-
         >>> import noisedesign as nd
         >>> from noisedesign.privacy import views
         >>> W = nd.mixing_matrix(nd.build_graph("ring", nodes=4))
         >>> algorithm = views.antipgd(mixing=W, horizon=9)
         >>> found = nd.account(algorithm, nd.ldp(), participation=nd.single(9))
-        >>> print(f"{found[0].sensitivity_squared:.4f}")
+        >>> print(f"{found[0].sensitivity_squared:.4f}")  # T: the first step is in every sum
         9.0000
     """
     horizon = _checks.positive_int(horizon, field="horizon")
@@ -239,16 +229,13 @@ def mf_d_sgd(*, mixing: Any, strategy: Any, rounds: int = 1) -> Algorithm:
             singular; rounds < 1.
 
     Examples:
-        Before an eavesdropper the squared sensitivity under single participation is the largest
-        squared norm of a column of C, here 1 + 1/4.
-
         >>> import numpy as np
         >>> import noisedesign as nd
         >>> from noisedesign.privacy import views
         >>> W = nd.mixing_matrix(nd.build_graph("ring", nodes=4))
         >>> algorithm = views.mf_d_sgd(mixing=W, strategy=np.array([[1.0, 0.0], [0.5, 1.0]]))
         >>> found = nd.account(algorithm, nd.ldp(), participation=nd.single(2))
-        >>> print(f"{found[0].sensitivity_squared:.4f}")
+        >>> print(f"{found[0].sensitivity_squared:.4f}")  # the largest column of C: 1 + 1/4
         1.2500
     """
     c = _strategy(strategy)
@@ -261,24 +248,19 @@ def _strategy(strategy: Any) -> Array:
     c = _checks.matrix(strategy, field="strategy", square=True)
     above = np.abs(np.triu(c, 1)).max(initial=0.0)
     if above > settings.SYMMETRY_TOLERANCE * np.abs(c).max():
-        raise InputError(
-            "strategy",
-            expected="a lower triangular matrix, so that noise is causal",
-            got=f"an entry {above:.3g} above the diagonal",
-        )
+        expected = "a lower triangular matrix, so that noise is causal"
+        got = f"an entry {above:.3g} above the diagonal"
+        raise InputError("strategy", expected=expected, got=got)
     if not np.abs(np.diagonal(c)).min() > settings.rank_tolerance(len(c)) * np.abs(c).max():
-        raise InputError(
-            "strategy",
-            expected="a regular matrix",
-            got=f"a diagonal entry {np.abs(np.diagonal(c)).min():.3g}",
-        )
+        got = f"a diagonal entry {np.abs(np.diagonal(c)).min():.3g}"
+        raise InputError("strategy", expected="a regular matrix", got=got)
     return np.tril(c)
 
 
 def whisper(*, mixing: Any, covariance: Any, horizon: int, rounds: int = 1) -> Algorithm:
     """Whisper D-SGD (CorN-DSGD): noise of covariance R across nodes, drawn afresh at every step.
 
-    Somebody deals the noise: a node knows the values it is given, not what they are made of.
+    A trusted party makes the noise: a node knows the values it is given, not what they are made of.
 
     Args:
         mixing: W, shape (n, n), row or column stochastic.
@@ -294,8 +276,6 @@ def whisper(*, mixing: Any, covariance: Any, horizon: int, rounds: int = 1) -> A
             positive semidefinite; horizon < 1.
 
     Examples:
-        Before an eavesdropper the squared sensitivity of node i is [R^-1]_ii a step.
-
         >>> import numpy as np
         >>> import noisedesign as nd
         >>> from noisedesign.privacy import views
@@ -336,8 +316,6 @@ def decor(
             or not finite.
 
     Examples:
-        Pairwise noise cancels in the mean model, which is left with node_variance / n.
-
         >>> import noisedesign as nd
         >>> from noisedesign.privacy import views
         >>> W = nd.mixing_matrix(nd.build_graph("path", nodes=2))
@@ -345,7 +323,7 @@ def decor(
         >>> R = decor.noise.factor @ decor.noise.factor.T
         >>> R.round(4).tolist()
         [[4.0, -3.0], [-3.0, 4.0]]
-        >>> print(f"{R.mean():.4f}")
+        >>> print(f"{R.mean():.4f}")  # pairwise noise cancels in the mean
         0.5000
     """
     w = _mixing(mixing)
@@ -372,15 +350,14 @@ def zip_dl(
 ) -> Algorithm:
     """Zip-DL: a different noise on every message, cancelling in the average of each sender.
 
-    Of several gossip rounds each has messages with fresh noise: were those of later rounds without
-    it, they would reveal sums of gradients exactly.
+    Messages of every gossip round have fresh noise; without it they would reveal sums of gradients.
 
     Args:
         mixing: W, shape (n, n), row stochastic.
         horizon: T, steps.
         variance: squared scale of the noise each message's noise is made of.
         neighbourhood: "closed" as published, or "open": a node keeps its own model without noise,
-            and the weighted messages on the wire reveal it exactly.
+            and the weighted messages reveal it exactly to an eavesdropper.
         self_message: whether a reader of messages sees the one a node keeps for itself. It never
             travels; were it "seen", the weighted messages would again reveal the model exactly.
         rounds: K, gossip rounds a step.
@@ -393,8 +370,6 @@ def zip_dl(
             or not finite.
 
     Examples:
-        An open neighbourhood reveals models to a reader of all messages.
-
         >>> import noisedesign as nd
         >>> from noisedesign.privacy import views
         >>> W = nd.mixing_matrix(nd.build_graph("ring", nodes=4))
@@ -419,7 +394,7 @@ def zip_dl(
 
 
 def space_time(*, mixing: Any, covariance: Any, horizon: int, rounds: int = 1) -> Algorithm:
-    """Dealt noise with any covariance over nodes and steps.
+    """Noise of a trusted party with any covariance over nodes and steps.
 
     Args:
         mixing: W, shape (n, n), row or column stochastic.
@@ -458,15 +433,10 @@ def cdp(
 ) -> Algorithm:
     """Central DP: a trusted server averages all models and adds noise to the average it releases.
 
-    Every node goes on from what was released. Papers state the noise of the average against the
-    sigma that every node of DP-D-SGD adds, in two ways:
-
-    - ``sigma^2/n``: the average is as noisy as that of DP-D-SGD, and a reader of it alone learns
-      1 / sqrt(n) of the mu that a reader of DP-D-SGD's messages does;
-    - ``sigma^2/n^2``: a reader of the average learns the same mu, since a record moves the average
-      by 1 / n of what it moves a message.
-
-    Readers of what nodes send to the server are not hidden from, in either.
+    Every node goes on from what was released; readers of what nodes send to the server see it
+    without noise. Papers state the noise of the average against the sigma of a node of DP-D-SGD:
+    ``sigma^2/n`` is as noisy as its average, and a reader of that alone learns 1 / sqrt(n) of the
+    mu of a reader of its messages; with ``sigma^2/n^2`` that reader learns the same mu.
 
     Args:
         mixing: W, shape (n, n), of which only n matters.
@@ -526,24 +496,20 @@ def _variance(value: Any, *, field: str) -> float:
 def _root(covariance: Any, *, field: str, size: int) -> Array:
     """F with F F^T = covariance, once it is a covariance of ``size`` numbers.
 
-    A direction whose variance is of the size of rounding carries no noise: F has no column for it,
-    so that a singular covariance exposes what it does not hide. Whether a Cholesky factorization
-    succeeds says nothing of that. Variances are compared in units of each number's own.
+    A direction whose variance is of the size of rounding, in units of each number's own, carries no
+    noise, and F has no column for it. A Cholesky factorization that succeeds says nothing of that.
     """
     r = _checks.symmetric_matrix(covariance, field=field, tolerance=settings.SYMMETRY_TOLERANCE)
     if len(r) != size:
         raise InputError(field, expected=f"shape ({size}, {size})", got=f"shape {r.shape}")
     if r.diagonal().min() < 0:
         worst = int(r.diagonal().argmin())
-        raise InputError(
-            field,
-            expected="a positive semidefinite matrix",
-            got=f"a variance {r[worst, worst]:.3g} at index {worst}",
-        )
+        got = f"a variance {r[worst, worst]:.3g} at index {worst}"
+        raise InputError(field, expected="a positive semidefinite matrix", got=got)
     deviation = np.sqrt(r.diagonal())
     units = np.where(deviation > 0, deviation, float(deviation.max()) or 1.0)
     correlation = r / units / units[:, None]
-    rounding = ROUNDINGS * settings.rank_tolerance(size)
+    rounding = 8 * settings.rank_tolerance(size)  # forming F F^T leaves up to twice the tolerance
     try:
         lower = np.linalg.cholesky(correlation)
         # The trace of the inverse is at least one over the smallest eigenvalue.

@@ -1,20 +1,25 @@
-"""The columns of one victim, whitened in the order of time.
+"""The columns of one victim, whitened in the order of time, and their mixture over patterns.
 
-A Gram matrix A_u^T (B B^T)^+ A_u is enough where the steps of a record are known. Where they are
-drawn, an adaptive run is compared with one that is not, step by step, and that takes one root of
-the Gram in particular: V with V^T V = A_u^T (B B^T)^+ A_u whose rows of step t have seen gradients
-up to step t and no later one. With L L^T = B B^T, L lower triangular in the order of time,
+Where the steps of a record are drawn, an adaptive run is compared with one that is not, step by
+step, by V = L^-1 A_u with L L^T = B B^T, L lower triangular in the order of time: rows of step t
+have seen gradients up to step t and no later one. Several rows may belong to one step.
 
-    V = L^-1 A_u.
+The observer faces a mixture over the patterns i of a record, known by the Gram matrix of its means.
+With all gradients alike and of norm one that is
 
-Several rows may belong to one step, and may be turned among themselves.
+    G_ij = sum_t sum_{s in i, s' in j} N_t[s, s'],      N_t = V_t^T V_t.
+
+Gradients chosen while looking at what was seen do no better than with |N_t| in the place of N_t,
+where what is still to come is positive semidefinite (the proof is in docs/accounts.md). So where no
+N_t has a negative entry G is exact, and else it is bounded by that of |N_t|, with as much on the
+diagonal as keeps every remainder positive semidefinite.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,16 +30,10 @@ from noisedesign.privacy.views import gram as routes
 from noisedesign.privacy.views.mechanism import LinearMechanism
 from noisedesign.privacy.views.noise import Gram, whitening
 
-CHUNK = 2**25
-"""Entries of the rows of several victims that are held at a time: 256 MB."""
-
 
 class CausalRows(NamedTuple):
-    """V of one victim, for unit gradients and unit noise.
-
-    ``rows`` has shape (M, T), in the order of time; it is sparse where it is diagonal and T long.
-    ``ends`` says how many rows belong to steps up to t, shape (T,).
-    """
+    """V of one victim, shape (M, T), for unit gradients and unit noise, sparse where it is diagonal
+    and T long, and the number of rows up to each step, shape (T,)."""
 
     rows: Gram
     ends: NDArray[np.intp]
@@ -43,14 +42,8 @@ class CausalRows(NamedTuple):
 def causal_rows(
     mechanism: LinearMechanism, victims: Sequence[int]
 ) -> Iterator[tuple[int, CausalRows]]:
-    """V of some victims, one after the other, in their order, by the routes of their Grams.
-
-    What gradients move without any noise is left out: :func:`noisedesign.privacy.views.grams` says
-    at which steps there is something.
-
-    Raises:
-        InputError: more than 30,000 numbers are observed under noise with memory.
-    """
+    """V of some victims in their order, by the routes of their Grams; what gradients move without
+    any noise is left out. Raises InputError as they do."""
     if not mechanism.complete:
         white = routes.white_in_time(mechanism)
         return (_by_innovations if white else _by_covariance)(mechanism, victims)
@@ -61,7 +54,7 @@ def causal_rows(
         mechanism,
         transition=np.zeros_like(mechanism.transition),
         state_noise=np.zeros_like(mechanism.state_noise),
-        later=(),
+        other_phases=(),
     )
     return _by_covariance(still, victims)
 
@@ -82,17 +75,17 @@ def _by_innovations(
     """V' C, with V' that of white noise: row block t, step s is Lambda_t^(-1/2) H F_(t-1) ... F_s
     e_u."""
     horizon, c = mechanism.horizon, mechanism.strategy
-    reached = routes.reached_by(mechanism)
-    places = np.cumsum(reached) - 1
-    steps = routes.filtered(routes.restricted(mechanism, reached)) if reached.any() else []
+    observed = routes.observed_nodes(mechanism)
+    places = np.cumsum(observed) - 1
+    steps = routes.filtered(routes.restricted(mechanism, observed)) if observed.any() else []
     ends = np.cumsum([len(step.output) for step in steps] or [0] * horizon)
-    length = max(1, CHUNK // max(1, int(ends[-1]) * horizon))
+    length = max(1, 2**25 // max(1, int(ends[-1]) * horizon))  # 256 MB of rows at a time
     for start in range(0, len(victims), length):
         chunk = list(victims[start : start + length])
-        heard = [victim for victim in chunk if reached[victim]]
+        heard = [victim for victim in chunk if observed[victim]]
         found = iter(_responses(steps, ends, places[heard]))
         for victim in chunk:
-            rows = next(found) if reached[victim] else np.zeros((int(ends[-1]), horizon))
+            rows = next(found) if observed[victim] else np.zeros((int(ends[-1]), horizon))
             yield victim, CausalRows(rows if c is None else np.asarray(rows @ c), ends)
 
 
@@ -141,8 +134,62 @@ def _step_by_step(
         for _ in range(2):  # once more cleans up what the first pass leaves by cancellation
             before = now @ basis.T
             now, moved = now - before @ basis, moved - before @ rows
-        scaled = whitening(now, loudness=mechanism.loudness).scaled
+        scaled = whitening(now, noise_scale=mechanism.noise_scale).scaled
         basis, rows = np.vstack([basis, scaled @ now]), np.vstack([rows, scaled @ moved])
         kept.append(len(scaled))
     for victim, own in zip(victims, np.split(rows, len(signal), axis=1), strict=True):
         yield victim, CausalRows(np.ascontiguousarray(own), np.cumsum(kept))
+
+
+# --- mixtures over patterns -----------------------------------------------------------------------
+
+ROUNDING = 1e-9
+"""Excess of the bound over what is attained, relative to the largest entry, that is rounding: it
+moves epsilon by half of that, and V keeps twelve digits or more."""
+
+MOST_SPECTRA = 128
+"""Patterns up to which eigenvalues of every remainder are asked for, in seconds for a thousand
+steps; beyond it rows are taken by their absolute values, whose Gram is one as it stands."""
+
+
+class BinsGram(NamedTuple):
+    """Gram matrix of the means of a mixture over patterns, shape (b, b), for unit noise; ``exact``
+    where some gradients attain it."""
+
+    gram: Array
+    exact: bool
+
+
+def bins_gram(seen: CausalRows, patterns: Sequence[Sequence[int]]) -> BinsGram:
+    """The Gram of the mixture over ``patterns``, or the least bound on it that is at hand."""
+    rows: Any = seen.rows  # dense or sparse
+    chosen = np.zeros((rows.shape[1], len(patterns)))
+    for place, steps in enumerate(patterns):
+        chosen[list(steps), place] = 1.0
+    means = np.asarray(rows @ chosen)
+    attained = means.T @ means
+    sums = np.asarray(abs(rows) @ chosen)
+    bound = sums.T @ sums
+    few = len(patterns) <= MOST_SPECTRA
+    if few and isinstance(rows, np.ndarray) and not _close(bound, attained):
+        bound = _by_steps(rows, seen.ends, chosen)
+    return BinsGram(gram=(bound + bound.T) / 2, exact=_close(bound, attained))
+
+
+def _close(bound: Array, attained: Array) -> bool:
+    most = float(attained.diagonal().max(initial=0.0))
+    return bool(np.abs(bound - attained).max(initial=0.0) <= ROUNDING * most)
+
+
+def _by_steps(rows: Array, ends: NDArray[np.intp], chosen: Array) -> Array:
+    """The sum of |N_t| over pairs of patterns, and the multiple of I that all remainders need."""
+    patterns = chosen.shape[1]
+    remainder, lacking = np.zeros((patterns, patterns)), 0.0
+    for t in reversed(range(len(ends))):
+        now = rows[ends[t - 1] if t else 0 : ends[t], : t + 1]
+        products = now.T @ now
+        remainder += chosen[: t + 1].T @ np.abs(products) @ chosen[: t + 1]
+        # Where nothing is negative the step adds a positive semidefinite matrix.
+        if products.min(initial=0.0) < -1e-12 * products.max(initial=0.0):
+            lacking = max(lacking, -float(np.linalg.eigvalsh(remainder)[0]))
+    return np.asarray(remainder + lacking * np.eye(patterns))

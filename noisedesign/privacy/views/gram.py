@@ -1,39 +1,23 @@
 """The squared sensitivity Gram of every victim, by the cheapest exact route.
 
-**Innovations**: the observations are whitened one step at a time. The best prediction of y_t from
-what was seen before leaves the innovation, and innovations are independent (Kalman). With
-prediction error covariance P_t and Lambda_t = Cov(innovation),
+**Innovations**: the observations are whitened one step at a time (Kalman). With the prediction
+error covariance P_t, Lambda_t = Cov(innovation) and the gain G_t,
 
     G_t = (F P_t H^T + Cov(q, r)) Lambda_t^+,   F_t = F - G_t H,   P_{t+1} = F_t P_t F_t^T + noise,
 
-a unit gradient of node u at step s moves the innovation of step t by H F_{t-1} ... F_s e_u. Summing
-over t backwards, O_t = H^T Lambda_t^+ H + F_t^T O_{t+1} F_t,
+a unit gradient of node u at step s moves the innovation of step t by H F_{t-1} ... F_s e_u, so with
+O_t = H^T Lambda_t^+ H + F_t^T O_{t+1} F_t, M_u[s, s'] = (O_{s'} F_{s'-1} ... F_s)_uu for s <= s'.
 
-    M_u[s, s'] = (O_{s'} F_{s'-1} ... F_s)_uu          for s <= s'.
+**The stationary filter**, where there is one, has a closed loop F that does not vary, as if the
+state had started with the stationary P. Knowing the start adds a rank n update,
 
-This is the general recursion: it also takes noise that leaves directions of the observations alone,
-and says whose gradients are exposed there.
+    M_u[s, s'] = (O_{s'} F^(s' - s))_uu + r_s^T Gamma r_s',
+    r_s = (F^T)^s O_s e_u,     Gamma = P (I - O_0 P)^-1,
 
-**The stationary filter**, where there is one, gets the same numbers at a cost linear in the
-horizon. Innovations need gains that vary with time only because the models start from a known
-state. Had the state started with the stationary prediction error covariance P, the filter would not
-vary: closed loop F, information J = H^T Lambda^-1 H, and with O_s = J + F^T O_{s+1} F, O_T = 0,
+at a cost linear in the horizon: what has faded with the powers of F is never formed.
 
-    M_u[s, s'] = (O_{s'} F^(s' - s))_uu                        for s <= s'.
-
-Knowing the start instead adds what a rank n update of the covariance of the observations adds,
-
-    ... + r_s^T Gamma r_s',     r_s = (F^T)^s O_s e_u,     Gamma = P (I - O_0 P)^-1.
-
-So all victims together cost a few n x n products a step, and two matrix products a victim. Both
-terms fade with the powers of F, and what has faded is never formed.
-
-**The covariance of the observations** is factored for noise with long memory. With K = B B^T on
-the observed rows only,
-
-    A_u^T (B B^T)^+ A_u = |K^(-1/2) A_u|^2:
-
-no row that nobody sees is formed, nor any array with one axis a noise and another an observation.
+**The covariance of the observations**, K = B B^T, is factored for noise with long memory:
+A_u^T K^+ A_u = |K^(-1/2) A_u|^2.
 """
 
 from __future__ import annotations
@@ -50,7 +34,7 @@ from scipy.sparse import diags_array
 
 from noisedesign.base import linalg as _linalg, settings
 from noisedesign.base.checks import Array, InputError
-from noisedesign.privacy.views.mechanism import LinearMechanism, Step
+from noisedesign.privacy.views.mechanism import LinearMechanism
 from noisedesign.privacy.views.noise import (
     DENSE_HORIZON,
     LEAK,
@@ -62,12 +46,8 @@ from noisedesign.privacy.views.noise import (
 
 
 def grams(mechanism: LinearMechanism, victims: Sequence[int]) -> Iterator[tuple[int, VictimGram]]:
-    """A_u^T (B B^T)^+ A_u of some victims u, one after the other, in their order.
-
-    In closed form for readers of all messages; by the innovations recursion where the noise is
-    white in time, or C is Toeplitz and commutes with the mixing; else by factoring the covariance
-    of the observations.
-    """
+    """A_u^T (B B^T)^+ A_u of some victims in their order: in closed form for readers of all
+    messages; by innovations where noise is white in time, or C Toeplitz; else by the covariance."""
     if mechanism.complete:
         return _closed_form(mechanism, victims)
     if white_in_time(mechanism):
@@ -81,11 +61,7 @@ def _closed_form(
     full = mechanism.full_view
     for victim in victims:
         gram = full.grams[full.which[victim]] * float(full.scale[victim])
-        yield victim, VictimGram(gram, full.exposed[victim])
-
-
-TOEPLITZ = 1e-14
-"""Relative difference along a diagonal of C that is rounding."""
+        yield victim, VictimGram(gram, full.unprotected[victim])
 
 
 class Filtered(NamedTuple):
@@ -93,7 +69,7 @@ class Filtered(NamedTuple):
 
     closed: Array
     output: Array
-    silent: Array
+    noiseless: Array
 
 
 def white_in_time(mechanism: LinearMechanism) -> bool:
@@ -102,78 +78,71 @@ def white_in_time(mechanism: LinearMechanism) -> bool:
     c = mechanism.strategy
     if c is None or mechanism.joint is not None:
         return mechanism.joint is None
-    if mechanism.later:
+    if mechanism.other_phases:
         return False
-    return bool(np.abs(c[1:, 1:] - c[:-1, :-1]).max(initial=0.0) <= TOEPLITZ * np.abs(c).max())
+    # Differences along a diagonal of C may be rounding.
+    return bool(np.abs(c[1:, 1:] - c[:-1, :-1]).max(initial=0.0) <= 1e-14 * np.abs(c).max())
 
 
 def by_innovations(
     mechanism: LinearMechanism, victims: Sequence[int]
 ) -> Iterator[tuple[int, VictimGram]]:
-    """Squared sensitivity Grams of the victims, in their order.
-
-    A lower triangular Toeplitz C filters all messages alike and can be undone before the
-    recursion: M_u = C^T M_u' C with M_u' that of white noise.
-    """
+    """Squared sensitivity Grams of the victims in their order; a lower triangular Toeplitz C
+    filters all messages alike, so that M_u = C^T M_u' C with M_u' that of white noise."""
     horizon, c = mechanism.horizon, mechanism.strategy
-    reached = reached_by(mechanism)
-    places = np.cumsum(reached) - 1
-    inside = [victim for victim in victims if reached[victim]]
-    found = _white(mechanism, reached, np.array([places[v] for v in inside], dtype=np.intp))
+    observed = observed_nodes(mechanism)
+    places = np.cumsum(observed) - 1
+    inside = [victim for victim in victims if observed[victim]]
+    found = _white(mechanism, observed, np.array([places[v] for v in inside], dtype=np.intp))
     for victim in victims:
-        if reached[victim]:
-            gram, exposed = next(found)
-            yield victim, VictimGram(gram if c is None else np.asarray(c.T @ (gram @ c)), exposed)
+        if observed[victim]:
+            gram, unprotected = next(found)
+            yield (
+                victim,
+                VictimGram(gram if c is None else np.asarray(c.T @ (gram @ c)), unprotected),
+            )
         else:
             yield victim, VictimGram(zero_gram(horizon), np.zeros(horizon, dtype=bool))
 
 
-def reached_by(mechanism: LinearMechanism) -> NDArray[np.bool_]:
+def observed_nodes(mechanism: LinearMechanism) -> NDArray[np.bool_]:
     """Nodes whose gradients ever reach an observation."""
-    reached = np.any([(step.output != 0).any(axis=0) for step in mechanism.steps], axis=0)
+    observed = np.any([(step.output != 0).any(axis=0) for step in mechanism.steps], axis=0)
     linked = np.any([step.transition != 0 for step in mechanism.steps], axis=0)
     while True:
-        more = reached | linked[reached].any(axis=0)
-        if (more == reached).all():
-            return np.asarray(reached)
-        reached = more
+        more = observed | linked[observed].any(axis=0)
+        if (more == observed).all():
+            return np.asarray(observed)
+        observed = more
 
 
 def _white(
-    mechanism: LinearMechanism, reached: NDArray[np.bool_], rows: NDArray[np.intp]
+    mechanism: LinearMechanism, observed: NDArray[np.bool_], rows: NDArray[np.intp]
 ) -> Iterator[tuple[Gram, NDArray[np.bool_]]]:
     """Grams under noise that is white in time, for victims at some coordinates of the state."""
     if not len(rows):
         return
-    system = restricted(mechanism, reached)
-    steady = None if system.later else stationary(system)
-    if steady is not None:
+    system = restricted(mechanism, observed)
+    fixed_filter = None if system.other_phases else stationary(system)
+    if fixed_filter is not None:
         hidden = np.zeros(mechanism.horizon, dtype=bool)
-        for gram in stationary_grams(steady, mechanism.horizon, rows):
+        for gram in stationary_grams(fixed_filter, mechanism.horizon, rows):
             yield gram, hidden
         return
     steps = filtered(system)
-    exposed = _exposed(steps, rows)
+    unprotected = _unprotected(steps, rows)
     columns = list(_columns(steps, rows))
     for i in range(len(rows)):
         lower = np.zeros((len(steps),) * 2)
         for step, column in enumerate(columns):
             lower[step, : step + 1] = column[i]
-        yield lower + np.tril(lower, -1).T, exposed[i]
+        yield lower + np.tril(lower, -1).T, unprotected[i]
 
 
-def restricted(mechanism: LinearMechanism, reached: NDArray[np.bool_]) -> LinearMechanism:
+def restricted(mechanism: LinearMechanism, observed: NDArray[np.bool_]) -> LinearMechanism:
     """The system of some nodes alone, on which the others have no influence."""
-    first, *later = [
-        Step(
-            transition=step.transition[np.ix_(reached, reached)],
-            output=step.output[:, reached],
-            state_noise=step.state_noise[reached],
-            output_noise=step.output_noise,
-        )
-        for step in mechanism.steps
-    ]
-    return replace(mechanism, **first._asdict(), later=tuple(later))
+    first, *others = [step.restricted(observed) for step in mechanism.steps]
+    return replace(mechanism, **first._asdict(), other_phases=tuple(others))
 
 
 def filtered(system: LinearMechanism) -> list[Filtered]:
@@ -184,9 +153,9 @@ def filtered(system: LinearMechanism) -> list[Filtered]:
         transition, output, state_noise, output_noise = phases[t % len(phases)]
         innovation = np.hstack([output @ root, output_noise])
         following = np.hstack([transition @ root, state_noise])
-        scaled, silent, _ = whitening(innovation, loudness=system.loudness)
+        scaled, noiseless, _ = whitening(innovation, noise_scale=system.noise_scale)
         gain = (following @ (scaled @ innovation).T) @ scaled
-        steps.append(Filtered(transition - gain @ output, scaled @ output, silent @ output))
+        steps.append(Filtered(transition - gain @ output, scaled @ output, noiseless @ output))
         root = np.asarray(np.linalg.qr((following - gain @ innovation).T, mode="r")).T
     return steps
 
@@ -208,50 +177,39 @@ def _columns(steps: list[Filtered], rows: NDArray[np.intp]) -> Iterator[Array]:
         yield np.stack(entries[::-1], axis=1)
 
 
-def _exposed(steps: list[Filtered], rows: NDArray[np.intp]) -> NDArray[np.bool_]:
+def _unprotected(steps: list[Filtered], rows: NDArray[np.intp]) -> NDArray[np.bool_]:
     """Steps at which a gradient moves a direction of an innovation that has no noise."""
-    exposed = np.zeros((len(rows), len(steps)), dtype=bool)
+    unprotected = np.zeros((len(rows), len(steps)), dtype=bool)
     for t, step in enumerate(steps):
-        response = step.silent
+        response = step.noiseless
         for s in reversed(range(t + 1)):
             if s < t:
                 response = response @ steps[s].closed
             if np.abs(response).max(initial=0.0) <= LEAK:
                 break
-            exposed[:, s] |= np.abs(response[:, rows]).max(axis=0) > LEAK
-    return exposed
+            unprotected[:, s] |= np.abs(response[:, rows]).max(axis=0) > LEAK
+    return unprotected
 
 
 FADED = 1e-20
 """Size of a power of F below which it is dropped: below the rounding of what is kept, even summed
 over all pairs of 10,000 steps."""
 
-DOUBLINGS = 40
-"""Most doublings of the Riccati recursion: as many as 10^12 steps."""
-
 RESIDUAL = 1e-10
-"""Largest error of P, in variances of the quietest combination of observations: so wrong may Grams
-be, relative to their size. It is what one more step of the recursion still changes, or the rounding
-of P. Where there is more, the time-varying recursion takes over."""
+"""Largest error of P, which is what one more step still changes or rounding, in variances of the
+least noisy combination of observations: so wrong may Grams be, relative to their size."""
 
 STABLE = 1e-6
 """Distance of the closed loop's spectral radius from 1 below which its decay is not trusted: modes
 that receive no noise are at 1 up to rounding; mixing that slow would take a million steps."""
-
-DEFINITE = 1e-6
-"""Least eigenvalue of I - O_0 P for which its inverse keeps ten digits."""
 
 SETTLED = 4 * settings.EPS
 """Relative change of O that is rounding."""
 
 
 class Stationary(NamedTuple):
-    """The stationary filter over a horizon.
-
-    ``powers`` are I, F, F^2, ... until they fade, shape (reach, n, n); ``gramians`` O of the last
-    step, of the one before, ... until it settles; ``generators`` R r_s with R^T R = Gamma, column u
-    that of node u, shape (reach, rank, n).
-    """
+    """The stationary filter over a horizon: I, F, F^2, ... until they fade; O of the last step, of
+    the one before, ... until it settles; and R r_s with R^T R = Gamma, shape (reach, rank, n)."""
 
     powers: Array
     gramians: Array
@@ -259,12 +217,8 @@ class Stationary(NamedTuple):
 
 
 def stationary(system: LinearMechanism) -> Stationary | None:
-    """The stationary filter, or None where there is none that float64 can be trusted with.
-
-    There is none where some combination of nodes is never told apart by the observations, where
-    the noise leaves a mode alone that does not fade by itself, or where an observation has no
-    noise. Every node has to reach an observation.
-    """
+    """The stationary filter; None where float64 cannot be trusted with it: nodes never told apart,
+    a mode without noise that does not fade, or an observation without noise."""
     horizon = system.horizon
     try:
         covariance = _error_covariance(system)
@@ -273,8 +227,8 @@ def stationary(system: LinearMechanism) -> Stationary | None:
         closed, information, following = _step(system, covariance)
         change = float(np.abs(following - covariance).max())
         error = max(change, settings.EPS * float(np.abs(covariance).max(initial=0.0)))
-        quietest = float(np.linalg.eigvalsh(system.output_noise @ system.output_noise.T)[0])
-        if not error <= RESIDUAL * quietest:
+        least_noisy = float(np.linalg.eigvalsh(system.output_noise @ system.output_noise.T)[0])
+        if not error <= RESIDUAL * least_noisy:
             return None
         if not np.abs(np.linalg.eigvals(closed)).max() < 1 - STABLE:
             return None
@@ -296,7 +250,7 @@ def _error_covariance(system: LinearMechanism) -> Array | None:
     if not len(output):
         return None
     root = np.linalg.cholesky(r @ r.T)
-    if root.diagonal().min() <= settings.sqrt_eps() ** 0.5 * system.loudness:
+    if root.diagonal().min() <= settings.sqrt_eps() ** 0.5 * system.noise_scale:
         return None
     seen = np.linalg.solve(root, output)
     correlation = np.linalg.solve(root, r @ q.T)
@@ -309,14 +263,11 @@ def _error_covariance(system: LinearMechanism) -> Array | None:
 
 
 def _doubling(transition: Array, noise: Array, information: Array) -> Array | None:
-    """P from the structure-preserving doubling algorithm: iterate k is that of step 2^k.
-
-    Source: Chu, Fan, Lin and Wang (2004), "Structure-preserving algorithms for periodic discrete-
-    time algebraic Riccati equations".
-    """
+    """P from the structure-preserving doubling algorithm of Chu, Fan, Lin and Wang (2004): iterate
+    k is that of step 2^k."""
     a, g, h = transition.T, information, noise @ noise.T
     eye = np.eye(len(a))
-    for _ in range(DOUBLINGS):
+    for _ in range(40):  # as many as 10^12 steps
         solved = np.linalg.solve(eye + g @ h, np.hstack([a, g]))
         through, gain = solved[:, : len(a)], solved[:, len(a) :]
         more = a.T @ h @ through
@@ -378,16 +329,14 @@ def _update_root(covariance: Array, gramian: Array) -> Array | None:
         lower = np.linalg.cholesky(inside)
     except np.linalg.LinAlgError:
         return None
-    if np.square(lower.diagonal()).min() < DEFINITE:
+    if np.square(lower.diagonal()).min() < 1e-6:  # the inverse would lose more than six digits
         return None
     return np.asarray(np.linalg.solve(lower, root))
 
 
 def stationary_grams(found: Stationary, horizon: int, rows: NDArray[np.intp]) -> Iterator[Gram]:
-    """Gram matrices of the victims at some coordinates of the state, one after the other.
-
-    Dense up to :data:`~noisedesign.privacy.views.noise.DENSE_HORIZON` steps, else sparse.
-    """
+    """Gram matrices of the victims at some coordinates of the state, sparse beyond
+    ``DENSE_HORIZON`` steps."""
     powers, gramians, generators = found
     place = np.minimum(horizon - 1 - np.arange(horizon), len(gramians) - 1)
     assemble = _dense if horizon <= DENSE_HORIZON else _sparse
@@ -427,45 +376,34 @@ LARGEST = 30_000
 def by_covariance(
     mechanism: LinearMechanism, victims: Sequence[int]
 ) -> Iterator[tuple[int, VictimGram]]:
-    """Squared sensitivity Grams of the victims, in their order.
-
-    Raises:
-        InputError: more than 30,000 numbers are observed.
-    """
+    """Squared sensitivity Grams of the victims, in their order."""
     lower, signal_of = factored(mechanism)
     # Near rounding a square root decides better than the covariance, at more than twice the memory.
     split = None
     if lower is None:
-        split = whitening(mechanism.dense_noise(), loudness=mechanism.loudness)
+        split = whitening(mechanism.dense_noise(), noise_scale=mechanism.noise_scale)
     for victim in victims:
         signal = signal_of(victim)
         if split is None:
             assert lower is not None
             scaled = solve_triangular(lower, signal, lower=True, check_finite=False)
-            exposed = np.zeros(mechanism.horizon, dtype=bool)
+            unprotected = np.zeros(mechanism.horizon, dtype=bool)
         else:
-            scaled, exposed = split.scaled @ signal, split.leaks(signal)
-        yield victim, VictimGram(np.asarray(scaled.T @ scaled), exposed)
+            scaled, unprotected = split.scaled @ signal, split.leaks(signal)
+        yield victim, VictimGram(np.asarray(scaled.T @ scaled), unprotected)
 
 
 def factored(mechanism: LinearMechanism) -> tuple[Array | None, Callable[[int], Array]]:
-    """L of K = L L^T, lower triangular in the order of time, and A_u of a victim, (T m, T).
-
-    L is None where a pivot is of the size of rounding.
-
-    Raises:
-        InputError: more than 30,000 numbers are observed.
-    """
+    """L of K = L L^T, in the order of time, None where a pivot is rounding, and A_u of a victim, (T
+    m, T). Raises InputError for more than 30,000 observations."""
     horizon = mechanism.horizon
     count = mechanism.observations
     if count > LARGEST:
-        raise InputError(
-            "participation",
-            expected=f"at most {LARGEST} observed messages for noise with memory",
-            got=f"{count} ({-(-count // horizon)} a step over {horizon} steps)",
-            remedy="Ask for a shorter horizon or an observer with fewer neighbours.",
-        )
-    if mechanism.later:
+        expected = f"at most {LARGEST} observed messages for noise with memory"
+        got = f"{count} ({-(-count // horizon)} a step over {horizon} steps)"
+        remedy = "Ask for a shorter horizon or an observer with fewer neighbours."
+        raise InputError("participation", expected=expected, got=got, remedy=remedy)
+    if mechanism.other_phases:
         return _cholesky(_covariance(mechanism, None)), mechanism.dense_victim
     powers = _output_powers(mechanism)
     lower = _cholesky(_covariance(mechanism, powers))

@@ -1,16 +1,13 @@
-"""What one observer knows of one algorithm, as a linear system that is never stacked.
+"""The view of one observer of one algorithm, as a linear system that is never stacked.
 
-The observations are O = A G + B Z (Mafalda-SGD, Definition 4), A and B with n T columns and as many
-rows as messages seen. Both are kept as the system that generates them,
+The observations are O = A G + B Z (Mafalda-SGD, Definition 4), kept as the system
 
     x_{t+1} = F (x_t + g_t) + q_t,        y_t = H (x_t + g_t) + r_t,
 
 with q_t and r_t linear in the noise of step t that the observer does not know; F, H and both noises
-change with t where W comes round in a schedule. Known noise is
-conditioned on, which says the same as stacking its rows onto B. Gradients the observer knows are
-those of its own nodes; as they are no victims, projecting them out of A (Lemma 11) leaves the
-victims' columns as they are. For every victim u, A_u = B C_u with C_u the victim's columns of the
-encoder, unless the victim is *exposed*: then part of A_u carries no noise and no C exists.
+change with t where W comes round in a schedule. Known noise is conditioned on, which says the same
+as stacking its rows onto B. For every victim u, A_u = B C_u with C_u the victim's columns of the
+encoder, unless part of A_u carries no noise and no C exists.
 """
 
 from __future__ import annotations
@@ -19,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import Array, InputError
@@ -34,10 +32,6 @@ from noisedesign.privacy.views.noise import (
 )
 from noisedesign.privacy.views.observers import Observer
 
-MOST_MESSAGES = 2000
-"""Gossip rounds times nodes of an algorithm whose messages all have their own noise: beyond it the
-system of one step has gigabytes."""
-
 
 class Step(NamedTuple):
     """The system of one step: F, H, and the factors of q (n rows) and r (as many rows as H)."""
@@ -47,47 +41,45 @@ class Step(NamedTuple):
     state_noise: Array
     output_noise: Array
 
+    def restricted(self, nodes: NDArray[Any]) -> Step:
+        """The system of some nodes alone, given by places or a mask."""
+        return self._replace(
+            transition=self.transition[np.ix_(nodes, nodes)],
+            output=self.output[:, nodes],
+            state_noise=self.state_noise[nodes],
+        )
+
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class LinearMechanism(Shown):
     """O = A G + B Z of one observer.
 
-    Attributes:
-        transition: F, shape (n, n).
-        output: H, shape (m, n).
-        state_noise: shape (n, p), q_t = state_noise z_t.
-        output_noise: shape (m, p), r_t = output_noise z_t.
-        horizon: T, the number of steps.
-        strategy: C, shape (T, T), where z = C^-1 times white noise over time; None: z is white.
-        joint: factor of the covariance of all z, shape (T p, q), in place of ``strategy``.
-        full_view: what a reader of all messages with the same knowledge of the noise learns: a
-            ceiling for this observer.
-        complete: whether this observer is that reader.
-        loudness: standard deviation of the noise before anything of it was known.
-        later: the systems of the further steps of a schedule, which comes round.
+    ``full_view`` is what a reader of all messages with the same knowledge of the noise learns, a
+    ceiling for this observer, who is ``complete`` where it is that reader. ``noise_scale`` is the
+    standard deviation of the noise before anything of it was known.
     """
 
-    transition: Array
-    output: Array
-    state_noise: Array
-    output_noise: Array
+    transition: Array  # F, shape (n, n)
+    output: Array  # H, shape (m, n)
+    state_noise: Array  # shape (n, p), q_t = state_noise z_t
+    output_noise: Array  # shape (m, p), r_t = output_noise z_t
     horizon: int
     full_view: FullView
     complete: bool
-    loudness: float
-    strategy: Array | None = None
-    joint: Array | None = None
-    later: tuple[Step, ...] = ()
+    noise_scale: float
+    strategy: Array | None = None  # C, where z = C^-1 times white noise over time, shape (T, T)
+    joint: Array | None = None  # or a factor of the covariance of all z, shape (T p, q)
+    other_phases: tuple[Step, ...] = ()  # further steps of a schedule, which comes round
 
     @property
     def steps(self) -> tuple[Step, ...]:
         """The systems of a period: step t has number t modulo their number."""
         first = Step(self.transition, self.output, self.state_noise, self.output_noise)
-        return (first, *self.later)
+        return (first, *self.other_phases)
 
     @property
     def observations(self) -> int:
-        """How many numbers are observed over all steps."""
+        """Count of the numbers that are observed over all steps."""
         steps = self.steps
         return sum(len(steps[t % len(steps)].output) for t in range(self.horizon))
 
@@ -119,15 +111,6 @@ class LinearMechanism(Shown):
             state = now.transition @ state + now.state_noise @ drawn
         return seen
 
-    def gradient_response(self, gradients: Array) -> Array:
-        """A G: (T, n, d) gradients to (T, m, d) observations, of one W."""
-        return np.stack(self.gradient_rows(gradients))
-
-    def noise_response(self, white: Array) -> Array:
-        """B Z: (T, p, d) white noise (with ``joint``: (q, d)) to (T, m, d) observations, of one
-        W."""
-        return np.stack(self.noise_rows(white))
-
     def dense(self) -> tuple[Array, Array]:
         """A, shape (m T, n T), and B, rows in the order of time: for systems small enough."""
         t, n = self.horizon, len(self.transition)
@@ -150,11 +133,7 @@ class LinearMechanism(Shown):
 
 
 def view(algorithm: Algorithm, observer: Observer) -> LinearMechanism:
-    """What ``observer`` learns of ``algorithm``, after reduction to what it does not know.
-
-    Raises:
-        InputError: nodes or seeds the algorithm does not have; a coalition of all nodes.
-    """
+    """The system of what ``observer`` sees of ``algorithm`` and does not know."""
     check_kinds(algorithm, observer)
     _check(algorithm, observer)
     if algorithm.drawn:
@@ -173,22 +152,18 @@ def view(algorithm: Algorithm, observer: Observer) -> LinearMechanism:
         steps = [make(w, factor, observer, algorithm.rounds) for w in algorithm.phases]
     return LinearMechanism(
         **steps[0]._asdict(),
-        later=tuple(steps[1:]),
+        other_phases=tuple(steps[1:]),
         horizon=algorithm.horizon,
         strategy=strategy,
         joint=joint,
         full_view=noise.full_view(observer.knows, algorithm.horizon, rounds=algorithm.rounds),
         complete=observer.sees == "all",
-        loudness=noise.loudness,
+        noise_scale=noise.noise_scale,
     )
 
 
 def check_kinds(algorithm: Any, observer: Any) -> None:
-    """That these are an algorithm and an observer.
-
-    Raises:
-        InputError: naming ``algorithm`` or ``observer``.
-    """
+    """Refuse what is no algorithm or no observer."""
     made = "one that noisedesign.privacy.views makes, as"
     _checks.instance(algorithm, Algorithm, field="algorithm", expected=f"{made} dp_d_sgd(...)")
     _checks.instance(observer, Observer, field="observer", expected=f"{made} ldp()")
@@ -202,20 +177,15 @@ def _check(algorithm: Algorithm, observer: Observer) -> None:
         if node >= n:
             raise InputError("observer.nodes", expected=f"nodes 0 to {n - 1}", got=str(node))
     if len(observer.coalition) == n:
-        raise InputError(
-            "observer.nodes",
-            expected="at least one node outside the coalition, as a victim",
-            got=f"all {n} nodes",
-        )
+        expected = "at least one node outside the coalition, as a victim"
+        raise InputError("observer.nodes", expected=expected, got=f"all {n} nodes")
     shared = {seed for seed in seeds if len(seed) > 1}
     held = algorithm.noise.seeds if isinstance(algorithm.noise, NodeNoise) else None
     for seed in sorted(shared, key=sorted):
         if held is None or seed not in held:
-            raise InputError(
-                "observer.known_seeds",
-                expected=f"seeds that {algorithm.name} has",
-                got="one shared by nodes " + " and ".join(map(str, sorted(seed))),
-            )
+            expected = f"seeds that {algorithm.name} has"
+            got = "one shared by nodes " + " and ".join(map(str, sorted(seed)))
+            raise InputError("observer.known_seeds", expected=expected, got=got)
 
 
 def _mean(transition: Array) -> Array:
@@ -232,10 +202,8 @@ def _of_nodes(w: Array, factor: Array, observer: Observer, rounds: int) -> Step:
 
 
 def _of_server(w: Array, factor: Array, observer: Observer, rounds: int) -> Step:
-    """A step where all that nodes get is the average: its noise is added after averaging.
-
-    What nodes send is exact, and read by those who read all messages and those who read theirs.
-    """
+    """A step where nodes get the average alone, whose noise is added after averaging; what they
+    send is exact."""
     n = len(w)
     if observer.sees in ("all", "sent"):
         sent = np.eye(n) if observer.sees == "all" else np.eye(n)[list(observer.listened)]
@@ -244,14 +212,8 @@ def _of_server(w: Array, factor: Array, observer: Observer, rounds: int) -> Step
 
 
 def _node_rows(w: Array, observer: Observer, rounds: int) -> Array:
-    """H, shape (m, n), for algorithms whose nodes send one message to all neighbours.
-
-    Everything seen during the K rounds of a step is linear in the messages m of its first round:
-    S m, S W m, ..., S W^(K-1) m for the rows S seen in a round. Where the coalition knows its own
-    noise it also knows its own messages (its models are sums of messages it received), so their
-    columns are dropped and mixing goes on among the others. What is left are the directions of a
-    block Krylov space, whose orthonormal basis serves as H.
-    """
+    """H, shape (m, n), an orthonormal basis of the block Krylov space S, S W, ..., S W^(K-1) of the
+    rows S seen in a round; messages whose noise the coalition knows are known to it and dropped."""
     n = len(w)
     if observer.sees == "all":
         return np.eye(n)
@@ -280,12 +242,10 @@ def _node_rows(w: Array, observer: Observer, rounds: int) -> Array:
 
 
 def _of_messages(noise: MessageNoise, w: Array, observer: Observer, rounds: int) -> Step:
-    """A step where every message has a noise of its own, drawn afresh in every gossip round.
-
-    In round k the state is W^k (x + g) and the noise of the rounds before, mixed since.
-    """
-    if rounds * len(noise.mixing) > MOST_MESSAGES:
-        expected = f"rounds times nodes at most {MOST_MESSAGES} where every message has its noise"
+    """A step where every message has fresh noise in every gossip round: round k sees W^k (x + g)
+    and the noise of the rounds before, mixed since."""
+    if rounds * len(noise.mixing) > 2000:  # the system of one step has gigabytes
+        expected = "rounds times nodes at most 2000 where every message has its noise"
         got = f"{rounds} times {len(noise.mixing)}"
         raise InputError("algorithm.rounds", expected=expected, got=got)
     once = _message_rows(noise, w, observer)

@@ -7,9 +7,11 @@ are its own).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,7 +59,7 @@ class Observer:
     @property
     def knows_own_noise(self) -> bool:
         """Whether the noise of the coalition is known to it."""
-        return self.knows.everything or set(self.coalition) <= self.knows.silenced
+        return self.knows.everything or set(self.coalition) <= self.knows.revealed
 
     def __str__(self) -> str:
         nodes = self.coalition or self.listened
@@ -65,11 +67,8 @@ class Observer:
 
 
 def distances(mixing: Array, observer: Observer) -> list[int | None]:
-    """Hops from every node to the nearest node that looks or is listened to.
-
-    A message goes from v to u where W_uv is not zero. None where no path leads to the observer, and
-    for observers that are no node: those of all messages without a coalition.
-    """
+    """Hops of messages from every node to the nearest node that looks or is listened to; None
+    without a path, and for observers that are no node."""
     found: list[int | None] = [None] * len(mixing)
     frontier = list(observer.coalition or observer.listened)
     hops = 0
@@ -124,15 +123,13 @@ def ldp() -> Observer:
         The observer.
 
     Examples:
-        Noise of variance 1 / 4 at each of two nodes has half the standard deviation, so that mu is
-        twice the 2 of unit noise under replace adjacency.
-
         >>> import numpy as np
         >>> import noisedesign as nd
         >>> from noisedesign.privacy import views
         >>> W = nd.mixing_matrix(nd.build_graph("path", nodes=2))
         >>> algorithm = views.whisper(mixing=W, covariance=np.eye(2) / 4, horizon=1)
-        >>> [round(e.mu, 4) for e in nd.account(algorithm, nd.ldp(), participation=nd.single(1))]
+        >>> found = nd.account(algorithm, nd.ldp(), participation=nd.single(1))
+        >>> [round(e.mu, 4) for e in found]  # a record moves 2, under noise of .5
         [4.0, 4.0]
     """
     return Observer(model="ldp", sees="all")
@@ -148,15 +145,13 @@ def central() -> Observer:
         The observer.
 
     Examples:
-        The noise of four nodes leaves one record, of a fourth of the mean, half of its mu.
-
         >>> import noisedesign as nd
         >>> from noisedesign.privacy import views
         >>> W = nd.mixing_matrix(nd.build_graph("ring", nodes=4))
         >>> algorithm = views.dp_d_sgd(mixing=W, horizon=1)
         >>> for observer in (nd.ldp(), nd.central()):
         ...     found = nd.account(algorithm, observer, participation=nd.single(1))
-        ...     print(observer, f"{found[0].mu:.4f}")
+        ...     print(observer, f"{found[0].mu:.4f}")  # a fourth of the mean, under half the noise
         ldp 2.0000
         central 1.0000
     """
@@ -190,12 +185,8 @@ def pndp(*, nodes: Sequence[int], own_noise: str = "seeds") -> Observer:
         >>> W = nd.mixing_matrix(nd.build_graph("path", nodes=3))
         >>> for horizon in (1, 2):
         ...     algorithm = views.dp_d_sgd(mixing=W, horizon=horizon)
-        ...     found = nd.account(
-        ...         algorithm,
-        ...         nd.pndp(nodes=[0]),
-        ...         participation=nd.single(horizon),
-        ...         responses="fixed",
-        ...     )
+        ...     scheme, who = nd.single(horizon), nd.pndp(nodes=[0])
+        ...     found = nd.account(algorithm, who, participation=scheme, responses="fixed")
         ...     print([(e.node, round(e.sensitivity_squared, 4)) for e in found])
         [('1', 1.0), ('2', 0.0)]
         [('1', 1.0), ('2', 0.1)]
@@ -247,7 +238,7 @@ def secldp(*, nodes: Sequence[int] = (), known_seeds: Iterable[Seed] = ()) -> Ob
 
 
 def insider(*, nodes: Sequence[int]) -> Observer:
-    """Nodes that see all messages and know the values of their own noise, dealt privately.
+    """Nodes that see all messages and know the values that a trusted party gave them as noise.
 
     Args:
         nodes: zero-based, at least one; together they are the coalition.
@@ -373,19 +364,12 @@ def _own(members: tuple[int, ...], own_noise: str) -> Knowledge:
 
 
 def members_of(nodes: Sequence[int], *, needed: bool = True) -> tuple[int, ...]:
-    """Different nodes, by default one at least.
-
-    Raises:
-        InputError: naming ``observer.nodes``.
-    """
+    """Different nodes, by default one at least."""
     given = _checks.listed(nodes, field="observer.nodes", expected="a list of nodes")
     members = tuple(_checks.positive_int(i, field="observer.nodes", minimum=0) for i in given)
     if (needed and not members) or len(set(members)) != len(members):
-        raise InputError(
-            "observer.nodes",
-            expected="one or more different nodes",
-            got=", ".join(map(str, members)) or "none",
-        )
+        got = ", ".join(map(str, members)) or "none"
+        raise InputError("observer.nodes", expected="one or more different nodes", got=got)
     return members
 
 
@@ -397,3 +381,90 @@ def _seed(seed: Any) -> frozenset[int]:
             "observer.known_seeds", expected="nodes and pairs of different nodes", got=repr(seed)
         )
     return frozenset(holders)
+
+
+# --- every coalition of a size --------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Coalitions(Sequence[Observer]):
+    """Every set of ``size`` of ``nodes``, each an observer as :func:`pndp` makes it, made when it
+    is asked for. Make one with :func:`coalitions`."""
+
+    nodes: tuple[int, ...]
+    size: int
+    own_noise: str = "seeds"
+
+    def __len__(self) -> int:
+        return math.comb(len(self.nodes), self.size)
+
+    @overload
+    def __getitem__(self, index: int) -> Observer: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Observer, ...]: ...
+    def __getitem__(self, index: int | slice) -> Observer | tuple[Observer, ...]:
+        if isinstance(index, slice):
+            return tuple(self[place] for place in range(*index.indices(len(self))))
+        place = range(len(self))[index]
+        found: list[int] = []
+        first = 0
+        for left in range(self.size, 0, -1):
+            # Those that begin with ``first`` come before those that begin later.
+            while place >= (count := math.comb(len(self.nodes) - first - 1, left - 1)):
+                place -= count
+                first += 1
+            found.append(self.nodes[first])
+            first += 1
+        return self.of(found)
+
+    def __iter__(self) -> Iterator[Observer]:
+        return map(self.of, itertools.combinations(self.nodes, self.size))
+
+    def of(self, members: Sequence[int]) -> Observer:
+        """The coalition of these nodes."""
+        return pndp(nodes=[int(node) for node in members], own_noise=self.own_noise)
+
+    def members(self) -> NDArray[np.intp]:
+        """The nodes of every coalition in this order, shape (coalitions, size)."""
+        flat = itertools.chain.from_iterable(itertools.combinations(self.nodes, self.size))
+        found = np.fromiter(flat, dtype=np.intp, count=len(self) * self.size)
+        return found.reshape(len(self), self.size)
+
+
+def coalitions(*, nodes: Sequence[int], size: int, own_noise: str = "seeds") -> Coalitions:
+    """All sets of honest-but-curious nodes that pool what they receive.
+
+    Smaller sets are covered: what fewer of them see of a node is part of what some set of ``size``
+    sees, as there are more nodes than that.
+
+    Args:
+        nodes: zero-based: who may collude.
+        size: f, how many of them pool what they see.
+        own_noise: as of :func:`pndp`.
+
+    Returns:
+        The observers, a sequence.
+
+    Raises:
+        InputError: a node twice; a size below 1, or not below the number of nodes; more than 2^24
+            coalitions; another word for ``own_noise``.
+
+    Examples:
+        >>> import noisedesign as nd
+        >>> pairs = nd.coalitions(nodes=range(500), size=2)
+        >>> len(pairs), str(pairs[0]), str(pairs[-1])
+        (124750, 'pndp 0, 1', 'pndp 498, 499')
+    """
+    members = members_of(nodes)
+    count = _checks.positive_int(size, field="observers.pooled")
+    _checks.one_of(own_noise, field="observer.own_noise", allowed=OWN_NOISE)
+    if count >= len(members):
+        expected = f"fewer than the {len(members)} nodes that may look"
+        remedy = "Of nodes that all look together, state one observer."
+        raise InputError("observers.pooled", expected=expected, got=str(count), remedy=remedy)
+    if (number := math.comb(len(members), count)) > 2**24:
+        expected = f"at most {2**24} coalitions"
+        got = f"{number}, those of {count} of {len(members)} nodes"
+        remedy = "Ask for smaller ones, or name fewer nodes that may collude."
+        raise InputError("observers.pooled", expected=expected, got=got, remedy=remedy)
+    return Coalitions(nodes=members, size=count, own_noise=own_noise)

@@ -34,9 +34,6 @@ def ego_facebook(ego: int) -> nx.Graph:
 
     Egos 0, 107 and 414 have 324, 1034 and 148 nodes; 414 is the Facebook Ego graph of
     Mafalda-SGD. Source: SNAP ego-Facebook (Leskovec and McAuley 2012).
-
-    Raises:
-        InputError: another ego; a local copy with the wrong sha256; no copy and no network.
     """
     if type(ego) is not int or ego not in EGO_FACEBOOK_SHA256:
         known = ", ".join(map(str, EGO_FACEBOOK_SHA256))
@@ -46,7 +43,7 @@ def ego_facebook(ego: int) -> nx.Graph:
 
 
 def local_ego_facebook(ego: int) -> Path | None:
-    """Where a copy of the edge list lies on this machine, not yet checked, or None."""
+    """The path of a copy on this machine, not yet checked, or None."""
     return _ego_file(ego).local()
 
 
@@ -61,17 +58,12 @@ def _ego_file(ego: int) -> DataFile:
 
 
 def peertube() -> nx.Graph:
-    """Which PeerTube servers follow each other, undirected and simple.
+    """The PeerTube servers that follow each other, undirected and simple (Fedivertex: Damie and
+    Cyffers 2025).
 
-    A file ``peertube/*.edges`` in the folder of ``NOISEDESIGN_DATA`` comes first: an edge list,
-    read as undirected, of which the largest component is kept; no checksum is known. Otherwise
-    the package ``fedivertex`` is asked, which keeps a copy once downloaded, for the largest set of
-    servers that all reach each other along follows (the largest strongly connected component), as
-    the published code of Mafalda-SGD takes it. Source: Fedivertex (Damie and Cyffers 2025).
-
-    Raises:
-        InputError: several such files; no such file, and the package is not installed, or has no
-            copy and no network.
+    An edge list ``peertube/*.edges`` in the folder of ``NOISEDESIGN_DATA`` comes first, without a
+    checksum. Otherwise the package ``fedivertex`` gives the largest strongly connected component of
+    follows, as in the published code of Mafalda-SGD.
     """
     path = local_peertube()
     if path is None:
@@ -85,11 +77,7 @@ def peertube() -> nx.Graph:
 
 
 def local_peertube() -> Path | None:
-    """The edge list in the folder of ``NOISEDESIGN_DATA``, or None.
-
-    Raises:
-        InputError: there are several.
-    """
+    """The edge list in the folder of ``NOISEDESIGN_DATA``, or None."""
     folder = data_folder()
     found = [] if folder is None else sorted((folder / "peertube").glob("*.edges"))
     if len(found) > 1:
@@ -106,12 +94,8 @@ def _fedivertex() -> nx.Graph:
         from fedivertex import GraphLoader
         from fedivertex.exceptions import CacheError, FedivertexException
     except ImportError as error:
-        raise InputError(
-            field,
-            expected=expected,
-            got="no such package",
-            remedy=f"Run: pip install fedivertex. Or {by_hand}",
-        ) from error
+        remedy = f"Run: pip install fedivertex. Or {by_hand}"
+        raise InputError(field, expected=expected, got="no such package", remedy=remedy) from error
     try:
         # It prints its progress; standard output is for results.
         with contextlib.redirect_stdout(sys.stderr):
@@ -127,12 +111,9 @@ def _fedivertex() -> nx.Graph:
                 disable_tqdm=True,
             )
     except (FedivertexException, OSError, ValueError, zipfile.BadZipFile) as error:
-        raise InputError(
-            field,
-            expected=expected,
-            got=f"{type(error).__name__}: {error}",
-            remedy=f"Its first use needs the network. Or {by_hand}",
-        ) from error
+        got = f"{type(error).__name__}: {error}"
+        remedy = f"Its first use needs the network. Or {by_hand}"
+        raise InputError(field, expected=expected, got=got, remedy=remedy) from error
     graph = nx.Graph()
     graph.add_nodes_from(directed.nodes)
     graph.add_edges_from((u, v) for u, v in directed.edges if u != v)

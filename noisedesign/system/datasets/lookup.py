@@ -1,4 +1,4 @@
-"""Where a file of a public data set is: in a folder of the user's, in the cache, or on a server."""
+"""Files of public data sets: in a folder of the user's, in the cache, or on a server."""
 
 from __future__ import annotations
 
@@ -9,19 +9,17 @@ import tempfile
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from noisedesign.base.checks import InputError
+from noisedesign.base.extras import need
 
 DATA_VARIABLE = "NOISEDESIGN_DATA"
 
 
 def data_folder() -> Path | None:
-    """The folder named by ``NOISEDESIGN_DATA``, or None where the variable is not set.
-
-    Raises:
-        InputError: the variable is set, but not to a folder.
-    """
+    """The folder named by ``NOISEDESIGN_DATA``, or None where the variable is not set."""
     value = os.environ.get(DATA_VARIABLE)
     if not value:
         return None
@@ -38,38 +36,24 @@ def unchanged(content: bytes) -> bytes:
 
 @dataclass(frozen=True, kw_only=True)
 class DataFile:
-    """A file of a public data set, which is never shipped and always checked.
+    """A file of a public data set, which is never shipped and always checked."""
 
-    Attributes:
-        field: what errors are about.
-        name: its path in the folder of ``NOISEDESIGN_DATA`` and in the cache.
-        sha256: of its content, or of what ``canonical`` makes of that.
-        url: the official source; an archive where ``member`` is given.
-        member: the path of the file in the archive, tar or zip.
-        canonical: what is the same for every accepted copy of the file.
-        checksum_of: what the checksum is of, in words.
-    """
-
-    field: str
-    name: str
-    sha256: str
-    url: str
+    field: str  # of errors
+    name: str  # its path in the folder of NOISEDESIGN_DATA and in the cache
+    sha256: str  # of its content, or of the canonical form of that
+    url: str  # the official source; an archive where ``member`` is given
     member: str = ""
-    canonical: Callable[[bytes], bytes] = unchanged
-    checksum_of: str = "its content"
+    canonical: Callable[[bytes], bytes] = unchanged  # the same for every accepted copy
+    checksum_of: str = "its content"  # in words
 
     def local(self) -> Path | None:
-        """Where a copy lies on this machine, not yet checked, or None."""
+        """The path of a copy on this machine, not yet checked, or None."""
         folders = [folder for folder in (data_folder(), _cache_folder()) if folder is not None]
         candidates = (folder / self.name for folder in folders)
         return next((path for path in candidates if path.is_file()), None)
 
     def read(self) -> bytes:
-        """Its content, in canonical form, from a local copy or else from the official source.
-
-        Raises:
-            InputError: a copy with another sha256; no copy and no network.
-        """
+        """Its content, in canonical form, from a local copy or else from the official source."""
         path = self.local()
         if path is None:
             return self._download()
@@ -79,12 +63,9 @@ class DataFile:
         content = self.canonical(content)
         digest = hashlib.sha256(content).hexdigest()
         if digest != self.sha256:
-            raise InputError(
-                self.field,
-                expected=f"{origin} with {self._checksum}",
-                got=digest,
-                remedy=f"The file has been altered. Restore it from {self.url}.",
-            )
+            expected = f"{origin} with {self._checksum}"
+            remedy = f"The file has been altered. Restore it from {self.url}."
+            raise InputError(self.field, expected=expected, got=digest, remedy=remedy)
         return content
 
     @property
@@ -94,11 +75,12 @@ class DataFile:
 
     def _download(self) -> bytes:
         """Fetch the file, or the one wanted member of an archive, and keep it once checked."""
+        need("pooch", field=self.field)
         import pooch
 
         wanted = self.member or Path(self.name).name
         origin = f"{self.url}: {self.member}" if self.member else self.url
-        target = _cache_folder() / self.name
+        target = Path(pooch.os_cache("noisedesign")) / self.name
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
@@ -121,7 +103,10 @@ class DataFile:
         return canonical
 
 
-def _cache_folder() -> Path:
+def _cache_folder() -> Path | None:
+    """The user's cache; None without pooch, which knows where it is and fills it."""
+    if find_spec("pooch") is None:
+        return None
     import pooch
 
     return Path(pooch.os_cache("noisedesign"))

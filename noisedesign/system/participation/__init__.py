@@ -5,8 +5,7 @@ C G over the patterns) is a maximum over patterns, so a scheme only has to name 
 the pattern (more steps leave every old choice of gradients and add squares), so patterns that can
 be extended within the scheme need not be named.
 
-Where nodes draw at random which steps a record takes, in secret, the scheme has a law as well
-(:mod:`.sampled`): what knows no randomness keeps to its patterns, and is on the safe side.
+Nodes may also draw at random which steps a record takes, in secret (:mod:`.sampled`).
 
 A new scheme is a subclass of :class:`Participation` and a line of :data:`SCHEMES`.
 """
@@ -16,44 +15,25 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from noisedesign.base import memory
-from noisedesign.noise.attendance import Rule
-from noisedesign.system.participation.fixed import (
-    FixedEpoch,
-    MinSeparation,
-    every_step,
-    fixed_epoch,
-    single,
-)
+from noisedesign.noise.rules import Rule
 from noisedesign.system.participation.sampled import (
-    BallsInBins,
-    BMinSepSampling,
-    CyclicPoisson,
-    RandomAllocation,
-    TruncatedPoisson,
+    BallsInBins as BallsInBins,
+    BMinSepSampling as BMinSepSampling,
+    CyclicPoisson as CyclicPoisson,
+    RandomAllocation as RandomAllocation,
+    TruncatedPoisson as TruncatedPoisson,
 )
-from noisedesign.system.participation.scheme import Cover, Law, Participation, Patterns, Steps
-
-__all__ = [
-    "SCHEMES",
-    "SHORTHANDS",
-    "BMinSepSampling",
-    "BallsInBins",
-    "Cover",
-    "CyclicPoisson",
-    "FixedEpoch",
-    "Law",
-    "MinSeparation",
-    "Participation",
-    "Patterns",
-    "RandomAllocation",
-    "Steps",
-    "TruncatedPoisson",
-    "every_step",
-    "fixed_epoch",
-    "participation_of",
-    "require_room",
-    "single",
-]
+from noisedesign.system.participation.scheme import (
+    Cover as Cover,
+    FixedEpoch as FixedEpoch,
+    MinSeparation as MinSeparation,
+    Participation as Participation,
+    Patterns as Patterns,
+    Steps as Steps,
+    every_step as every_step,
+    fixed_epoch as fixed_epoch,
+    single as single,
+)
 
 SCHEMES: dict[str, type[Participation]] = {
     scheme.kind: scheme
@@ -68,13 +48,17 @@ SCHEMES: dict[str, type[Participation]] = {
         Patterns,
     )
 }
-"""Every scheme by its ``kind``: the one place that lists them."""
+"""Every scheme by its ``kind``."""
 
 
 def participation_of(rule: Rule, horizon: int) -> Participation:
     """The scheme of T steps whose ``rule`` that is."""
     if rule.random is not None:
-        return SCHEMES[rule.random.kind].of_rule(rule, horizon)
+        said = vars(rule.random) | {"horizon": horizon, "separation": rule.min_sep}
+        said |= dict.fromkeys(("epochs", "participations"), rule.most)
+        scheme = SCHEMES[rule.random.kind]
+        keys = [key for key in scheme.keys() if said.get(key) is not None]  # noqa: SIM118
+        return scheme.of({key: said[key] for key in keys})
     if rule.patterns is not None:
         return Patterns(horizon=horizon, steps=rule.patterns)
     if rule.residue is not None:
@@ -83,25 +67,21 @@ def participation_of(rule: Rule, horizon: int) -> Participation:
 
 
 SHORTHANDS: dict[str, Callable[[int], FixedEpoch]] = {"single": single, "every-step": every_step}
-"""Kinds of tables that give a ``horizon`` alone."""
+"""Schemes of tables that give a ``horizon`` alone."""
 
 
 def require_room(
     participation: Participation, *, bytes_of: Callable[[int], int] = memory.squares
 ) -> None:
-    """Refuse a scheme of more steps than what is computed for them has room for.
-
-    Args:
-        bytes_of: what so many steps take; by default the dense arrays of a solve.
-
-    Raises:
-        InputError: naming the key that makes it so long.
-    """
+    """Refuse a scheme whose T steps need more memory than there is, ``bytes_of(T)``."""
     keys, _ = participation.told_horizon
+    longest = keys
+    if isinstance(participation, FixedEpoch):
+        longest = "epochs" if participation.epochs >= participation.separation else "separation"
     memory.require(
         bytes_of,
         participation.horizon,
-        field=f"participation.{participation.longest_key}",
+        field=f"participation.{longest}",
         of="steps" if keys == "horizon" else f"steps, {keys}",
         remedy="Ask for fewer steps, or see noisedesign.families.toeplitz for long runs.",
     )

@@ -1,27 +1,23 @@
 """Schemes whose steps are drawn at random, in secret, for every record on its own.
 
 Each has the patterns of a scheme whose steps an adversary chooses, :attr:`~Participation.fixed`:
-what knows no randomness takes those, and privacy computed from them holds for any law. A law on
-top of them holds only where whoever batches the records draws it, and keeps it to himself.
+accounts that know no randomness take those, and hold for any law. An account of the law itself
+holds only where whoever batches the records draws them by it, and keeps them to himself.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 
 from noisedesign.base.checks import Array, InputError, describe, flag, positive_int, real
-from noisedesign.noise.attendance import Randomness, Rule
-from noisedesign.system.participation.fixed import FixedEpoch, MinSeparation, Spaced
-from noisedesign.system.participation.scheme import Law, Participation
+from noisedesign.system.participation.scheme import FixedEpoch, Participation, Spaced
 
 MOST_PATTERNS = 2**16
-"""Most patterns of a law that are listed: a second, and a Gram matrix that is still small."""
+"""Most patterns that are listed: a second of work, and a Gram matrix that is still small."""
 
 _RECORDS_OF_ONE_EPOCH = 'Take kind = "balls-in-bins", which noise is designed for.'
 
@@ -60,31 +56,14 @@ class BallsInBins(FixedEpoch):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.separation == 1:
-            raise InputError(
-                "participation.separation",
-                expected="2 bins or more",
-                got="1: every record takes part in every step, and nothing is drawn",
-                remedy='Say kind = "every-step", or "fixed-epoch".',
-            )
-
-    @property
-    def fixed(self) -> FixedEpoch:
-        return FixedEpoch(epochs=self.epochs, separation=self.separation)
+            expected = "2 bins or more"
+            got = "1: every record takes part in every step, and nothing is drawn"
+            remedy = 'Say kind = "every-step", or "fixed-epoch".'
+            raise InputError("participation.separation", expected=expected, got=got, remedy=remedy)
 
     @property
     def bins(self) -> list[tuple[int, ...]]:
         return list(self.maximal_patterns())
-
-    def laws(self) -> Iterator[Law]:
-        return iter([_even(self.bins)])
-
-    @property
-    def rule(self) -> Rule:
-        return dataclasses.replace(super().rule, random=Randomness(kind=self.kind))
-
-    @classmethod
-    def of_rule(cls, rule: Rule, horizon: int) -> Self:
-        return cls(epochs=rule.most, separation=rule.min_sep)
 
     def __str__(self) -> str:
         return f"balls in bins of (k, b) = ({self.epochs}, {self.separation})"
@@ -141,32 +120,19 @@ class RandomAllocation(Spaced):
 
     @property
     def max_participations(self) -> int:
-        """t, how often a record takes part."""
+        """The t steps of a record."""
         return self.participations
 
     @property
-    def fixed(self) -> MinSeparation:
-        return _spaced(self)
-
-    @property
     def bins(self) -> list[tuple[int, ...]]:
-        _require_few(self.count(), of=self)
+        if self.count() > MOST_PATTERNS:
+            expected = f"at most {MOST_PATTERNS} patterns of one record, to list them"
+            raise InputError("participation", expected=expected, got=f"more, of {self}")
         return list(itertools.combinations(range(self.horizon), self.participations))
-
-    def laws(self) -> Iterator[Law]:
-        return iter([_even(self.bins)])
 
     def until(self, steps: int) -> Participation:
         steps = self._first(steps)
         return self if steps == self.horizon else self.fixed.until(steps)
-
-    @property
-    def rule(self) -> Rule:
-        return Rule(most=self.participations, random=Randomness(kind=self.kind))
-
-    @classmethod
-    def of_rule(cls, rule: Rule, horizon: int) -> Self:
-        return cls(horizon=horizon, participations=rule.most)
 
     def __str__(self) -> str:
         return f"{self.participations} of {self.horizon} steps at random"
@@ -193,10 +159,8 @@ class CyclicPoisson(FixedEpoch):
 
     Examples:
         >>> import noisedesign as nd
-        >>> scheme = nd.CyclicPoisson(epochs=2, separation=2, rate=0.25)
-        >>> law = next(scheme.laws())  # of a record of group 0
-        >>> law.patterns, law.probabilities.tolist()
-        (((), (2,), (0,), (0, 2)), [0.5625, 0.1875, 0.1875, 0.0625])
+        >>> print(nd.CyclicPoisson(epochs=2, separation=3, rate=0.25))
+        cyclic Poisson sampling of (k, b) = (2, 3) at rate 0.25
     """
 
     rate: float
@@ -212,34 +176,8 @@ class CyclicPoisson(FixedEpoch):
         _set_rate(self, one=remedy)
 
     @property
-    def fixed(self) -> FixedEpoch:
-        return FixedEpoch(epochs=self.epochs, separation=self.separation)
-
-    @property
     def period(self) -> None:
-        """None, since no two batches need be alike."""
-        return None
-
-    def laws(self) -> Iterator[Law]:
-        _require_few(2**self.epochs, of=self)
-        return (self._law(turns) for turns in self.maximal_patterns())
-
-    def _law(self, turns: tuple[int, ...]) -> Law:
-        """Of a record whose group has these turns."""
-        coins = list(itertools.product((False, True), repeat=len(turns)))
-        heads = np.array([sum(coin) for coin in coins])
-        chance = self.rate**heads * (1 - self.rate) ** (len(turns) - heads)
-        return Law(tuple(tuple(itertools.compress(turns, coin)) for coin in coins), chance)
-
-    @property
-    def rule(self) -> Rule:
-        random = Randomness(kind=self.kind, rate=self.rate)
-        return dataclasses.replace(super().rule, random=random)
-
-    @classmethod
-    def of_rule(cls, rule: Rule, horizon: int) -> Self:
-        own = {key: getattr(rule.random, key) for key in set(cls.keys()) - set(FixedEpoch.keys())}
-        return cls(epochs=rule.most, separation=rule.min_sep, **own)
+        return None  # no two batches need be alike
 
     def __str__(self) -> str:
         return (
@@ -296,23 +234,6 @@ class TruncatedPoisson(CyclicPoisson):
                 remedy='Without a limit it is kind = "cyclic-poisson".',
             )
 
-    def laws(self) -> Iterator[Law]:
-        raise InputError(
-            "participation",
-            expected="steps of a record that do not depend on other records",
-            got=str(self),
-        )
-
-    @property
-    def rule(self) -> Rule:
-        random = Randomness(
-            kind=self.kind,
-            rate=self.rate,
-            batch_size_limit=self.batch_size_limit,
-            group_size=self.group_size,
-        )
-        return dataclasses.replace(super().rule, random=random)
-
     def __str__(self) -> str:
         return f"{super().__str__()}, at most {self.batch_size_limit} of {self.group_size} records"
 
@@ -341,9 +262,8 @@ class BMinSepSampling(Spaced):
     Examples:
         >>> import noisedesign as nd
         >>> scheme = nd.BMinSepSampling(horizon=2, separation=2, rate=0.5)
-        >>> law = next(scheme.laws())
-        >>> [(steps, round(float(chance), 12)) for steps, chance in sorted(zip(*law))]
-        [((), 0.333333333333), ((0,), 0.333333333333), ((1,), 0.333333333333)]
+        >>> scheme.max_participations, scheme.held_back.round(4).tolist()
+        (1, [0.6667, 0.3333])
     """
 
     horizon: int
@@ -366,12 +286,8 @@ class BMinSepSampling(Spaced):
 
     @property
     def max_participations(self) -> int:
-        """As often as there is room, ceil(T / b)."""
+        """ceil(T / b), as there is no room for more."""
         return -(-self.horizon // self.separation)
-
-    @property
-    def fixed(self) -> MinSeparation:
-        return _spaced(self)
 
     @property
     def held_back(self) -> Array:
@@ -379,40 +295,9 @@ class BMinSepSampling(Spaced):
         b, p = self.separation, self.rate if self.warm_start else 0.0
         return np.array([1.0, *[p] * (b - 1)]) / (1 + (b - 1) * p)
 
-    def laws(self) -> Iterator[Law]:
-        found: dict[tuple[int, ...], float] = {}
-        ways: list[tuple[tuple[int, ...], int, float]]
-        ways = [((), wait, chance) for wait, chance in enumerate(self.held_back) if chance > 0]
-        while ways:
-            steps, t, chance = ways.pop()
-            if t >= self.horizon:
-                found[steps] = found.get(steps, 0.0) + chance
-                _require_few(len(found), of=self)
-                continue
-            if self.rate < 1:
-                ways.append((steps, t + 1, chance * (1 - self.rate)))
-            ways.append(((*steps, t), t + self.separation, chance * self.rate))
-        return iter([Law(tuple(found), np.array(list(found.values())))])
-
-    def until(self, steps: int) -> Participation:
-        return dataclasses.replace(self, horizon=self._first(steps))
-
-    @property
-    def rule(self) -> Rule:
-        random = Randomness(kind=self.kind, rate=self.rate, warm_start=self.warm_start)
-        return Rule(most=self.max_participations, min_sep=self.separation, random=random)
-
     @classmethod
     def keys(cls) -> dict[str, Any]:
         return super().keys() | {"warm_start": (bool, True)}
-
-    @classmethod
-    def of_rule(cls, rule: Rule, horizon: int) -> Self:
-        said = rule.random
-        assert said is not None
-        assert said.rate is not None
-        start = said.warm_start is not False
-        return cls(horizon=horizon, separation=rule.min_sep, rate=said.rate, warm_start=start)
 
     def __str__(self) -> str:
         start = "" if self.warm_start else ", from a cold start"
@@ -420,18 +305,6 @@ class BMinSepSampling(Spaced):
             f"b-min-sep sampling at rate {self.rate:g}, {self.separation} steps apart, of "
             f"{self.horizon} steps{start}"
         )
-
-
-def _even(patterns: list[tuple[int, ...]]) -> Law:
-    return Law(tuple(patterns), np.full(len(patterns), 1 / len(patterns)))
-
-
-def _spaced(scheme: Spaced) -> MinSeparation:
-    return MinSeparation(
-        horizon=scheme.horizon,
-        separation=scheme.separation,
-        max_participations=scheme.max_participations,
-    )
 
 
 def _set_rate(scheme: CyclicPoisson | BMinSepSampling, *, one: str) -> None:
@@ -444,9 +317,3 @@ def _set_rate(scheme: CyclicPoisson | BMinSepSampling, *, one: str) -> None:
         got = "1: nothing is left to chance"
         raise InputError(field, expected="a probability below 1", got=got, remedy=one)
     object.__setattr__(scheme, "rate", rate)
-
-
-def _require_few(number: int, *, of: Participation) -> None:
-    if number > MOST_PATTERNS:
-        expected = f"at most {MOST_PATTERNS} patterns of one record, to list them"
-        raise InputError("participation", expected=expected, got=f"more, of {of}")

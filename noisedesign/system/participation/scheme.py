@@ -1,15 +1,13 @@
-"""A scheme of participation: what it is asked for, and the one that lists its patterns.
+"""Schemes of participation whose steps an adversary chooses: listed, evenly spaced, or far apart.
 
-A scheme is a set of patterns, each a set of steps. Sensitivity (theory: the largest change of
-C G over the patterns) is a maximum over patterns, so a scheme only has to name them. It grows with
-the pattern (more steps leave every old choice of gradients and add squares), so patterns that can
-be extended within the scheme need not be named.
+A scheme names its maximal patterns, and answers what it knows of them in closed form.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, get_type_hints
@@ -18,36 +16,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from noisedesign.base.checks import Array, InputError, describe, listed, positive_int
-from noisedesign.noise.attendance import Rule
-
-if TYPE_CHECKING:
-    from noisedesign.system.participation.fixed import FixedEpoch
+from noisedesign.noise.rules import Randomness, Rule, heaviest_sums
 
 Steps = NDArray[np.intp]
 
 
 class Cover(NamedTuple):
-    """What squared sensitivity 1 allows the diagonal x of an X that is diagonal on every pattern:
+    """The diagonals x that squared sensitivity 1 allows an X that is diagonal on every pattern:
     x <= generators @ z with z >= 0 and, in every budget, sum of cost * z <= 1.
-
-    Shapes: generators (T, m), zeros and ones; cost (m,), positive; budget (m,), ascending, which
-    of the budgets each generator draws on, counted from 0.
     """
 
-    generators: Array
-    cost: Array
-    budget: Steps
-
-
-class Law(NamedTuple):
-    """Which steps one record takes, by chance.
-
-    Shapes: patterns, a tuple of ascending zero-based steps each, the empty one where a record may
-    take part in none; probabilities (p,), which sum to 1.
-    """
-
-    patterns: tuple[tuple[int, ...], ...]
-    probabilities: Array
+    generators: Array  # (T, m), zeros and ones
+    cost: Array  # (m,), positive
+    budget: Steps  # (m,), ascending: the budget, from 0, that each generator draws on
 
 
 class Participation:
@@ -58,7 +39,7 @@ class Participation:
     """
 
     kind: ClassVar[str]
-    """What it is called in files."""
+    """The name in files."""
     disjoint: ClassVar[bool] = False
     """Whether no two patterns share a step, as in :class:`FixedEpoch`."""
     spaced: ClassVar[bool] = False
@@ -66,13 +47,11 @@ class Participation:
     for_designs: ClassVar[bool] = True
     """Whether noise is designed for it; otherwise it is for accounts only."""
     instead: ClassVar[str] = ""
-    """What to design for where noise is not designed for it."""
+    """A remedy: the scheme to design for instead, where noise is not designed for this one."""
     random: ClassVar[bool] = False
     """Whether nodes draw the steps of a record, in secret; otherwise an adversary chooses them."""
-
     binned: ClassVar[bool] = False
-    """Whether a record takes one of few patterns, all equally likely, as :attr:`bins` lists
-    them."""
+    """Whether a record takes one of the few, equally likely patterns of :attr:`bins`."""
 
     if TYPE_CHECKING:  # at run time it would be the default of the field
 
@@ -103,19 +82,6 @@ class Participation:
         expected = "random participation in one of some equally likely patterns"
         raise InputError("participation", expected=expected, got=str(self))
 
-    def laws(self) -> Iterator[Law]:
-        """The law of one record's steps, one for every choice that is left to an adversary.
-
-        Where nothing is drawn these are the patterns themselves, each with probability 1.
-
-        Returns:
-            An iterator over the laws.
-
-        Raises:
-            InputError: too many patterns to list; steps that depend on those of other records.
-        """
-        return (Law((pattern,), np.ones(1)) for pattern in self.maximal_patterns())
-
     @property
     def fixed(self) -> Participation:
         """The scheme in which an adversary chooses what is drawn here; itself if nothing is."""
@@ -142,12 +108,12 @@ class Participation:
 
     @property
     def period(self) -> int | None:
-        """After how many steps the batches come round again; None where they need not."""
+        """Steps after which the batches come round again; None where they need not."""
         return None
 
     @property
     def taking_part(self) -> NDArray[np.bool_]:
-        """Which steps belong to some pattern, shape (T,)."""
+        """Whether each step belongs to some pattern, shape (T,)."""
         found = np.zeros(self.horizon, dtype=bool)
         for pattern in self.maximal_patterns():
             found[list(pattern)] = True
@@ -173,7 +139,7 @@ class Participation:
         """Patterns of the largest size.
 
         Args:
-            most: how many are enough.
+            most: number of patterns that is enough.
 
         Returns:
             Zero-based steps, shape (p, k), of all such patterns or of ``most`` at the least.
@@ -189,7 +155,7 @@ class Participation:
             steps: zero-based, shape (p, k).
 
         Returns:
-            Whether.
+            True or False.
         """
         maximal = [set(pattern) for pattern in self.maximal_patterns()]
         return bool((np.diff(steps, axis=1) > 0).all()) and all(
@@ -197,7 +163,7 @@ class Participation:
         )
 
     def until(self, steps: int) -> Participation:
-        """The scheme of its first steps: of every pattern what lies in them, where anything does.
+        """The scheme of its first steps, with the part of every pattern that lies in them.
 
         Args:
             steps: 1 to T.
@@ -221,12 +187,18 @@ class Participation:
 
     @property
     def rule(self) -> Rule:
-        """What a trainer holds every record to."""
-        patterns = tuple(self.maximal_patterns())
-        return Rule(most=self.largest_size, min_sep=1, patterns=patterns)
+        """The rule that a trainer holds every record to."""
+        return Rule(most=self.largest_size, min_sep=1, patterns=tuple(self.maximal_patterns()))
+
+    def _randomness(self) -> Randomness | None:
+        """The part of the rule that says how steps are drawn, if they are."""
+        if not self.random:
+            return None
+        keys = ("rate", "warm_start", "batch_size_limit", "group_size")
+        return Randomness(kind=self.kind, **{k: getattr(self, k) for k in keys if hasattr(self, k)})
 
     def cover(self) -> Cover | None:
-        """What the diagonal of a banded X may be; see :class:`Cover`.
+        """The diagonals that a banded X may have.
 
         Returns:
             The cover; None where no such description is known.
@@ -241,38 +213,33 @@ class Participation:
         got: str = "",
         remedy: str = "",
     ) -> FixedEpoch:
-        """Itself, for what takes (k, b) participation only.
+        """Itself, if it is (k, b) participation.
 
         Args:
             field: of the error.
             expected: words of the error.
-            got: words of the error; default: what it is.
+            got: words of the error, by default its own.
             remedy: words of the error.
 
         Returns:
             Itself.
 
         Raises:
-            InputError: it is another, with these words.
+            InputError: it is another scheme.
         """
         raise InputError(field, expected=expected, got=got or str(self), remedy=remedy)
 
     @property
-    def longest_key(self) -> str:
-        """The key that makes it long."""
-        return "horizon"
-
-    @property
     def told_horizon(self) -> tuple[str, str]:
-        """Which keys T comes from, and how."""
+        """The keys that T comes from, and its value."""
         return "horizon", str(self.horizon)
 
     @classmethod
     def keys(cls) -> dict[str, Any]:
-        """Keys of its tables in files, and the types of their values.
+        """Keys of its tables in files.
 
         Returns:
-            Type by key.
+            Types of the values by key.
         """
         types = get_type_hints(cls)
         return {field.name: types[field.name] for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
@@ -287,34 +254,15 @@ class Participation:
 
     @classmethod
     def of(cls, entry: Mapping[str, Any]) -> Self:
-        """The scheme of what :meth:`entry` gave.
+        """The scheme of an :meth:`entry`.
 
         Args:
             entry: number by key.
 
         Returns:
             The scheme.
-
-        Raises:
-            InputError: as the class itself.
         """
         return cls(**entry)
-
-    @classmethod
-    def of_rule(cls, rule: Rule, horizon: int) -> Self:
-        """The scheme of T steps whose rule that is, where the rule says that steps are drawn.
-
-        Args:
-            rule: what a trainer holds every record to.
-            horizon: number of steps T.
-
-        Returns:
-            The scheme.
-
-        Raises:
-            InputError: as the class itself.
-        """
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -344,28 +292,30 @@ class Patterns(Participation):
     for_designs: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
+        field = "participation.patterns"
         positive_int(self.horizon, field="participation.horizon")
-        listed = _listed(self.steps, expected="a list of patterns, each a list of steps")
-        if not listed:
-            raise InputError(
-                "participation.patterns", expected="at least one pattern", got="an empty list"
-            )
-        checked = tuple(self._checked(pattern, number=j) for j, pattern in enumerate(listed))
+        patterns = listed(
+            self.steps, field=field, expected="a list of patterns, each a list of steps"
+        )
+        if not patterns:
+            raise InputError(field, expected="at least one pattern", got="an empty list")
+        checked = tuple(self._checked(pattern, number=j) for j, pattern in enumerate(patterns))
         object.__setattr__(self, "steps", checked)
 
     def _checked(self, pattern: object, *, number: int) -> tuple[int, ...]:
+        field = "participation.patterns"
+
         def wrong(expected: str, got: str) -> InputError:
-            return InputError(
-                "participation.patterns", expected=expected, got=f"{got} in pattern {number}"
-            )
+            return InputError(field, expected=expected, got=f"{got} in pattern {number}")
 
         steps: list[int] = []
-        for step in _listed(pattern, expected=f"pattern {number} to be a list of steps"):
+        for step in listed(
+            pattern, field=field, expected=f"pattern {number} to be a list of steps"
+        ):
             if not isinstance(step, (int, np.integer)) or isinstance(step, (bool, np.bool_)):
                 raise wrong("integer steps", describe(step))
             if not 0 <= step < self.horizon:
-                last = self.horizon - 1
-                expected = f"steps 0 to {last} (horizon {self.horizon}, zero-based)"
+                expected = f"steps 0 to {self.horizon - 1} (horizon {self.horizon}, zero-based)"
                 raise wrong(expected, f"step {step}")
             steps.append(int(step))
         if not steps:
@@ -377,11 +327,6 @@ class Patterns(Participation):
         return tuple(steps)
 
     def maximal_patterns(self) -> Iterator[tuple[int, ...]]:
-        """The patterns as they are listed, some of which may extend others.
-
-        Returns:
-            An iterator over zero-based steps.
-        """
         return iter(self.steps)
 
     @classmethod
@@ -389,11 +334,6 @@ class Patterns(Participation):
         return {"horizon": int, "patterns": list[list[int]]}
 
     def entry(self) -> dict[str, Any]:
-        """Its numbers as files hold them.
-
-        Returns:
-            Number, or lists of them, by key.
-        """
         return {"horizon": int(self.horizon), "patterns": [list(steps) for steps in self.steps]}
 
     @classmethod
@@ -402,8 +342,352 @@ class Patterns(Participation):
 
     def __str__(self) -> str:
         number = len(self.steps)
-        return f"{number} pattern{'s' * (number > 1)} in {self.horizon} steps"
+        return f"{number} pattern{'s' if number > 1 else ''} in {self.horizon} steps"
 
 
-def _listed(value: object, *, expected: str) -> list[object]:
-    return listed(value, field="participation.patterns", expected=expected)
+@dataclass(frozen=True, kw_only=True)
+class FixedEpoch(Participation):
+    """(k, b) participation: a record takes part in steps j, j + b, ..., j + (k - 1) b.
+
+    The horizon T is k * b and the b patterns are the residue classes of the steps modulo b. One
+    epoch is single participation: every step is a pattern of its own, which is also how the nodes
+    of a spatial design take part.
+
+    Source: Choquette-Choo et al. (2023), "(k, b)-participation".
+
+    Args:
+        epochs: k, how often a record takes part.
+        separation: b, steps from one time to the next.
+
+    Raises:
+        InputError: ``epochs`` or ``separation`` is not an integer >= 1.
+
+    Examples:
+        >>> import noisedesign as nd
+        >>> scheme = nd.FixedEpoch(epochs=2, separation=3)
+        >>> scheme.horizon
+        6
+        >>> scheme.patterns.tolist()
+        [[0, 3], [1, 4], [2, 5]]
+    """
+
+    epochs: int
+    separation: int
+
+    kind: ClassVar[str] = "fixed-epoch"
+    disjoint: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        positive_int(self.epochs, field="participation.epochs")
+        positive_int(self.separation, field="participation.separation")
+
+    @property
+    def horizon(self) -> int:
+        """Number of steps T = epochs * separation."""
+        return self.epochs * self.separation
+
+    @property
+    def largest_size(self) -> int:
+        return self.epochs
+
+    @property
+    def stride(self) -> int:
+        return self.separation
+
+    @property
+    def period(self) -> int | None:
+        return self.separation if self.epochs > 1 else None
+
+    @property
+    def even_size(self) -> int:
+        return self.epochs  # every step is in one pattern
+
+    @property
+    def taking_part(self) -> NDArray[np.bool_]:
+        return np.ones(self.horizon, dtype=bool)
+
+    @property
+    def patterns(self) -> Steps:
+        """Steps of each pattern, shape (separation, epochs), zero-based."""
+        return np.arange(self.horizon).reshape(self.epochs, self.separation).T
+
+    def maximal_patterns(self) -> Iterator[tuple[int, ...]]:
+        return map(tuple, self.patterns.tolist())
+
+    def count(self) -> int:
+        return self.separation
+
+    def longest(self, most: int) -> Steps:
+        return self.patterns
+
+    def until(self, steps: int) -> Participation:
+        steps = self._first(steps)
+        epochs, rest = divmod(steps, self.separation)
+        if epochs == 0:
+            return single(steps)
+        return super().until(steps) if rest else dataclasses.replace(self, epochs=epochs)
+
+    @property
+    def fixed(self) -> FixedEpoch:
+        return FixedEpoch(epochs=self.epochs, separation=self.separation)
+
+    @property
+    def rule(self) -> Rule:
+        b, drawn = self.separation, self._randomness()
+        return Rule(most=self.epochs, min_sep=b, residue=b, random=drawn)
+
+    def cover(self) -> Cover:
+        # Every step on its own, one budget for each residue class, which follow one another.
+        horizon, order = self.horizon, self.patterns.ravel()
+        generators = np.zeros((horizon, horizon))
+        generators[order, np.arange(horizon)] = 1.0
+        return Cover(generators, np.ones(horizon), order % self.separation)
+
+    def fixed_epoch(self, **_: str) -> FixedEpoch:
+        """Itself.
+
+        Returns:
+            Itself.
+        """
+        return self
+
+    @property
+    def told_horizon(self) -> tuple[str, str]:
+        return "epochs * separation", f"{self.epochs} * {self.separation} = {self.horizon}"
+
+    def __str__(self) -> str:
+        return f"(k, b) = ({self.epochs}, {self.separation})"
+
+
+def fixed_epoch(*, records: int, batch_size: int, epochs: int) -> FixedEpoch:
+    """The (k, b) of a run over ``records`` in batches: one participation of a record an epoch.
+
+    An epoch has ceil(records / batch_size) steps, the last of them on what is left over, and every
+    epoch goes through the batches in the same order.
+
+    Args:
+        records: of one node.
+        batch_size: records of a step.
+        epochs: k, how often every record takes part.
+
+    Returns:
+        The scheme.
+
+    Raises:
+        InputError: one of them is not an integer >= 1; batches larger than the data.
+
+    Examples:
+        >>> import noisedesign as nd
+        >>> print(nd.fixed_epoch(records=1000, batch_size=300, epochs=5))
+        (k, b) = (5, 4)
+    """
+    records = positive_int(records, field="records")
+    batch_size = positive_int(batch_size, field="batch_size")
+    if batch_size > records:
+        raise InputError("batch_size", expected=f"at most records = {records}", got=str(batch_size))
+    return FixedEpoch(
+        epochs=positive_int(epochs, field="epochs"), separation=-(-records // batch_size)
+    )
+
+
+class Spaced(Participation):
+    """Schemes of at most ``max_participations`` steps, any two ``separation`` or more apart."""
+
+    spaced: ClassVar[bool] = True
+
+    if TYPE_CHECKING:  # at run time they would be the defaults of fields
+
+        @property
+        def separation(self) -> int:
+            """b: steps s < t of one pattern have t - s >= b."""
+
+        @property
+        def max_participations(self) -> int:
+            """k, how often a record takes part at most."""
+
+    @property
+    def largest_size(self) -> int:
+        return min(self.max_participations, -(-self.horizon // self.separation))
+
+    @property
+    def stride(self) -> int:
+        return self.separation
+
+    @property
+    def taking_part(self) -> NDArray[np.bool_]:
+        return np.ones(self.horizon, dtype=bool)
+
+    @property
+    def even_size(self) -> int:
+        # The T patterns floor((r + i T) / p), i < p, r < T, contain each step p times.
+        return min(self.max_participations, max(1, self.horizon // self.separation))
+
+    def count(self) -> int:
+        # Patterns of k steps: T - 1 - (k - 1) b spare steps before, between and after them. Shorter
+        # ones are maximal where no step fits in: what precedes the first and follows the last is
+        # below b and gaps are below 2b, so each of the m + 1 spares is below b, counted by
+        # inclusion and exclusion.
+        b, total = self.separation, 0
+        for size in range(1, self.largest_size + 1):
+            spare = self.horizon - 1 - (size - 1) * b
+            if size == self.max_participations:
+                total += math.comb(spare + size, size)
+                continue
+            total += sum(
+                (-1) ** j * math.comb(size + 1, j) * math.comb(spare - j * b + size, size)
+                for j in range(min(size + 1, spare // b) + 1)
+            )
+        return total
+
+    def maximal_patterns(self) -> Iterator[tuple[int, ...]]:
+        b, k, last = self.separation, self.max_participations, self.horizon - 1
+        steps: list[int] = []
+        # For every prefix: what may follow, and whether a step still fits between its steps. Such
+        # a pattern is maximal only if it reaches k, so room for the missing ones is kept.
+        prefixes = [(iter(range(max(last - (k - 1) * b, min(b - 1, last)) + 1)), False)]
+        while prefixes:
+            following, roomy = prefixes[-1]
+            t = next(following, None)
+            if t is None:
+                prefixes.pop()
+                del steps[-1:]
+                continue
+            roomy = roomy or t >= (steps[-1] + 2 * b if steps else b)
+            steps.append(t)
+            if len(steps) == k or t + b > last:
+                yield tuple(steps)
+                steps.pop()
+                continue
+            in_time = last - (k - len(steps) - 1) * b
+            end = in_time if roomy else max(in_time, min(t + 2 * b - 1, last))
+            prefixes.append((iter(range(t + b, end + 1)), roomy))
+
+    def heaviest(self, weights: Array) -> float:
+        sums = heaviest_sums(weights, separation=self.separation, counts=self.largest_size)
+        return float(sums[-1])
+
+    def longest(self, most: int) -> Steps:
+        found = super().longest(most + 1)
+        if len(found) <= most:
+            return found
+        # Where there are more, the densest pattern of every start.
+        span = np.arange(self.largest_size) * self.separation
+        return np.asarray(np.arange(self.horizon - span[-1])[:, None] + span)
+
+    @property
+    def fixed(self) -> MinSeparation:
+        return MinSeparation(
+            horizon=self.horizon,
+            separation=self.separation,
+            max_participations=self.max_participations,
+        )
+
+    @property
+    def rule(self) -> Rule:
+        most, drawn = self.max_participations, self._randomness()
+        return Rule(most=most, min_sep=self.separation, random=drawn)
+
+    def until(self, steps: int) -> Participation:
+        cut: Any = self  # every subclass is a dataclass
+        found: Participation = dataclasses.replace(cut, horizon=self._first(steps))
+        return found
+
+    def allows(self, steps: Steps) -> bool:
+        apart = (np.diff(steps, axis=1) >= self.separation).all()
+        return bool(apart) and steps.shape[1] <= self.largest_size
+
+    def cover(self) -> Cover:
+        # Every window of b steps at cost 1 and, where k is a restriction, all steps at cost k.
+        # Patterns are the 0-1 points of "at most one step in a window, at most k in all". That
+        # matrix has consecutive ones in every row and hence is totally unimodular, so the heaviest
+        # pattern under x costs as much as the cheapest cover of x by windows.
+        horizon, b = self.horizon, self.separation
+        first = np.arange(max(horizon - b, 0) + 1)
+        steps = np.arange(horizon)[:, None]
+        generators = ((steps >= first) & (steps < first + b)).astype(np.float64)
+        cost = np.ones(len(first))
+        if self.max_participations < -(-horizon // b):
+            generators = np.hstack([generators, np.ones((horizon, 1))])
+            cost = np.append(cost, float(self.max_participations))
+        return Cover(generators, cost, np.zeros(len(cost), dtype=np.intp))
+
+
+@dataclass(frozen=True, kw_only=True)
+class MinSeparation(Spaced):
+    """Min-separation participation: at most k steps, any two of them at least b apart.
+
+    With b = 1 and k = T every set of steps is a pattern; with k = 1 it is single participation.
+
+    Source: Choquette-Choo et al. (2023), "(Amplified) banded matrix factorization", b-min-sep.
+
+    Args:
+        horizon: T, the number of steps.
+        separation: b: steps s < t of one pattern have t - s >= b.
+        max_participations: k, how often a record takes part at most.
+
+    Raises:
+        InputError: ``horizon``, ``separation`` or ``max_participations`` is not an integer >= 1.
+
+    Examples:
+        >>> import noisedesign as nd
+        >>> scheme = nd.MinSeparation(horizon=4, separation=2, max_participations=2)
+        >>> list(scheme.maximal_patterns())
+        [(0, 2), (0, 3), (1, 3)]
+    """
+
+    horizon: int
+    separation: int
+    max_participations: int
+
+    kind: ClassVar[str] = "min-separation"
+
+    def __post_init__(self) -> None:
+        positive_int(self.horizon, field="participation.horizon")
+        positive_int(self.separation, field="participation.separation")
+        positive_int(self.max_participations, field="participation.max_participations")
+
+    def __str__(self) -> str:
+        return (
+            f"at most {self.max_participations} participations, at least {self.separation} steps "
+            f"apart, in {self.horizon} steps"
+        )
+
+
+def single(horizon: int) -> FixedEpoch:
+    """Single participation: a record takes part in one of the steps (or is at one of the nodes).
+
+    Args:
+        horizon: T, steps (or nodes).
+
+    Returns:
+        (k, b) = (1, T).
+
+    Raises:
+        InputError: ``horizon`` is not an integer >= 1.
+
+    Examples:
+        >>> import noisedesign as nd
+        >>> nd.single(3).patterns.tolist()
+        [[0], [1], [2]]
+    """
+    return FixedEpoch(epochs=1, separation=positive_int(horizon, field="horizon"))
+
+
+def every_step(horizon: int) -> FixedEpoch:
+    """One record takes part in all steps: full-batch gradients.
+
+    Args:
+        horizon: T, steps.
+
+    Returns:
+        (k, b) = (T, 1).
+
+    Raises:
+        InputError: ``horizon`` is not an integer >= 1.
+
+    Examples:
+        >>> import noisedesign as nd
+        >>> nd.every_step(3).patterns.tolist()
+        [[0, 1, 2]]
+    """
+    return FixedEpoch(epochs=positive_int(horizon, field="horizon"), separation=1)

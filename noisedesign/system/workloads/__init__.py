@@ -1,8 +1,7 @@
-"""What a design's error is: which models, which steps, and what noise passes through on its way.
+"""The error of a design, as the matrix H of its convex program.
 
-An :class:`ErrorMeasure` says what is measured; a :class:`Workload` turns it and a mixing into the H
-of the convex program, in space, in time or in both; a kind says how the H of a temporal problem
-comes about.
+An :class:`ErrorMeasure` says what is measured; a :class:`Workload` turns it and a mixing into H, in
+space, in time or in both; a :class:`WorkloadKind` forms the H of a temporal problem.
 """
 
 from noisedesign.system.workloads.error import ERRORS as ERRORS, ErrorMeasure as ErrorMeasure

@@ -1,4 +1,4 @@
-"""Which error a design is to keep small, before any mixing matrix is known.
+"""The error that a design is to keep small, before any mixing matrix is known.
 
 The state follows x_{t+1} = W (x_t + u_t), x_1 = 0, for steps t = 1..T, driven by the part of the
 updates u_t that is noise. With learning rates eta and heavy-ball momentum beta
@@ -38,8 +38,6 @@ class ErrorMeasure(Shown):
 
     The last two add up to the first where m is proportional to w, as it is by default.
 
-    K gossip rounds per update (Cyffers et al. 2022, Muffliato) are W^K in place of W.
-
     Args:
         horizon: T, the number of steps.
         of: one of ``ERRORS``.
@@ -54,9 +52,8 @@ class ErrorMeasure(Shown):
             x_i / y_ti, and takes the place of x_i above (m stays on the state x). Default 1.
 
     Raises:
-        InputError: naming the field: an unknown error, a schedule of another length than T,
-            negative weights or only zeros, values too large or too small to be computed with,
-            momentum outside [0, 1).
+        InputError: naming the field: an unknown error, weights of another length than T, negative,
+            only zeros, too large or too small, momentum outside [0, 1).
 
     Examples:
         >>> import noisedesign as nd
@@ -84,12 +81,9 @@ class ErrorMeasure(Shown):
         if not 0 <= momentum < 1:
             raise InputError("momentum", expected="a number in [0, 1)", got=f"{momentum:g}")
         if self.of == "last-iterate" and self.step_weights is not None:
-            raise InputError(
-                "step_weights",
-                expected='nothing for of = "last-iterate"',
-                got="step weights",
-                remedy='Weights of several steps belong to "all-iterates".',
-            )
+            expected = 'nothing for of = "last-iterate"'
+            remedy = 'Weights of several steps belong to "all-iterates".'
+            raise InputError("step_weights", expected=expected, got="step weights", remedy=remedy)
         for field in ("step_weights", "learning_rates"):
             if (value := getattr(self, field)) is not None:
                 checked = _weights(value, field=field, length=horizon, each="step")
@@ -103,9 +97,8 @@ class ErrorMeasure(Shown):
         if given.ndim == 2:
             result = _checks.matrix(value, field=field)
             if len(result) != horizon:
-                raise InputError(
-                    field, expected=f"{horizon} rows, one per step", got=f"{len(result)}"
-                )
+                expected = f"{horizon} rows, one per step"
+                raise InputError(field, expected=expected, got=f"{len(result)}")
         else:
             result = _checks.vector(value, field=field, length=given.size)
         _checks.positive_vector(result.ravel(), field=field, length=result.size)
@@ -145,28 +138,28 @@ class ErrorMeasure(Shown):
         """Q_t, squared error per squared state.
 
         Args:
-            nodes: n, how many.
+            nodes: the number n of nodes.
             step: t, zero-based.
 
         Returns:
             Q_t, shape (n, n), symmetric positive semidefinite.
 
         Raises:
-            InputError: ``nodes`` is not an integer >= 1; node_weights, average or push_sum_weights
-                are not for that many nodes; a step outside the horizon.
+            InputError: ``nodes`` < 1, or weights for another number of nodes; a step outside the
+                horizon.
         """
         w, model = self.weighted_model(nodes=nodes, step=step)
         return np.asarray(model.T @ (w[:, None] * model))
 
     def weighted_model(self, *, nodes: int, step: int = 0) -> tuple[Array, Array]:
-        """What of the state counts, and how much of its square, w and G with Q_t = G^T diag(w) G.
+        """The weights w and the readouts G of the state, with Q_t = G^T diag(w) G.
 
         Args:
-            nodes: as of :meth:`readout`.
-            step: likewise.
+            nodes: the number n of nodes.
+            step: t, zero-based.
 
         Returns:
-            w, shape (r,), and G, shape (r, n), of the mean model of one row, else of n.
+            w, shape (r,), and G, shape (r, n), of one row for the mean model, else of n.
 
         Raises:
             InputError: as for :meth:`readout`.
@@ -187,11 +180,8 @@ class ErrorMeasure(Shown):
         if self.push_sum_weights is not None:
             every = np.atleast_2d(self.push_sum_weights)
             if every.shape[1] != nodes:
-                raise InputError(
-                    "push_sum_weights",
-                    expected=f"{nodes} values, one per node",
-                    got=f"{every.shape[1]}",
-                )
+                expected = f"{nodes} values, one per node"
+                raise InputError("push_sum_weights", expected=expected, got=f"{every.shape[1]}")
             model = np.diag(1 / every[step % len(every)])
         if self.of == "consensus":
             model = model - m
@@ -206,9 +196,8 @@ def _weights(value: Any, *, field: str, length: int, each: str) -> Array:
     result = _checks.vector(value, field=field, length=length)
     if result.min() < 0:
         worst = int(result.argmin())
-        raise InputError(
-            field, expected="nonnegative values", got=f"{result[worst]:.6g} at index {worst}"
-        )
+        expected = "nonnegative values"
+        raise InputError(field, expected=expected, got=f"{result[worst]:.6g} at index {worst}")
     if result.max() == 0:
         raise InputError(field, expected="at least one positive value", got="zeros")
     _checks.check_size(result, int(result.argmax()), field=field)

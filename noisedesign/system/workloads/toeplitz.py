@@ -1,9 +1,8 @@
-"""Error workloads as a Toeplitz strategy sees them: quadratic forms of T coefficients.
+"""Error workloads of Toeplitz strategies: quadratic forms of T coefficients.
 
 Column s of the noising matrix C^-1 is its first column d moved down by s, so the total squared
 error tr(H C^-1 C^-T) = ||A C^-1||_F^2 is a quadratic form in d. Where A is itself a convolution no
-T x T array is needed: an impulse response a costs sum_t (T - t) (a * d)_t^2, step t of a column
-being seen in T - t columns.
+T x T array is needed: an impulse response a costs sum_t (T - t) (a * d)_t^2.
 """
 
 from __future__ import annotations
@@ -37,9 +36,8 @@ class Workload(Protocol):
 class GramWorkload:
     """Any workload, through H = A^T A.
 
-    H is folded once along its diagonals into the matrix of the quadratic form, O(T^2); good for
-    horizons of a few thousand. The error is known to EPS times the largest term of the form, not
-    of its value: about ten digits at T = 1000.
+    H is folded once along its diagonals into the matrix of the quadratic form, O(T^2). The error
+    is known to EPS times the largest term of the form: about ten digits at T = 1000.
 
     Args:
         matrix: H, shape (T, T), symmetric positive semidefinite.
@@ -69,7 +67,7 @@ class GramWorkload:
 
     @property
     def horizon(self) -> int:
-        """T, the number of steps."""
+        """T."""
         return len(self.matrix)
 
     def error_and_gradient(self, noising: Array) -> tuple[float, Array]:
@@ -236,11 +234,8 @@ def gossip_workload(mixing: Any, *, horizon: int) -> PoleWorkload:
     # What rounding can add to an eigenvalue, or set two equal ones apart by.
     rounding = settings.rank_tolerance(len(w)) * largest
     if not 0 < largest <= 1 + rounding:
-        raise InputError(
-            "mixing",
-            expected="a nonzero W with eigenvalues in [-1, 1]",
-            got=f"one of modulus {largest:.6g}",
-        )
+        expected = "a nonzero W with eigenvalues in [-1, 1]"
+        raise InputError("mixing", expected=expected, got=f"one of modulus {largest:.6g}")
     eigenvalues = np.clip(eigenvalues[np.abs(eigenvalues) > rounding], -1.0, 1.0)
     # One rounding below 1 is 1: its powers over 1e5 steps are not.
     eigenvalues = np.where(1 - np.abs(eigenvalues) <= rounding, np.sign(eigenvalues), eigenvalues)

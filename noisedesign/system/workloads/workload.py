@@ -1,6 +1,6 @@
 """The error of models under a mixing, as Gram matrices H in space, in time and in both.
 
-Noise has one coordinate a step and node, in time-major order (step * n + node). With its covariance
+Noise has one coordinate a step and node, in time-major order (step * n + node). With covariance
 Sigma the expected squared error is tr(H Sigma), H of shape (nT, nT); a Kronecker covariance S x R
 (S in time, R in space) needs only the two partial Grams,
 
@@ -11,12 +11,10 @@ for which nothing of size nT is formed. Everything follows from the suffix Grams
     S_s = W_s^T (a_s Q_s + S_{s+1}) W_s,   S_{T+1} = 0,   shape (n, n),
 
 the squared error that one unit of state entering at step s causes from there on: for s <= s' the
-block of H that couples them is (W_{s'-1} ... W_s)^T S_s'. W_s is the same at every step, or comes
-round in a schedule of P known ones. With a fresh W_t drawn at every step all of it stays true in
-expectation, with E[W^T G W] and powers of E[W]: the factors are independent.
+block of H that couples them is (W_{s'-1} ... W_s)^T S_s'. Where W_t is drawn at every step this
+holds in expectation, with E[W^T G W] and powers of E[W], since the factors are independent.
 
-The plain error (all iterates) has shortcuts. Step s enters iterate t >= s with exponent
-t - s + 1, so that with G_ab = tr(W^a R (W^b)^T), exponents a, b = 1 .. T,
+For the plain error (all iterates), with G_ab = tr(W^a R (W^b)^T), exponents a, b = 1 .. T,
 
     time_gram(R)_ss' = sum over t >= max(s, s') of G_(t-s+1)(t-s'+1):
 
@@ -25,8 +23,7 @@ that reversal, so the same K = sums of S turns space_gram(S) into sum_ab K_ab (W
 a symmetric W share eigenvectors, and all of this happens on its eigenvalues. For R = I it is
 Mafalda-SGD, Lemma 10, equation (10).
 
-H = sum over nodes of A_i^T A_i is all a temporal design needs of a workload A. A new kind of it is
-a :class:`WorkloadKind` and a line of :data:`WORKLOADS`.
+A new kind of temporal workload is a :class:`WorkloadKind` and a line of :data:`WORKLOADS`.
 """
 
 from __future__ import annotations
@@ -49,34 +46,19 @@ _POWER_BLOCK_FLOATS = 4_000_000
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Modes:
-    """H = sum_j factor(j)^T factor(j) x q_j q_j^T.
+    """H = sum_j factor(j)^T factor(j) x q_j q_j^T."""
 
-    ``basis`` has the orthonormal q_j as columns, shape (n, n); ``factor(j)`` has shape (T, T).
-    """
-
-    basis: Array
-    factor: Callable[[int], Array]
+    basis: Array  # orthonormal q_j as columns, (n, n)
+    factor: Callable[[int], Array]  # (T, T), of j
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Workload:
-    """What noise does to the error of ``error`` where models mix by ``mixing``.
-
-    Every H is symmetric positive semidefinite, in squared error per squared noise.
-
-    Args:
-        mixing: W, shape (n, n), symmetric or not; those of a schedule, shape (P, n, n), of which
-            step t has number t modulo P; or a :class:`RandomMixing` of which every step draws its
-            own. Several gossip rounds a step are W^K, see
-            :func:`noisedesign.system.gossip.of_every_step`.
-        error: what to measure, over which horizon.
-
-    Raises:
-        InputError: W is not a finite square float64 matrix, or a stack of them; later, where
-            weights of the error are not for n nodes.
+    """The error that noise causes where models mix by ``mixing``: every H is in squared error per
+    squared noise, symmetric positive semidefinite.
     """
 
-    mixing: Any
+    mixing: Any  # (n, n), those of a schedule (P, n, n), or a RandomMixing
     error: ErrorMeasure
 
     def __post_init__(self) -> None:
@@ -97,12 +79,7 @@ class Workload:
         error: ErrorMeasure | None = None,
         random: RandomMixing | None = None,
     ) -> Workload:
-        """The usual error, of all iterates, unless a measure says otherwise; W as it is, unless
-        it is drawn at every step.
-
-        Raises:
-            InputError: a value of another type; as the class itself.
-        """
+        """The workload of a measure, by default of all iterates, and of W, fixed or drawn."""
         if error is not None:
             expected = "ErrorMeasure(horizon=..., of=...) or None"
             _checks.instance(error, ErrorMeasure, field="error", expected=expected)
@@ -116,17 +93,15 @@ class Workload:
 
     @property
     def nodes(self) -> int:
-        """n, the number of nodes."""
         return int(self._means.shape[1])
 
     @property
     def horizon(self) -> int:
-        """T, the number of steps."""
         return self.error.horizon
 
     @property
     def one_mixing(self) -> Array | None:
-        """W, shape (n, n), of the plain error where it is the same at every step; else None."""
+        """W, shape (n, n), if it is the same at every step and the error is plain; else None."""
         return np.asarray(self.mixing) if self._plain and self._fixed else None
 
     @property
@@ -135,25 +110,17 @@ class Workload:
         return np.asarray(self.mixing) if self._fixed else None
 
     def require_noise_to_count(self) -> None:
-        """Refuse H = 0 up to rounding: a W that averages exactly leaves no consensus error.
-
-        Raises:
-            InputError: it is zero.
-        """
+        """Refuse H = 0 up to rounding: a W that averages exactly leaves no consensus error."""
         if self.error.of != "consensus":
             return
         before = self.error.steps @ [
             np.trace(self.error.readout(nodes=self.nodes, step=t)) for t in range(self.horizon)
         ]
         if np.trace(self.time_gram()) <= self.nodes * settings.EPS * before:
-            raise InputError(
-                "error",
-                expected="an error that some noise adds to",
-                got="the consensus error of a W that averages exactly, which is zero",
-                remedy="Take all iterates, or the mean model.",
-            )
-
-    # --- in time ----------------------------------------------------------------------------------
+            expected = "an error that some noise adds to"
+            got = "the consensus error of a W that averages exactly, which is zero"
+            remedy = "Take all iterates, or the mean model."
+            raise InputError("error", expected=expected, got=got, remedy=remedy)
 
     def time_gram(self, node_covariance: Any = None) -> Array:
         """H of noise that is correlated across steps, every node by the same rule, shape (T, T).
@@ -163,15 +130,8 @@ class Workload:
 
             H'_ss' = sum_t a_t tr( R (W^(t-s+1))^T Q_t W^(t-s'+1) ).
 
-        A fixed symmetric W takes O(T n^2 + T^2 n) time and O(n^2 + T^2 + T n) memory, and the plain
-        error O(T n^3 + T^2 n^2) time; another, or push-sum weights of every step, takes
-        O(T n^2 + T^2) memory as well. A schedule takes O(P T n^3 + T^2 n^2) time.
-
-        Args:
-            node_covariance: R, shape (n, n), squared noise; default identity, independent nodes.
-
-        Raises:
-            InputError: R is no covariance of n nodes.
+        A fixed symmetric W takes O(T n^2 + T^2 n) time, another O(T n^3 + T^2 n^2), a schedule
+        O(P T n^3 + T^2 n^2), and O(T n^2 + T^2) memory at most.
         """
         n, r = self.nodes, None
         if node_covariance is not None:
@@ -221,8 +181,7 @@ class Workload:
         return inner
 
     def _coupled_by_suffixes(self, covariance: Array) -> Array:
-        """c_ls = tr( R (W_{s-1} ... W_{s-l})^T S_s ), shape (T, T): how H' couples step s to the
-        one l before."""
+        """c_ls = tr( R (W_{s-1} ... W_{s-l})^T S_s ), by which H' couples step s to step s - l."""
         horizon, size, means = self.horizon, covariance.size, self._means
         suffixes = np.empty((horizon, size))
         for step, suffix in self._suffix_grams():
@@ -254,8 +213,6 @@ class Workload:
         powers = np.vander(values, self.horizon, increasing=True)
         return np.asarray((sums @ powers).T)
 
-    # --- in space ---------------------------------------------------------------------------------
-
     def space_gram(self, time_covariance: Any = None) -> Array:
         """H of noise that is correlated across nodes, shape (n, n).
 
@@ -264,15 +221,8 @@ class Workload:
             H = sum_ss' (F K F^T)_ss' sum_t a_t (W^(t-s+1))^T Q_t W^(t-s'+1).
 
         One step of ``all-iterates`` is W^T W (Whisper D-SGD, problem (10)), in expectation if W is
-        random. Takes O(T n^3) time and O(n^2) memory where F K F^T is diagonal, as it is for the
-        defaults; T^2 n^2 more time and O(T n^2) memory otherwise, P times that for a schedule.
-
-        Args:
-            time_covariance: K, shape (T, T), squared noise: X^-1 of a temporal design; default
-                identity, fresh noise at every step.
-
-        Raises:
-            InputError: K is no covariance of T steps.
+        random. Takes O(T n^3) time and O(n^2) memory where F K F^T is diagonal, else T^2 n^2 more
+        time and O(T n^2) memory, P times that for a schedule.
         """
         horizon, given = self.horizon, None
         if time_covariance is not None:
@@ -309,13 +259,8 @@ class Workload:
         weighted = np.tensordot(weights, powers, axes=1)
         return _linalg.symmetrized(np.tensordot(powers, weighted, axes=((0, 1), (0, 1))))
 
-    # --- in both ----------------------------------------------------------------------------------
-
     def gram(self) -> Array:
-        """H of noise that is correlated across nodes and steps, shape (nT, nT).
-
-        Dense: O(T^2 n^3) time and O(T^2 n^2) memory.
-        """
+        """H of noise that is correlated across nodes and steps, shape (nT, nT), in O(T^2 n^3)."""
         horizon, n, means = self.horizon, self.nodes, self._means
         blocks = np.empty((horizon, n, horizon, n))
         for step, suffix in self._suffix_grams():
@@ -334,8 +279,7 @@ class Workload:
         return _linalg.symmetrized(mixed.reshape(horizon * n, horizon * n))
 
     def factor(self) -> Array | None:
-        """A, shape (nT, nT), with A^T A = :meth:`gram`: blocks W_t ... W_s. None but for the plain
-        error."""
+        """A, shape (nT, nT), with A^T A = :meth:`gram`, for the plain error: blocks W_t ... W_s."""
         if not self._plain:
             return None
         n, horizon, means = self.nodes, self.horizon, self._means
@@ -347,10 +291,31 @@ class Workload:
             result[step] = entered
         return result.reshape(n * horizon, n * horizon)
 
+    def rows(self) -> Array | None:
+        """L, shape (r, nT), with L^T L = :meth:`gram` up to rounding and r at most nT / 2: a root
+        of Q_t times W_t ... W_s for every step t that counts. None where there are more rows, or W
+        is drawn at random."""
+        counted = np.flatnonzero(self.error.steps)
+        if self._plain or isinstance(self.mixing, RandomMixing) or not len(counted):
+            return None
+        horizon, n, means = self.horizon, self.nodes, self._means
+        found: list[Array] = []
+        for last in counted:
+            readout = self.error.readout(nodes=n, step=int(last))
+            passed = _linalg.gram_factor(self.error.steps[last] * readout)
+            if len(passed) * len(counted) > n * horizon / 2:
+                return None
+            part = np.zeros((len(passed), horizon, n))
+            for step in range(last, -1, -1):
+                passed = passed @ means[step % len(means)]
+                part[:, step] = passed
+            found.append(part)
+        rows = np.einsum("rsn,sp->rpn", np.concatenate(found), self.error.step_factor)
+        return np.asarray(rows.reshape(len(rows), -1))
+
     @cached_property
     def modes(self) -> Modes | None:
-        """Workloads of one pole each, lower triangular with entries lambda_j^(t-s+1), where H
-        splits: the plain error of a symmetric W."""
+        """Workloads of entries lambda_j^(t-s+1) that H splits into: plain error, symmetric W."""
         if not (self._plain and self._fixed and self._symmetric):
             return None
         values, vectors = self._spectrum
@@ -362,8 +327,6 @@ class Workload:
             return np.asarray(powers[lag])
 
         return Modes(basis=vectors, factor=factor)
-
-    # --- W ----------------------------------------------------------------------------------------
 
     @property
     def _plain(self) -> bool:
@@ -434,29 +397,19 @@ def _covariance(value: Any, *, field: str, size: int, each: str) -> Array:
     """A symmetric positive semidefinite matrix, one row per node or step."""
     matrix = _checks.semidefinite_matrix(value, field=field)
     if len(matrix) != size:
-        raise InputError(
-            field, expected=f"shape ({size}, {size}), one row per {each}", got=f"{matrix.shape}"
-        )
+        expected = f"shape ({size}, {size}), one row per {each}"
+        raise InputError(field, expected=expected, got=f"{matrix.shape}")
     return matrix
 
 
 @dataclass(frozen=True, kw_only=True)
 class WorkloadKind:
-    """How H is formed, and from what.
+    """A kind of temporal workload, by how its H is formed."""
 
-    Attributes:
-        form: H, shape (T, T), from the ``horizon`` T and, for a kind ``of_graph``, the ``mixing``
-            W, shape (n, n), the ``error`` and the ``random`` mixing, each of them or None.
-            None: H itself is given, and stored. Otherwise it can be formed again.
-        definition: what H is, in words.
-        of_graph: whether it is the error of models on a graph.
-        run: whether running the models shows that error; otherwise it is |L z|^2, H = L^T L.
-    """
-
-    form: Callable[..., Array] | None
-    definition: str
-    of_graph: bool = False
-    run: bool = False
+    form: Callable[..., Array] | None  # None where H itself is given, and stored
+    definition: str  # H, in words
+    of_graph: bool = False  # whether H is formed from W, an error and random mixing
+    run: bool = False  # whether running models shows the error; else it is |L z|^2, H = L^T L
 
     def gram(
         self,
@@ -516,7 +469,7 @@ def decentralized_gram(
         mixing: W, shape (n, n), symmetric or not, or those of a schedule, shape (P, n, n).
         horizon: T, the number of steps.
         error: which error counts, by default that of all iterates.
-        random: from which distribution W is drawn at every step, if from any.
+        random: the distribution that W is drawn from at every step, if it is.
 
     Returns:
         H, shape (T, T), symmetric positive semidefinite, in squared error per squared noise.
@@ -544,4 +497,4 @@ WORKLOADS: dict[str, WorkloadKind] = {
     "prefix": WorkloadKind(form=prefix_gram, definition="prefix sums", run=True),
     "gram": WorkloadKind(form=None, definition="no negative eigenvalue"),
 }
-"""Every kind by the name it has in files: the one place that lists them."""
+"""Every kind by its name in files."""

@@ -10,17 +10,17 @@ from typing import Any
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import InputError
 from noisedesign.base.shown import Listing
+from noisedesign.design.design import Design, design_of
 from noisedesign.files.account_file import FIELD, AccountFile, DesignAlgorithm, account_tables
 from noisedesign.files.design_file import load_design
 from noisedesign.files.tables import HorizonTable
 from noisedesign.files.toml import opened, renamed
+from noisedesign.mechanisms import algorithms
 from noisedesign.privacy import drawn, exposure
 from noisedesign.privacy.exposure import Exposure
 from noisedesign.privacy.views import Algorithm, Observer
-from noisedesign.program.calibration import calibration_of
-from noisedesign.program.design import Design, design_of
+from noisedesign.problem.calibration import calibration_of
 from noisedesign.system.participation import Participation
-from noisedesign.tasks.account import algorithms
 from noisedesign.tasks.account.table import Setting
 
 _KEYS = {
@@ -29,7 +29,7 @@ _KEYS = {
     "design": "algorithm.file",
     "algorithm.edge_variance": "algorithm.edge_stddev",
 }
-"""Arguments of the library and the keys of a file that set them."""
+"""Arguments of the library -> the keys of a file that set them."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -54,7 +54,7 @@ class AccountRequest(Setting):
     victims: tuple[int, ...] | None = None
 
     def run(self, progress: Callable[[int, int], None] | None = None) -> Listing[Exposure]:
-        """What the observer learns about every victim; see :func:`exposure.account`.
+        """Run :func:`noisedesign.privacy.exposure.account` for every victim.
 
         Raises:
             InputError: a coalition of all nodes; seeds the algorithm does not have; a horizon that
@@ -92,11 +92,7 @@ def load_account(path: str | Path) -> AccountRequest:
 
 
 def parse_account(text: str, *, folder: str | Path, name: str = FIELD) -> AccountRequest:
-    """As :func:`load_account`, from text; files it names are relative to ``folder``.
-
-    Args:
-        name: of the request, where the text gives none.
-    """
+    """Read an account as :func:`load_account` does, from text; files are relative to ``folder``."""
     file, folder = account_tables(text), Path(folder)
     # Cheap checks first: a wrong delta should not cost an eigendecomposition.
     table = file.algorithm

@@ -11,61 +11,25 @@ import numpy as np
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.shown import Listing, Shown
+from noisedesign.design.design import Design
+from noisedesign.mechanisms import algorithms as catalogue
 from noisedesign.privacy import views as threats
 from noisedesign.privacy.exposure import Exposure, exposures
 from noisedesign.privacy.runs import ANY, Responses, responses_of
 from noisedesign.privacy.target import DEFAULT_ADJACENCY, DEFAULT_DELTA
 from noisedesign.privacy.views import Algorithm, Observer
 from noisedesign.privacy.views.noise import MessageNoise, NodeNoise
-from noisedesign.program.calibration import calibration_of
-from noisedesign.program.design import Design
+from noisedesign.problem.calibration import calibration_of
 from noisedesign.system.participation import Participation, every_step
-from noisedesign.tasks.account import algorithms as catalogue
 
 TIE = 1e-9
-"""Relative difference of two losses below which they are one: which of two symmetric nodes comes
-out higher is decided by rounding, and the first is named then."""
-
-TOO_LONG = "participation"
-"""Field of the error about more observations than can be factored."""
-
-AT_MOST = "at most this: the number of a reader of all messages who knows the same"
-"""What is said of an observer in whose place another was asked."""
-
-LISTED = 4
-"""Most nodes of a coalition that are named in a sentence."""
-
-
-_KNOWN = (
-    "sensitivity_squared",
-    "which",
-    "mu",
-    "epsilon",
-    "confidence",
-    "epsilon_estimate",
-    "distance",
-    "responses",
-    "theorem",
-    "lower_bound",
-    "gap",
-)
-"""Fields of a row that are those of the exposure."""
+"""Relative difference of losses that count as one, for symmetric nodes differ by rounding."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelRow:
-    """What one kind of observer learns of the node it learns most about.
-
-    Attributes:
-        model: name of the threat model; "pndp-counted" is pndp with the observer's noise counted.
-        observer: who looks, in words.
-        victim: name of that node, the first of them where several are alike.
-        sensitivity_squared, which, mu, epsilon, distance, random, confidence, epsilon_estimate,
-            responses, theorem, lower_bound, gap: as of an
-            :class:`noisedesign.privacy.exposure.Exposure`; None where there is no number.
-        note: what there is to say of the number, or why there is none.
-        delta, adjacency: what epsilon is for.
-    """
+    """The row of one kind of observer and the node it learns most about: words, and the values of
+    an :class:`noisedesign.privacy.exposure.Exposure`, None where there is no number."""
 
     model: str
     observer: str
@@ -88,22 +52,19 @@ class ModelRow:
 
     @property
     def loss(self) -> float | None:
-        """What rows are compared by: epsilon where steps are drawn at random, else mu."""
+        """The number that rows are compared by: epsilon where steps are random, else mu."""
         return self.epsilon if self.random else self.mu
+
+
+_SETTING = {"model", "observer", "victim", "note", "delta", "adjacency", "random"}
+_KNOWN = [name for name in ModelRow.__dataclass_fields__ if name not in _SETTING]
+"""Fields of a row that are those of the exposure."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Setting(Shown):
-    """How an algorithm is run, and what is asked of those who look.
-
-    Attributes:
-        noise_multiplier: factor on the standard deviation of all noise of the algorithm, over the
-            clip; one number, or one a node, as for :func:`noisedesign.privacy.exposure.account`.
-        adjacency: "replace", "zero-out" or "add-remove".
-        delta: for which epsilon is stated.
-        responses: how gradients answer to models; see :class:`noisedesign.privacy.runs.Responses`.
-        graph: False where a design is for one model, so that nobody is its neighbour.
-    """
+    """An algorithm as it is run, in the words of :func:`noisedesign.account`; ``graph`` is False
+    where a design is for one model, so that nobody is its neighbour."""
 
     algorithm: Algorithm
     participation: Participation
@@ -121,7 +82,7 @@ class Setting(Shown):
         progress: Callable[[int, int], None] | None = None,
         worst: bool = False,
     ) -> Listing[Exposure]:
-        """What an observer learns about every victim; see :func:`exposure.exposures`."""
+        """Run :func:`noisedesign.privacy.exposure.exposures` for one observer."""
         return exposures(
             self.algorithm,
             observer,
@@ -146,18 +107,8 @@ def setting_of(
 ) -> Setting:
     """A design as it would be run: scaled to its privacy target, else as it is.
 
-    Without a target the noise multiplier is 1.
-
-    Args:
-        steps: for a spatial design whose problem does not say how long its noise is used: so many
-            steps, of which one record takes part in every one.
-        delta: default: that of the target, else 1e-6.
-        adjacency: "replace", "zero-out" or "add-remove"; default: that of the target, else replace.
-        responses: how gradients answer to models, as for :func:`exposure.account`.
-
-    Raises:
-        InputError: steps for a design whose use is known; none for one whose use is not; steps < 1;
-            a design that protects only a released average.
+    ``steps`` is for a spatial design whose problem does not say how long its noise is used: one
+    record takes part in every one of them.
     """
     problem, calibration = design.problem, calibration_of(design.problem)
     participation = _use(calibration.participation, steps)
@@ -180,7 +131,7 @@ def setting_of(
 
 
 def _use(known: Participation | None, steps: int | None) -> Participation:
-    """In which steps a record takes part: what the problem says, or every one of ``steps``."""
+    """The steps a record takes part in: what the problem says, or every one of ``steps``."""
     if known is None and steps is None:
         raise InputError(
             "steps",
@@ -209,17 +160,9 @@ def every_model(
 ) -> list[ModelRow]:
     """A row a threat model, for the node that looks wherever a node does.
 
-    A network of one node has nobody to look at: it gets the rows of observers who are no node.
-
-    Args:
-        node: the row of W of the observer.
-        bounded: observers who see a part of the messages, whose numbers take long in a large
-            network, get that of a reader of all messages who knows the same: an upper bound.
-        progress: called with rows done and in total.
-
-    Raises:
-        InputError: as :func:`exposure.account`. That observations are too many for one
-            of the models is no error but the note of its row.
+    A network of one node has the rows of observers who are no node. Where ``bounded``, observers
+    who see a part of the messages get the number of a reader of all of them who knows the same.
+    That observations are too many for a model is no error but the note of its row.
     """
     algorithm = setting.algorithm
     observers = list(_observers(node, alone=len(algorithm.mixing) == 1))
@@ -240,11 +183,16 @@ def every_model(
             most = max(exposure.loss for exposure in found)
             worst = next(exposure for exposure in found if exposure.loss >= most * (1 - TIE))
             known = {name: getattr(worst, name) for name in _KNOWN}
-            remarks = [worst.words, _remark(algorithm, model), AT_MOST * part]
+            remarks = [worst.words, _remark(algorithm, model)]
+            if part:
+                remarks.append(
+                    "at most this: the number of a reader of all messages who knows the same"
+                )
             note = "; ".join(filter(None, remarks))
             rows.append(replace(row, victim=worst.node, note=note, **known))
         except InputError as error:
-            if error.field != TOO_LONG or setting.participation.horizon != algorithm.horizon:
+            # The field of the error about more observations than can be factored.
+            if error.field != "participation" or setting.participation.horizon != algorithm.horizon:
                 raise
             rows.append(replace(row, note=f"no number: {error}"))
         if progress is not None:
@@ -265,7 +213,7 @@ def _observers(node: int, *, alone: bool) -> Iterator[tuple[str, Observer]]:
 
 
 def _remark(algorithm: Algorithm, model: str) -> str:
-    """What a model means for noise that has no seeds of single nodes."""
+    """Say what a model means for noise that has no seeds of single nodes."""
     noise = algorithm.noise
     seeds = isinstance(noise, MessageNoise) or (
         isinstance(noise, NodeNoise) and noise.seeds is not None
@@ -278,7 +226,8 @@ def _remark(algorithm: Algorithm, model: str) -> str:
 def observer_words(observer: Observer, nodes: Sequence[str]) -> str:
     """Who looks, what is seen and what is known of the noise, with the names of the nodes."""
     if observer.coalition:
-        who = "node" + "s" * (len(observer.coalition) > 1) + " " + _named(observer.coalition, nodes)
+        several = len(observer.coalition) > 1
+        who = f"{'nodes' if several else 'node'} {_named(observer.coalition, nodes)}"
     else:
         who = "outsider" if observer.sees == "mean" else "eavesdropper"
     match observer.sees:
@@ -299,7 +248,8 @@ def _known(observer: Observer, nodes: Sequence[str]) -> list[str]:
     knows = observer.knows
     if knows.everything:
         return ["all noise"]
-    known = ["own seeds"] * bool(knows.holders) + ["values of own noise"] * bool(knows.values)
+    known = ["own seeds"] if knows.holders else []
+    known += ["values of own noise"] if knows.values else []
     known += [f"seed of {_named(sorted(seed), nodes)}" for seed in sorted(knows.seeds, key=sorted)]
     if not known and observer.coalition:
         return ["own noise counted as unknown"]
@@ -308,6 +258,7 @@ def _known(observer: Observer, nodes: Sequence[str]) -> list[str]:
 
 def _named(rows: Sequence[int], nodes: Sequence[str]) -> str:
     """Say "A", "A and B", "A, B, C, D and 3 more"."""
-    names = [nodes[row] for row in rows[:LISTED]]
-    names += [f"{len(rows) - LISTED} more"] * (len(rows) > LISTED)
+    names = [nodes[row] for row in rows[:4]]
+    if len(rows) > 4:
+        names.append(f"{len(rows) - 4} more")
     return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))

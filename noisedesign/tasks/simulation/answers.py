@@ -58,7 +58,7 @@ class Answers:
             _checks.scale(self.clip, field="clip")
 
     def __call__(self, step: int, models: Array) -> Array:
-        """What is added to the models of a step, shape (n, columns)."""
+        """Return what is added to the models of a step, shape (n, columns)."""
         each = self.linear(step, models) / self.records
         return np.asarray(self.records * np.clip(each, -self.clip, self.clip))
 

@@ -29,22 +29,17 @@ from numpy.typing import NDArray
 from noisedesign.base import checks as _checks, settings
 from noisedesign.base.checks import Array, InputError, describe
 from noisedesign.base.linalg import inverse_of_positive
+from noisedesign.forms import streams
 from noisedesign.privacy.seeds import SeedPlan
-from noisedesign.program.noise import streams
 from noisedesign.tasks.simulation import dynamics
 from noisedesign.tasks.simulation.answers import Answers
-from noisedesign.tasks.simulation.audit import Attack, AuditReport, Drawn, audit
+from noisedesign.tasks.simulation.audit import Attack, AuditReport, Draw, Drawn, audit
 
 Source = Callable[[int, np.random.SeedSequence], Iterable[Array]]
-"""From a number of columns and a seed to noise, an array of shape (n, columns) a step."""
+"""(columns, seed) -> noise of every step, shape (n, columns)."""
 
 SPACE_STEPS = 2
-"""Steps run in space: the difference is at the last, so that the attacker has to subtract the
-mixed messages of the step before."""
-
-SEEN_BARE = 1e-6
-"""Share of a change that lies outside the span of the noise, above which it is seen as it is:
-rounding leaves sqrt(EPS) of it at most."""
+"""Steps run in space: the difference is at the last, after a message that is subtracted."""
 
 # --- readers of all messages ----------------------------------------------------------------------
 
@@ -52,20 +47,11 @@ rounding leaves sqrt(EPS) of it at most."""
 def audit_space(
     *, mixing: Any, covariance: Any, budget: Any = None, claimed_mu: float, **how: Any
 ) -> AuditReport:
-    """Audit of spatial noise: one step, one changed gradient, the worst node.
+    """Audit of spatial noise of covariance R: one step, one changed gradient, the worst node.
 
-    Args:
-        mixing: W of a step, all rounds of it, shape (n, n), or those of a schedule, shape
-            (P, n, n); may be singular.
-        covariance: R, shape (n, n), symmetric positive definite, in squared noise units.
-        budget: tau with [R^-1]_uu <= tau_u, scalar or shape (n,), or None for 1 everywhere.
-        claimed_mu: claim (not squared) for a change of norm 1 / sqrt(budget_u) at one step of node
-            u, which is 1 / noise_stddev for a design that meets its budgets.
-        how: noise_stddev and runs, see :func:`noisedesign.tasks.simulation.audit.audit`.
-
-    Raises:
-        InputError: a matrix that is not finite, float64 and square, sizes that do not match, R
-            not positive definite (some direction is not hidden at all), budget <= 0; see ``how``.
+    The change at node u has norm 1 / sqrt(budget_u), where [R^-1]_uu <= budget_u; ``claimed_mu`` is
+    for it. ``mixing`` is W of a step, all rounds of it, or those of a schedule, and may be
+    singular.
     """
     w = dynamics.mixings(mixing)
     n = w.shape[-1]
@@ -74,9 +60,9 @@ def audit_space(
         precision = inverse_of_positive(np.asarray(covariance, dtype=np.float64))
     except np.linalg.LinAlgError:
         raise _unhidden("covariance", "a positive definite matrix", "a singular one") from None
-    attack = _at_worst_node(
-        w, precision, outside=np.arange(n), tau=tau, draw=_in_space(root, SPACE_STEPS)
-    )
+    node, draw = int((np.diagonal(precision) / tau).argmax()), _in_space(root, SPACE_STEPS)
+    everybody = np.arange(n)
+    attack = _changed(w, node=node, row=precision[node], outside=everybody, tau=tau, draw=draw)
     return audit(attack, claimed_mu=claimed_mu, **how)
 
 
@@ -90,19 +76,9 @@ def audit_node(
     claimed_mu: float,
     **how: Any,
 ) -> AuditReport:
-    """Audit of spatial noise as :func:`audit_space`, of one node, where R is known by products.
+    """Audit of spatial noise as :func:`audit_space`, of one node, with R = F F^T known by products.
 
-    Args:
-        mixing: W, a sparse array, shape (n, n).
-        root: F with F F^T = R, by its products with blocks.
-        node: the node whose gradient differs.
-        row: of R^-1, that of the node. Any other is an attack as well, but a worse one.
-        budget: as there.
-        claimed_mu: as there.
-        how: as there.
-
-    Raises:
-        InputError: see ``how``.
+    ``root`` is F, and ``row`` the row of R^-1 of the node; any other is a worse attack.
     """
     everybody = np.arange(mixing.shape[0])
     tau = _budgets(budget, len(everybody))
@@ -122,18 +98,8 @@ def audit_time(
 ) -> AuditReport:
     """Audit of temporal noise over the whole horizon: the worst pattern and directions.
 
-    Args:
-        noising_matrix: C^-1, shape (T, T), lower triangular.
-        mixing: W, shape (n, n), may be singular; None for one model that is not mixed.
-        patterns: integer array, shape (patterns, k), zero-based steps.
-        claimed_mu: claim (not squared) for changes of norm 1 at every step of a pattern.
-        draw: noise that another program draws from the matrix; by default it is drawn here.
-        how: noise_stddev and runs, see :func:`noisedesign.tasks.simulation.audit.audit`.
-
-    Raises:
-        InputError: a matrix that is not finite, float64 and square, C^-1 not lower triangular or
-            singular (some direction is not hidden at all), patterns that are not distinct steps
-            below T; see ``how``.
+    ``patterns`` are zero-based steps, shape (patterns, k), ``claimed_mu`` is for changes of norm 1
+    at every step of one, and ``draw`` is noise that another program draws from C^-1.
     """
     noising = streams.check_noising(noising_matrix)
     w = dynamics.mixings(mixing)
@@ -198,24 +164,6 @@ def _in_space(
     return draw
 
 
-def _at_worst_node(
-    mixing: Array,
-    precision: Array,
-    *,
-    outside: NDArray[np.intp],
-    tau: Array,
-    draw: Callable[[int, np.random.SeedSequence], Iterable[Drawn]],
-    subtracted: bool = False,
-) -> Attack:
-    """The node least hidden by noise of this precision, between the nodes ``outside``; known noise
-    of all nodes is ``subtracted``."""
-    worst = int((np.diagonal(precision) / tau[outside]).argmax())
-    row, node = precision[:, worst], int(outside[worst])
-    return _changed(
-        mixing, node=node, row=row, outside=outside, tau=tau, draw=draw, subtracted=subtracted
-    )
-
-
 def _changed(
     mixing: Any,
     *,
@@ -223,7 +171,7 @@ def _changed(
     row: Array,
     outside: NDArray[np.intp],
     tau: Array,
-    draw: Callable[[int, np.random.SeedSequence], Iterable[Drawn]],
+    draw: Draw,
     subtracted: bool = False,
 ) -> Attack:
     """A change of one node, weighed by its row of the precision of the nodes ``outside``."""
@@ -253,20 +201,8 @@ def audit_coalition(
     claimed_mu: float,
     **how: Any,
 ) -> AuditReport:
-    """Audit of spatial noise from shared seeds: the worst node outside a coalition.
-
-    Args:
-        mixing: W of a step, all rounds of it, shape (n, n), or those of a schedule, shape
-            (P, n, n); may be singular.
-        plan: who holds which seed; R is its ``covariance()``.
-        coalition: distinct nodes that pool their seeds, fewer than n; none is an eavesdropper.
-        budget, claimed_mu, how: as for :func:`audit_space`, with the squared sensitivity of R_A, of
-            the seeds that the coalition does not hold.
-
-    Raises:
-        InputError: a matrix that is not finite, float64 and square, sizes that do not match; no
-            such coalition; a node that the coalition sees without noise; budget <= 0; see ``how``.
-    """
+    """Audit of spatial noise from shared seeds: the worst node outside a coalition that pools its
+    seeds. ``claimed_mu`` is for the covariance of the seeds that the coalition does not hold."""
     w = dynamics.mixings(mixing)
     n = w.shape[-1]
     if plan.nodes != n:
@@ -274,9 +210,12 @@ def audit_coalition(
     tau = _budgets(budget, n)
     inside = _checked(coalition, n)
     outside = np.setdiff1d(np.arange(n), inside)
-    attack = _at_worst_node(
+    precision = _hidden_precision(plan, inside, outside)
+    worst = int((np.diagonal(precision) / tau[outside]).argmax())
+    attack = _changed(
         w,
-        _hidden_precision(plan, inside, outside),
+        node=int(outside[worst]),
+        row=precision[worst],
         outside=outside,
         tau=tau,
         draw=lambda columns, sequence: _of_seeds(plan, inside, columns, sequence),
@@ -286,16 +225,8 @@ def audit_coalition(
 
 
 def worst_coalition(plan: SeedPlan, *, size: int, budget: Any = None) -> tuple[int, ...]:
-    """The ``size`` nodes whose seeds, once pooled, leave some other node least hidden.
-
-    All coalitions are tried. One before which a node has no noise left is the worst there is.
-
-    Args:
-        budget: tau, squared sensitivity a node may show, scalar or shape (n,); 1 if None.
-
-    Raises:
-        InputError: size not in 0..n-1, budget <= 0.
-    """
+    """The ``size`` nodes whose seeds, once pooled, leave some other node least hidden; all are
+    tried, and one before which a node has no noise left is the worst there is."""
     n = plan.nodes
     if _checks.positive_int(size, field="size", minimum=0) >= n:
         raise InputError("size", expected=f"fewer than the {n} nodes", got=str(size))
@@ -360,8 +291,8 @@ def _of_seeds(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Watcher:
-    """What one observer has of every step: ``readout`` @ messages, (m, n), and, as values, the
-    noise of the nodes ``known``. ``inside`` are the nodes that look, which are no victims."""
+    """The view of one observer of every step: ``readout`` @ messages, (m, n), and, as values, the
+    noise of the nodes ``known``; ``inside`` are the nodes that look, which are no victims."""
 
     readout: Array
     known: tuple[int, ...] = ()
@@ -385,24 +316,9 @@ def audit_observers(
     All that an observer has is Gaussian, with a covariance computed here by running unit noise
     through the nodes' own recursion, gradients that answer to models included. Where these are
     clipped, the attacker's statistic is that of unclipped ones: no longer the best, and still an
-    attack, of which ``lower_bound`` holds.
-
-    Args:
-        mixing: W of a step, all rounds of it, shape (n, n), or those of a schedule, shape
-            (P, n, n); may be singular.
-        covariance: R, shape (n, n), in squared noise units, drawn afresh at every step.
-        watchers: who looks.
-        horizon: T, steps of the run, each of which is tried for the changed gradient.
-        budget, claimed_mu, how: as for :func:`audit_space`, with the squared sensitivity of what
-            one watcher has; ``budget`` may be of pairs, shape (watchers, n).
-        changes: by what the gradients of one record may differ at every step, over the clip, shape
-            (patterns, T), each of which is tried; by default at one step alone.
-        responses: how the gradients of all others answer to models; None for not at all.
-
-    Raises:
-        InputError: matrices that are not finite, float64 and square, or of other sizes; changes
-            that are no finite matrix of T columns; no watcher that sees anything; a gradient that
-            is seen without noise; horizon < 1, budget <= 0; see ``how``.
+    attack, of which ``lower_bound`` holds. ``changes`` are those of the gradients of one record,
+    over the clip, shape (patterns, T), each of which is tried; by default at one step alone.
+    ``budget`` may be of pairs, shape (watchers, n).
     """
     w = dynamics.mixings(mixing)
     n = w.shape[-1]
@@ -431,7 +347,7 @@ def audit_observers(
 def _of_watcher(
     watcher: Watcher, mixing: Array, messages: Array, root: Array, tau: Array, changes: Array
 ) -> tuple[float, Attack]:
-    """The change that a watcher sees most of, and its squared separation at unit noise."""
+    """Squared separation, at unit noise, of the change a watcher sees most of, and the attack."""
     steps, n = messages.shape[:2]
     seen = (watcher.readout @ messages).reshape(-1, steps * n)
     values = np.eye(steps * n).reshape(steps, n, -1)[:, list(watcher.known)].reshape(-1, steps * n)
@@ -445,7 +361,8 @@ def _of_watcher(
     moved = np.vstack([moved.reshape(len(seen), -1), np.zeros((len(values), len(changes) * n))])
     victims = [c for c in range(moved.shape[1]) if c % n not in watcher.inside]
     bare = np.linalg.norm(moved - left[:, kept] @ (left[:, kept].T @ moved), axis=0)
-    if (bare[victims] > SEEN_BARE * np.linalg.norm(moved[:, victims], axis=0)).any():
+    # Rounding leaves a share of sqrt(EPS) outside the span of the noise at most.
+    if (bare[victims] > 1e-6 * np.linalg.norm(moved[:, victims], axis=0)).any():
         raise _unhidden("covariance", "noise in every direction that is seen", "none in one")
     told = whitening @ moved
     shown = np.square(told).sum(axis=0)
@@ -465,27 +382,8 @@ def _of_watcher(
     return float(shown[column]), attack
 
 
-_MAX_SWEEPS = 500
-"""Sweeps over the steps of a pattern; tens suffice away from ties."""
-
-_SWEEP_TOLERANCE = 1e-10
-"""Relative gain of a sweep that ends the ascent: far below what any number of runs resolves."""
-
-_WORTHWHILE_GAIN = 1e-9
-"""Relative gain for which vectors of higher rank are preferred: each rank is one more coordinate to
-simulate, and where X is diagonal on the pattern any directions are as good as equal ones."""
-
-_START_SEED = 0
-"""Fixed, so that the difference audited does not depend on the seed of the runs."""
-
-
 def check_patterns(patterns: Any, *, horizon: int) -> NDArray[np.intp]:
-    """Integer array of shape (patterns, k): distinct zero-based steps in each row.
-
-    Raises:
-        InputError: not a non-empty integer array with two axes, a step outside the horizon, or
-            a step named twice in a pattern.
-    """
+    """Check integers of shape (patterns, k): distinct zero-based steps in each row."""
     array = np.asarray(patterns)
     if array.ndim != 2 or array.size == 0 or not np.issubdtype(array.dtype, np.integer):
         expected = "an integer array of shape (patterns, steps in each)"
@@ -504,27 +402,22 @@ def check_patterns(patterns: Any, *, horizon: int) -> NDArray[np.intp]:
 
 
 def worst_difference(gram: Array, patterns: NDArray[np.intp]) -> tuple[NDArray[np.intp], Array]:
-    """Pattern and changes of largest squared effect.
-
-    Args:
-        gram: X, shape (T, T), symmetric positive definite.
-        patterns: shape (patterns, k), see :func:`check_patterns`.
-
-    Returns:
-        The pattern's steps, shape (k,), and v, shape (k, rank), rows of norm 1 up to rounding, in
-        as few coordinates as they need.
-    """
+    """The pattern and changes of largest squared effect under the Gram matrix X, shape (T, T): its
+    steps, shape (k,), and v, shape (k, rank), of as few coordinates as rows of norm 1 need."""
     grams = gram[patterns[:, :, None], patterns[:, None, :]]
     count, k = patterns.shape
     rank = min(k, math.isqrt(2 * k) + 1)
-    start = np.random.default_rng(_START_SEED).standard_normal((count, k, rank))
+    start = np.random.default_rng(0).standard_normal((count, k, rank))
     start /= np.linalg.norm(start, axis=2, keepdims=True)
     aligned = _ascend(grams, np.ones((count, k, 1)))
     spread = _ascend(grams, start)
     best, best_spread = _effects(grams, aligned), _effects(grams, spread)
-    if best_spread.max() > best.max() * (1 + _WORTHWHILE_GAIN):
+    # Each rank is one more coordinate to simulate; any is as good where X is diagonal.
+    if best_spread.max() > best.max() * (1 + 1e-9):
         worst = int(best_spread.argmax())
-        return patterns[worst], _in_fewest_coordinates(spread[worst])
+        left, values, _ = np.linalg.svd(spread[worst], full_matrices=False)
+        used = values > settings.sqrt_eps() * values[0]
+        return patterns[worst], np.asarray(left[:, used] * values[used])
     worst = int(best.argmax())
     return patterns[worst], aligned[worst]
 
@@ -538,20 +431,13 @@ def _ascend(grams: Array, start: Array) -> Array:
     """v_i <- the unit vector along sum_{j != i} X_ij v_j, step by step, all patterns at once."""
     directions, effects = start, _effects(grams, start)
     others = grams * (1 - np.eye(grams.shape[1]))
-    for _ in range(_MAX_SWEEPS):
+    for _ in range(500):  # tens suffice away from ties
         for i in range(grams.shape[1]):
             pull = (others[:, None, i] @ directions)[:, 0]
             length = np.linalg.norm(pull, axis=1, keepdims=True)
             moved = pull / np.where(length > 0, length, 1.0)
             directions[:, i] = np.where(length > 0, moved, directions[:, i])
         before, effects = effects, _effects(grams, directions)
-        if (effects - before <= _SWEEP_TOLERANCE * effects).all():
+        if (effects - before <= 1e-10 * effects).all():
             break
     return directions
-
-
-def _in_fewest_coordinates(directions: Array) -> Array:
-    """The same inner products with the coordinates that carry none dropped."""
-    left, values, _ = np.linalg.svd(directions, full_matrices=False)
-    kept = values > settings.sqrt_eps() * values[0]
-    return np.asarray(left[:, kept] * values[kept])

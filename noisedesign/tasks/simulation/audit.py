@@ -8,14 +8,19 @@ sensitivity enters only the verdict.
 
 The gradients common to both worlds are known to the attacker, who subtracts them; they are zero
 here, unless they answer to models (:mod:`noisedesign.tasks.simulation.answers`).
+
+A record may also take part at random: in one world it is in a batch that is drawn afresh in every
+run, which the attacker does not know, and in the other in none. The ratio is then the mean of those
+of the batches. The power of a test less its size is at most delta(0), and the test that takes the
+ratio for evidence when it is above 1 reaches that.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -31,15 +36,46 @@ from noisedesign.tasks.simulation.dynamics import (
     two_sided_quantile,
 )
 
-CLOSENESS = 0.95
-"""An audit reaches its claim when its interval reaches this fraction of it."""
-
 Drawn = tuple[Array, Array]
 """Noise of one step: of all nodes, (n, columns), and what the attacker knows, (k, columns)."""
 
 
+Draw = Callable[[int, np.random.SeedSequence], Iterable[Drawn]]
+"""(columns, seed) -> noise of every step."""
+
+
+class Verdict(Report):
+    """The number ``of`` that an attacker reaches, beside what is ``claimed``."""
+
+    verdicts = ("exceeds", "close", "agrees")
+
+    of: ClassVar[str]
+    interval: tuple[float, float]
+    claimed: float
+
+    @property
+    def measured(self) -> float:
+        """The number that is compared with ``claimed``."""
+        return float(getattr(self, self.of))
+
+    @property
+    def exceeds(self) -> bool:
+        """Whether the attacker does better than claimed: the claim is refuted."""
+        return self.interval[0] > self.claimed
+
+    @property
+    def close(self) -> bool:
+        """Whether the attack may reach 95 % of the claim; otherwise the claim is loose."""
+        return bool(self.interval[1] >= 0.95 * self.claimed)
+
+    @property
+    def agrees(self) -> bool:
+        """Neither refuted nor loose."""
+        return not self.exceeds and self.close
+
+
 @dataclass(frozen=True, kw_only=True, repr=False)
-class AuditReport(Report):
+class AuditReport(Verdict):
     """Empirical against claimed mu (of mu-GDP, not squared) for one participation pattern.
 
     Attributes:
@@ -56,8 +92,6 @@ class AuditReport(Report):
             step is alike.
     """
 
-    verdicts = ("exceeds", "close", "agrees")
-
     mu: float
     interval: tuple[float, float]
     lower_bound: float
@@ -68,49 +102,23 @@ class AuditReport(Report):
     steps: tuple[int, ...]
 
     of = "mu"
-    """What is audited."""
-
-    @property
-    def measured(self) -> float:
-        """What is compared with ``claimed``."""
-        return self.mu
 
     @property
     def exceeds(self) -> bool:
         """Whether the attacker does better than claimed: the claim is refuted."""
         return max(self.interval[0], self.lower_bound) > self.claimed
 
-    @property
-    def close(self) -> bool:
-        """Whether the attack may reach 95 % of the claim; otherwise the claim is loose."""
-        return self.interval[1] >= CLOSENESS * self.claimed
-
-    @property
-    def agrees(self) -> bool:
-        """Neither refuted nor loose."""
-        return not self.exceeds and self.close
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Attack:
-    """Gradients that differ, and how the ratio weighs what is watched of them, at unit noise.
-
-    Attributes:
-        mixing: W of every step, in turn, all rounds of it, shape (P, n, n); or a sparse W.
-        node: whose gradients differ.
-        gradients: by what, shape (T, coordinates).
-        weights: of the messages, shape (T, n, coordinates).
-        draw: (columns, seed) -> noise at each of the T steps.
-        known: weights of the noise that the attacker knows, shape (T, k), or None.
-        responses: how gradients answer to models in both worlds, or None.
-        steps: as reported, see :class:`AuditReport`.
-    """
+    """Gradients of one node that differ, shape (T, coordinates), and how the ratio weighs messages,
+    shape (T, n, coordinates), and noise that is known, shape (T, k), at unit noise."""
 
     mixing: Any
     node: int
     gradients: Array
     weights: Array
-    draw: Callable[[int, np.random.SeedSequence], Iterable[Drawn]]
+    draw: Draw
     known: Array | None = None
     responses: dynamics.Responses | None = None
     steps: tuple[int, ...] = ()
@@ -136,7 +144,6 @@ class Attack:
 
     @property
     def _moved(self) -> float:
-        """By how much the change moves the ratio, at unit noise."""
         nodes = self.mixing.shape[-1]
         updates = np.zeros((len(self.gradients), nodes, self.gradients.shape[1]))
         updates[:, self.node] = self.gradients
@@ -150,16 +157,8 @@ class Attack:
 def audit(
     attack: Attack, *, claimed_mu: float, noise_stddev: float = 1.0, **how: Any
 ) -> AuditReport:
-    """Both worlds, a block of runs at a time.
-
-    Args:
-        claimed_mu: claim (not squared) for the changed gradients with noise ``noise_stddev`` * z.
-        noise_stddev: factor on the noise, in noise units (not squared).
-        how: see :class:`noisedesign.tasks.simulation.dynamics.Runs`.
-
-    Raises:
-        InputError: claimed_mu or noise_stddev <= 0, runs < 30.
-    """
+    """Run both worlds, a block of runs at a time; ``claimed_mu`` (not squared) is for the changed
+    gradients with noise ``noise_stddev`` * z, and ``how`` is of :class:`dynamics.Runs`."""
     claimed = _checks.real(claimed_mu, field="claimed_mu", low=0)
     sigma = _checks.real(noise_stddev, field="noise_stddev", low=0)
     plan = Runs(**how)
@@ -187,3 +186,92 @@ def audit(
         node=attack.node,
         steps=attack.steps,
     )
+
+
+# --- a record that takes part at random -----------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class RandomAudit(Verdict):
+    """Measured against claimed advantage of an attacker: power less size of the best test.
+
+    ``interval`` holds Clopper-Pearson limits on both shares, ``claimed`` is delta at epsilon = 0 by
+    the account of the noise, and ``bins`` is the number of batches that a record may be in.
+    """
+
+    advantage: float
+    interval: tuple[float, float]
+    confidence: float
+    claimed: float
+    runs: int
+    node: int
+    bins: int
+    noise_multiplier: float
+
+    of = "advantage"
+
+
+def audit_random_bins(
+    *,
+    mixing: Any,
+    weights: Array,
+    bins: Sequence[Array],
+    node: int,
+    draw: Callable[[int, np.random.SeedSequence], Iterable[Array]],
+    claimed: float,
+    noise_multiplier: float,
+    **how: Any,
+) -> RandomAudit:
+    """Run both worlds, a block of runs at a time.
+
+    ``weights`` are those of the updates in the ratio of every batch, at unit noise and for changes
+    of norm 1, shape (b, T, n); ``bins`` the steps of every batch, shape (b, k), zero-based;
+    ``claimed`` is power less size that the account allows.
+    """
+    sigma = _checks.real(noise_multiplier, field="noise_multiplier", low=0)
+    plan, (b, horizon, nodes) = Runs(**how), weights.shape
+    # What a change moves its own ratio by, at unit noise.
+    moved = np.array([weights[j, steps, node].sum() for j, steps in enumerate(bins)])
+    w = dynamics.mixings(mixing)
+    seen = np.stack([dynamics.message_weights(w, one[:, :, None])[:, :, 0] for one in weights])
+    of_step = np.full(horizon, -1)
+    for j, steps in enumerate(bins):
+        of_step[steps] = j
+    said = [0, 0]
+    floats = nodes * 4 + b * 2
+    for world, size, sequence in plan.blocks(floats=floats, worlds=2):
+        of_noise, of_bins = sequence.spawn(2)
+        chosen = np.random.default_rng(of_bins).integers(b, size=size)
+        ratio = np.repeat(-moved[:, None] / 2, size, axis=1)
+
+        updates = _updates(
+            (sigma * noise for noise in draw(size, of_noise)),
+            changed=(world * (chosen == bin_) for bin_ in of_step),
+            node=node,
+        )
+        for step, (messages, _) in enumerate(dynamics.run(w, updates)):
+            ratio += seen[:, step] @ messages
+        whole = np.logaddexp.reduce(ratio / sigma**2, axis=0) - math.log(b)
+        said[world] += int((whole > 0).sum())
+    runs, confidence = plan.runs, plan.confidence
+    # Half of the error probability for each of the two ends, half of that for each world.
+    each = 1 - (1 - confidence) / 4
+    high = [proportion_upper_limit(s, runs, confidence=each) for s in said]
+    low = [1 - proportion_upper_limit(runs - s, runs, confidence=each) for s in said]
+    return RandomAudit(
+        advantage=(said[1] - said[0]) / runs,
+        interval=(low[1] - high[0], high[1] - low[0]),
+        confidence=confidence,
+        claimed=float(claimed),
+        runs=runs,
+        node=node,
+        bins=b,
+        noise_multiplier=sigma,
+    )
+
+
+def _updates(noises: Iterable[Array], *, changed: Iterable[Array], node: int) -> Iterator[Array]:
+    """Noise of every step, and in the runs that are ``changed`` there a gradient of the node."""
+    for noise, change in zip(noises, changed, strict=True):
+        noise[node] += change
+        yield noise

@@ -16,35 +16,27 @@ import numpy as np
 from noisedesign.base import checks as _checks, settings
 from noisedesign.base.checks import Array
 from noisedesign.base.shown import Shown
-from noisedesign.program.noise import streams
+from noisedesign.forms import streams
 
 
 def mixings(mixing: Any) -> Any:
-    """W of every step, in turn, shape (P, n, n), or [[[1]]] for a model that nobody shares
-    (``mixing`` None); a sparse W as it is."""
+    """W of every step, in turn, shape (P, n, n), [[[1]]] for None, or a sparse W as it is."""
     if mixing is None:
         return np.ones((1, 1, 1))
     return mixing if _sparse(mixing) else _checks.square_matrices(mixing, field="mixing")
 
 
 Responses = Callable[[int, Array], Array]
-"""From a step and its models, shape (n, columns), to what gradients at these models add to them."""
+"""(step, models) -> what gradients at these models, shape (n, columns), add to them."""
 
 
 def run(
     mixing: Any, updates: Iterable[Array], *, rounds: int = 1, responses: Responses | None = None
 ) -> Iterator[tuple[Array, Array]]:
-    """theta_1 = 0; theta_{t+1/2} = theta_t + x_t is sent; theta_{t+1} = W_t^K theta_{t+1/2}.
+    """Yield messages theta_{t+1/2} and iterates theta_{t+1}, both of shape (n, columns).
 
-    Args:
-        mixing: W, shape (n, n), an array or a sparse one, or those of every step, in turn, shape
-            (P, n, n); or what makes iterates of messages in one gossip round.
-        updates: x_t for t = 1, 2, ..., each of shape (n, columns): noise, or gradient and noise.
-        rounds: K.
-        responses: how gradients answer to models, which x_t does not hold; None for not at all.
-
-    Yields:
-        (messages theta_{t+1/2}, iterates theta_{t+1}), both of shape (n, columns).
+    theta_1 = 0; theta_{t+1/2} = theta_t + x_t is sent; theta_{t+1} = W_t^K theta_{t+1/2}, K the
+    ``rounds``. ``mixing`` may also be what makes iterates of messages in one gossip round.
     """
     iterates: Array | float = 0.0
     found = [] if callable(mixing) else _in_turn(mixing)
@@ -63,12 +55,10 @@ def run(
 
 
 def _in_turn(mixing: Any) -> Any:
-    """W of every step, in turn."""
     return [mixing] if _sparse(mixing) else mixing.reshape(-1, *mixing.shape[-2:])
 
 
 def _sparse(mixing: Any) -> bool:
-    """Whether it is a sparse array, of scipy or like one."""
     return hasattr(mixing, "nnz")
 
 
@@ -76,7 +66,6 @@ def message_weights(mixing: Any, weights: Array) -> Array:
     """Weights v of messages with <v, messages> = <``weights``, updates>, shape (T, n, columns).
 
     x_t = theta_{t+1/2} - W_{t-1} theta_{t-1/2}, W singular or not, so v_t = w_t - W_t^T w_{t+1}.
-    ``mixing`` is of whole steps, all rounds of it, shape (n, n) or (P, n, n).
     """
     stack = _in_turn(mixing)
     found = weights.copy()
@@ -86,31 +75,14 @@ def message_weights(mixing: Any, weights: Array) -> Array:
 
 
 CONFIDENCE = 0.9999
-"""Default confidence: a correct design is reported as wrong once in ten thousand seeds, rare
-enough for a check that runs after every solve."""
-
-MINIMUM_RUNS = 30
-"""Fewer runs give no usable standard error."""
-
-_BISECTIONS = 60
-"""Halvings of [0, 1]: past the last digit of a double."""
+"""A correct design is reported as wrong once in ten thousand seeds."""
 
 _NORMAL = NormalDist()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Runs:
-    """Independent runs of a simulation.
-
-    Attributes:
-        runs: how many (in each world of an audit), at least 30.
-        seed: the same seed gives the same report.
-        confidence: of the intervals, in (0, 1).
-        progress: called with (runs done, runs in all) after every block.
-
-    Raises:
-        InputError: naming ``runs``, ``seed`` or ``confidence``.
-    """
+    """Independent runs, at least 30 (in each world of an audit); a seed gives one report."""
 
     runs: int = 2000
     seed: int = 0
@@ -118,15 +90,14 @@ class Runs:
     progress: Callable[[int, int], None] | None = None
 
     def __post_init__(self) -> None:
-        _checks.positive_int(self.runs, field="runs", minimum=MINIMUM_RUNS)
+        _checks.positive_int(self.runs, field="runs", minimum=30)
         _checks.positive_int(self.seed, field="seed", minimum=0)
         _checks.real(self.confidence, field="confidence", low=0, high=1)
 
     def blocks(
         self, *, floats: int, worlds: int = 1
     ) -> Iterator[tuple[int, int, np.random.SeedSequence]]:
-        """(world, runs, seed) of one block of runs after another, of ``floats`` numbers a run: what
-        is held at a time does not grow with the number of runs."""
+        """(world, runs, seed) of one block after another; memory does not grow with the runs."""
         block = streams.columns_per_block(floats_per_column=floats, total=self.runs)
         for world in range(worlds):
             for index, start in enumerate(range(0, self.runs, block)):
@@ -139,7 +110,7 @@ class Runs:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Report(Shown):
-    """What came of runs; ``verdicts`` are properties that are told with the fields."""
+    """A report of runs; ``verdicts`` are properties that are told with the fields."""
 
     verdicts: ClassVar[tuple[str, ...]]
 
@@ -177,11 +148,9 @@ class RunningMoments:
 
     @property
     def variance(self) -> float:
-        """Unbiased variance."""
         return self.squares / (self.count - 1)
 
     def mean_interval(self, confidence: float) -> tuple[float, float]:
-        """Normal interval for the mean."""
         half = two_sided_quantile(confidence) * math.sqrt(self.variance / self.count)
         return self.mean - half, self.mean + half
 
@@ -194,10 +163,7 @@ def proportion_upper_limit(successes: int, trials: int, *, confidence: float) ->
     if successes >= trials:
         return 1.0
     low, high = successes / trials, 1.0
-    for _ in range(_BISECTIONS):
-        p = (low + high) / 2
-        if p in (low, high):
-            break
+    while (p := (low + high) / 2) not in (low, high):
         if _binomial_tail(successes, trials, p) > 1 - confidence:
             low = p
         else:
@@ -206,10 +172,7 @@ def proportion_upper_limit(successes: int, trials: int, *, confidence: float) ->
 
 
 def _binomial_tail(successes: int, trials: int, p: float) -> float:
-    """P(Binomial(trials, p) <= successes) for p > successes / trials.
-
-    Summed from the largest term down, so that it takes a few standard deviations of terms.
-    """
+    """P(Binomial(trials, p) <= successes) for p > successes / trials, the largest term first."""
     log_largest = (
         math.lgamma(trials + 1)
         - math.lgamma(successes + 1)

@@ -8,45 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import Array, InputError
-from noisedesign.program.noise import streams
+from noisedesign.forms import streams
 from noisedesign.tasks.simulation import dynamics
 from noisedesign.tasks.simulation.dynamics import Report, RunningMoments, Runs
 
+if TYPE_CHECKING:
+    from noisedesign.system.random_mixing import RandomMixing
+    from noisedesign.system.workloads import ErrorMeasure
+
 Source = Callable[[int, np.random.SeedSequence], Iterator[Array]]
-"""From a number of columns and a seed to an array a step, shape (n, columns): noise, or error."""
-
-
-class Measure(Protocol):
-    """What is measured; :class:`noisedesign.system.workloads.ErrorMeasure` is one."""
-
-    @property
-    def horizon(self) -> int: ...
-
-    @property
-    def plain(self) -> bool: ...
-
-    @property
-    def momentum(self) -> float: ...
-
-    @property
-    def steps(self) -> Array: ...
-
-    @property
-    def step_factor(self) -> Array: ...
-
-    def readout(self, *, nodes: int, step: int) -> Array: ...
-
-
-class Draws(Protocol):
-    """A distribution of W; :class:`noisedesign.system.random_mixing.RandomMixing` is one."""
-
-    def sample(self, rng: np.random.Generator) -> Array: ...
+"""(columns, seed) -> an array of every step, shape (n, columns): noise, or error."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -90,42 +67,33 @@ def simulate_variance(
     *,
     noise: Source,
     predicted: float,
-    error: Measure,
+    error: ErrorMeasure,
     mixing: Any = None,
-    random: Draws | None = None,
+    random: RandomMixing | None = None,
     rounds: int = 1,
     workload_factor: Any = None,
     **how: Any,
 ) -> VarianceReport:
-    """The squared error of ``error`` in runs of D-SGD, against ``predicted``.
+    """The squared error of ``error`` in runs of D-SGD, against ``predicted`` tr(H cov(z)).
 
     Every run follows x_{t+1} = W_t^K (x_t + eta_t m_t) with m_t = beta m_{t-1} + z_t, its own noise
-    and, with ``random``, its own draws of W_t, a fresh one in every round; where the workload is
-    given by a factor L, the error is |L z|^2.
+    and, with ``random``, its own draws of W_t, a fresh one in each of K ``rounds``; with a
+    ``workload_factor`` L, shape (m, T), in place of ``mixing``, the error is |L z|^2.
 
-    The interval is the normal one for the mean of the run totals at ``confidence``. Totals are
-    weighted sums of chi-squares, positive and skewed, so coverage falls short for few runs. For the
-    most skewed total, a single chi-square, the default interval misses 2 times in 10,000 at 2,000
-    runs, 8 times at 300 and 160 times at 30. Memory is O(n T) a run of a block, plus a constant
-    working set, independent of ``runs``.
-
-    Args:
-        noise: what to draw z from.
-        predicted: objective tr(H cov(z)), squared error a coordinate.
-        mixing: W, shape (n, n), an array or a sparse one, or those of a schedule, shape (P, n, n),
-            where it is not random; None for one model that is not mixed.
-        random: the distribution of W in every gossip round.
-        rounds: K, gossip rounds a step, each of which is run.
-        workload_factor: L, shape (m, T), with L^T L = H, in place of ``mixing``.
-        uncertainty: of ``predicted``, as reported.
-        how: see :class:`noisedesign.tasks.simulation.dynamics.Runs`.
-
-    Raises:
-        InputError: W or L is not finite and float64, W not square, L not of T columns; both;
-            predicted <= 0; see ``how``.
+    The interval is the normal one for the mean of the run totals. Totals are weighted sums of
+    chi-squares, so coverage falls short for few runs: for a single chi-square the default interval
+    misses 2 times in 10,000 at 2,000 runs, 8 times at 300 and 160 times at 30. Memory is O(n T) a
+    run of a block, plus a constant working set, whatever the number of runs.
     """
     horizon = error.horizon
-    factor = _checked_factor(workload_factor, mixing=mixing, horizon=horizon)
+    field, factor = "workload_factor", None
+    if workload_factor is not None:
+        factor = _checks.matrix(workload_factor, field=field)
+        if mixing is not None:
+            raise InputError(field, expected="either mixing or workload_factor", got="both")
+        if factor.shape[1] != horizon:
+            expected = f"{horizon} columns, one per step"
+            raise InputError(field, expected=expected, got=f"shape {factor.shape}")
     w = dynamics.mixings(mixing)
     n = w.shape[-1]
 
@@ -164,33 +132,20 @@ def _sized(noise: Iterable[Array], nodes: int) -> Iterator[Array]:
         yield z
 
 
-def _updates(error: Measure, noise: Iterable[Array]) -> Iterator[Array]:
-    """eta_t m_t, step by step."""
+def _updates(error: ErrorMeasure, noise: Iterable[Array]) -> Iterator[Array]:
     velocity: Array | float = 0.0
     for rate, z in zip(np.diagonal(error.step_factor), noise, strict=True):
         velocity = error.momentum * velocity + z
         yield rate * velocity
 
 
-def _roots(error: Measure, nodes: int) -> list[Array]:
+def _roots(error: ErrorMeasure, nodes: int) -> list[Array]:
     """(a_t Q_t)^1/2 of every step, shape (n, n)."""
     found = []
     for step, weight in enumerate(error.steps):
         values, vectors = np.linalg.eigh(weight * error.readout(nodes=nodes, step=step))
         found.append((vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T)
     return found
-
-
-def _checked_factor(workload_factor: Any, *, mixing: Any, horizon: int) -> Array | None:
-    if workload_factor is None:
-        return None
-    if mixing is not None:
-        raise InputError("workload_factor", expected="either mixing or workload_factor", got="both")
-    factor = _checks.matrix(workload_factor, field="workload_factor")
-    if factor.shape[1] != horizon:
-        expected = f"{horizon} columns, one per step"
-        raise InputError("workload_factor", expected=expected, got=f"shape {factor.shape}")
-    return factor
 
 
 def _monte_carlo(

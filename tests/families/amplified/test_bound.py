@@ -73,8 +73,7 @@ def test_no_private_pair_of_bins_is_worth_more(epsilon: float, delta: float) -> 
 
 
 @pytest.mark.parametrize(
-    ("epsilon", "delta", "replaced"),
-    [(0.5, 1e-6, False), (2.0, 1e-4, True), (2.0, 1e-2, False), (2.0, 1e-2, True)],
+    ("epsilon", "delta", "replaced"), [(0.5, 1e-6, False), (2.0, 1e-4, True), (2.0, 1e-2, False)]
 )
 def test_no_two_bins_that_a_region_allows_are_worth_more(
     epsilon: float, delta: float, replaced: bool
@@ -88,7 +87,7 @@ def test_no_two_bins_that_a_region_allows_are_worth_more(
     chi = np.array([region.chi(value) for value in s])
     allowed = np.add.outer(chi, chi) <= 2 * delta
     assert allowed.any(axis=1).mean() > 0.5
-    for prices in ([1.0, 0.0], [0.0, 1.0], [1.0, 1e-3], [1.0, 0.3], [1.0, 1.0]):
+    for prices in ([1.0, 0.0], [1.0, 1e-3], [1.0, 1.0]):
         worth = np.add.outer(prices[0] * s, prices[1] * s)[allowed].max()
         assert worth <= largest_price(np.array(prices), region, delta=delta)
 

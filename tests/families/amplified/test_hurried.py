@@ -11,7 +11,7 @@ import pytest
 
 import noisedesign as nd
 from noisedesign.families.amplified import program as amplified
-from noisedesign.program.family import family_of
+from noisedesign.families.family import family_of
 
 TARGET = nd.PrivacyTarget(epsilon=3.0, delta=1e-6, adjacency="zero-out")
 SCHEME = nd.BallsInBins(epochs=8, separation=2)

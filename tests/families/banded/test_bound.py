@@ -9,6 +9,7 @@ from hypothesis import given, settings, strategies as st
 
 from noisedesign.base.banded_matrices import dense
 from noisedesign.base.monitor import Monitor, Search, Stop
+from noisedesign.certify.repair import unit_strategy
 from noisedesign.families.banded import solver as banded
 from noisedesign.families.banded.bound import (
     banded_lower_bound,
@@ -17,7 +18,6 @@ from noisedesign.families.banded.bound import (
     repaired_multipliers,
 )
 from noisedesign.families.banded.program import BandedProgram, allowance, banded_program
-from noisedesign.program.repair import unit_strategy
 from noisedesign.system.participation import FixedEpoch, Participation, single
 from tests.support.banded_cases import Array, min_sep, patterns_of, prefix, random_band, random_gram
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from noisedesign.files.problem_file import load_problem
-from noisedesign.program.problem import TimeProblem
-from noisedesign.program.structure import TimeStructure
+from noisedesign.forms.structure import TimeStructure
+from noisedesign.problem.problem import TimeProblem
 from noisedesign.system.participation import FixedEpoch, Participation, single
 from tests.support import ROOT
 from tests.support.banded_cases import min_sep, prefix, random_gram

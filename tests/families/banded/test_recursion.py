@@ -7,11 +7,11 @@ import pytest
 
 from noisedesign.base.banded_matrices import BandedError, dense
 from noisedesign.base.monitor import Monitor, Stop
+from noisedesign.certify.repair import unit_strategy
 from noisedesign.families.banded import solver as banded
 from noisedesign.families.banded.bound import banded_lower_bound
 from noisedesign.families.banded.program import banded_program
 from noisedesign.families.banded.recursion import LONGEST_MEMORY, RecursiveError, inverse_factor
-from noisedesign.program.repair import unit_strategy
 from noisedesign.system.participation import single
 from tests.support.banded_cases import (
     by_columns,

@@ -11,12 +11,12 @@ from hypothesis import given, settings, strategies as st
 from noisedesign.base.banded_matrices import BandedError, dense
 from noisedesign.base.checks import InputError
 from noisedesign.base.monitor import Monitor, Stop
+from noisedesign.certify.certificate import judge_strategy
+from noisedesign.certify.repair import unit_strategy
 from noisedesign.families.banded import bound as banded_witness, solver as banded
 from noisedesign.families.banded.bound import banded_lower_bound
 from noisedesign.families.banded.program import BandedProgram, allowance, banded_program
 from noisedesign.privacy.sensitivity import squared_sensitivity
-from noisedesign.program.certificate import judge_strategy
-from noisedesign.program.repair import unit_strategy
 from noisedesign.system.participation import FixedEpoch, Participation, Patterns, single
 from tests.support import oracles
 from tests.support.banded_cases import Array, min_sep, patterns_of, prefix, random_gram

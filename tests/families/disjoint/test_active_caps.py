@@ -9,14 +9,15 @@ import numpy as np
 import pytest
 import scipy.optimize
 
+from noisedesign.base import eigenvalue_pairs as pairs
 from noisedesign.base.device import CPU
 from noisedesign.base.monitor import Monitor
+from noisedesign.certify.program import Program
+from noisedesign.design.solve import solve
 from noisedesign.families.disjoint import solver
 from noisedesign.families.disjoint.program import program_of
-from noisedesign.families.disjoint.solver.limits import active_caps, capped, pairs
-from noisedesign.program.problem import SpaceProblem
-from noisedesign.program.program import Program
-from noisedesign.tasks.solve import solve
+from noisedesign.families.disjoint.solver import active_caps, central_path
+from noisedesign.problem.problem import SpaceProblem
 from tests.support import oracles
 
 FLORENTINE = oracles.metropolis(nx.florentine_families_graph())
@@ -224,7 +225,7 @@ def test_the_same_as_the_method_that_takes_over(cap: object) -> None:
     here = program(SPARSE, cap)
     quick, slow = Monitor(gap=1e-9), Monitor(gap=1e-9)
     found = active_caps.solve(here, monitor=quick)
-    other = capped.solve(here, monitor=slow)
+    other = central_path.solve(here, monitor=slow)
     assert found.stop == other.stop == "solved"
     assert quick.history[-1].lower == pytest.approx(slow.history[-1].lower, rel=2e-9)
     assert found.evaluations <= 8 <= other.evaluations

@@ -11,19 +11,19 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from noisedesign.base.monitor import Monitor, Stop
+from noisedesign.certify import repair
+from noisedesign.certify.certificate import lower_bound
+from noisedesign.certify.program import Program
 from noisedesign.conic.data import slacks, square_of, triangles
 from noisedesign.conic.program import ConicProgram
 from noisedesign.conic.solvers import ConicSolver, conic_solver
+from noisedesign.design.solve import solve
 from noisedesign.families.disjoint import model as conic_model
 from noisedesign.families.disjoint.model import FORMULATIONS, Balanced, balanced, lower_bound_scale
 from noisedesign.families.disjoint.program import program_of
-from noisedesign.program import repair
-from noisedesign.program.certificate import lower_bound
-from noisedesign.program.problem import Problem, SpaceProblem, TimeProblem
-from noisedesign.program.program import Program
+from noisedesign.problem.problem import Problem, SpaceProblem, TimeProblem
 from noisedesign.system.graph import mixing_matrix
 from noisedesign.system.participation import FixedEpoch, single
-from noisedesign.tasks.solve import solve
 from tests.support import oracles
 from tests.support.conic_cases import PROBLEMS, ask, eight, need, solver_of
 

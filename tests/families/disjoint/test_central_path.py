@@ -16,18 +16,18 @@ import scipy.optimize
 
 from noisedesign.base.checks import InputError
 from noisedesign.base.monitor import Monitor, Stop
+from noisedesign.design.solve import Solution, solve
 from noisedesign.families.disjoint.family import FAMILY
 from noisedesign.families.disjoint.program import program_of
 from noisedesign.families.disjoint.solver import central_path
+from noisedesign.families.family import Answer, family_of
 from noisedesign.files.design_file import load_design, save_design
 from noisedesign.files.problem_file import load_problem
-from noisedesign.program.family import Answer
-from noisedesign.program.noise import DenseStrategy, Noise
-from noisedesign.program.problem import SpaceProblem, SpaceTimeProblem, TimeProblem
-from noisedesign.program.structure import SpaceStructure, TimeStructure
+from noisedesign.forms import DenseStrategy, Noise
+from noisedesign.forms.structure import SpaceStructure, TimeStructure
+from noisedesign.problem.problem import SpaceProblem, SpaceTimeProblem, TimeProblem
 from noisedesign.system.participation import FixedEpoch, MinSeparation, single
 from noisedesign.system.workloads import ErrorMeasure
-from noisedesign.tasks.solve import Solution, solve
 from noisedesign.tasks.verify import verify
 from tests.support import oracles
 
@@ -153,12 +153,53 @@ def test_the_cap_that_is_advised_can_be_followed() -> None:
         assert variances(followed).max() <= 10 * k * (1 + 1e-9)
 
 
+def test_a_cap_that_leaves_more_of_a_gap_than_the_path_says() -> None:
+    """320 steps of one participation: the path goes on beyond the end that it had aimed for."""
+    certified(of_models(FLORENTINE, 1, 320, "last-iterate", max_variance=10.0))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("k", "b"), [(8, 40), (1, 320), (20, 16)])
 def test_three_hundred_and_twenty_steps(k: int, b: int) -> None:
     for of in ("last-iterate", "final mean model"):
         for words in ({}, {"max_variance": 10.0 * k}):
             certified(of_models(FLORENTINE, k, b, of, **words))
+
+
+def test_the_objective_of_few_rows_is_that_of_the_inverse() -> None:
+    """X of 48 pairs made feasible is worth what a dense inverse says, at every step."""
+    problem = SpaceTimeProblem(
+        mixing=oracles.metropolis(nx.path_graph(4)),
+        participation=FixedEpoch(epochs=3, separation=4),
+        joint="full",
+        error=ErrorMeasure(horizon=12, of="last-iterate"),
+    )
+    path = central_path.Path(family_of(problem).program(problem))
+    point = central_path._start(path, None)
+    for _ in range(4):
+        _, upper, found = central_path.bounds(path, point)
+        gram = found.gram(path, point)
+        blocks = path.on_patterns(np.linalg.cholesky(gram), np.linalg.cholesky(gram))
+        np.testing.assert_allclose(blocks, blocks * path.one, atol=1e-12)
+        assert np.einsum("jii->j", blocks).max() <= 1 + 1e-12
+        np.testing.assert_allclose(upper, np.trace(path.gram @ np.linalg.inv(gram)), rtol=1e-9)
+        point = central_path._advance(path, point, least=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("of", ["last-iterate", "mean-model"])
+def test_ten_thousand_pairs(of: str) -> None:
+    """The karate club over 320 steps."""
+    problem = SpaceTimeProblem(
+        mixing=oracles.metropolis(nx.karate_club_graph()),
+        participation=FixedEpoch(epochs=20, separation=16),
+        joint="full",
+        error=ErrorMeasure(horizon=320, of=of),
+    )
+    found = solve(problem, gap=1e-3)
+    assert (found.status, found.feasible) == ("optimal", True)
+    assert found.certificate is not None
+    assert found.certificate.gap <= 1e-3
 
 
 @pytest.mark.slow

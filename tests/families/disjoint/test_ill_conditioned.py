@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from noisedesign.base import linalg as _linalg
+from noisedesign.certify import certificate
+from noisedesign.certify.program import uniform_dual
+from noisedesign.design.solve import Solution, solve
 from noisedesign.families.disjoint.program import program_of
-from noisedesign.program import certificate
-from noisedesign.program.problem import Problem, SpaceProblem, TimeProblem
-from noisedesign.program.program import uniform_dual
+from noisedesign.problem.problem import Problem, SpaceProblem, TimeProblem
 from noisedesign.system.graph import mixing_matrix
 from noisedesign.system.participation import FixedEpoch
-from noisedesign.tasks.solve import Solution, solve
 from tests.support import oracles
 
 

@@ -12,20 +12,19 @@ import pytest
 
 from noisedesign.base.checks import InputError
 from noisedesign.base.monitor import Bounds, Monitor
+from noisedesign.certify.certificate import Certificate, lower_bound
+from noisedesign.certify.program import DualPoint, Program
+from noisedesign.design.solve import Solution, solve
 from noisedesign.families.disjoint import solver
 from noisedesign.families.disjoint.program import program_of
-from noisedesign.families.disjoint.solver.limits import frame as variance_limits, smoothed, steps
-from noisedesign.families.disjoint.solver.limits.frame import Frame
-from noisedesign.program.certificate import Certificate, lower_bound
-from noisedesign.program.problem import SpaceProblem
-from noisedesign.program.program import DualPoint, Program
-from noisedesign.program.structure import SpaceStructure
+from noisedesign.families.disjoint.solver import smoothed
+from noisedesign.forms.structure import SpaceStructure
+from noisedesign.mechanisms.baselines import baseline
+from noisedesign.problem.problem import SpaceProblem
 from noisedesign.system.graph import graph_laplacian
 from noisedesign.system.participation import FixedEpoch
 from noisedesign.system.random_mixing import NodeDropout
 from noisedesign.system.workloads import ErrorMeasure
-from noisedesign.tasks.baselines import baseline
-from noisedesign.tasks.solve import Solution, solve
 from tests.support import oracles
 from tests.support.conic_cases import ask, need
 from tests.support.made_designs import multipliers
@@ -330,13 +329,13 @@ def test_derivatives_of_the_barrier(kind: str) -> None:
         floor = np.array([1.5, 2.5 - 1e-3, 0.5, 0.9, 2.0])
         program = program_of(SpaceProblem(mixing=RING, min_variance=floor, max_variance=2.5))
         y = np.array([0.1, -0.05, 0.1, 0.3, -1e-3])
-    limits, mu, step = variance_limits.limits_of(program), 0.03, 1e-5
+    dual, mu, step = smoothed.Dual(program), 0.03, 1e-5
     x = np.concatenate([rng.uniform(0.2, 1, 5), y])
 
     def at(y: np.ndarray) -> smoothed.Smoothed:
-        point = smoothed.evaluate(program, limits, y)
+        point = dual.at(y)
         assert point is not None
-        return smoothed.Smoothed(limits, point, mu)
+        return smoothed.Smoothed(dual, point, mu)
 
     here = at(x)
     curvature = here.curvature()
@@ -457,45 +456,3 @@ def test_duals_without_a_floor_have_none() -> None:
     found = solved(SpaceProblem(mixing=RING, max_variance=2.0)).design
     assert found is not None
     assert multipliers(found).floor is None
-
-
-# --- Newton's matrix, by a rule instead of n products ---
-
-
-@pytest.mark.parametrize("spread", [0.0, 3.0, 6.0])
-def test_sums_over_pairs_by_the_rule(spread: float) -> None:
-    # The definition, entry by entry: sum_kl P_ik P_il Q_jk Q_jl / (r_k + r_l).
-    n = 120
-    rng = np.random.default_rng(0)
-    outer = rng.standard_normal((n, n))
-    root = np.sort(10.0 ** rng.uniform(-spread, spread / 3, n))
-    frame = Frame(outer, np.linalg.inv(outer).T, root)
-    assert n > steps.SMALL  # it is the rule that is used
-    kernel = 1 / np.add.outer(root, root)
-    limited = frame.inner[::3]
-    p = np.concatenate([outer, limited])
-    found = steps.sums_over_pairs(frame, limited)
-    assert found.shape == (160, 160)
-    for part, other in ((slice(0, n), slice(0, n)), (slice(0, n), slice(n, None))):
-        rows, columns = (
-            rng.choice(np.arange(160)[one], 12, replace=False) for one in (part, other)
-        )
-        for left, right in ((rows, columns), (columns, columns)):
-            signed = np.array([[p[i] * p[j] for j in right] for i in left])
-            expected = np.einsum("abk,kl,abl->ab", signed, kernel, signed)
-            # What a relative error of the kernel can do.
-            room = np.einsum("abk,kl,abl->ab", np.abs(signed), kernel, np.abs(signed))
-            assert (np.abs(found[np.ix_(left, right)] - expected) <= 3e-6 * room).all()
-
-
-def test_the_rule_costs_few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    mixing = oracles.metropolis(oracles.erdos_renyi(100, 0.08))
-    problem = SpaceProblem(mixing=mixing, min_variance=np.linspace(0.3, 3, 100))
-    found = solve(problem, gap=1e-9)
-    monkeypatch.setattr(steps, "sums_over_pairs", steps.exact_sums_over_pairs)
-    exact = solve(problem, gap=1e-9)
-    assert found.status == exact.status == "optimal"
-    assert found.evaluations <= exact.evaluations + 3
-    assert found.design is not None
-    assert exact.design is not None
-    assert found.design.objective == pytest.approx(exact.design.objective, rel=2e-9)

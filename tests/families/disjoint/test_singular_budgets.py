@@ -21,15 +21,15 @@ import pytest
 
 from noisedesign.base.checks import InputError
 from noisedesign.base.monitor import Monitor
+from noisedesign.certify.program import diagonal_dual
+from noisedesign.design.solve import Solution, solve
 from noisedesign.families.disjoint import attainment
 from noisedesign.families.disjoint.program import program_of
 from noisedesign.families.disjoint.solver import barrier, diagonal
 from noisedesign.files.problem_file import load_problem
-from noisedesign.program.problem import SpaceProblem, TimeProblem
-from noisedesign.program.program import diagonal_dual
+from noisedesign.problem.problem import SpaceProblem, TimeProblem
 from noisedesign.system.participation import single
 from noisedesign.system.workloads import ErrorMeasure
-from noisedesign.tasks.solve import Solution, solve
 from tests.support import oracles
 
 Array = np.ndarray

@@ -11,22 +11,22 @@ from hypothesis import given, settings as hypothesis_settings, strategies as st
 
 from noisedesign.base.checks import InputError
 from noisedesign.base.monitor import Bounds, Monitor, Stop
+from noisedesign.certify.certificate import lower_bound
+from noisedesign.certify.program import Program, diagonal_dual
+from noisedesign.design.solve import Solution, solve
 from noisedesign.families.disjoint import solver
 from noisedesign.families.disjoint.program import program_of
 from noisedesign.families.disjoint.solver import (
+    active_caps,
     central_path,
     diagonal,
     fixed_epoch,
     fixed_epoch as fixed_epoch_newton,
 )
-from noisedesign.families.disjoint.solver.limits import active_caps, capped
 from noisedesign.families.disjoint.solver.square_roots import Preconditioner
 from noisedesign.files.problem_file import load_problem
-from noisedesign.program.certificate import lower_bound
-from noisedesign.program.problem import Problem, SpaceProblem, TimeProblem
-from noisedesign.program.program import Program, diagonal_dual
+from noisedesign.problem.problem import Problem, SpaceProblem, TimeProblem
 from noisedesign.system.participation import FixedEpoch
-from noisedesign.tasks.solve import Solution, solve
 from tests.support import ROOT, oracles
 
 FLORENTINE = oracles.metropolis(nx.florentine_families_graph())
@@ -541,7 +541,7 @@ def test_diagonal_derivatives(monkeypatch: pytest.MonkeyPatch) -> None:
     # Newton's equations in v itself, with x = dv / v.
     np.testing.assert_allclose(-hessian @ (v * direction), slopes(v), atol=1e-6)
     curvature = point.root.curvature(trace=point.trace)
-    whole = np.stack([curvature.product(e) for e in np.eye(15)])
+    whole = np.stack([curvature(e) for e in np.eye(15)])
     np.testing.assert_allclose(whole, -hessian * v[:, None] * v / v.sum(), atol=1e-6)
     assert whole.min() >= 0
     np.testing.assert_allclose(whole.sum(axis=1), point.diag / point.trace / 2, rtol=1e-12)
@@ -605,41 +605,6 @@ def test_fixed_epoch_derivatives(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_several_epochs_start_near_the_correlations_of_their_blocks() -> None:
     """Blocks of prefix sums are all but singular: from their diagonals it takes ten evaluations."""
     assert solve(prefix(32, 2)).evaluations <= 6
-
-
-def test_capped_derivatives(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(capped, "CG_RELATIVE", 1e-10)
-    program = program_of(space(FLORENTINE, max_variance=1.3))
-    limit = np.repeat([1.0, 1.3], 15)
-    rng = np.random.default_rng(0)
-    x = np.concatenate([rng.uniform(0.5, 1, 15), rng.uniform(0.1, 0.5, 15)])
-
-    def value(y: np.ndarray) -> float:
-        return 2 * float(capped.evaluate(program, y).root.sum()) - float(limit @ y)
-
-    def gradient(y: np.ndarray) -> np.ndarray:
-        frame = capped.evaluate(program, y)
-        return np.concatenate([frame.precision, frame.variance]) - limit
-
-    np.testing.assert_allclose(jacobian(value, x, step=1e-5), gradient(x), atol=1e-8)
-    hessian = jacobian(gradient, x, step=1e-5)
-    np.testing.assert_allclose(hessian, hessian.T, atol=1e-6)
-    right, barrier = rng.standard_normal(30), rng.uniform(0.1, 1, 30)
-    system = capped.System(capped.evaluate(program, x), x, barrier * x)
-    matrix = np.diag(barrier) - hessian
-    np.testing.assert_allclose(matrix @ system.solve(right), right, atol=1e-6)
-    known = rng.standard_normal(30)
-    np.testing.assert_allclose(matrix @ system.solve(right, known=known), right - known, atol=1e-6)
-    # Between the Hessian and the preconditioner there is the mean of numbers, taken in two ways.
-    within = np.linalg.eigvals(np.column_stack([system.precondition(row) for row in matrix]))
-    assert within.real.max() <= 1 + 1e-6
-    assert within.real.min() > 0.2
-    step, d = 1e-3, 0.1 * rng.standard_normal(30)
-    ahead, here, behind = (gradient(x + k * step * d) for k in (1, 0, -1))
-    f, seen = system.change(d)
-    np.testing.assert_allclose(system.first(f), hessian @ d, atol=1e-7)
-    second = (ahead - 2 * here + behind) / (2 * step**2)
-    np.testing.assert_allclose(system.second(f, seen), second, atol=1e-5)
 
 
 # --- degenerate instances -------------------------------------------------------------------------
@@ -779,7 +744,7 @@ def test_ctrl_c(name: str, calls: int) -> None:
 
 @pytest.mark.parametrize("name", STOPPABLE)
 def test_too_few_iterations(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (diagonal, active_caps, capped, central_path, fixed_epoch):
+    for module in (diagonal, active_caps, central_path, fixed_epoch):
         monkeypatch.setattr(module, "MAX_EVALUATIONS", 3)
     found = solve(STOPPABLE[name])
     assert found.status == "inaccurate"

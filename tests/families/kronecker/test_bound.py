@@ -12,15 +12,15 @@ from hypothesis import given, settings as hypothesis_settings, strategies as st
 
 from noisedesign.base.checks import InputError
 from noisedesign.base.monitor import Monitor
+from noisedesign.certify import certificate
+from noisedesign.design.solve import solve
 from noisedesign.families.kronecker import solver as kronecker_witness
 from noisedesign.families.kronecker.bound import Witness, full_dual, judge_kronecker, lower_bound
-from noisedesign.program import certificate
-from noisedesign.program.noise import Noise
-from noisedesign.program.noise.streams import block_noise
-from noisedesign.program.problem import SpaceTimeProblem
-from noisedesign.program.space_time import SpaceTimeProgram
+from noisedesign.families.space_time import SpaceTimeProgram
+from noisedesign.forms import Noise
+from noisedesign.forms.streams import block_noise
+from noisedesign.problem.problem import SpaceTimeProblem
 from noisedesign.system.participation import single
-from noisedesign.tasks.solve import solve
 from tests.support import oracles
 from tests.support.space_time_cases import (
     GRAPHS,

@@ -14,14 +14,14 @@ from hypothesis import given, settings as hypothesis_settings, strategies as st
 
 from noisedesign.base.checks import InputError
 from noisedesign.base.monitor import Monitor, Stop
+from noisedesign.design.solve import solve as solve_any
 from noisedesign.families.kronecker import solver
+from noisedesign.families.space_time import SpaceTimeProgram
 from noisedesign.files.problem_file import load_problem
-from noisedesign.program.problem import SpaceTimeProblem
-from noisedesign.program.space_time import SpaceTimeProgram
+from noisedesign.problem.problem import SpaceTimeProblem
 from noisedesign.system.participation import FixedEpoch, single
 from noisedesign.system.workloads import ErrorMeasure
 from noisedesign.system.workloads.workload import Workload
-from noisedesign.tasks.solve import solve as solve_any
 from tests.support import oracles
 from tests.support.space_time_cases import (
     GRAPHS,
@@ -356,6 +356,9 @@ class Given:
     def factor(self) -> None:
         return None
 
+    def rows(self) -> None:
+        return None
+
     def gram(self) -> Array:
         return self.h
 
@@ -559,8 +562,8 @@ def test_bad_input() -> None:
         Workload.of(w, horizon=0)
     with pytest.raises(InputError, match="float64"):
         Workload.of(w.astype(np.float32), horizon=2)
-    with pytest.raises(InputError, match="4 . 2000 = 8000.*Kronecker"):
-        design_full(all_iterates(w, 1, 2000))
+    with pytest.raises(InputError, match="4 . 3000 = 12000.*Kronecker"):
+        design_full(all_iterates(w, 1, 3000))
 
     def asked(joint: str, scheme: FixedEpoch, **words: Any) -> SpaceTimeProblem:
         return SpaceTimeProblem(mixing=w, participation=scheme, joint=joint, **words)

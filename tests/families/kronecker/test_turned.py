@@ -15,11 +15,11 @@ import pytest
 import noisedesign as nd
 from noisedesign.base.enclosures import Contraction
 from noisedesign.base.monitor import Monitor
-from noisedesign.families.kronecker import bound, solver, turned, turned_rigorous
+from noisedesign.certify.rigorous import NotProvedError
+from noisedesign.families.kronecker import bound, rigorous, solver, turned
 from noisedesign.families.kronecker.bound import Witness
 from noisedesign.families.kronecker.turned import Turned
-from noisedesign.program.rigorous import NotProvedError
-from noisedesign.program.space_time import SpaceTimeProgram
+from noisedesign.families.space_time import SpaceTimeProgram
 from noisedesign.system.participation import single
 from noisedesign.system.workloads import workload
 from tests.support.space_time_cases import (
@@ -83,7 +83,7 @@ def test_any_arrays_prove_at_most_their_nuclear_norm_which_is_at_most_the_optimu
         found, dense = turned.lower_bound(program, given), dense_bound(program, given.roots)
         assert 0 < found <= dense * (1 + 1e-12)
         assert dense <= optimum.objective
-        proved = turned_rigorous.lower_bound(program, given)
+        proved = rigorous.turned_bound(program, given)
         assert proved.lower <= found * (1 + 1e-9) <= proved.upper * (1 + 1e-9)
         assert proved.lower == pytest.approx(found, rel=1e-9)
 
@@ -150,7 +150,7 @@ def test_arrays_that_are_not_orthogonal_are_made_so() -> None:
         replace(good, roots=-good.roots),
     ):
         assert turned.lower_bound(program, larger) == pytest.approx(expected, rel=1e-9)
-        proved = turned_rigorous.lower_bound(program, larger)
+        proved = rigorous.turned_bound(program, larger)
         assert proved.lower == pytest.approx(expected, rel=1e-9)
     rng = np.random.default_rng(0)
     for _ in range(10):
@@ -160,7 +160,7 @@ def test_arrays_that_are_not_orthogonal_are_made_so() -> None:
             turns=rng.standard_normal(good.turns.shape),
         )
         assert turned.lower_bound(program, other) <= optimum
-        assert turned_rigorous.lower_bound(program, other).lower <= optimum
+        assert rigorous.turned_bound(program, other).lower <= optimum
 
 
 @pytest.mark.parametrize("broken", [np.nan, np.inf, 0.0])
@@ -174,7 +174,7 @@ def test_what_is_no_number_proves_nothing(name: str, broken: float) -> None:
     given = replace(given, **{name: np.full(shape, broken)})
     assert turned.lower_bound(program, given) == 0
     with pytest.raises(NotProvedError):
-        turned_rigorous.lower_bound(program, given)
+        rigorous.turned_bound(program, given)
 
 
 def test_a_workload_without_modes_is_not_bounded_by_them() -> None:
@@ -183,7 +183,7 @@ def test_a_workload_without_modes_is_not_bounded_by_them() -> None:
     assert not turned.fits(program)
     assert turned.lower_bound(program, given) == 0
     with pytest.raises(NotProvedError, match="modes"):
-        turned_rigorous.lower_bound(program, given)
+        rigorous.turned_bound(program, given)
 
 
 @pytest.mark.parametrize("spoil", ["turned", "scaled", "reversed", "factors"])
@@ -202,14 +202,14 @@ def test_a_proof_trusts_no_modes(spoil: str, monkeypatch: pytest.MonkeyPatch) ->
     }[spoil]
     monkeypatch.setitem(program.workload.__dict__, "modes", spoiled)
     assert program.workload.modes is spoiled
-    assert turned_rigorous.lower_bound(program, good).lower <= truth
+    assert rigorous.turned_bound(program, good).lower <= truth
 
 
 def test_norms_of_what_is_nearly_orthogonal_are_divided_by(monkeypatch: pytest.MonkeyPatch) -> None:
     """Q, E and all S larger by 1e-8 raise < A diag(B), Z >, and no bound."""
     program, times = asked(2, 2), 1 + 1e-8
     good = found_by_search(program)[1]
-    before, nearest = turned_rigorous.lower_bound(program, good), turned_rigorous._orthogonal
+    before, nearest = rigorous.turned_bound(program, good), rigorous._orthogonal
     for at in range(2 + len(good.turns)):
         asks = itertools.count()
 
@@ -218,8 +218,8 @@ def test_norms_of_what_is_nearly_orthogonal_are_divided_by(monkeypatch: pytest.M
             by = times if at == next(asks) else 1.0
             return Contraction(by * found.matrix, by * found.norm)
 
-        monkeypatch.setattr(turned_rigorous, "_orthogonal", larger)
-        after = turned_rigorous.lower_bound(program, good)
+        monkeypatch.setattr(rigorous, "_orthogonal", larger)
+        after = rigorous.turned_bound(program, good)
         assert after.lower <= before.lower * (1 + 1e-10)
         assert next(asks) == 2 + len(good.turns)
 
@@ -245,7 +245,7 @@ def test_proofs_are_below_the_nuclear_norm_of_fifty_digits() -> None:
             for root in good.roots
         )
         truth = sum(mpmath.svd_r(half, compute_uv=False)) ** 2 / price
-        proved = turned_rigorous.lower_bound(program, good)
+        proved = rigorous.turned_bound(program, good)
         assert proved.lower <= truth
         assert truth - proved.lower <= 1e-9 * truth
 

@@ -14,13 +14,15 @@ import pytest
 import noisedesign as nd
 from noisedesign.base import linalg, memory
 from noisedesign.base.checks import InputError
+from noisedesign.base.enclosures import Interval
+from noisedesign.certify.rigorous import NotProvedError
+from noisedesign.design.design import Design
+from noisedesign.families.family import family_of
+from noisedesign.families.kronecker.rigorous import all_coordinates, error_on_all
 from noisedesign.families.modal import bound, rigorous, solver
+from noisedesign.families.space_time import SpaceTimeProgram
+from noisedesign.forms import DenseStrategy, ModalStrategy, Noise
 from noisedesign.privacy.sensitivity import EXACT, UPPER_BOUND, Sensitivity
-from noisedesign.program.design import Design
-from noisedesign.program.family import family_of
-from noisedesign.program.noise import DenseStrategy, ModalStrategy, Noise
-from noisedesign.program.rigorous import NotProvedError
-from noisedesign.program.space_time import SpaceTimeProgram
 from noisedesign.system.participation import FixedEpoch, single
 from tests.support import oracles
 from tests.support.space_time_cases import stacked_workload
@@ -31,6 +33,11 @@ TWICE = FixedEpoch(epochs=2, separation=2)
 
 def problem(w: np.ndarray = PATH, steps: FixedEpoch = TWICE, **how: Any) -> nd.SpaceTimeProblem:
     return nd.SpaceTimeProblem(mixing=w, participation=steps, joint="modal", **how)
+
+
+def on_all(program: SpaceTimeProgram, found: ModalStrategy) -> Interval:
+    """The error of all pairs of node and step."""
+    return error_on_all(all_coordinates(program), rigorous.covariance(found))
 
 
 def form(nodes: int = 3, steps: int = 4, seed: int = 0) -> ModalStrategy:
@@ -234,7 +241,7 @@ def test_an_inverse_that_is_off_of_any_mode_is_allowed_for(
         return factor * original(c)  # which writes over c
 
     monkeypatch.setattr(linalg, "inverse_of_triangular", inverse)
-    for told in (rigorous.by_modes(program, found, modes.basis), rigorous.on_all(program, found)):
+    for told in (rigorous.by_modes(program, found, modes.basis), on_all(program, found)):
         assert told.lower <= truth <= told.upper
 
 
@@ -335,7 +342,7 @@ def test_both_ways_to_an_error_agree() -> None:
     found, program = form(nodes=4, seed=2), SpaceTimeProgram.of(problem())
     modes = program.workload.modes
     assert modes is not None
-    first, second = rigorous.by_modes(program, found, modes.basis), rigorous.on_all(program, found)
+    first, second = rigorous.by_modes(program, found, modes.basis), on_all(program, found)
     assert max(first.lower, second.lower) <= min(first.upper, second.upper)
     assert second.width <= 1e-9 * second.upper
 

@@ -17,13 +17,14 @@ from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.conic.solvers import through_clarabel
 from noisedesign.families.observers import model
 from noisedesign.families.observers.bound import Multipliers, arrays_of, lower_bound, multipliers_of
-from noisedesign.families.observers.program import ObservedNoise, ObserverProblem, ObserverProgram
+from noisedesign.families.observers.observed import ObservedNoise
+from noisedesign.families.observers.program import UnitProgram
 from noisedesign.privacy import views as threats
 from noisedesign.privacy.exposure import account
 from noisedesign.system.participation import single
 from noisedesign.system.workloads import ErrorMeasure
 from tests.support import oracles
-from tests.support.observer_designs import ObserverDesign, designed
+from tests.support.observer_designs import ObserverDesign, designed, observer_program
 
 Array = Any
 
@@ -112,7 +113,7 @@ def test_what_is_stored_of_a_witness_is_lists(solved: ObserverDesign, name: str)
 )
 def test_the_bound_on_one_number(factor: float, weight: float, price: float, bound: float) -> None:
     # min R with 1 / R <= 1 and R <= 3: the optimum is 1. The scales tried can only raise a bound.
-    program = ObserverProgram(
+    program = UnitProgram(
         gram=np.ones((1, 1)),
         cap=np.array([3.0]),
         observers=(ObservedNoise.of(np.ones((1, 1, 1)), signals=np.ones((1, 1))),),
@@ -255,7 +256,7 @@ def test_variances_never_exceed_the_cap_by_a_rounding(monkeypatch: pytest.Monkey
     monkeypatch.setattr(model, "read", answer)
     for cap in np.random.default_rng(5).uniform(1.2, 4.0, size=(20, 3)):
         asked: dict[str, Any] = {"mixing": PATH_3, "horizon": 2, "observers": tuple(everyone(3))}
-        problem = ObserverProblem(**asked, max_variance=cap)
+        problem = observer_program(**asked, max_variance=cap)
         design = designed(**asked, max_variance=cap)
         assert design.certificate.feasible
         assert np.count_nonzero(design.covariance) == 9
@@ -265,7 +266,7 @@ def test_variances_never_exceed_the_cap_by_a_rounding(monkeypatch: pytest.Monkey
 def test_units_may_be_singular() -> None:
     # One noise for all solves it, and the other directions have no unit then.
     n = 3
-    problem = ObserverProblem(
+    problem = observer_program(
         mixing=np.ones((n, n)) / n,
         horizon=1,
         max_variance=3.0,

@@ -14,17 +14,22 @@ import pytest
 import noisedesign as nd
 from noisedesign.base.checks import InputError
 from noisedesign.base.monitor import Monitor, Stop
-from noisedesign.families.observers import native, newton, pools as pools_module, rigorous, watch
+from noisedesign.families.observers import (
+    coalitions as together,
+    newton,
+    rigorous,
+    sweeps,
+    working_set,
+)
 from noisedesign.families.observers.bound import judge, proved
+from noisedesign.families.observers.coalitions import EveryCoalition, told_above
 from noisedesign.families.observers.family import FAMILY
-from noisedesign.families.observers.pools import Pools
-from noisedesign.families.observers.program import ObserverProblem
-from noisedesign.families.observers.rigorous_pools import told_above
+from noisedesign.families.observers.program import ObserverProgram
 from noisedesign.files.design_file import load_design, save_design
 from noisedesign.files.problem_file import parse_problem
-from noisedesign.program.problem import SpaceProblem
+from noisedesign.problem.problem import SpaceProblem
 from tests.support import oracles
-from tests.support.observer_designs import designed
+from tests.support.observer_designs import designed, observer_program
 
 RANDOM = nx.convert_node_labels_to_integers(nx.gnp_random_graph(8, 0.35, seed=5))
 TEXT = """name = "x"
@@ -55,7 +60,7 @@ def told_to(noise: np.ndarray, graph: nx.Graph, members: tuple[int, ...]) -> dic
     return {u: precision[i, i] for i, u in enumerate(heard) if u not in members}
 
 
-def interval(problem: ObserverProblem, answer: Any) -> tuple[float, float]:
+def interval(problem: ObserverProgram, answer: Any) -> tuple[float, float]:
     """Bound, from the arrays that a design file holds, and objective of feasible noise."""
     (noise,) = answer.noises
     bound = FAMILY.bound(problem, answer.proof).value
@@ -116,7 +121,7 @@ def test_smaller_sets_learn_no_more_than_some_larger_one() -> None:
 def test_all_are_told_what_each_is(graph: nx.Graph, size: int) -> None:
     n, noise = len(graph), noise_of(len(graph), size)
     coalitions = nd.coalitions(nodes=range(n), size=size)
-    told = Pools(coalitions, oracles.metropolis(graph)).told(noise)
+    told = EveryCoalition(coalitions, oracles.metropolis(graph)).told(noise)
     each = [told_to(noise, graph, one.coalition) for one in coalitions]
     assert told.by_coalition == pytest.approx([max(one.values()) for one in each], rel=1e-9)
     worst = [max((one[u] for one in each if u in one), default=0.0) for u in range(n)]
@@ -125,7 +130,7 @@ def test_all_are_told_what_each_is(graph: nx.Graph, size: int) -> None:
 
 def test_those_above_a_level_are_told_one_by_one() -> None:
     noise, coalitions = noise_of(8, 2), nd.coalitions(nodes=range(8), size=2)
-    pools = Pools(coalitions, oracles.metropolis(RANDOM))
+    pools = EveryCoalition(coalitions, oracles.metropolis(RANDOM))
     level = float(np.median(pools.told(noise).by_coalition))
     some = np.arange(len(coalitions)) % 3 > 0
     found = pools.told(noise, level=level, among=some)
@@ -144,25 +149,25 @@ def test_those_above_a_level_are_told_one_by_one() -> None:
 
 def test_more_coalitions_than_fit_are_told_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     noise = noise_of(8, 3)
-    pools = Pools(nd.coalitions(nodes=range(8), size=2), oracles.metropolis(RANDOM))
+    pools = EveryCoalition(nd.coalitions(nodes=range(8), size=2), oracles.metropolis(RANDOM))
     whole = pools.told(noise)
-    monkeypatch.setattr(pools_module, "AT_ONCE", 2)
+    monkeypatch.setattr(together, "AT_ONCE", 2)
     assert pools.told(noise).by_coalition == pytest.approx(whole.by_coalition, rel=1e-12)
 
 
 def test_who_hears_nobody_is_told_nothing() -> None:
     apart = np.eye(4)
-    told = Pools(nd.coalitions(nodes=range(4), size=2), apart).told(noise_of(4))
+    told = EveryCoalition(nd.coalitions(nodes=range(4), size=2), apart).told(noise_of(4))
     assert not told.by_coalition.any()
 
 
 @pytest.mark.parametrize("budget", [1.0, np.linspace(0.5, 2.0, 8)], ids=["even", "uneven"])
 def test_the_worst_is_that_of_all_written_out(budget: Any) -> None:
     of = asked(RANDOM, budget=budget)
-    written = ObserverProblem(**of | {"observers": tuple(of["observers"])})
+    written = observer_program(**of | {"observers": tuple(of["observers"])})
     for seed in range(3):
         noise = noise_of(8, seed)
-        assert ObserverProblem(**of).worst(noise)[0] == pytest.approx(
+        assert observer_program(**of).worst(noise)[0] == pytest.approx(
             written.worst(noise)[0], rel=1e-9
         )
 
@@ -171,7 +176,7 @@ def test_singular_noise_is_left_to_the_account() -> None:
     """The noise of nodes 0 and 1 is one number: who hears both is told their difference bare."""
     noise = np.diag(np.arange(1.0, 7.0))
     noise[0, 1] = noise[1, 0] = noise[1, 1] = 1.0
-    worst, whose = ObserverProblem(**asked(nx.cycle_graph(6))).worst(noise)
+    worst, whose = observer_program(**asked(nx.cycle_graph(6))).worst(noise)
     assert worst == np.inf
     assert "node 0" in whose or "node 1" in whose
 
@@ -179,15 +184,15 @@ def test_singular_noise_is_left_to_the_account() -> None:
 # --- the search -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("search", [native.search, newton.search], ids=["sweeps", "newton"])
+@pytest.mark.parametrize("search", [sweeps.search, newton.search], ids=["sweeps", "newton"])
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_watching_some_is_enough_for_all(
     monkeypatch: pytest.MonkeyPatch, search: Any, size: int
 ) -> None:
-    monkeypatch.setattr(watch, "FEW", 0)
-    monkeypatch.setattr(watch, "MOST", 1)
+    monkeypatch.setattr(working_set, "FEW", 0)
+    monkeypatch.setattr(working_set, "MOST", 1)
     graph = RANDOM if size < 3 else nx.path_graph(7)
-    problem = ObserverProblem(**asked(graph, size))
+    problem = observer_program(**asked(graph, size))
     answer = search(problem, monitor=Monitor(gap=5e-3))
     assert answer.stop is Stop.SOLVED
     assert size == 1 or len(answer.proof["dual_coalitions"]) < len(problem.observers)
@@ -203,7 +208,7 @@ def test_watching_some_is_enough_for_all(
 
 
 def test_multipliers_of_some_prove_what_they_prove_of_these() -> None:
-    problem = ObserverProblem(**asked(RANDOM))
+    problem = observer_program(**asked(RANDOM))
     answer = newton.search(problem, monitor=Monitor(gap=1e-4))
     some = problem.among([(0, 1), (4, 7)])
     fewer = FAMILY.solve(some, monitor=Monitor(gap=1e-4))
@@ -227,7 +232,7 @@ FORGED: dict[str, Any] = {
     "change", [*FORGED.values(), lambda named: named[1:]], ids=[*FORGED, "others"]
 )
 def test_forged_coalitions_are_refused(change: Any) -> None:
-    problem = ObserverProblem(**asked(RANDOM))
+    problem = observer_program(**asked(RANDOM))
     proof = dict(newton.search(problem, monitor=Monitor(gap=1e-2)).proof)
     proof["dual_coalitions"] = change(proof["dual_coalitions"])
     with pytest.raises(InputError) as error:
@@ -297,8 +302,8 @@ def test_coalitions_of_other_nodes_are_no_observers() -> None:
 
 
 def test_several_steps_look_at_each_of_them() -> None:
-    pooled = ObserverProblem(**asked(nx.path_graph(4), horizon=2))
-    written = ObserverProblem(
+    pooled = observer_program(**asked(nx.path_graph(4), horizon=2))
+    written = observer_program(
         **asked(nx.path_graph(4), horizon=2) | {"observers": tuple(pooled.observers)}
     )
     monitor = Monitor(gap=1e-4)
@@ -348,7 +353,7 @@ def test_no_coalition_is_told_more_than_is_proved(shift: float) -> None:
     noise = thin @ thin.T + shift * np.eye(8)
     noise = (noise + noise.T) / 2
     coalitions, budget = nd.coalitions(nodes=range(8), size=2), np.linspace(0.5, 2.0, 8)
-    above = told_above(Pools(coalitions, oracles.metropolis(RANDOM)), noise, budget)
+    above = told_above(EveryCoalition(coalitions, oracles.metropolis(RANDOM)), noise, budget)
     for place, one in enumerate(coalitions):
         heard = sorted(set(one.coalition).union(*(RANDOM[node] for node in one.coalition)))
         found = exact_inverse_diagonal(noise[np.ix_(heard, heard)])
@@ -363,7 +368,7 @@ def test_no_coalition_is_told_more_than_is_proved(shift: float) -> None:
 
 
 def test_noise_that_one_coalition_sees_too_much_of_is_not_proved() -> None:
-    problem = ObserverProblem(**asked(nx.path_graph(6)))
+    problem = observer_program(**asked(nx.path_graph(6)))
     noise = newton.search(problem, monitor=Monitor(gap=1e-3)).noises[0].covariance
     assert rigorous.judge(problem, noise).sensitivity_squared <= 1
     assert rigorous.judge(problem, noise * (1 - 1e-8)).sensitivity_squared > 1

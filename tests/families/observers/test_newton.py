@@ -13,16 +13,15 @@ import scipy.optimize
 
 from noisedesign.base.checks import Array
 from noisedesign.base.monitor import Monitor, Stop
+from noisedesign.certify.certificate import Certificate
+from noisedesign.design.solve import solve
 from noisedesign.families.observers import newton
 from noisedesign.families.observers.bound import Multipliers, judge, lower_bound, multipliers_of
-from noisedesign.families.observers.program import ObserverProblem
 from noisedesign.files.problem_file import load_problem
 from noisedesign.privacy import views as threats
-from noisedesign.program.certificate import Certificate
-from noisedesign.program.problem import SpaceProblem
-from noisedesign.tasks.solve import solve
+from noisedesign.problem.problem import SpaceProblem
 from tests.support import oracles
-from tests.support.observer_designs import designed
+from tests.support.observer_designs import designed, observer_program
 
 PROBLEMS = Path(__file__).parents[3] / "problems" / "observers"
 GAP = 1e-6
@@ -39,7 +38,7 @@ def asked(graph: nx.Graph, **more: Any) -> dict[str, Any]:
 
 def found(gap: float = GAP, **of: Any) -> tuple[Stop, Certificate, Array, Multipliers]:
     """Why it stopped, and what is proved from the arrays that a design file holds."""
-    problem = ObserverProblem(**of)
+    problem = observer_program(**of)
     answer = newton.search(problem, monitor=Monitor(gap=gap))
     (noise,) = answer.noises
     proved = multipliers_of(problem.normalized, answer.proof)
@@ -157,8 +156,8 @@ def test_forged_multipliers_prove_no_more_than_the_optimum() -> None:
     """Whatever they are: larger N_a, other signs, another observer's, caps that cost nothing."""
     ring = nx.cycle_graph(6)
     of = asked(ring)
-    program = ObserverProblem(**of).normalized
-    unit_error = ObserverProblem(**of).unit_error
+    program = observer_program(**of).normalized
+    unit_error = observer_program(**of).unit_error
     _, certificate, _, proved = found(**of)
     honest = lower_bound(program, proved)
     assert unit_error * honest == pytest.approx(certificate.lower_bound, rel=1e-12)
@@ -190,7 +189,7 @@ def test_the_native_backend_solves_the_shipped_problems(name: str) -> None:
 
 
 def test_noise_stays_within_its_limits_where_time_ends() -> None:
-    problem = ObserverProblem(**asked(nx.path_graph(4), max_variance=3.0))
+    problem = observer_program(**asked(nx.path_graph(4), max_variance=3.0))
     answer = newton.search(problem, monitor=Monitor(gap=1e-6, time_limit=1e-9))
     (noise,) = answer.noises
     assert answer.stop is Stop.TIME_LIMIT

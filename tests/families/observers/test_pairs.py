@@ -13,25 +13,24 @@ import pytest
 
 from noisedesign.base.checks import InputError
 from noisedesign.base.monitor import Monitor, Stop
-from noisedesign.families.observers import native, newton
+from noisedesign.design.design import Design
+from noisedesign.design.solve import solve
+from noisedesign.families.observers import newton, sweeps
 from noisedesign.families.observers.bound import judge, lower_bound, multipliers_of
 from noisedesign.families.observers.family import FAMILY
-from noisedesign.families.observers.program import ObserverProblem
 from noisedesign.files.design_file import load_design, save_design
 from noisedesign.files.problem_file import parse_problem
 from noisedesign.privacy import views as threats
 from noisedesign.privacy.exposure import account
-from noisedesign.program.calibration import calibrate
-from noisedesign.program.design import Design
-from noisedesign.program.problem import PrivacyTarget, SpaceProblem
+from noisedesign.problem.calibration import calibrate
+from noisedesign.problem.problem import PrivacyTarget, SpaceProblem
 from noisedesign.system.participation import single
 from noisedesign.tasks.report import insider_note
 from noisedesign.tasks.simulate import simulate
-from noisedesign.tasks.solve import solve
 from noisedesign.tasks.verify import verify
 from tests.support import oracles
 from tests.support.made_designs import with_matrix
-from tests.support.observer_designs import designed
+from tests.support.observer_designs import designed, observer_program
 from tests.support.small_designs import falsify
 
 GRAPHS = {"path": nx.path_graph(5), "ring": nx.cycle_graph(6)}
@@ -65,11 +64,11 @@ def after_conditioning(covariance: np.ndarray, a: int, u: int, heard: list[int])
 
 
 @pytest.mark.parametrize("name", GRAPHS)
-@pytest.mark.parametrize(("search", "gap"), [(newton.search, 1e-6), (native.search, 5e-3)])
+@pytest.mark.parametrize(("search", "gap"), [(newton.search, 1e-6), (sweeps.search, 5e-3)])
 def test_both_searches_reach_the_conic_optimum(name: str, search: Any, gap: float) -> None:
     graph = GRAPHS[name]
     of = asked(graph, seed=len(graph))
-    problem = ObserverProblem(**of)
+    problem = observer_program(**of)
     answer = search(problem, monitor=Monitor(gap=gap))
     (noise,) = answer.noises
     proved = multipliers_of(problem.normalized, answer.proof)

@@ -12,29 +12,30 @@ import numpy as np
 import pytest
 
 from noisedesign.base.checks import InputError
+from noisedesign.design.design import Design
+from noisedesign.design.solve import solve
 from noisedesign.families.disjoint.program import program_of
 from noisedesign.families.observers import model
 from noisedesign.families.observers.bound import lower_bound, multipliers_of
 from noisedesign.families.observers.family import FAMILY
-from noisedesign.families.observers.program import ObservedNoise, ObserverProgram
+from noisedesign.families.observers.observed import ObservedNoise
+from noisedesign.families.observers.program import UnitProgram
 from noisedesign.files.design_file import load_design, save_design
 from noisedesign.files.problem_file import parse_problem
+from noisedesign.forms.structure import SpaceStructure
+from noisedesign.mechanisms.baselines import baseline_names
 from noisedesign.privacy import views as threats
 from noisedesign.privacy.accounting import delta_of
 from noisedesign.privacy.exposure import account
 from noisedesign.privacy.views import Observer
-from noisedesign.program.calibration import calibrate
-from noisedesign.program.design import Design
-from noisedesign.program.problem import PrivacyTarget, SpaceProblem
-from noisedesign.program.structure import SpaceStructure
+from noisedesign.problem.calibration import calibrate
+from noisedesign.problem.problem import PrivacyTarget, SpaceProblem
 from noisedesign.system.participation import every_step, single
 from noisedesign.tasks.account.table import setting_of
-from noisedesign.tasks.baselines import baseline_names
 from noisedesign.tasks.export import export
 from noisedesign.tasks.report import solution_record
 from noisedesign.tasks.simulate import simulate
 from noisedesign.tasks.simulation.attacks import Watcher, audit_observers
-from noisedesign.tasks.solve import solve
 from noisedesign.tasks.verify import verify
 from tests.support import dense_views, oracles, structured_oracles as slow
 from tests.support.command_line import call
@@ -348,7 +349,7 @@ def test_the_stored_bound_holds_in_any_basis() -> None:
         rotated.append(
             ObservedNoise.of(np.einsum("mn,jnp->jmp", q, seen.responses), signals=q @ seen.signals)
         )
-    elsewhere = ObserverProgram(gram=program.gram, observers=tuple(rotated), cap=program.cap)
+    elsewhere = UnitProgram(gram=program.gram, observers=tuple(rotated), cap=program.cap)
     for one in (program, elsewhere):
         witness = multipliers_of(one, design.proof)
         bound = problem.unit_error * lower_bound(one, witness)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from noisedesign.base.checks import InputError
-from noisedesign.families.overlapping.program import overlapping_program
-from noisedesign.program.problem import TimeProblem
+from noisedesign.families.overlapping.family import overlapping_program
+from noisedesign.problem.problem import TimeProblem
 from noisedesign.system.participation import MinSeparation, Patterns
 from tests.support.banded_cases import min_sep, prefix, random_gram
 from tests.support.models_in_time import SOLVERS, native, through

@@ -12,6 +12,8 @@ from noisedesign.base import linalg as _linalg
 from noisedesign.base.banded_matrices import dense
 from noisedesign.base.checks import InputError
 from noisedesign.base.monitor import Monitor, Stop
+from noisedesign.certify.certificate import Certificate, judge_strategy
+from noisedesign.certify.repair import unit_strategy
 from noisedesign.families.banded import solver as banded
 from noisedesign.families.banded.program import banded_program
 from noisedesign.families.disjoint.solver.pattern_pairs import (
@@ -22,11 +24,9 @@ from noisedesign.families.disjoint.solver.pattern_pairs import (
 )
 from noisedesign.families.overlapping import solver as min_separation
 from noisedesign.families.overlapping.bound import PatternBlocks, overlapping_lower_bound
-from noisedesign.families.overlapping.program import overlapping_program
+from noisedesign.families.overlapping.family import overlapping_program
 from noisedesign.families.overlapping.solver import Inverse, Newton, Point
-from noisedesign.program.certificate import Certificate, judge_strategy
-from noisedesign.program.repair import unit_strategy
-from noisedesign.program.temporal import temporal_program
+from noisedesign.families.temporal import temporal_program
 from noisedesign.system.participation import (
     FixedEpoch,
     MinSeparation,

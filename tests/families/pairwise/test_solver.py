@@ -13,9 +13,9 @@ from scipy import sparse
 
 import noisedesign as nd
 from noisedesign.base.checks import Array
+from noisedesign.certify.certificate import Certificate
 from noisedesign.families.pairwise import bound, solver
 from noisedesign.families.polynomial.program import SparseProgram
-from noisedesign.program.certificate import Certificate
 from tests.support import oracles
 
 SCALE_FREE = oracles.metropolis(nx.barabasi_albert_graph(40, 3, seed=0))

@@ -13,14 +13,14 @@ from scipy import sparse
 
 from noisedesign.base.checks import Array
 from noisedesign.base.monitor import Monitor
-from noisedesign.families.polynomial import bound, neighbourhoods
+from noisedesign.families.polynomial import bound, quadrature
 from noisedesign.families.polynomial.family import FAMILY
 from noisedesign.families.polynomial.operator import Weighted
 from noisedesign.families.polynomial.program import SparseProgram
-from noisedesign.families.polynomial.traces import Probes
-from noisedesign.program.noise import PolynomialCovariance
-from noisedesign.program.problem import SpaceProblem
-from noisedesign.program.structure import SpaceStructure
+from noisedesign.families.polynomial.quadrature import Probes
+from noisedesign.forms import PolynomialCovariance
+from noisedesign.forms.structure import SpaceStructure
+from noisedesign.problem.problem import SpaceProblem
 from tests.support import oracles
 from tests.support.forged_polynomials import FORGED
 
@@ -46,8 +46,7 @@ def operator(space: PolynomialCovariance) -> Array:
 
 def by_the_solver(space: PolynomialCovariance) -> Array:
     """The diagonal of p(B) by its sums, on the same domain."""
-    found = Weighted(mixing=space.mixing, weights=space.weights)
-    object.__setattr__(found, "top", space.bound)
+    found = Weighted(mixing=space.mixing, weights=space.weights, bound=space.bound)
     return found.diagonal(space.polynomials[0])
 
 
@@ -112,8 +111,8 @@ def test_the_sensitivity_is_above_that_of_the_inverse_and_hardly() -> None:
 def test_blocks_of_columns_are_as_good_as_all(full: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sparse, dense, and as they fill."""
     space = designed()
-    monkeypatch.setattr(neighbourhoods, "ENTRIES_AT_ONCE", 7 * 60)
-    monkeypatch.setattr(neighbourhoods, "FULL", full)
+    monkeypatch.setattr(bound, "ENTRIES_AT_ONCE", 7 * 60)
+    monkeypatch.setattr(quadrature, "FULL", full)
     np.testing.assert_allclose(
         bound.diagonal(replace(space)), by_the_solver(space), rtol=1e-13
     )  # a copy, of which nothing is kept
@@ -195,7 +194,7 @@ def test_over_many_steps_less_than_the_root_is_proved_and_hardly_less(
     program = SparseProgram(mixing=sparse.csr_array(W), powers=MANY, seed=7)
     assert not bound.is_exact(program)
     values, vectors = np.linalg.eigh(W)
-    fourth = program.objective.quarter_below
+    fourth = program.objective.fourth_root
     assert fourth is not None
     s = (vectors * fourth(values**2)) @ vectors.T
     rng = np.random.default_rng(0)

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from noisedesign.base.monitor import Bounds
+from noisedesign.design.solve import solve
 from noisedesign.families.pairwise import solver as pairs
 from noisedesign.families.polynomial import solver
 from noisedesign.files.design_file import load_design
-from noisedesign.program.problem import SpaceProblem
-from noisedesign.program.structure import SpaceStructure
-from noisedesign.tasks.solve import solve
+from noisedesign.forms.structure import SpaceStructure
+from noisedesign.problem.problem import SpaceProblem
 from noisedesign.tasks.verify import verify
 from tests.support import oracles
 from tests.support.command_line import PRIVACY, call, write

@@ -73,10 +73,10 @@ def test_a_root_from_below_is_below_and_hardly(steps: int) -> None:
     powers = np.polynomial.Polynomial(np.arange(float(steps), 0.0, -1.0))
     k = Chebyshev.interpolate(powers, steps - 1, domain=[0.0, 1.0])
     points, weights = np.linspace(0.01, 0.8, 30), np.linspace(1.0, 0.1, 30)
-    s = polynomials.quarter_below(k, points, weights, degree=6)
+    s = polynomials.fourth_root_below(k, points, weights, degree=6)
     assert s is not None
     x = FINE / TOP
     assert np.all(s(x) ** 4 <= powers(x) * (1 + 1e-13))
     seen = weights @ s(points) ** 2 / (weights @ np.sqrt(powers(points)))
     assert 1 - polynomials.LOST <= seen <= 1
-    assert polynomials.quarter_below(k, points, weights, degree=1) is None
+    assert polynomials.fourth_root_below(k, points, weights, degree=1) is None

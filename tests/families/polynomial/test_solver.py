@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import cache
 
 import networkx as nx
 import numpy as np
@@ -12,11 +13,11 @@ from scipy import sparse
 
 from noisedesign.base.checks import Array, InputError
 from noisedesign.families.polynomial import bound, operator as operators, solver
-from noisedesign.families.polynomial.known import near
-from noisedesign.families.polynomial.noise import PolynomialNoise
-from noisedesign.families.polynomial.operator import Weighted
+from noisedesign.families.polynomial.bound import Estimate
+from noisedesign.families.polynomial.operator import Weighted, near
 from noisedesign.families.polynomial.program import SparseProgram
-from noisedesign.families.polynomial.traces import deviation
+from noisedesign.families.polynomial.quadrature import deviation
+from noisedesign.forms import PolynomialCovariance
 from tests.support import oracles
 
 
@@ -24,12 +25,28 @@ def program_of(w: Array, budget: Array | float = 1.0) -> SparseProgram:
     return SparseProgram(mixing=sparse.csr_array(w), budget=budget)
 
 
-def covariance(noise: PolynomialNoise) -> Array:
-    """D^(1/2) r(B)^2 D^(1/2), by dense eigenvectors."""
-    w, v = noise.operator.mixing.toarray(), noise.operator.weights
-    values, vectors = np.linalg.eigh(np.sqrt(v)[:, None] * (w.T @ w) * np.sqrt(v))
-    root = np.sqrt(noise.scale)
-    return np.asarray(root[:, None] * ((vectors * noise.root(values) ** 2) @ vectors.T) * root)
+def designed(
+    program: SparseProgram, degree: int | None = None, seed: int = 0
+) -> tuple[PolynomialCovariance, Weighted]:
+    """The last noise, and B of the last multipliers."""
+    steps = solver.improving(program, degree=degree, rng=np.random.default_rng(seed))
+    return list(steps)[-1]
+
+
+def solved(
+    program: SparseProgram, degree: int | None = None
+) -> tuple[PolynomialCovariance, Estimate, Estimate]:
+    """Noise, its error, and a bound on that of all noise."""
+    noise, operator = designed(program, degree)
+    return noise, bound.error(program, noise), bound.proved(program, operator.weights, noise)
+
+
+@cache
+def scale_free(horizon: int = 1) -> tuple[PolynomialCovariance, Weighted]:
+    """A design of degree 3, by estimates in place of eigenvectors."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(operators, "DENSE", 0)
+        return designed(over_steps(horizon)[0], degree=3)
 
 
 def random_budget(n: int) -> Array:
@@ -53,63 +70,49 @@ CASES: dict[str, tuple[Array, Array | float, float]] = {
 def test_noise_keeps_its_budgets_and_its_error_and_bound_enclose_the_optimum(case: str) -> None:
     w, budget, gap = CASES[case]
     program = program_of(w, budget)
-    found = solver.solve(program, degree=3)
-    r = covariance(found.noise)
+    noise, (low, objective), (lower_bound, _) = solved(program, degree=3)
+    r = noise.covariance()
     precision = np.diagonal(np.linalg.inv(r))
     assert np.all(precision <= program.budget)
     assert np.all(precision >= (1 - 1e-3) * program.budget)
-    assert found.confidence == 1
-    assert found.objective == pytest.approx(np.sum((w.T @ w) * r), rel=1e-9)
-    assert found.gap <= gap
-    assert found.objective < program.independent_error * (1 if len(w) > 1 else 1.001)
+    assert low == objective == pytest.approx(np.sum((w.T @ w) * r), rel=1e-9)
+    assert objective <= (1 + gap) * lower_bound
+    assert objective < program.independent_error * (1 if len(w) > 1 else 1.001)
     assert program.independent_error == pytest.approx(np.sum(np.diagonal(w.T @ w) / budget))
     optimum = oracles.diagonal_interval(w.T @ w, budget=program.budget, width=1e-6, sweeps=300)
-    assert found.lower_bound <= optimum.upper * (1 + 1e-9)
-    assert found.objective >= optimum.lower * (1 - 1e-9)
+    assert lower_bound <= optimum.upper * (1 + 1e-9)
+    assert objective >= optimum.lower * (1 - 1e-9)
 
 
 def test_the_optimum_of_a_ring_is_enclosed() -> None:
     """Vertex-transitive W: (nuclear norm of W)^2 / (n tau)."""
     optimum = oracles.vertex_transitive_optimum(RING)
-    coarse, fine = (solver.solve(program_of(RING), degree=degree) for degree in (2, 6))
-    assert coarse.lower_bound <= optimum * (1 + 1e-12) <= fine.objective < coarse.objective
-    assert fine.objective <= 1.005 * optimum
-    assert fine.lower_bound >= 0.995 * optimum
+    coarse, fine = (solved(program_of(RING), degree=degree) for degree in (2, 6))
+    assert coarse[2].low <= optimum * (1 + 1e-12) <= fine[1].high < coarse[1].high
+    assert fine[1].high <= 1.005 * optimum
+    assert fine[2].low >= 0.995 * optimum
 
 
 def test_noise_that_mixing_cancels_costs_what_no_design_undercuts() -> None:
     """W = J / n: the infimum 1 / n is not attained, polynomials stay away from it."""
-    found = solver.solve(program_of(np.full((8, 8), 1 / 8)), degree=4)
-    assert found.lower_bound <= (1 + 1e-12) / 8
-    assert (1 - 1e-12) / 8 <= found.objective < 1
+    _, error, proved = solved(program_of(np.full((8, 8), 1 / 8)), degree=4)
+    assert proved.low <= (1 + 1e-12) / 8
+    assert (1 - 1e-12) / 8 <= error.high < 1
 
 
 def test_estimates_hold_on_either_side_of_the_traces_themselves(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(operators, "DENSE", 0)
-    program = program_of(SCALE_FREE)
-    noise = solver.polynomial_noise(program, degree=3, rng=np.random.default_rng(0))
-    v = solver.weighted(program, noise.scale, rounds=1, probes=8, rng=np.random.default_rng(0))
+    noise, v = scale_free()
+    monkeypatch.setattr(bound, "PROBED", 110 * 120)
+    monkeypatch.setattr(bound, "FAILURE", 1e-3)
     best = np.linalg.svd(v.factor.toarray(), compute_uv=False).sum() ** 2 / v.weights.sum()
-    true = float(np.sum((SCALE_FREE.T @ SCALE_FREE) * covariance(noise)))
-    for seed in range(4):
-        rng = np.random.default_rng(seed)
-        error = bound.error_at_most(noise, probes=60, failure=1e-3, rng=rng)
-        assert true <= error <= 1.1 * true
-        below = bound.lower_bound(program, v, probes=110, failure=1e-3, rng=rng)
-        assert 0.9 * best <= below <= best
-
-
-def test_few_vectors_say_their_confidence_and_less_is_known_from_them() -> None:
-    few, all_ = (
-        solver.solve(program_of(SCALE_FREE), probes=probes, confidence=0.999)
-        for probes in (40, 120)
-    )
-    assert few.confidence == 0.999
-    assert all_.confidence == 1
-    assert few.objective > all_.objective
-    assert few.lower_bound < all_.lower_bound
+    true = float(np.sum((SCALE_FREE.T @ SCALE_FREE) * noise.covariance()))
+    for seed in range(2):
+        program = replace(program_of(SCALE_FREE), seed=seed)
+        error, below = bound.error(program, noise), bound.proved(program, v.weights)
+        assert 0.9 * true <= error.low <= true <= error.high <= 1.1 * true
+        assert 0.9 * best <= below.low <= best <= below.high
 
 
 @pytest.mark.parametrize("rank", [1, 20])
@@ -157,9 +160,8 @@ def test_what_is_known_has_the_trace_and_the_ends_that_it_says(kind: str) -> Non
 @pytest.mark.parametrize("uneven", [False, True])
 def test_the_largest_eigenvalue_is_bounded(horizon: int, uneven: bool) -> None:
     program, h = over_steps(horizon)
-    program = replace(program, budget=random_budget(120) if uneven else 1.0)
-    noise = solver.polynomial_noise(program, degree=3, rng=np.random.default_rng(0))
-    largest = float(np.linalg.eigvals(h @ covariance(noise)).real.max())
+    noise, _ = designed(replace(program, budget=random_budget(120) if uneven else 1.0), degree=3)
+    largest = float(np.linalg.eigvals(h @ noise.covariance()).real.max())
     found = bound.largest_of(noise, program.objective)
     assert largest <= found
     if not uneven:
@@ -168,32 +170,19 @@ def test_the_largest_eigenvalue_is_bounded(horizon: int, uneven: bool) -> None:
 
 def test_a_bound_that_says_too_much_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the deviation adds is needed: without it half of all estimates are off."""
-    monkeypatch.setattr(operators, "DENSE", 0)
+    noise, v = scale_free()
     monkeypatch.setattr(bound, "deviation", lambda *_, **__: 0.0)
-    program = program_of(SCALE_FREE)
-    noise, v = solver.designed(program, degree=3, rng=np.random.default_rng(0))
+    monkeypatch.setattr(bound, "PROBED", 60 * 120)
     best = np.linalg.svd(v.factor.toarray(), compute_uv=False).sum() ** 2 / v.weights.sum()
-    true = float(np.sum((SCALE_FREE.T @ SCALE_FREE) * covariance(noise)))
-    lows, highs = [], []
-    for seed in range(8):
-        rng = np.random.default_rng(seed)
-        lows.append(bound.lower_bound(program, v, noise=noise, probes=60, failure=0.5, rng=rng))
-        highs.append(bound.error_at_most(noise, probes=60, failure=0.5, rng=rng))
+    true = float(np.sum((SCALE_FREE.T @ SCALE_FREE) * noise.covariance()))
+    programs = [replace(program_of(SCALE_FREE), seed=seed) for seed in range(5)]
+    lows = [bound.proved(program, v.weights, noise).low for program in programs]
+    highs = [bound.error(program, noise).high for program in programs]
     assert any(low > best for low in lows)
     assert any(high < true for high in highs)
     assert np.std(highs) < 0.02 * true  # against .1 without what is known exactly
     np.testing.assert_allclose(np.mean(highs), true, rtol=0.02)
     np.testing.assert_allclose(np.mean(lows), best, rtol=0.02)
-
-
-def test_drawn_noise_has_the_covariance() -> None:
-    rng = np.random.default_rng(1)
-    noise = solver.polynomial_noise(program_of(SCALE_FREE), degree=3, rng=rng)
-    r = covariance(noise)
-    z = noise.draw(np.random.default_rng(0), 3000)
-    seen = z @ z.T / 3000
-    spread = np.sqrt((np.outer(np.diagonal(r), np.diagonal(r)) + r**2) / 3000)
-    assert np.abs((seen - r) / spread).max() <= 6  # 14,400 entries, 6 standard deviations
 
 
 def over_steps(horizon: int, w: Array = SCALE_FREE) -> tuple[SparseProgram, Array]:
@@ -208,43 +197,41 @@ def over_steps(horizon: int, w: Array = SCALE_FREE) -> tuple[SparseProgram, Arra
 
 def test_the_optimum_over_thirty_two_steps_is_enclosed() -> None:
     program, h = over_steps(32)
-    found = solver.solve(program)
-    r = covariance(found.noise)
+    noise, error, proved = solved(program)
+    r = noise.covariance()
     assert np.all(np.diagonal(np.linalg.inv(r)) <= 1)
-    assert found.objective == pytest.approx(np.sum(h * r), rel=1e-9)
-    assert found.confidence == 1
-    assert found.gap <= 0.03
+    assert error.low == error.high == pytest.approx(np.sum(h * r), rel=1e-9)
+    assert error.high <= 1.03 * proved.low
     optimum = oracles.diagonal_interval(h, budget=program.budget, width=1e-6, sweeps=300)
-    assert found.lower_bound <= optimum.upper * (1 + 1e-9)
-    assert found.objective >= optimum.lower * (1 - 1e-9)
+    assert proved.low <= optimum.upper * (1 + 1e-9)
+    assert error.high >= optimum.lower * (1 - 1e-9)
     assert program.independent_error == pytest.approx(np.trace(h))
 
 
 def test_estimates_over_many_steps_hold_on_either_side(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(operators, "DENSE", 0)
     program, h = over_steps(8)
-    noise, v = solver.designed(program, degree=3, rng=np.random.default_rng(0))
-    true = float(np.sum(h * covariance(noise)))
+    noise, v = scale_free(8)
+    monkeypatch.setattr(bound, "WRITTEN_OVER_STEPS", 0)
+    monkeypatch.setattr(bound, "PROBED", 30 * 120)
+    monkeypatch.setattr(bound, "FAILURE", 1e-3)
+    true = float(np.sum(h * noise.covariance()))
     root = np.sqrt(v.weights)
     values = np.linalg.eigvalsh(root[:, None] * h * root)
     best = np.sqrt(np.clip(values, 0, None)).sum() ** 2 / v.weights.sum()
     assert best <= true <= 1.1 * best
-    for seed in range(3):
-        rng = np.random.default_rng(seed)
-        error = bound.error_within(
-            noise, objective=program.objective, probes=60, failure=1e-3, rng=rng
-        )
+    for seed in range(2):
+        seeded = replace(program, seed=seed)
+        error, below = bound.error(seeded, noise), bound.proved(seeded, v.weights)
         assert error.low <= true <= error.high <= 2 * true
-        below = bound.lower_bound(program, v, probes=60, failure=1e-3, rng=rng)
-        assert 0.6 * best <= below <= best
+        assert 0.6 * best <= below.low <= best
 
 
 def test_one_power_scales_error_and_bound() -> None:
     plain, three = (
-        solver.solve(SparseProgram(mixing=sparse.csr_array(RING), powers=(c,))) for c in (1.0, 3.0)
+        solved(SparseProgram(mixing=sparse.csr_array(RING), powers=(c,))) for c in (1.0, 3.0)
     )
-    assert three.objective == pytest.approx(3 * plain.objective)
-    assert three.lower_bound == pytest.approx(3 * plain.lower_bound)
+    assert three[1].high == pytest.approx(3 * plain[1].high)
+    assert three[2].low == pytest.approx(3 * plain[2].low)
 
 
 @pytest.mark.parametrize("powers", [(), (0.0,), (1.0, -1.0, 1.0), (math.nan,), 1.0])
@@ -264,24 +251,24 @@ def test_twenty_thousand_nodes_within_three_percent() -> None:
     weights = 1 / (1 + np.maximum(degrees[links.row], degrees[links.col]))
     w = sparse.csr_array((weights, (links.row, links.col)), shape=links.shape)
     w = w + sparse.diags_array(1 - w.sum(axis=1))
-    found = solver.solve(SparseProgram(mixing=w, budget=2.0), degree=2)
-    assert found.confidence == bound.CONFIDENCE
-    assert found.gap <= 0.03
+    program = SparseProgram(mixing=w, budget=2.0)
+    noise, error, proved = solved(program, degree=2)
+    assert not bound.is_exact(program)
+    assert error.high <= 1.03 * proved.low
     seen = np.concatenate([np.argsort(degrees)[-10:], np.arange(10_000, 10_010)])
     unit = np.zeros((20_000, 20))
-    unit[seen, np.arange(20)] = 1 / np.sqrt(found.noise.scale[seen])
-    noise = found.noise
-    precision = np.sum(unit * noise.operator.apply(noise.precision, unit), axis=0)
+    unit[seen, np.arange(20)] = 1 / np.sqrt(noise.scale[seen])
+    operator = Weighted(mixing=noise.mixing, weights=noise.weights, bound=noise.bound)
+    precision = np.sum(unit * operator.apply(noise.polynomials[0], unit), axis=0)
     np.testing.assert_allclose(precision, 2.0, rtol=1e-9)
     assert np.all(precision <= 2.0)
 
 
 def test_the_same_seed_gives_the_same_design(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(operators, "DENSE", 0)
-    first, second, other = (solver.solve(program_of(RING), seed=s, probes=10) for s in (3, 3, 4))
-    assert first.objective == second.objective
-    assert np.array_equal(first.noise.scale, second.noise.scale)
-    assert not np.array_equal(first.noise.scale, other.noise.scale)
+    first, second, other = (designed(program_of(RING), 3, seed)[0].scale for seed in (3, 3, 4))
+    assert np.array_equal(first, second)
+    assert not np.array_equal(first, other)
 
 
 def wrong() -> dict[str, tuple[object, str]]:
@@ -312,10 +299,3 @@ def test_bad_budgets_are_refused(budget: object) -> None:
     with pytest.raises(InputError) as caught:
         program_of(SCALE_FREE, budget)  # type: ignore[arg-type]
     assert caught.value.field.startswith("budget")
-
-
-@pytest.mark.parametrize("name", ["degree", "rounds", "probes", "confidence"])
-def test_bad_settings_are_refused(name: str) -> None:
-    with pytest.raises(InputError) as caught:
-        solver.solve(program_of(SCALE_FREE), **{name: 0})
-    assert caught.value.field == name

@@ -12,6 +12,7 @@ import scipy.linalg
 
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.enclosures import Enclosure
+from noisedesign.design.solve import solve
 from noisedesign.families.shared_seeds.bound import (
     Multipliers,
     _above as above,
@@ -21,10 +22,9 @@ from noisedesign.families.shared_seeds.bound import (
 )
 from noisedesign.families.shared_seeds.program import SeedProgram, seed_program
 from noisedesign.files.design_file import load_design, save_design
-from noisedesign.program.problem import SpaceProblem
-from noisedesign.program.structure import SpaceStructure
+from noisedesign.forms.structure import SpaceStructure
+from noisedesign.problem.problem import SpaceProblem
 from noisedesign.system.graph import build_graph, mixing_matrix
-from noisedesign.tasks.solve import solve
 from noisedesign.tasks.verify import verify
 
 W = mixing_matrix(build_graph("path", nodes=4))

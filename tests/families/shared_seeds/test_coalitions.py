@@ -7,10 +7,10 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from noisedesign.families.shared_seeds.coalitions import Coalitions
 from noisedesign.families.shared_seeds.layout import Layout
 from noisedesign.families.shared_seeds.program import SeedProgram, seed_program
-from noisedesign.program.structure import SpaceStructure
+from noisedesign.families.shared_seeds.state import Coalitions
+from noisedesign.forms.structure import SpaceStructure
 from noisedesign.system.graph import build_graph, mixing_matrix
 
 

@@ -9,15 +9,11 @@ from noisedesign.base.monitor import Monitor
 from noisedesign.families.shared_seeds.newton import NewtonSystem
 from noisedesign.families.shared_seeds.program import seed_program
 from noisedesign.families.shared_seeds.state import Setting, first_blocks, start
-from noisedesign.program.structure import SpaceStructure
+from noisedesign.forms.structure import SpaceStructure
 from noisedesign.system.graph import build_graph, mixing_matrix
 
 
-@pytest.mark.parametrize("cap", [None, 3.0])
-@pytest.mark.parametrize(
-    ("kind", "known"), [("edge-local", 0), ("edge-local", 2), ("neighbourhood", 1)]
-)
-def test_the_matrix_is_that_of_the_product(kind: str, known: int, cap: float | None) -> None:
+def setting_of(kind: str, known: int, cap: float | None) -> Setting:
     w = mixing_matrix(build_graph("path", nodes=5))
     structure = SpaceStructure(kind=kind, known_seeds=known)
     program = seed_program(
@@ -29,9 +25,20 @@ def test_the_matrix_is_that_of_the_product(kind: str, known: int, cap: float | N
     )
     setting = Setting(program)
     if known and cap is None:  # some budgets alone
-        setting = setting.watching(
-            {(0, 2)[:known]: np.array([1, 3]), (1, 3)[:known]: np.array([4])}
-        )
+        budgets = np.zeros_like(setting.budgets)
+        budgets[program.coalitions.index((0, 2)[:known]), [1, 3]] = True
+        budgets[program.coalitions.index((1, 3)[:known]), 4] = True
+        setting = setting.watching(budgets)
+    return setting
+
+
+CASES = [("edge-local", 0), ("edge-local", 2), ("neighbourhood", 1)]
+
+
+@pytest.mark.parametrize("cap", [None, 3.0])
+@pytest.mark.parametrize(("kind", "known"), CASES)
+def test_the_matrix_is_that_of_the_product(kind: str, known: int, cap: float | None) -> None:
+    setting = setting_of(kind, known, cap)
     point = start(setting, first_blocks(setting))
     system = NewtonSystem(setting, point, Monitor(gap=1e-6))
     assert system.explicit is not None
@@ -40,3 +47,25 @@ def test_the_matrix_is_that_of_the_product(kind: str, known: int, cap: float | N
         x = setting.layout.symmetrized(rng.normal(size=setting.layout.length))
         image = system.product(x)
         np.testing.assert_allclose(system.explicit.solve(image), x, rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize("cap", [None, 3.0])
+@pytest.mark.parametrize(("kind", "known"), CASES)
+def test_stiff_directions_are_those_of_budgets_and_caps(
+    kind: str, known: int, cap: float | None
+) -> None:
+    """Of the inverses entry by entry; what spreads values is the adjoint."""
+    setting = setting_of(kind, known, cap)
+    point = start(setting, first_blocks(setting))
+    system, rng = NewtonSystem(setting, point, Monitor(gap=1e-6)), np.random.default_rng(1)
+    flat = setting.layout.symmetrized(rng.normal(size=setting.layout.length))
+    found, expected = system._project(flat), []
+    for x, watched, change in zip(
+        point.precisions, setting.watched, setting.assembled(flat), strict=True
+    ):
+        expected.extend(np.diagonal(x @ change @ x)[watched])
+    if cap is not None:
+        expected.extend(np.diagonal(setting.layout.assemble(flat)))
+    np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12)
+    values = rng.normal(size=len(found))
+    assert system._spread(values) @ flat == pytest.approx(values @ found, rel=1e-10)

@@ -7,16 +7,15 @@ from dataclasses import replace
 from itertools import combinations, pairwise, product
 from typing import Any
 
-import cvxpy as cp
 import numpy as np
 import pytest
 
+from noisedesign.design.design import seed_plan_of
+from noisedesign.design.solve import OPTIMAL, solve
+from noisedesign.forms.structure import SpaceStructure
 from noisedesign.privacy.seeds import SeedPlan
-from noisedesign.program.design import seed_plan_of
-from noisedesign.program.problem import SpaceProblem
-from noisedesign.program.structure import SpaceStructure
+from noisedesign.problem.problem import SpaceProblem
 from noisedesign.system.graph import build_graph, mixing_matrix
-from noisedesign.tasks.solve import OPTIMAL, solve
 from noisedesign.tasks.verify import verify
 
 PATH_4 = mixing_matrix(build_graph("path", nodes=4))
@@ -54,6 +53,8 @@ def clarabel(
     w: np.ndarray, structure: SpaceStructure, *, cap: float | None = None, tau: float = 1.0
 ) -> float:
     """The optimum by a model of its own: [[R_A, I], [I, Y]] >= 0, diag(Y) <= tau."""
+    import cvxpy as cp
+
     n = len(w)
     groups = members(structure, w)
     blocks = [cp.Variable((len(g), len(g)), PSD=True) for g in groups]

@@ -12,18 +12,18 @@ import noisedesign as nd
 from noisedesign.base.checks import Array
 from noisedesign.base.monitor import Monitor
 from noisedesign.families.shared_seeds import pairs
-from noisedesign.families.shared_seeds.comparison import (
+from noisedesign.families.shared_seeds.layout import Layout
+from noisedesign.families.shared_seeds.pairs import (
     Pattern,
     Point,
+    System,
     blocks_of,
     feasible_curvature,
     start,
 )
-from noisedesign.families.shared_seeds.layout import Layout
-from noisedesign.families.shared_seeds.pairs import System
 from noisedesign.families.shared_seeds.program import seed_program
 from noisedesign.families.shared_seeds.state import Setting, first_blocks
-from noisedesign.program.structure import SpaceStructure
+from noisedesign.forms.structure import SpaceStructure
 from noisedesign.system.graph import build_graph, mixing_matrix
 
 EDGES = SpaceStructure(kind="edge-local")

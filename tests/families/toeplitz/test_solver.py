@@ -21,9 +21,9 @@ from noisedesign.families.toeplitz.solver import (
     optimize_buffered,
     optimize_toeplitz,
 )
+from noisedesign.families.toeplitz.streaming import StreamingDesign
+from noisedesign.forms import BandedInverse, BufferedToeplitz, ToeplitzStrategy
 from noisedesign.privacy.sensitivity import EXACT, toeplitz as sensitivity
-from noisedesign.program.noise import BandedInverse, BufferedToeplitz, ToeplitzStrategy
-from noisedesign.program.streaming import StreamingDesign
 from noisedesign.system.participation import FixedEpoch, MinSeparation, every_step, single
 from noisedesign.system.workloads.toeplitz import (
     GramWorkload,

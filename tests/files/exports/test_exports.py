@@ -20,11 +20,11 @@ from scipy.io import loadmat
 
 import noisedesign as nd
 from noisedesign.base.checks import InputError
+from noisedesign.certify.certificate import Certificate
+from noisedesign.design.design import Design
 from noisedesign.files import exports
 from noisedesign.files.exports import exporter, exporter_names, jax_privacy, mfdl
-from noisedesign.program.certificate import Certificate
-from noisedesign.program.design import Design
-from noisedesign.program.problem import PrivacyTarget, TimeProblem
+from noisedesign.problem.problem import PrivacyTarget, TimeProblem
 from noisedesign.system.participation import FixedEpoch
 from noisedesign.tasks.export import export
 from tests.support import ROOT, oracles

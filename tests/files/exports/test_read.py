@@ -22,16 +22,16 @@ import pytest
 import noisedesign
 import noisedesign.files.exports as exports
 from noisedesign.base.checks import InputError
+from noisedesign.design.design import Design
+from noisedesign.design.solve import solve
 from noisedesign.files.design_file import load_design, save_design
 from noisedesign.files.exports import Exported, exporter, exporter_names, read
+from noisedesign.forms.structure import SpaceStructure, TimeStructure
 from noisedesign.privacy.seeds import SeedPlan
 from noisedesign.privacy.target import PrivacyTarget
-from noisedesign.program.design import Design
-from noisedesign.program.problem import SpaceProblem, SpaceTimeProblem, TimeProblem
-from noisedesign.program.structure import SpaceStructure, TimeStructure
+from noisedesign.problem.problem import SpaceProblem, SpaceTimeProblem, TimeProblem
 from noisedesign.system.participation import FixedEpoch, MinSeparation, every_step
 from noisedesign.tasks.export import export
-from noisedesign.tasks.solve import solve
 from tests.support import oracles
 from tests.support.command_line import call
 from tests.support.small_designs import space_design, time_design

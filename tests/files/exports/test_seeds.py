@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 from noisedesign.base.checks import InputError
+from noisedesign.design.design import Design
+from noisedesign.design.solve import solve
 from noisedesign.files.exports import exporter, seeds as exporter_of_seeds
-from noisedesign.program.design import Design
-from noisedesign.program.problem import SpaceProblem
-from noisedesign.program.structure import SpaceStructure
+from noisedesign.forms.structure import SpaceStructure
+from noisedesign.problem.problem import SpaceProblem
 from noisedesign.system.graph import mixing_matrix
 from noisedesign.tasks.export import export
-from noisedesign.tasks.solve import solve
 from tests.support import oracles
 from tests.support.command_line import call
 from tests.support.made_designs import with_matrix

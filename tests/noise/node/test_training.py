@@ -16,14 +16,14 @@ import numpy as np
 import pytest
 
 from noisedesign.base.checks import InputError
+from noisedesign.design.design import Design
+from noisedesign.design.solve import solve
 from noisedesign.noise import Batches, NodeNoise, Plan, Secret, noise
 from noisedesign.noise.node.exchange import Board, Server
 from noisedesign.noise.node.model import Examples
 from noisedesign.noise.node.training import Run
-from noisedesign.program.design import Design
-from noisedesign.program.problem import SpaceProblem, TimeProblem
+from noisedesign.problem.problem import SpaceProblem, TimeProblem
 from noisedesign.system.participation import BallsInBins
-from noisedesign.tasks.solve import solve
 from tests.support import private_problems
 
 ETA = 0.8

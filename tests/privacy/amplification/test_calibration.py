@@ -13,11 +13,11 @@ import noisedesign as nd
 from noisedesign.base.checks import InputError
 from noisedesign.privacy.amplification import (
     Amplified,
+    account,
     amplified,
     amplified_noise,
     amplified_noise_of,
     bins_of,
-    calibration,
 )
 from noisedesign.system.participation import Participation
 
@@ -121,14 +121,14 @@ def test_every_account_of_a_search_has_samples_and_a_failure_of_its_own(
         seeds.append(seed)
         failures.append(1 - confidence)
         found = amplified(*args, confidence=confidence, seed=seed, **how)  # type: ignore[arg-type]
-        return replace(found, epsilon=1.001 if len(seeds) < calibration.MOST else 0.999)
+        return replace(found, epsilon=1.001 if len(seeds) < account.MOST_ACCOUNTS else 0.999)
 
-    monkeypatch.setattr(calibration, "amplified", spied)
+    monkeypatch.setattr(account, "amplified", spied)
     scheme = nd.BMinSepSampling(horizon=4, separation=2, rate=0.3)
     how = {"epsilon": 1.0, "delta": 0.01, "samples": 100, "confidence": confidence}
     _, found = amplified_noise_of(scheme, np.eye(4), **how)  # type: ignore[arg-type]
     assert found.confidence in (None, confidence)
-    assert len(set(seeds)) == len(seeds) == calibration.MOST
+    assert len(set(seeds)) == len(seeds) == account.MOST_ACCOUNTS
     assert sum(failures) <= (1 - confidence) * (1 + 1e-9)
 
 
@@ -137,10 +137,10 @@ def test_bins_go_by_their_own_search() -> None:
     found = amplified_noise_of(scheme, np.eye(8), **GOAL)
     assert found == amplified_noise(bins_of(np.eye(8), scheme), **GOAL)
     once = nd.RandomAllocation(horizon=4, participations=1)
-    noise, account = amplified_noise_of(once, np.eye(4), adjacency="zero-out", **GOAL)
+    noise, told = amplified_noise_of(once, np.eye(4), adjacency="zero-out", **GOAL)
     best, _ = amplified_noise(bins_of(np.eye(4), once), adjacency="zero-out", **GOAL)
     assert noise == pytest.approx(best, rel=1e-3)
-    assert account.epsilon <= GOAL["epsilon"]
+    assert told.epsilon <= GOAL["epsilon"]
 
 
 @pytest.mark.parametrize(

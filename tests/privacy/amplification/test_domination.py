@@ -15,7 +15,7 @@ import pytest
 
 import noisedesign as nd
 from noisedesign.privacy.amplification import bins_of
-from noisedesign.privacy.amplification.search import least_delta
+from noisedesign.privacy.amplification.directions import least_delta
 from tests.support import mixtures
 from tests.support.oracles import Array
 

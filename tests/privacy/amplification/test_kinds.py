@@ -10,9 +10,8 @@ import pytest
 import noisedesign as nd
 from noisedesign.base.checks import InputError
 from noisedesign.privacy.amplification import amplified
-from noisedesign.privacy.amplification.kinds import KINDS, Effort
-from noisedesign.privacy.amplification.losses import HEADROOM
-from noisedesign.privacy.amplification.poisson import every_step
+from noisedesign.privacy.amplification.account import KINDS, Asked
+from noisedesign.privacy.amplification.losses import HEADROOM, every_step
 from noisedesign.system.participation import SCHEMES, Participation
 
 pytest.importorskip("dp_accounting", reason="dp-accounting: .[ledger] brings it")
@@ -126,10 +125,9 @@ def test_no_composition_below_what_doubles_resolve(adjacency: str) -> None:
     resolved = HEADROOM * max(pair.remove.error, pair.add.error)
     assert 1e-14 < resolved < 1e-4
     for delta in (1e-3, 1.01 * resolved, 0.99 * resolved, 1e-14, 1e-30):
-        found = KINDS[scheme.kind](scheme, rows, Effort(delta=delta, samples=2, **steps))  # type: ignore[arg-type]
-        for way in (found.remove, found.add):
-            named = "composition" in [bound.name for bound in way]
-            assert named == (delta >= resolved)
+        (found,) = KINDS[scheme.kind](scheme, rows, Asked(delta=delta, samples=2, **steps))  # type: ignore[arg-type]
+        for remove in (True, False):
+            assert ("composition" in found.bounds(1.0, remove=remove)) == (delta >= resolved)
     for poisson in SMALL[1:4]:
         for delta in (1e-13, 1e-30):
             with pytest.raises(InputError, match="delta: expected at least .*doubles"):

@@ -128,16 +128,18 @@ def test_both_directions_by_quadrature(warm: bool) -> None:
     law = b_min_sep_law(3, 2, 0.3, warm=warm)
     chain = Chain(strategy, scheme)
     tilt = Tilt(chain, 3, 1.0)
-    found = sampled(tilt, largest=4.0, failure=1e-6, samples=40_000, rng=np.random.default_rng(3))
+    rng = np.random.default_rng(3)
+    removed, added = sampled(tilt, largest=4.0, failure=1e-6, samples=40_000, rng=rng)
+    assert removed.estimate is not None
     for epsilon in (0.4, 1.2, 2.0):
         remove, add = directions(
             means_of(strategy, list(law)), list(law.values()), epsilon, points=91
         )
-        assert found.remove.estimate(epsilon) == pytest.approx(remove, rel=0.12)
-        assert remove < found.remove.bound(epsilon) < 1.5 * remove
+        assert removed.estimate(epsilon) == pytest.approx(remove, rel=0.12)
+        assert remove < removed.delta(epsilon) < 1.5 * remove
         assert remove <= tilt.bound(epsilon)
         assert add <= chain.add_by_tangents(epsilon)
-        assert add < found.add.bound(epsilon) < add + 1e-2
+        assert add < added.delta(epsilon) < add + 1e-2
 
 
 @pytest.mark.parametrize("failure", [0.3, 1e-3, 1e-9])
@@ -155,8 +157,8 @@ def test_all_bounds_of_both_directions_share_one_failure(
     monkeypatch.setattr(min_separation, "mean_upper", spied)
     chain, _, _ = case(6, 2, 0.3, True)
     rng = np.random.default_rng(3)
-    found = sampled(Tilt(chain, 2, 1.0), largest=4.0, failure=failure, samples=100, rng=rng)
-    assert len(told) == len(found.remove.bounds) + len(found.add.bounds)
+    sampled(Tilt(chain, 2, 1.0), largest=4.0, failure=failure, samples=100, rng=rng)
+    assert len(told) == 2 * (min_separation.GRID + 1)
     assert 0.99 * failure < sum(told) <= failure * (1 + 1e-9)
     told.clear()
     how = {"delta": 1e-3, "samples": 100, "confidence": 1 - failure}
@@ -200,8 +202,10 @@ def test_rare_events_are_resolved_by_few_samples() -> None:
     strategy = banded(3, 2)
     chain = Chain(strategy, scheme)
     _, tilt = chosen(chain, 1e-9, 20_000)
-    found = sampled(tilt, largest=10.0, failure=1e-6, samples=20_000, rng=np.random.default_rng(4))
-    epsilon = float(found.remove.epsilons[np.argmax(found.remove.bounds <= 1e-9)])
+    rng = np.random.default_rng(4)
+    removed, _ = sampled(tilt, largest=10.0, failure=1e-6, samples=20_000, rng=rng)
+    grid = np.linspace(0, 10, min_separation.GRID + 1)
+    epsilon = next(float(point) for point in grid if removed.delta(float(point)) <= 1e-9)
     remove, _ = directions(means_of(strategy, list(law)), list(law.values()), epsilon, points=101)
     assert 0.3e-9 < remove <= 1e-9
 

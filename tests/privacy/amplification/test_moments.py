@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from noisedesign.privacy.amplification.moments import (
+from noisedesign.privacy.amplification.mixture import (
     ORDERS,
     Multisets,
     even_orders,

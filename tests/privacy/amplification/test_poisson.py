@@ -11,7 +11,7 @@ from scipy.stats import norm
 
 import noisedesign as nd
 from noisedesign.base.checks import InputError
-from noisedesign.privacy.amplification import amplified, poisson
+from noisedesign.privacy.amplification import amplified, losses
 from tests.support.direction_oracles import directions, means_of, orthogonal, patterns
 
 dp_accounting = pytest.importorskip("dp_accounting", reason="dp-accounting: .[ledger] brings it")
@@ -60,9 +60,9 @@ def test_turns_that_overlap_are_a_gaussian_mechanism_of_their_sum(rate: float, e
     k^2 + ... + 1 at an epsilon larger by -k log rate, times rate^k."""
     scheme = nd.CyclicPoisson(epochs=epochs, separation=1, rate=rate)
     strategy, all_of_them = np.tril(np.ones((epochs, epochs))), rate**epochs
-    c, d, top = poisson.largest_products(strategy, scheme)
+    c, d, top = losses.cyclic_products(strategy, scheme)
     assert (c, d, top) == (epochs, epochs - 1, sum(k * k for k in range(1, epochs + 1)))
-    pair = poisson.cyclic_poisson(c / top, d / top, scheme)
+    pair = losses.cyclic_poisson(c / top, d / top, scheme)
     for epsilon in (0.5, 2.0, 4.0):
         least = nd.delta_of(mu=1.0, epsilon=epsilon - math.log(all_of_them))
         assert all_of_them * least <= pair.remove.delta(epsilon)

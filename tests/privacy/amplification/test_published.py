@@ -16,9 +16,10 @@ from scipy.special import binom
 import noisedesign as nd
 from noisedesign.base.checks import InputError
 from noisedesign.privacy.amplification import amplified, bins_of
-from noisedesign.privacy.amplification.convolution import even_add, even_remove, even_remove_lower
+from noisedesign.privacy.amplification.convolution import even_add, even_remove
 from noisedesign.privacy.amplification.min_separation import Chain
 from tests.support.direction_oracles import b_min_sep_law, log_ratio, means_of, normal_grid
+from tests.support.mixtures import removal_by_samples
 from tests.support.published_accounts import (
     buffered,
     opaque_b_min_sep_ratio,
@@ -94,12 +95,12 @@ def test_monte_carlo_below_its_resolution_understates_epsilon(draws: int) -> Non
     """
     delta, bins, noise = 1e-8, 16, 1.0
     claimed = point_epsilon(removal_losses(np.eye(bins), noise, draws, 3), delta)
-    assert even_remove_lower(1 / noise**2, bins, claimed) > 3 * delta
+    assert removal_by_samples(np.eye(bins) / noise**2, claimed) > 3 * delta
     scheme = nd.BallsInBins(epochs=1, separation=bins)
     ours = amplified(
         scheme, np.eye(bins), delta=delta, noise_multiplier=noise, adjacency="zero-out"
     )
-    assert even_remove_lower(1 / noise**2, bins, 0.99 * ours.remove) > delta
+    assert removal_by_samples(np.eye(bins) / noise**2, 0.99 * ours.remove) > delta
     assert ours.epsilon > 1.02 * claimed
 
 
@@ -139,7 +140,7 @@ def test_balls_in_bins_is_not_poisson_sampling() -> None:
     claimed = amplified(
         poisson, np.eye(HORIZON), delta=delta, noise_multiplier=noise, adjacency="zero-out"
     ).epsilon
-    assert even_remove_lower(EPOCHS / noise**2, BINS, 1.9 * claimed) > delta
+    assert removal_by_samples(EPOCHS / noise**2 * np.eye(BINS), 1.9 * claimed) > delta
 
 
 # --- jax_privacy --------------------------------------------------------------------------------

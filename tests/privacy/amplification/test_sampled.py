@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 from noisedesign.privacy.amplification.convolution import even_deltas
-from noisedesign.privacy.amplification.moments import Multisets
+from noisedesign.privacy.amplification.mixture import Multisets
 from noisedesign.privacy.amplification.sampled import (
     ROUNDING,
     Proposal,

@@ -17,9 +17,9 @@ from noisedesign.privacy.amplification import (
     amplified_epsilon,
     amplified_noise,
 )
-from noisedesign.privacy.amplification.directions import Bins
-from noisedesign.privacy.amplification.search import (
-    Curve,
+from noisedesign.privacy.amplification.directions import (
+    Bins,
+    Remembered,
     best_share,
     best_split,
     least_delta,
@@ -54,7 +54,7 @@ def test_the_bound_at_epsilon_is_delta_or_less_with_no_tolerance(name: str) -> N
     curve = STEEP[name]
     for delta in (0.3, 1e-2, 1e-5, 1e-9, 1e-15):
         for found in (
-            Curve(curve).epsilon(delta),
+            Remembered(curve).epsilon(delta),
             least_epsilon(curve, curve, delta=delta, adjacency="zero-out").epsilon,
         ):
             assert curve(found) <= delta

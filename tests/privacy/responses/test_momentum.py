@@ -34,7 +34,7 @@ def game_with(momentum: float) -> Game:
     )
     active = np.ones((HORIZON, len(nodes)), dtype=bool)
     active[-1] = heard.any(axis=0)
-    return Game(system=lambda t: step, horizon=HORIZON, nodes=nodes, still=True, active=active)
+    return Game(system=lambda t: step, horizon=HORIZON, nodes=nodes, constant=True, active=active)
 
 
 def exact(momentum: float, responses: NDArray[np.float64], pattern: tuple[int, ...]) -> float:

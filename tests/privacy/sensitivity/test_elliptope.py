@@ -18,7 +18,7 @@ from noisedesign.privacy.sensitivity.elliptope import (
     certified_multiple,
     sparse_bounds,
 )
-from noisedesign.privacy.sensitivity.unit_vectors import balancing_signs, best_signs
+from noisedesign.privacy.sensitivity.unit_vectors import balancing_signs
 from tests.support import oracles
 from tests.support.sensitivity_cases import ROUNDING, TRIANGLE, cycle, random_gram
 
@@ -360,10 +360,3 @@ def test_rounding_does_not_unbalance() -> None:
 def test_signs_of_an_unbalanced_cycle_are_signs() -> None:
     for m in (TRIANGLE, sparse(TRIANGLE)):
         assert set(balancing_signs(m)) <= {-1.0, 1.0}
-
-
-@settings(derandomize=True, deadline=None, max_examples=30)
-@given(k=st.integers(1, 9), seed=st.integers(0, 10**6))
-def test_the_best_signs_are_those_of_all(k: int, seed: int) -> None:
-    m = random_gram(k, seed, rank=2)
-    assert best_signs(m) == pytest.approx(oracles.best_signs(m), rel=1e-12)

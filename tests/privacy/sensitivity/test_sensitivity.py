@@ -1,4 +1,4 @@
-"""Squared sensitivity: four numbers in one order, every pattern, no pattern but those."""
+"""Squared sensitivity: bounds in one order, every pattern, no pattern but those."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from noisedesign.privacy.sensitivity import (
     ABS_SUM_UPPER_BOUND,
     EXACT,
     UPPER_BOUND,
-    four_numbers,
     squared_sensitivity,
 )
 from noisedesign.system.participation import FixedEpoch, Participation, Patterns, every_step, single
@@ -149,15 +148,9 @@ def test_it_is_squared() -> None:
 @pytest.mark.parametrize("size", [1, 2, 7])
 def test_identity_and_ones_by_hand(size: int) -> None:
     for gram, expected in ((np.eye(size), size), (np.ones((size, size)), size**2)):
-        found = four_numbers(gram, every_step(size))
-        assert found.vector_exact
-        for number in (
-            found.scalar_exact,
-            found.vector,
-            found.spectral_upper_bound,
-            found.abs_sum_upper_bound,
-        ):
-            assert number == pytest.approx(expected, rel=ROUNDING)
+        found = squared_sensitivity(gram, every_step(size))
+        assert found.kind == EXACT
+        assert found.squared == pytest.approx(expected, rel=ROUNDING)
 
 
 def test_nothing_is_never_seen() -> None:
@@ -175,12 +168,10 @@ def test_two_steps_of_opposite_sign_by_hand(a: float) -> None:
 
 
 def test_vectors_do_more_than_signs_on_a_triangle() -> None:
-    found = four_numbers(TRIANGLE, every_step(3))
-    assert found.vector_exact
-    assert found.scalar_exact == pytest.approx(4, rel=ROUNDING)
-    assert found.vector == pytest.approx(4.5, rel=SHARP)
-    assert found.spectral_upper_bound == pytest.approx(4.5, rel=ROUNDING)
-    assert found.abs_sum_upper_bound == pytest.approx(6, rel=ROUNDING)
+    found = squared_sensitivity(TRIANGLE, every_step(3))
+    assert found.kind == EXACT
+    assert oracles.best_signs(TRIANGLE) == pytest.approx(4, rel=ROUNDING)
+    assert found.squared == pytest.approx(4.5, rel=SHARP)
 
 
 def test_vectors_do_more_than_signs_on_a_pentagon() -> None:
@@ -189,7 +180,6 @@ def test_vectors_do_more_than_signs_on_a_pentagon() -> None:
     found = squared_sensitivity(PENTAGON, FixedEpoch(epochs=5, separation=1))
     assert exact * (1 - ROUNDING) <= found.squared <= exact * (1 + SHARP)
     assert found.kind == EXACT
-    assert four_numbers(PENTAGON, every_step(5)).scalar_exact == pytest.approx(16)
 
 
 # --- one order ------------------------------------------------------------------------------------
@@ -200,42 +190,13 @@ def test_vectors_do_more_than_signs_on_a_pentagon() -> None:
 def test_signs_then_elliptope_then_the_smaller_bound(k: int, rank: int, seed: int) -> None:
     m = random_gram(k, seed, rank=rank)
     lower, upper = oracles.elliptope(m)
-    found = four_numbers(m, every_step(k))
-    room = 1 + ROUNDING
-    assert found.scalar_exact == pytest.approx(oracles.best_signs(m), rel=SHARP)
-    assert found.scalar_exact <= found.vector
-    assert lower <= found.vector * room
-    assert found.vector <= upper * (1 + SHARP)
-    assert found.vector <= min(found.spectral_upper_bound, found.abs_sum_upper_bound)
-    assert found.vector_exact
-    spectral = k * np.linalg.eigvalsh(m)[-1]
-    assert found.spectral_upper_bound == pytest.approx(spectral, rel=ROUNDING)
-    assert found.abs_sum_upper_bound == pytest.approx(np.abs(m).sum(), rel=ROUNDING)
-    assert squared_sensitivity(m, every_step(k)).squared == pytest.approx(found.vector, rel=SHARP)
-
-
-@pytest.mark.parametrize(("single_step", "scalar"), [(4.2, 4.2), (3.8, 4.0)])
-def test_each_number_is_the_largest_over_the_patterns(single_step: float, scalar: float) -> None:
-    """Its own worst pattern for each: 4 | 4.5 | 4.5 | 6 against those of a single loud step."""
-    gram = block_diagonal(TRIANGLE, np.array([[single_step]]))
-    found = four_numbers(gram, Patterns(horizon=4, steps=((0, 1, 2), (3,))))
-    assert found.scalar_exact == pytest.approx(scalar)
-    assert found.vector == pytest.approx(4.5)
-    assert found.spectral_upper_bound == pytest.approx(4.5)
-    assert found.abs_sum_upper_bound == pytest.approx(6)
-
-
-def test_signs_of_long_patterns_are_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert four_numbers(random_gram(21, seed=0), every_step(21)).scalar_exact is None
-    twenty = random_gram(20, seed=0, rank=1) + 0.1 * random_gram(20, seed=1)
-    found = four_numbers(twenty, every_step(20))
-    assert found.scalar_exact is not None
-    assert found.scalar_exact > oracles.abs_sum(np.diag(np.diagonal(twenty)), [range(20)])
-    assert found.scalar_exact <= found.vector
-    monkeypatch.setattr(sensitivities, "MAX_SIGN_VECTORS", 2**19)
-    assert four_numbers(twenty, every_step(20)).scalar_exact is None
-    # Long or not, where signs attain the sum of absolute values nothing has to be tried.
-    assert four_numbers(np.ones((40, 40)), every_step(40)).scalar_exact == pytest.approx(1600)
+    found = squared_sensitivity(m, every_step(k))
+    assert found.kind == EXACT
+    assert oracles.best_signs(m) <= found.squared * (1 + ROUNDING)
+    assert lower <= found.squared * (1 + ROUNDING)
+    assert found.squared <= upper * (1 + SHARP)
+    spectral = k * sensitivities.largest_eigenvalue(m)
+    assert found.squared <= min(spectral, np.abs(m).sum()) * (1 + SHARP)
 
 
 # --- signs that make M nonnegative ----------------------------------------------------------------
@@ -251,9 +212,9 @@ def test_balanced_signs_are_exact(k: int, density: float, seed: int) -> None:
     gram = (root.T @ root) * hidden[:, None] * hidden
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sensitivities, "block_bounds", None)  # not needed, so never called
-        found = four_numbers(gram, every_step(k))
-    assert found.vector_exact
-    assert found.vector == found.scalar_exact == pytest.approx(np.abs(gram).sum(), rel=ROUNDING)
+        found = squared_sensitivity(gram, every_step(k))
+    assert found.kind == EXACT
+    assert found.squared == pytest.approx(np.abs(gram).sum(), rel=ROUNDING)
 
 
 def test_rounding_below_zero_is_still_exact_and_errs_upwards() -> None:
@@ -272,14 +233,10 @@ def test_a_bound_is_not_called_exact(monkeypatch: pytest.MonkeyPatch) -> None:
     found = squared_sensitivity(PENTAGON, every_step(5))
     assert found.kind == UPPER_BOUND
     assert oracles.odd_cycle_elliptope(5) < found.squared < 20
-    assert not four_numbers(PENTAGON, every_step(5)).vector_exact
     monkeypatch.setattr("noisedesign.privacy.sensitivity.elliptope.NEWTON_STEPS", 0)
     found = squared_sensitivity(PENTAGON, every_step(5))
     assert found.squared == pytest.approx(20)
     assert found.kind == ABS_SUM_UPPER_BOUND
-    # Of the four, lambda_max is the smaller bound here, and the second may not be above it.
-    numbers = four_numbers(PENTAGON, every_step(5))
-    assert numbers.vector == numbers.spectral_upper_bound < 19
 
 
 @pytest.mark.parametrize("scheme", [every_step(5), min_separation(5, 1, 5)])
@@ -344,10 +301,9 @@ def test_a_ceiling_below_a_loose_bound_is_taken(monkeypatch: pytest.MonkeyPatch)
     ],
 )
 def test_what_is_no_gram_matrix_is_refused(form: Any, edit: Any, message: str) -> None:
-    for measure in (squared_sensitivity, four_numbers):
-        with pytest.raises(InputError, match=message) as error:
-            measure(form(edit(np.eye(4))), every_step(4))
-        assert error.value.field == "gram"
+    with pytest.raises(InputError, match=message) as error:
+        squared_sensitivity(form(edit(np.eye(4))), every_step(4))
+    assert error.value.field == "gram"
 
 
 @pytest.mark.parametrize("bad", [-1.0, math.nan, True, "1"])

@@ -98,7 +98,7 @@ def stacked(algorithm: Algorithm, observer: Observer) -> tuple[Array, Array]:
             state = state + added
             told = set(knows.values)
             if holders is None:
-                told |= set(knows.silenced)
+                told |= set(knows.revealed)
             known += [added[u] for u in told]
             if holders is not None:
                 for k, held in enumerate(holders):
@@ -135,7 +135,7 @@ def stacked(algorithm: Algorithm, observer: Observer) -> tuple[Array, Array]:
                     total = sum((w[v, a] * own[v] for v in circle), np.zeros(run.width))
                     for v in circle:
                         drawn[v] = own[v] - total / (len(circle) * w[v, a])
-                    if knows.everything or a in knows.silenced:
+                    if knows.everything or a in knows.revealed:
                         known += list(drawn.values())
                 for v in receivers:
                     sent[a, v] = state[a] + drawn[v]

@@ -73,8 +73,8 @@ def test_the_stationary_filter_and_the_recursion_agree(
         for one, other in zip(fast, slow, strict=True):
             scale = max(np.abs(other.gram).max(), 1e-6)
             np.testing.assert_allclose(one.gram, other.gram, rtol=0, atol=1e-11 * scale)
-            assert not one.exposed.any()
-            assert not other.exposed.any()
+            assert not one.unprotected.any()
+            assert not other.unprotected.any()
 
 
 def exact_gram(mechanism: threats.LinearMechanism, victim: int) -> np.ndarray:
@@ -106,7 +106,7 @@ def test_loud_noise_that_mixes_slowly_drowns_no_digits(graph: nx.Graph, loud: fl
     mechanism = threats.view(algorithm, threats.secure_sum(nodes=(1,)))
     for victim, found in threats.grams(mechanism, [0, 2]):
         exact = exact_gram(mechanism, victim)
-        assert not found.exposed.any()
+        assert not found.unprotected.any()
         np.testing.assert_allclose(
             dense(found.gram), exact, rtol=0, atol=1e-9 * np.abs(exact).max()
         )
@@ -248,10 +248,10 @@ def test_the_operators_run_the_algorithm() -> None:
     second = w @ first + gradients[1]
     sign = np.sign(mechanism.output[0, 1])
     expected = np.stack([sign * first[1:2], sign * second[1:2]])
-    np.testing.assert_allclose(mechanism.gradient_response(gradients), expected, atol=1e-14)
+    np.testing.assert_allclose(np.stack(mechanism.gradient_rows(gradients)), expected, atol=1e-14)
     white = rng.standard_normal((2, 3, 4))
-    noisy = mechanism.noise_response(white)
-    np.testing.assert_allclose(noisy, mechanism.gradient_response(white), atol=1e-14)
+    noisy = np.stack(mechanism.noise_rows(white))
+    np.testing.assert_allclose(noisy, np.stack(mechanism.gradient_rows(white)), atol=1e-14)
     a, b = mechanism.dense()
     assert a.shape == b.shape == (2, 6)
 
@@ -281,11 +281,11 @@ def test_a_known_pairwise_seed_leaves_the_covariance() -> None:
     (gram,) = grams_of(algorithm, threats.secldp(known_seeds=(2,)), [2])
     rest = np.diag([1.0, 1, 0, 1, 1]) + 3 * laplacian
     assert gram.gram[0, 0] == pytest.approx(np.linalg.inv(rest)[2, 2], rel=1e-10)
-    assert not gram.exposed.any()
+    assert not gram.unprotected.any()
     # With both pairwise seeds too, nothing hides it.
     everything = threats.secldp(known_seeds=(2, (1, 2), (2, 3)))
     (gram,) = grams_of(algorithm, everything, [2])
-    assert gram.exposed.all()
+    assert gram.unprotected.all()
 
 
 def test_enough_rounds_show_an_attacker_everything() -> None:
@@ -312,14 +312,14 @@ def test_noise_that_spares_a_direction_exposes_it() -> None:
     v = np.array([1.0, 2, 3, 4, 5])
     algorithm = threats.whisper(mixing=PATH, covariance=np.outer(v, v), horizon=2)
     for observer in (threats.ldp(), threats.pndp(nodes=(2,)), threats.tap(nodes=(0, 1))):
-        assert grams_of(algorithm, observer, [1])[0].exposed.all()
+        assert grams_of(algorithm, observer, [1])[0].unprotected.all()
     # One message a step carries noise, that of step 1 as 4/3 of it into step 2, where 2/3 of the
     # gradient of node 0 and 1/3 of that of node 1 arrive: A_0 = [[1, 0], [2/3 - 4/3, 1]].
     own, other = grams_of(algorithm, threats.tap(nodes=(0,)), [0, 1])
     np.testing.assert_allclose(own.gram, [[13 / 9, -2 / 3], [-2 / 3, 1]], atol=1e-12)
     np.testing.assert_allclose(other.gram, [[1 / 9, 0], [0, 0]], atol=1e-12)
-    assert not own.exposed.any()
-    assert not other.exposed.any()
+    assert not own.unprotected.any()
+    assert not other.unprotected.any()
 
 
 def test_a_faint_trace_without_noise_is_seen() -> None:
@@ -334,7 +334,7 @@ def test_a_faint_trace_without_noise_is_seen() -> None:
     algorithm = threats.dp_d_sgd(mixing=w, horizon=6)
     victims = [1, 2, 3, 4]
     for victim, gram in zip(victims, grams_of(algorithm, knowing, victims), strict=True):
-        assert gram.exposed.tolist() == [step + victim - 1 < 6 for step in range(6)]
+        assert gram.unprotected.tolist() == [step + victim - 1 < 6 for step in range(6)]
 
 
 def test_a_faint_noise_is_noise() -> None:
@@ -352,7 +352,7 @@ def test_a_faint_noise_is_noise() -> None:
         (threats.secldp(known_seeds=((0, 1),)), 1 / e**2),
     ):
         for gram in grams_of(algorithm, observer, [0, 1]):
-            assert not gram.exposed.any()
+            assert not gram.unprotected.any()
             np.testing.assert_allclose(gram.gram, [[expected]], rtol=1e-6)
 
 
@@ -369,7 +369,7 @@ def test_noise_that_all_but_repeats_itself_keeps_its_digits() -> None:
     )
     assert not routes.white_in_time(mechanism)
     ((_, found),) = threats.grams(mechanism, [1])
-    assert not found.exposed.any()
+    assert not found.unprotected.any()
     np.testing.assert_allclose(found.gram, strategy.T @ strategy, rtol=1e-6)
 
 
@@ -388,7 +388,7 @@ def test_unreachable_and_lonely() -> None:
             assert not grams_of(algorithm, observer, [victim])[0].gram.any()
     for gram in grams_of(algorithm, threats.pndp(nodes=(4,)), [0, 1, 2, 3]):
         assert not gram.gram.any()
-        assert not gram.exposed.any()
+        assert not gram.unprotected.any()
 
 
 def test_distances_follow_the_messages() -> None:

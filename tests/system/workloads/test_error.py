@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from noisedesign.base.checks import InputError
-from noisedesign.system.workloads import ERRORS, ErrorMeasure
+from noisedesign.system.workloads import ERRORS, ErrorMeasure, Workload
 from noisedesign.system.workloads.workload import decentralized_gram, prefix_gram
 from tests.support import oracles
 from tests.support.grams import space_gram, space_time_gram, time_gram
@@ -312,3 +312,39 @@ def test_bad_matrices_are_named() -> None:
     for bad in (np.eye(2), np.diag([1.0, -1, 1])):
         with pytest.raises(InputError, match=r"^node_covariance"):
             time_gram(PATH3, error=objective, node_covariance=bad)
+
+
+@pytest.mark.parametrize("of", ["last-iterate", "mean-model"])
+@pytest.mark.parametrize("momentum", [0.0, 0.5])
+def test_rows_of_few_steps_are_a_factor(of: str, momentum: float) -> None:
+    """Of one W that is not symmetric and of a schedule of two, by impulses run through."""
+    w = np.array([[0.5, 0.5, 0.0], [0.2, 0.3, 0.5], [0.3, 0.2, 0.5]])
+    horizon = 4
+    for mixing in (w, np.stack([w, w.T])):
+        matrices = np.broadcast_to(mixing, (2, 3, 3)) if mixing.ndim == 2 else mixing
+        error = ErrorMeasure(horizon=horizon, of=of, momentum=momentum)
+        rows = Workload(mixing=mixing, error=error).rows()
+        assert rows is not None
+        seen = np.zeros((horizon, 3, horizon, 3))
+        for step, node in np.ndindex(horizon, 3):
+            speed, model = np.zeros(3), np.zeros(3)
+            for t in range(horizon):
+                impulse = np.eye(3)[node] * (t == step)
+                speed = momentum * speed + impulse
+                model = matrices[t % 2] @ (model + speed)
+                seen[t, :, step, node] = model
+        if of == "last-iterate":
+            left = seen[-1].reshape(3, -1)
+        else:
+            left = seen.mean(axis=1).reshape(horizon, -1)
+        ratio = rows.T @ rows / np.where(np.abs(left.T @ left) > 1e-12, left.T @ left, np.nan)
+        spread = ratio[np.isfinite(ratio)]
+        np.testing.assert_allclose(spread, spread[0], rtol=1e-9)
+        gram = Workload(mixing=mixing, error=error).gram()
+        np.testing.assert_allclose(rows.T @ rows, gram, rtol=1e-12, atol=1e-13)
+
+
+def test_an_error_of_every_iterate_has_no_few_rows() -> None:
+    w = np.full((2, 2), 0.5)
+    assert Workload(mixing=w, error=ErrorMeasure(horizon=3)).rows() is None
+    assert Workload(mixing=w, error=ErrorMeasure(horizon=3, of="consensus")).rows() is None

@@ -8,16 +8,15 @@ from pathlib import Path
 import pytest
 
 from noisedesign.files.design_file import save_design
+from noisedesign.mechanisms.baselines import baseline
+from noisedesign.pages.content import Pictures, Table, Text
+from noisedesign.pages.plot import EPSILON, MU, account_figure
+from noisedesign.pages.privacy import KNOWN_STEPS, privacy_section
 from noisedesign.privacy import views as threats
 from noisedesign.privacy.accounting import epsilon_of
-from noisedesign.program.problem import PrivacyTarget, SpaceProblem
+from noisedesign.problem.problem import PrivacyTarget, SpaceProblem
 from noisedesign.system.participation import BallsInBins
 from noisedesign.tasks.account.table import Setting, every_model
-from noisedesign.tasks.baselines import baseline
-from noisedesign.tasks.page.content import Table, Text
-from noisedesign.tasks.page.privacy import KNOWN_STEPS, privacy_section
-from noisedesign.tasks.page.svg import Pictures
-from noisedesign.tasks.plot import EPSILON, MU, account_figure
 from tests.support.command_line import call, write
 from tests.support.small_designs import PATH_3, time_design
 

@@ -10,18 +10,18 @@ import numpy as np
 import pytest
 
 from noisedesign.base.checks import InputError
+from noisedesign.design.solve import solve
 from noisedesign.files.design_file import save_design
+from noisedesign.mechanisms.algorithms import of_design
+from noisedesign.mechanisms.baselines import baseline
 from noisedesign.privacy import views
 from noisedesign.privacy.exposure import account
-from noisedesign.program.problem import SpaceProblem, SpaceTimeProblem, TimeProblem
+from noisedesign.problem.problem import SpaceProblem, SpaceTimeProblem, TimeProblem
 from noisedesign.system.graph import build_graph, mixing_matrix
 from noisedesign.system.participation import FixedEpoch, single
 from noisedesign.system.random_mixing import EdgeDropout
-from noisedesign.tasks.account.algorithms import of_design
 from noisedesign.tasks.account.request import parse_account
 from noisedesign.tasks.account.table import every_model, setting_of
-from noisedesign.tasks.baselines import baseline
-from noisedesign.tasks.solve import solve
 from tests.support.command_line import call, write
 
 RING = '[graph]\nkind = "ring"\nnodes = 5\n'

@@ -11,15 +11,15 @@ import pytest
 
 from noisedesign.base.checks import InputError
 from noisedesign.files.design_file import save_design
+from noisedesign.mechanisms.baselines import baseline
 from noisedesign.privacy import views as threats
 from noisedesign.privacy.exposure import Exposure
 from noisedesign.privacy.runs import FIXED_RESPONSES
 from noisedesign.privacy.views import gram as routes
-from noisedesign.program.problem import PrivacyTarget, SpaceProblem
+from noisedesign.problem.problem import PrivacyTarget, SpaceProblem
 from noisedesign.system.participation import FixedEpoch, every_step, single
 from noisedesign.tasks.account import table
 from noisedesign.tasks.account.table import Setting, busiest_node, every_model, observer_words
-from noisedesign.tasks.baselines import baseline
 from tests.support import oracles
 from tests.support.command_line import PREFIX, call, write
 from tests.support.path_of_three import assert_sensitive, gram, messages

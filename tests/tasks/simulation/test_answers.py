@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import networkx as nx
@@ -10,15 +11,15 @@ import numpy as np
 import pytest
 
 from noisedesign.base.checks import InputError
+from noisedesign.design.solve import solve
 from noisedesign.privacy import exposure, runs, views
-from noisedesign.program.problem import SpaceProblem
+from noisedesign.privacy.responses import worst_linear
+from noisedesign.problem.problem import SpaceProblem
 from noisedesign.system.participation import every_step
 from noisedesign.system.workloads import ErrorMeasure
 from noisedesign.tasks.simulate import simulate
 from noisedesign.tasks.simulation.answers import Answers
 from noisedesign.tasks.simulation.attacks import Watcher, audit_observers
-from noisedesign.tasks.solve import solve
-from noisedesign.tasks.worst_answers import adversarial
 from tests.support import oracles
 
 PATH = oracles.metropolis(nx.path_graph(3))
@@ -57,6 +58,24 @@ def allowed(responses: str | runs.Responses) -> float:
         responses=responses,
     )
     return told.mu
+
+
+def adversarial(
+    algorithm: views.Algorithm,
+    observer: views.Observer,
+    *,
+    victim: int,
+    pattern: Sequence[int],
+    responses: runs.Responses,
+    records: int = 1,
+    clip: float = math.inf,
+) -> tuple[Answers, np.ndarray]:
+    """The worst answers of a declared class that a search finds, and by what the gradient of the
+    record differs at every step, shape (T,)."""
+    mechanism = views.view(algorithm, observer)
+    found = worst_linear(mechanism, observer.coalition, victim, pattern, responses)
+    assert found is not None
+    return Answers(slope=found.factors - 1, records=records, clip=clip), found.changes
 
 
 @pytest.mark.parametrize(("records", "bites"), [(40, False), (5, True)])
@@ -127,15 +146,6 @@ def test_bad_answers_name_their_field(given: dict[str, Any], field: str) -> None
     with pytest.raises(InputError) as error:
         Answers(**given)
     assert error.value.field == field
-
-
-def test_undeclared_losses_have_no_worst_answers() -> None:
-    algorithm = views.dp_d_sgd(mixing=STAR, horizon=2)
-    with pytest.raises(InputError) as error:
-        adversarial(
-            algorithm, views.central(), victim=1, pattern=[0], responses=runs.FIXED_RESPONSES
-        )
-    assert error.value.field == "responses"
 
 
 def test_simulation_before_readers_of_all_messages_refuses_answers() -> None:

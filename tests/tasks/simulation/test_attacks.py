@@ -12,14 +12,14 @@ import pytest
 from scipy import stats
 
 from noisedesign.base.checks import InputError
+from noisedesign.design.design import Design, seed_plan_of
+from noisedesign.design.solve import solve
+from noisedesign.forms.structure import SpaceStructure
 from noisedesign.privacy.seeds import SeedPlan, SharedSeed
-from noisedesign.program.design import Design, seed_plan_of
-from noisedesign.program.problem import SpaceProblem
-from noisedesign.program.structure import SpaceStructure
+from noisedesign.problem.problem import SpaceProblem
 from noisedesign.tasks.simulate import simulate
 from noisedesign.tasks.simulation.attacks import audit_coalition, audit_space, worst_coalition
 from noisedesign.tasks.simulation.audit import AuditReport
-from noisedesign.tasks.solve import solve
 from tests.support import oracles
 
 GRAPHS = {

@@ -12,7 +12,7 @@ from hypothesis import given, settings, strategies as st
 from scipy import stats
 
 from noisedesign.base.checks import InputError
-from noisedesign.program.noise import streams
+from noisedesign.forms import streams
 from noisedesign.tasks.simulation.attacks import (
     audit_space,
     audit_time,

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from noisedesign.base.checks import InputError
+from noisedesign.design.solve import solve
 from noisedesign.files.problem_file import parse_problem
-from noisedesign.program.noise import Noise
-from noisedesign.program.noise.streams import block_noise, time_noise_stream
+from noisedesign.forms import Noise
+from noisedesign.forms.streams import block_noise, time_noise_stream
 from noisedesign.system.random_mixing import (
     EdgeDropout,
     NodeDropout,
@@ -24,7 +25,6 @@ from noisedesign.system.random_mixing import (
 from noisedesign.system.workloads import ERRORS, ErrorMeasure
 from noisedesign.tasks.simulate import simulate
 from noisedesign.tasks.simulation.variance import Source, VarianceReport, simulate_variance
-from noisedesign.tasks.solve import solve
 from tests.support import oracles, structured_oracles as slow
 from tests.support.space_time_cases import kronecker_noise
 

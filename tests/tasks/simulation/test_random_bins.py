@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from noisedesign.design.solve import solve
 from noisedesign.privacy.target import PrivacyTarget
-from noisedesign.program.problem import SpaceProblem
+from noisedesign.problem.problem import SpaceProblem
 from noisedesign.system.participation import BallsInBins
 from noisedesign.tasks.simulate import simulate
-from noisedesign.tasks.simulation.random_bins import RandomAudit, audit_random_bins
-from noisedesign.tasks.solve import solve
+from noisedesign.tasks.simulation.audit import RandomAudit, audit_random_bins
 from tests.support.family_cases import RING_5
 from tests.support.random_oracles import two_bin_deltas
 

@@ -8,12 +8,12 @@ import networkx as nx
 import numpy as np
 import pytest
 
+from noisedesign.design.design import Design, seed_plan_of
+from noisedesign.design.solve import solve
 from noisedesign.files.problem_file import load_problem, parse_problem
 from noisedesign.privacy.seeds import SeedPlan
-from noisedesign.program.design import Design, seed_plan_of
-from noisedesign.program.problem import SpaceProblem
+from noisedesign.problem.problem import SpaceProblem
 from noisedesign.tasks.simulate import simulate
-from noisedesign.tasks.solve import solve
 from tests.support import ROOT, oracles
 from tests.support.made_designs import with_matrix
 from tests.support.simulated import simulate_space

@@ -1,13 +1,9 @@
-"""What C may be: maps from free numbers x to C >= 0 and its bins' Gram matrix, with their adjoints.
-
-C has rows and columns 0 to T - 1; column t is of bin t modulo b, and m_j is the sum of the columns
-of bin j.
-"""
+"""Forms of C: maps from free numbers x to C >= 0 and its bins' Gram matrix, with their adjoints;
+column t of C is of bin t modulo b, and m_j is the sum of the columns of bin j."""
 
 from __future__ import annotations
 
 import math
-from typing import Protocol
 
 import numpy as np
 
@@ -16,7 +12,7 @@ from noisedesign.base.banded_matrices import BandedError, dense
 from noisedesign.base.checks import Array
 from noisedesign.families.amplified.solver.variance import Variance
 from noisedesign.families.toeplitz import solver as toeplitz
-from noisedesign.program.noise import (
+from noisedesign.forms import (
     BandedInverse,
     BandedStrategy,
     BufferedToeplitz,
@@ -27,30 +23,7 @@ from noisedesign.program.noise import (
 from noisedesign.system.workloads.toeplitz import GramWorkload
 
 DECAYS = (1.0, 0.9, 0.7, 0.0)
-"""Of the starts: the square root of prefix sums times a power of one of them; 0 is C = I."""
-
-
-class Form(Protocol):
-    """Strategies of a kind, by free numbers x."""
-
-    bins: int
-    """b."""
-
-    nonnegative: bool
-    """Whether x must not be negative."""
-
-    @property
-    def starts(self) -> list[Array]:
-        """Where searches may begin."""
-
-    def gram(self, x: Array) -> Array:
-        """G, shape (b, b)."""
-
-    def objective(self, x: Array, variance: Variance) -> tuple[float, Array]:
-        """log tr(H (C^T C)^-1) + log sigma^2(G), and its gradient."""
-
-    def strategy(self, x: Array) -> Strategy:
-        """C at x, of any scale."""
+"""Powers that start a search: square roots of prefix sums times powers of them; 0 is C = I."""
 
 
 def square_root(lags: int, decay: float) -> Array:
@@ -62,7 +35,7 @@ def square_root(lags: int, decay: float) -> Array:
 class FreeBands:
     """Every entry of ``bands`` diagonals, by columns: x[t, d] = C[t + d, t]."""
 
-    nonnegative = True
+    nonnegative = True  # of x
 
     def __init__(self, gram: Array, *, bins: int, bands: int, banded: bool) -> None:
         self.horizon, self.bins, self.bands, self.banded = len(gram), bins, bands, banded
@@ -83,10 +56,12 @@ class FreeBands:
         return np.asarray(dense(columns).reshape(self.horizon, -1, self.bins).sum(axis=1))
 
     def gram(self, x: Array) -> Array:
+        """G, shape (b, b)."""
         means = self._means(self._columns(x))
         return means.T @ means
 
     def objective(self, x: Array, variance: Variance) -> tuple[float, Array]:
+        """log tr(H (C^T C)^-1) + log sigma^2(G), and its gradient."""
         columns = self._columns(x)
         if columns[:, 0].min() <= 0:  # C is singular
             return math.inf, np.zeros_like(x)
@@ -188,3 +163,7 @@ class Stationary:
         if self.columns.is_noising:
             return BandedInverse(coefficients=column[: self.bands]).at(self.horizon)
         return ToeplitzStrategy(coefficients=column).at(self.horizon)
+
+
+Form = FreeBands | Stationary
+"""Strategies of a kind, by free numbers x."""

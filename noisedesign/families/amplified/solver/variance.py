@@ -1,33 +1,18 @@
-"""How much noise a target takes, as a smooth function of the bins' Gram matrix G.
+"""Models of the noise that a target takes, as smooth functions of the bins' Gram matrix G.
 
 With m_j the sum of the columns of bin j and G_ij = <m_i, m_j>, sigma^2(G) is the least variance
 at which the mixture of N(m_j, sigma^2 I) against N(0, sigma^2 I) is (epsilon, delta)-private in the
-direction remove, which decides in all cases of interest: delta = E (L - K)_+ with K = e^epsilon and
-the likelihood ratio L = mean_j w_j, w_j = exp(y_j), y = x - diag(G) / 2, x normal of covariance G.
-Everything here serves a search: what comes out is judged by
-:mod:`noisedesign.privacy.amplification`, from nothing of this module.
-
-Each model gives log sigma^2 and its gradient by G, which is symmetric and has the inner product 1
-with G, as sigma^2 is homogeneous.
-
-- :class:`Tilt` is a closed form. Normals with the density e^(tau sum_j x_j) (mean_j w_j^theta)^2 to
-  the usual one are a mixture of b^2 shifts G a_ij, a_ij = tau 1 + theta (e_i + e_j), of the weights
-  exp(E_ij) with E_ij = a_ij^T G a_ij / 2 - theta (G_ii + G_jj) / 2 linear in G. Where theta and tau
-  are such that L > K is likely, a total of the weights that stays as it is nearly is a delta that
-  stays as it is: the model keeps that ``total``.
-- :func:`sampled` is the truth up to its samples, which are drawn from that mixture: few large w_j
-  (theta) or many (tau), whatever makes the event likely, are found by samples of their own.
-- :class:`Corrected` is a closed form with the gradient that samples gave at one point. Its error is
-  of second order there, and it costs no samples: a search by it ends, in a few rounds, where a
-  search by samples would, but no noise is mistaken for a descent.
-- :class:`Peak` is for fixed participation, sigma^2 = max_j G_jj.
+direction remove: delta = E (L - K)_+ with K = e^epsilon and the likelihood ratio L = mean_j w_j,
+w_j = exp(y_j), y = x - diag(G) / 2, x normal of covariance G. Each model gives log sigma^2 and its
+gradient by G, of inner product 1 with G, and serves a search alone.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import scipy.optimize
@@ -37,47 +22,17 @@ from noisedesign.base.checks import Array
 from noisedesign.families.amplified.bound import largest_alone
 from noisedesign.privacy.accounting import mu_of
 
-PLAIN = 64.0
-"""The norm that stands for the largest bin where nothing is gained by chance."""
-
-DOUBTFUL = 0.1
-"""Above it, on the logarithmic scale, a variance by samples is none."""
-
-LARGEST_ALONE = 200.0
-"""Squared sensitivity of a bin with which a search of the variance begins at most."""
-
-CHUNK = 2**18
-"""Entries of the arrays of samples worked on at a time: 2 MB each stay in the cache."""
-
-PILOT = 2**17
-"""Entries of the samples that a tilt is fitted to."""
-
-FEWEST, MOST_PILOTS = 2**9, 2**12
-"""Samples for that, whatever the number of bins is."""
-
+CHUNK, PILOT = 2**18, 2**17
+"""Entries of the arrays of samples worked on at a time (2 MB each stay in the cache), and of the
+samples that a tilt is fitted to."""
 REACHED = 0.1
 """Share of the pilots that is to be above the strike; until then a tilt is for the highest."""
-
-FITS = 20
-"""Tilts fitted in turn, each with a step of the variance: about six are usual."""
-
-CLOSE = 0.02
-"""Step of log sigma^2 at which the last tilt is good enough."""
-
 BACK = 0.5
 """Largest step of log sigma^2, and the one taken where no sample counts."""
-
-STEPS = 60
-"""Of a Newton iteration in one dimension: many more than any takes."""
-
 EVEN = 0.1
 """Share of the samples that goes to all pairs of bins alike, so that no weight is large."""
-
 LARGEST_LOG = 700.0
-"""Of what is still a double; a strike beyond it is one that no sample reaches."""
-
-LARGEST_TILT = 1e4
-"""theta and tau b: beyond what any target in doubles asks for."""
+"""Largest logarithm of a double; a strike beyond it is one that no sample reaches."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,15 +50,13 @@ class Value(NamedTuple):
     gradient: Array
 
 
-class Variance(Protocol):
-    """A model of log sigma^2."""
-
-    def __call__(self, gram: Array) -> Value: ...
+Variance = Callable[[Array], Value]
+"""A model of log sigma^2, from G."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Peak:
-    """max_j G_jj, smoothly: a norm of the diagonal of that ``power``, at least the maximum."""
+    """max_j G_jj, as of fixed participation, smoothly: a norm of the diagonal of that ``power``."""
 
     power: float
 
@@ -119,19 +72,24 @@ class Peak:
 
 @dataclass(frozen=True, kw_only=True)
 class Tilt:
-    """The variance at which log mean_ij exp(E_ij) is ``total``; theta at least 1, tau at least 0,
-    the total positive."""
+    """The variance at which log mean_ij exp(E_ij) is ``total``, a closed form; theta >= 1, tau >=
+    0.
+
+    Normals with the density e^(tau sum_j x_j) (mean_j w_j^theta)^2 to the usual one are a mixture
+    of b^2 shifts G a_ij, a_ij = tau 1 + theta (e_i + e_j), of the weights exp(E_ij) with E_ij =
+    a_ij^T G a_ij / 2 - theta (G_ii + G_jj) / 2 linear in G. Where L > K is likely under it, a total
+    that stays as it is nearly is a delta that stays as it is.
+    """
 
     theta: float
     tau: float
     total: float
 
     def __call__(self, gram: Array) -> Value:
-        """By Newton's method in 1 / sigma^2, in which the logarithm is convex and increasing: from
-        the right of its root every step stays there."""
+        """Newton's method in 1 / sigma^2, from the right of the root of a convex function."""
         exponents = log_weights(gram, self.theta, self.tau)
         precision = self.total / float(exponents.mean())
-        for _ in range(STEPS):
+        for _ in range(60):  # many more than any takes
             powers = precision * exponents
             log_sum = _log_sum(powers)
             weights = np.exp(powers - log_sum)
@@ -144,7 +102,7 @@ class Tilt:
         return Value(-math.log(precision), gradient / np.vdot(gradient, gram))
 
     def _gradient(self, weights: Array) -> Array:
-        """Of the mean of E_ij by those weights, of sum 1."""
+        """The gradient of the mean of E_ij by those weights, of sum 1."""
         theta, tau = self.theta, self.tau
         of_bins = weights.sum(axis=1)
         gradient = theta * theta * weights + tau * tau / 2
@@ -169,8 +127,7 @@ def _log_sum(logs: Array) -> float:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Corrected:
-    """A model whose gradient is moved by ``correction`` where it says G has unit variance: what is
-    added to log sigma^2 is <correction, G / sigma^2>, of which the constant does not matter."""
+    """A model plus <correction, G / sigma^2>, which has the gradient of samples at one point."""
 
     model: Variance
     correction: Array
@@ -188,9 +145,6 @@ class Corrected:
         return Value(log + moved, gradient + correction - moved * gradient)
 
 
-# --- samples ------------------------------------------------------------------------------------
-
-
 class Sampled(NamedTuple):
     """log sigma^2 by samples, its gradient, and the tilt they were drawn by."""
 
@@ -202,9 +156,8 @@ class Sampled(NamedTuple):
 def sampled(gram: Array, goal: Goal, *, samples: int, seed: int) -> Sampled:
     """log sigma^2 by so many samples, and its gradient.
 
-    The same seed draws the same normals, so that values of two matrices compare better than each
-    is known. Where samples tell nothing, as for delta above 1 / b or epsilon of 30 and more, the
-    variance is that without randomness, and the tilt any.
+    The same seed draws the same normals, so that values of two matrices compare. Where samples tell
+    nothing, as for delta above 1 / b or epsilon of 30, the variance is that without randomness.
     """
     bins = len(gram)
     # No covariance that rounding makes indefinite is factorised.
@@ -215,16 +168,16 @@ def sampled(gram: Array, goal: Goal, *, samples: int, seed: int) -> Sampled:
     delta, gradient = 0.0, np.zeros_like(gram)
     for first in range(0, samples, rows):
         count = min(rows, samples - first)
-        part = law.draw(rng, count).delta(law.gram)
+        part = _Draw(law, rng, count).delta(law.gram)
         delta += part[0] * count / samples
         gradient += part[1] * (count / samples)
     gradient = np.maximum(gradient, 0.0)  # an option on L grows with every entry of G
     slope = float(np.vdot(gradient, law.gram))
     if slope > 0:
         log += math.log(delta / goal.delta) * delta / slope
-    plain = Peak(power=PLAIN)(gram)
+    plain = Peak(power=64.0)(gram)
     most = plain.log - 2 * math.log(mu_of(epsilon=goal.epsilon, delta=goal.delta))
-    if not (slope > 0 and log < most + DOUBTFUL):
+    if not (slope > 0 and log < most + 0.1):
         return Sampled(most, plain.gradient, Tilt(theta=2.0, tau=0.0, total=5.0))
     return Sampled(log, gradient / np.vdot(gradient, gram), law.tilt)
 
@@ -232,28 +185,28 @@ def sampled(gram: Array, goal: Goal, *, samples: int, seed: int) -> Sampled:
 def _fitted(gram: Array, goal: Goal, rng: np.random.Generator) -> tuple[float, _Law]:
     """log sigma^2 by few samples, and the law of samples that suits it.
 
-    From less noise than is needed on up, where the event is no longer rare. The tilt of the next
-    law is that of the maximum likelihood, of samples that weigh as they count for delta (the
-    cross-entropy method): of those above the strike or, where they are few, of the highest.
+    The variance goes up from where the event is no longer rare; the tilt of the next law is of
+    maximum likelihood for samples that weigh as they count for delta (the cross-entropy method): of
+    those above the strike or, where they are few, of the highest.
     """
     alone = largest_alone(len(gram), epsilon=goal.epsilon, delta=goal.delta)
-    log = math.log(float(np.diagonal(gram).max()) / min(alone, LARGEST_ALONE))
-    count = min(max(PILOT // len(gram), FEWEST), MOST_PILOTS)
+    log = math.log(float(np.diagonal(gram).max()) / min(alone, 200.0))
+    count = min(max(PILOT // len(gram), 2**9), 2**12)
     theta, tau = 1.0, 0.0
-    for _ in range(FITS):
+    for _ in range(20):  # about six are usual
         law = _Law(gram * math.exp(-log), goal, theta, tau)
-        draw = law.draw(rng, count)
+        draw = _Draw(law, rng, count)
         reached = draw.reach(law.gram)
         theta, tau = draw.likeliest(law.gram)
         if not reached:
             continue
         law = _Law(law.gram, goal, theta, tau)
-        delta, gradient = law.draw(rng, count).delta(law.gram)
+        delta, gradient = _Draw(law, rng, count).delta(law.gram)
         slope = float(np.vdot(gradient, law.gram)) / delta if delta > 0 else 0.0
         step = -BACK
         if slope > 0:
             step = min(max(math.log(delta / goal.delta) / slope, -BACK), BACK)
-        if abs(step) < CLOSE:
+        if abs(step) < 0.02:
             break
         log += step
     return log, law
@@ -274,9 +227,6 @@ class _Law:
     def tilt(self) -> Tilt:
         total = self.log_total - 2 * math.log(len(self.gram))
         return Tilt(theta=self.theta, tau=self.tau, total=total)
-
-    def draw(self, rng: np.random.Generator, samples: int) -> _Draw:
-        return _Draw(self, rng, samples)
 
 
 class _Draw:
@@ -300,7 +250,7 @@ class _Draw:
         return np.asarray(self.normals @ root.T + shifts - np.diagonal(gram) / 2)
 
     def _log_ratios(self, gram: Array, logs: Array, log_mean: Array) -> Array:
-        """Of the usual density over that of the samples."""
+        """Logarithms of the usual density over that of the samples."""
         theta, tau, bins = self.law.theta, self.law.tau, len(gram)
         sums = logs.sum(axis=1) + float(np.trace(gram)) / 2
         weights = log_weights(gram, theta, tau)[self.pairs] - self.log_chances
@@ -329,7 +279,7 @@ class _Draw:
             likely = tau * mean_sum + 2 * float(weights @ _log_mean(theta * logs))
             return _log_sum(log_weights(gram, theta, tau)) - likely
 
-        most = math.log(LARGEST_TILT)
+        most = math.log(1e4)  # beyond what any target in doubles asks for
         start = [
             math.log(max(self.law.theta - 1, 0.1)),
             math.log(max(self.law.tau * len(gram), 0.1)),
@@ -340,8 +290,7 @@ class _Draw:
         return 1 + math.exp(found[0]), math.exp(found[1]) / len(gram)
 
     def delta(self, gram: Array) -> tuple[float, Array]:
-        """E (L - K)_+ for that Gram matrix, and its gradient, shape (b, b): that of the sample,
-        through the shifts, the factor of the covariance and the weights."""
+        """E (L - K)_+ for that Gram matrix and its gradient, shape (b, b), of the samples."""
         theta, tau = self.law.theta, self.law.tau
         samples, bins = self.normals.shape
         root = _root(gram)

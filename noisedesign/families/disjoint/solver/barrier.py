@@ -32,37 +32,16 @@ import scipy.linalg
 from noisedesign.base import settings
 from noisedesign.base.checks import Array
 from noisedesign.base.monitor import REACHED, Monitor, Search
+from noisedesign.certify.program import Program, diagonal_dual
 from noisedesign.families.disjoint.program import Found
-from noisedesign.program.program import Program, diagonal_dual
 
 MAX_EVALUATIONS = 40
 AIM = 0.5
-"""Share of the gap asked for that the end of the path has: a smaller one takes larger noise."""
-STALL_BELOW = 1e-7
-"""A gap that stops shrinking below this is held up by rounding, not by the method."""
-FAR = 0.1
-"""Gap above which the model is not trusted with making a multiplier as small as it likes."""
-LEAST = 0.3
-"""There v_i becomes no less than this share of v_i x_i^2, which is where it ends if H is diagonal.
-A quadratic model of -v^1/2 overshoots where v is to shrink."""
-PATH_SHARE = 0.05
-"""mu of a model, over the square of the gap: what the model is in error by, and a margin."""
+"""Share of the gap asked for at the end of the path: a smaller one takes larger noise."""
 START_SHARE = 0.1
 """Slack the model starts from, over that of a point on the path with the present gap."""
-TO_BOUNDARY = 0.99
-"""Share of the way to the boundary of the model that a step may go."""
 CENTRED = 0.3
 """Relative error of the complementarity products at which a model is solved."""
-OWN = 0.5
-OWN_LEAST = 1e-3
-"""Of a node whose x_i depends on its own v_i for more than OWN no multiplier ends far from where it
-would if that were all. Below OWN_LEAST it does not depend on it at all."""
-NEAR = 0.1
-"""log x_i of nodes that are left to the model."""
-MAX_MODEL_STEPS = 30
-MAX_QUARTERINGS = 5
-ASCENT_SLACK = 32 * settings.EPS
-"""A step that lowers the dual by less than this share of it has not failed."""
 ROUNDING_PER_GAP = 1e-2
 """Rounding of x, over the gap asked for, above which singular values replace eigenvalues."""
 NODE = 0.8
@@ -152,10 +131,8 @@ def room(point: Point, *, gap: float) -> tuple[float, Array]:
 
 
 def upper_bound(point: Point, *, gap: float) -> float:
-    """tr(H X^-1) of that X, which is positive definite.
-
-    With G = B diag(1 - x / theta)^-1 B^T and S = theta diag(s) it is tr(S) - tr(S (S + G)^-1 S).
-    """
+    """tr(H X^-1) of that X, which is positive definite: tr(S) - tr(S (S + G)^-1 S) with G = B
+    diag(1 - x / theta)^-1 B^T and S = theta diag(s)."""
     theta, slack = room(point, gap=gap)
     scaled = theta * point.root
     inner = (point.base / slack) @ point.base.T
@@ -174,11 +151,8 @@ def gram_of(point: Point, *, gap: float) -> Array:
 
 
 def modelled(curved: Array, slopes: Array, *, mu: float, slack: Array) -> Array:
-    """z > 0 with d + J (z - 1) = mu / z, nearly: J ``curved``, d ``slopes``.
-
-    Mehrotra's predictor and corrector, from z = 1 and a positive ``slack`` in the place of what the
-    left side is to be.
-    """
+    """z > 0 with d + J (z - 1) = mu / z, nearly, J ``curved`` and d ``slopes``, by Mehrotra's
+    predictor and corrector, from z = 1 and a positive ``slack`` in the place of the left side."""
     n = len(slopes)
     z = np.ones(n)
 
@@ -186,7 +160,7 @@ def modelled(curved: Array, slopes: Array, *, mu: float, slack: Array) -> Array:
         ahead = [-a[da < 0] / da[da < 0] for a, da in ((z, dz), (slack, ds))]
         return float(min(np.concatenate([*ahead, [np.inf]])))
 
-    for _ in range(MAX_MODEL_STEPS):
+    for _ in range(30):
         missing = slopes + curved @ (z - 1) - slack
         mean = float(z @ slack) / n
         if mean <= (1 + CENTRED) * mu and np.abs(z * (slack + missing) / mu - 1).max() < CENTRED:
@@ -211,13 +185,13 @@ def modelled(curved: Array, slopes: Array, *, mu: float, slack: Array) -> Array:
         second = dz * ds if length > START_SHARE else 0.0
         dz = solution(-missing - slack + (aim - second) / z)
         ds = missing + curved @ dz
-        length = min(1.0, TO_BOUNDARY * longest(dz, ds))
+        length = min(1.0, 0.99 * longest(dz, ds))
         z, slack = z + length * dz, slack + length * ds
     return z
 
 
 def placed(point: Point, *, gap: float) -> Point:
-    """The point at a scale of v near the path; as it is where it comes from there."""
+    """The point at a scale of v near the path; itself where it comes from there."""
     slack = max(point.distance / 2, AIM * gap)
     if point.used.max() < 1 and point.v.sum() <= point.trace * (1 + 4 * slack):
         return point
@@ -225,10 +199,8 @@ def placed(point: Point, *, gap: float) -> Point:
 
 
 def _end(point: Point, *, gap: float) -> float:
-    """mu of a point on the path with AIM of the gap, were K the same there.
-
-    There G = K^1/2 / mu (see :func:`upper_bound`), and both bounds are sums over the roots of K.
-    """
+    """mu of a point on the path with AIM of the gap, were K the same there: G = K^1/2 / mu then
+    (see :func:`upper_bound`), and both bounds are sums over the roots of K."""
     n, t, root = len(point.v), point.trace, point.root
     mu = AIM * gap * t / max(n - len(root), 1)
     while float((root / (1 + mu / root)).sum()) * (t + n * mu) > t**2 * (1 + AIM * gap):
@@ -237,40 +209,44 @@ def _end(point: Point, *, gap: float) -> float:
 
 
 def _step(point: Point, *, gap: float, found: float) -> tuple[Array, Array, float]:
-    """From a point at the gap ``found``: z = v_new / v, what it is with less trust in the model,
-    and the mu of both."""
+    """z = v_new / v from a point at the gap ``found``, a z with less trust in the model, and the mu
+    of both."""
     n, t = len(point.v), point.trace
-    mu = max(_end(point, gap=gap), PATH_SHARE * min(found, 1.0) ** 2 * t / n)
+    # The model is in error by about the square of the gap.
+    mu = max(_end(point, gap=gap), 0.05 * min(found, 1.0) ** 2 * t / n)
     slopes = point.v * (1 - point.used)
     slack = np.maximum(slopes, max(mu, START_SHARE * found * t / n))
     curved = curvature(point)
     z = np.maximum(modelled(curved, slopes, mu=mu, slack=slack), _alone(point, curved))
-    return z, np.maximum(z, LEAST * np.minimum(np.square(point.used), 1.0)), mu
+    # A quadratic model of -v^1/2 overshoots where v is to shrink: for a diagonal H v_i x_i^2 is the
+    # end.
+    return z, np.maximum(z, 0.3 * np.minimum(np.square(point.used), 1.0)), mu
 
 
 def _alone(point: Point, curved: Array) -> Array:
-    """The least z of nodes far from using their budgets up exactly, did no other v change.
-
-    x_i goes as z^-a/2, where a = 2 J_ii / (v_i x_i) is at most 1 and falls with z.
-    """
-    own = np.clip(2 * np.diagonal(curved) / np.maximum(point.v * point.used, TINY), OWN_LEAST, 1.0)
+    """The least z of nodes far from using their budgets up exactly, did no other v change: x_i goes
+    as z^-a/2, where a = 2 J_ii / (v_i x_i) is at most 1 and falls with z."""
+    own = np.clip(2 * np.diagonal(curved) / np.maximum(point.v * point.used, TINY), 1e-3, 1.0)
     log_used = np.log(np.maximum(point.used, TINY))
     least = np.exp(np.where(log_used < 0, 2 * log_used / own, 2 * log_used))
-    near = np.abs(log_used) < NEAR
-    return np.where(near | ((log_used > 0) & (own < OWN)), 0.0, least)
+    # Nodes nearer than that are left to the model.
+    near = np.abs(log_used) < 0.1
+    return np.where(near | ((log_used > 0) & (own < 0.5)), 0.0, least)
 
 
 def _value(point: Point, *, mu: float) -> float:
-    """The dual with its barrier, which a step is to raise."""
+    """The dual with its barrier: no step may lower it."""
     return float(2 * point.trace - point.v.sum() + mu * np.log(point.v).sum())
 
 
 def _advance(factor: Array, point: Point, *, gap: float, found: float) -> tuple[Point, int]:
     """The next point and the decompositions it took."""
     z, careful, mu = _step(point, gap=gap, found=found)
-    least = _value(point, mu=mu) - ASCENT_SLACK * point.trace
-    shares = [careful if point.distance > FAR else z]  # the best first
-    shares += [1 + (careful - 1) / 4**quarterings for quarterings in range(MAX_QUARTERINGS)]
+    # A sum of rounded terms that is lower by less than this has not failed.
+    least = _value(point, mu=mu) - 32 * settings.EPS * point.trace
+    # Far from the optimum the model is not trusted with making a multiplier as small as it likes.
+    shares = [careful if point.distance > 0.1 else z]  # the best first
+    shares += [1 + (careful - 1) / 4**quarterings for quarterings in range(5)]
     used, trial = 0, point
     for share in shares:
         v = np.maximum(point.v * share, TINY)
@@ -292,7 +268,8 @@ def search(program: Program, start: Array, *, monitor: Monitor) -> Found:
         while True:
             lower, upper = point.lower, upper_bound(point, gap=gap)
             found = upper / lower - 1
-            stalls = stalls + 1 if found < STALL_BELOW and found > best_gap / 2 else 0
+            # A gap that stops shrinking this late is held up by rounding, not by the method.
+            stalls = stalls + 1 if found < 1e-7 and found > best_gap / 2 else 0
             if found < best_gap:
                 best, best_gap = point, found
             monitor.report(lower=lower, upper=upper)

@@ -1,26 +1,16 @@
 """Diagonal budgets: Newton's method for the multipliers.
 
-With D = diag(v) and S = (D^1/2 H D^1/2)^1/2 = Q diag(r) Q^T, the dual bound is t^2 / sum(v),
-t = tr S. At the best scale, where sum(v) = t, the concave 2 t - sum(v) has, along dv = v x, the
-slope <diag(S) - v, x> and the curvature <x, G x> of :mod:`square_roots`, and Newton's step
-is G x = diag(S) - v. It is taken as
+With D = diag(v) and S = (D^1/2 H D^1/2)^1/2 = Q diag(r) Q^T, the dual bound is t^2 / sum(v), t = tr
+S. At the best scale, where sum(v) = t, the concave 2 t - sum(v) has, along dv = v x, the slope
+<diag(S) - v, x> and the curvature <x, G x> of :mod:`square_roots`, and Newton's step is G x =
+diag(S) - v. It is taken as v <- v / (1 - x / 2)^2, which agrees with v (1 + x) to first order,
+stays positive, and ends at the optimum where H is diagonal. The fixed point v <- diag(S) is the
+safeguard where a Newton step does not ascend.
 
-    v <- v / (1 - x / 2)^2,
-
-which agrees with v (1 + x) to first order, stays positive, and ends at the optimum where H is
-diagonal. Multipliers that are to vanish do so in a few steps.
-
-That is for an H of full rank. Where H is singular multipliers of slack budgets run away: there
-:mod:`barrier` takes over.
-
-The fixed point v <- diag(S) needs no curvature and always makes sense; it is the safeguard where
-a Newton step does not ascend.
-
-Where H has symmetries (:mod:`symmetry`) the same is done with its blocks (:class:`Split`), an
-orbit in the place of a node, and where all nodes look alike there is a closed form.
-
-All of it is written against the Python array API standard and runs where the arrays are: on the CPU
-with NumPy, or on a CUDA device. What comes back is NumPy's.
+That is for an H of full rank: where it is singular multipliers of slack budgets run away, and
+:mod:`barrier` takes over. Where H has symmetries (:mod:`symmetry`) the same is done with its blocks
+(:class:`Split`), an orbit in the place of a node. All of it is written against the Python array API
+standard and runs where the arrays are; the answer is NumPy's.
 """
 
 from __future__ import annotations
@@ -43,6 +33,8 @@ from noisedesign.base.device import (
     on_host,
 )
 from noisedesign.base.monitor import REACHED, Monitor, Search, Stop
+from noisedesign.certify import repair
+from noisedesign.certify.program import Program, diagonal_dual
 from noisedesign.families.disjoint.program import Found
 from noisedesign.families.disjoint.solver import barrier
 from noisedesign.families.disjoint.solver.square_roots import (
@@ -53,36 +45,20 @@ from noisedesign.families.disjoint.solver.square_roots import (
     square_root,
 )
 from noisedesign.families.disjoint.solver.symmetry import symmetry_of, transitive
-from noisedesign.program import repair
-from noisedesign.program.program import Program, diagonal_dual
 
 MAX_EVALUATIONS = 500
-MAX_CG_STEPS = 200
-SLACK_CLEAR = 0.05
-SLACK_OVER_ERROR = 100.0
-"""How far, in itself and over the present gap, a budget has to stay
-from being used up to count as slack and not as unfinished."""
-WORTHWHILE = 4.0
-"""Least distance to the optimum, over the gap asked for, up to which an upper bound that costs
-matrix products may be close enough to stop."""
-STALL_BELOW = 1e-7
-"""A gap that stops shrinking below this is held up by rounding, not by the method."""
 FAR = 0.05
 """Squared Newton decrement above which the preconditioner alone gives as good a step."""
 CG_FORCING = 0.3
-"""A Newton system is solved to min(this, the decrement): superlinear, not wasteful."""
+"""Relative accuracy of a Newton system at most; else the decrement, so that steps converge
+superlinearly."""
 CG_FLOOR = 0.1
-"""Share of the gap asked for below which a Newton system is solved well enough, once every budget
-is active. A multiplier that is to vanish has a vanishing share in the residual and needs more."""
+"""Accuracy of a Newton system that suffices once every budget is active, over the gap asked for. A
+multiplier that is to vanish has a vanishing share in the residual and needs more."""
 MAX_LOG_STEP = 6.0
 """Longest move of one log v in one step."""
 SYMMETRY_FROM = 64
 """Nodes below which looking for symmetries takes longer than doing without them."""
-TINY = float(np.finfo(np.float64).tiny)
-LEAST_LOG = -600.0
-"""Least log of a multiplier over the largest: below, what is divided by it overflows."""
-ASCENT_SLACK = 32 * settings.EPS
-"""phi is a sum of rounded terms; a step that lowers it by less than this has not failed."""
 
 
 class Point(NamedTuple):
@@ -99,15 +75,11 @@ class Point(NamedTuple):
 
 
 def evaluate(workload: Workload | Split, log_v: DeviceArray) -> Point:
-    """Value and gradient data at v = exp(log_v): one eigendecomposition, or one a block.
-
-    Where H is in blocks, an orbit stands for a node, and its price for v.
-
-    Raises:
-        InputError: arrays that are not of float64.
-    """
+    """Value and gradient data at v = exp(log_v): one eigendecomposition, or one a block, where an
+    orbit stands for a node and its price for v."""
     xp = namespace(log_v)
-    log_v = xp.maximum(log_v - xp.max(log_v), LEAST_LOG)
+    # Below this share of the largest multiplier, what is divided by it overflows.
+    log_v = xp.maximum(log_v - xp.max(log_v), -600.0)
     v = xp.exp(log_v)
     root = workload.square_root(v) if isinstance(workload, Split) else square_root(workload, v)
     trace, price = root.trace, float(xp.sum(v))
@@ -121,7 +93,8 @@ def bounds(program: Program, point: Point, *, gap: float, slack: bool) -> tuple[
     ratio = point.diag / point.v  # X_ii, up to scale
     lower = point.trace**2 / point.price
     upper = point.trace * float(xp.max(ratio))  # X / max X_ii, valid whatever the rank of H
-    if upper <= lower * (1 + REACHED * gap) or _shortfall(point) > WORTHWHILE * gap:
+    # Matrix products are worth it where the optimum is as near as a few of the gap asked for.
+    if upper <= lower * (1 + REACHED * gap) or _shortfall(point) > 4.0 * gap:
         return lower, upper
     # Rows rescaled one by one: second order in the error of v, where the above is first.
     upper = min(upper, point.root.rescaled(ratio))
@@ -136,13 +109,12 @@ def bounds(program: Program, point: Point, *, gap: float, slack: bool) -> tuple[
 
 
 def _shortfall(point: Point) -> float:
-    """What the dual value is short of its maximum by at least, relative, by the quadratic model.
-
-    G lies below diag(S) / 2.
-    """
+    """The least relative distance of the dual value to its maximum, by the quadratic model, as G
+    lies below diag(S) / 2."""
     share = point.diag / point.trace
     residual = share - point.v / point.price
-    return float(point.xp.sum(residual**2 / point.xp.maximum(share, TINY)))
+    tiny = float(np.finfo(np.float64).tiny)
+    return float(point.xp.sum(residual**2 / point.xp.maximum(share, tiny)))
 
 
 def _slack(point: Point) -> bool:
@@ -152,14 +124,12 @@ def _slack(point: Point) -> bool:
     largest = float(xp.max(ratio))
     error = largest * point.price / point.trace - 1  # gap of X / max X_ii
     unused = 1 - float(xp.min(ratio)) / largest
-    return unused > max(SLACK_CLEAR, SLACK_OVER_ERROR * error)
+    return unused > max(0.05, 100 * error)
 
 
 def _gram(point: Point) -> Array:
-    """X(v) = D^-1/2 S D^-1/2 in NumPy, with a positive diagonal.
-
-    Where nothing has a price X vanishes; the slack that leaves is filled by whoever repairs it.
-    """
+    """X(v) = D^-1/2 S D^-1/2 in NumPy, with a positive diagonal: where nothing has a price X
+    vanishes, and whoever repairs it fills the slack."""
     gram = on_host(point.root.gram(point.v))
     diagonal = np.diagonal(gram)
     np.fill_diagonal(gram, np.maximum(diagonal, settings.EPS * diagonal.max()))
@@ -179,12 +149,12 @@ def _newton_direction(point: Point, gradient: DeviceArray, *, enough: float) -> 
         return step
     target = max(min(CG_FORCING, float(np.sqrt(start))) ** 2 * start, enough)
     x = conjugate_gradients(
-        point.root.curvature(trace=point.trace).product,
+        point.root.curvature(trace=point.trace),
         precondition,
         right=gradient,
         preconditioned=step,
         target=target,
-        most=MAX_CG_STEPS,
+        most=200,
     ).x
     return x if bool(xp.any(x != 0)) else None
 
@@ -203,7 +173,7 @@ def _advance(
         move = xp.maximum(-2 * xp.log(root), -MAX_LOG_STEP)
         for quarterings in range(3):
             trial = evaluate(workload, point.log_v + move / 4**quarterings)
-            if trial.phi >= point.phi - ASCENT_SLACK * max(1.0, abs(point.phi)):
+            if trial.phi >= point.phi - 32 * settings.EPS * max(1.0, abs(point.phi)):
                 return trial, quarterings + 1
     return _fixed_point_step(workload, point), 1 if direction is None else 4
 
@@ -222,13 +192,8 @@ def _start(program: Program) -> Array:
 
 
 def solve(program: Program, *, monitor: Monitor, device: Device = CPU) -> Found:
-    """Solve a normalised program of single participation without a cap, on ``device``.
-
-    A singular H is solved on the CPU, by :mod:`barrier`, unless symmetries make it easy.
-
-    Raises:
-        InputError: a checkpoint of another program, or a damaged one.
-    """
+    """Solve a normalised program of single participation without a cap, on ``device``; a singular H
+    on the CPU, by :mod:`barrier`, unless symmetries make it easy."""
     kept = monitor.resumed(program)
     start = np.exp(_start(program)) if kept is None else kept[:, 0, 0]
     evaluations = 0
@@ -285,7 +250,7 @@ def _search(
             lower, upper = bounds(program, point, gap=monitor.gap, slack=slack)
             gap = upper / lower - 1
             # Newton at least halves a small gap unless rounding is in its way.
-            stalls = stalls + 1 if gap < STALL_BELOW and gap > best_gap / 2 else 0
+            stalls = stalls + 1 if gap < 1e-7 and gap > best_gap / 2 else 0
             if gap < best_gap:
                 best, best_gap = point, gap
             monitor.report(lower=lower, upper=upper)

@@ -21,16 +21,10 @@ Steps = NDArray[np.intp]
 Blocks = Sequence[Array]
 """One array, shape (n, k, k), for the patterns of every size k."""
 
-CHUNK = 2**21
-"""Floats of working space where pairs are taken a few at a time: 16 MB."""
-
 
 def onto_constant_diagonal(blocks: DeviceArray) -> DeviceArray:
-    """Orthogonal projection onto symmetric blocks whose diagonal is constant, on their device.
-
-    What rounding leaves of an antisymmetric part is taken out too: nothing else would stop its
-    growth.
-    """
+    """Orthogonal projection onto symmetric blocks whose diagonal is constant, on their device. It
+    takes out the antisymmetric part that rounding leaves, whose growth nothing else would stop."""
     xp = namespace(blocks)
     projected = (blocks + xp.permute_dims(blocks, (0, 2, 1))) / 2
     mean = xp.mean(xp.linalg.diagonal(projected), axis=1)
@@ -44,10 +38,8 @@ def inner(left: Blocks, right: Blocks) -> float:
 
 
 class ConstantDiagonal:
-    """R -> U (R + diag(m)) U, with m such that the diagonal is constant.
-
-    The inverse of U^-1 (.) U^-1, the Hessian of -log det, on blocks with constant diagonals.
-    """
+    """R -> U (R + diag(m)) U, with m such that the diagonal is constant: the inverse of U^-1 (.)
+    U^-1, the Hessian of -log det, on blocks with constant diagonals."""
 
     def __init__(self, blocks: DeviceArray) -> None:
         xp = namespace(blocks)
@@ -71,7 +63,7 @@ class ConstantDiagonal:
 
 @lru_cache(maxsize=8)
 def _diagonal(size: int, xp: Any, place: Any) -> DeviceArray:
-    """Which entries of a block are on its diagonal, shape (size, size)."""
+    """The mask of the diagonal of a block, shape (size, size)."""
     number = xp.arange(size, device=place)
     return number[:, None] == number[None, :]
 
@@ -124,7 +116,8 @@ class Pairs:
     def curvature(self, spread: Array, weights: Array) -> Array:
         """The map of packed E to P (P^T E P o weights) P^T, packed; shape (count, count)."""
         result = np.empty((self.count, self.count))
-        length = max(1, CHUNK // self.horizon**2)
+        # Pairs are taken a few at a time: 16 MB of working space.
+        length = max(1, 2**21 // self.horizon**2)
         for start in range(0, self.count, length):
             part = slice(start, start + length)
             outer = spread[self.first[part], :, None] * spread[self.second[part], None, :]

@@ -1,31 +1,23 @@
-"""S = (D^1/2 H D^1/2)^1/2 by one eigendecomposition, and what the dual is told by it.
+"""S = (D^1/2 H D^1/2)^1/2 by one eigendecomposition, and the dual around it.
 
-Where the diagonal of S would suffer from the squares in H, singular values of L D^1/2, L^T L = H,
-are taken in the place of eigenvalues.
-
-With S = Q diag(r) Q^T, D = diag(v), the trace of S is concave in the multipliers v. Along dv = v x,
-minus the second derivative of 2 tr(S) is x^T G x with
+With S = Q diag(r) Q^T the curvature of 2 tr(S) along dv = v x is x^T G x with
 
     G x = diag( Q (F o Q^T diag(x) Q) Q^T ),   F_kl = r_k r_l / (r_k + r_l):
 
 two matrix products and no eigendecomposition. G has no negative entry and is positive semidefinite
-whatever H is, as G_ij is the integral of ([S e^(-aS)]_ij)^2 over a > 0. Its rows add up to
-diag(S) / 2.
-
-Since F_kl <= (r_k r_l)^1/2 / 2, it lies below the Schur product of S^1/2 with itself, halved, which
-takes one matrix product, has the same row sums and equals G where H is diagonal. Conjugate
-gradients preconditioned with it take one or two steps, and far from the optimum none.
+whatever H is. Its rows add up to diag(S) / 2. Since F_kl <= (r_k r_l)^1/2 / 2, it lies below the
+Schur product of S^1/2 with itself, halved, which takes one matrix product, has the same row sums
+and equals G where H is diagonal: preconditioned with it, conjugate gradients take one or two steps.
 
 Where H falls into blocks by its symmetries, :class:`Split` tells the same from the blocks. The
-multipliers of an orbit are one unknown, p = its size times v, so that prices, slopes and Newton
-steps are those of :mod:`diagonal` with an orbit in the place of a node. A block is, for any two
-orbits that have a vector in it, the mean of H with the signs of those vectors; X is put together in
-the same way, and has exactly the symmetries, so that tr(H X^-1) does not see what rounding leaves H
-without.
+multipliers of an orbit are one unknown, p = its size times v. A block is, for any two orbits that
+have a vector in it, the mean of H with the signs of those vectors; X is put together in the same
+way, and has exactly the symmetries, so that tr(H X^-1) does not see what rounding leaves H without.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -35,15 +27,11 @@ import scipy.sparse
 from noisedesign.base import linalg as _linalg, settings
 from noisedesign.base.checks import Array
 from noisedesign.base.device import DeviceArray, Workload, eigh, identity, namespace
+from noisedesign.certify.program import Program
 from noisedesign.families.disjoint.solver.symmetry import Labels, Symmetry
-from noisedesign.program.program import Program
 
-DIAGONAL_TRUSTED = 1e-6
-DIAGONAL_TRUSTED_SINGULAR = 1e-8
-"""Relative error of diag(S) above which singular values of L D^1/2 replace eigenvalues of
-D^1/2 H D^1/2: dearer, but nothing is squared. It takes a W that is nearly singular along a
-direction that some vanishing multiplier singles out. Bounds see the square of that error, but for
-a singular one, where there is only the bound of first order."""
+TINY = float(np.finfo(np.float64).tiny)
+"""Keeps divisions by what vanishes with r defined: the quotients vanish as well."""
 
 
 class SquareRoot(NamedTuple):
@@ -58,9 +46,19 @@ class SquareRoot(NamedTuple):
     def trace(self) -> float:
         return float(self.xp.sum(self.root))
 
-    def curvature(self, *, trace: float) -> Curvature:
-        """G / ``trace``."""
-        return Curvature(self.root, self.basis, trace=trace, xp=self.xp)
+    def curvature(self, *, trace: float) -> Callable[[DeviceArray], DeviceArray]:
+        """The map of x to G x / ``trace``, both of shape (n,)."""
+        weights = self.root[:, None] * self.root
+        sums = self.xp.maximum(self.root[:, None] + self.root, TINY)
+        sums *= trace
+        weights /= sums
+
+        def product(x: DeviceArray) -> DeviceArray:
+            inner = (self.basis.T * x) @ self.basis
+            inner *= weights
+            return self.xp.vecdot(self.basis @ inner, self.basis)
+
+        return product
 
     def curvature_above(self, *, trace: float) -> DeviceArray:
         """The Schur product of S^1/2 with itself over 2 ``trace``, (n, n): above G / trace."""
@@ -72,10 +70,8 @@ class SquareRoot(NamedTuple):
         return schur
 
     def rescaled(self, ratio: DeviceArray) -> float:
-        """tr(H X^-1) of X(v) with row and column i divided by ratio_i^1/2, shape (n,).
-
-        Infinite where S is singular.
-        """
+        """tr(H X^-1) of X(v) with row and column i divided by ratio_i^1/2, shape (n,); infinite
+        where S is singular."""
         if not float(self.root[0]) > 0:
             return float("inf")
         mixed = (self.basis.T * self.xp.sqrt(ratio)) @ self.basis
@@ -89,14 +85,8 @@ class SquareRoot(NamedTuple):
 
 
 def square_root(workload: Workload, v: DeviceArray, *, largest: float = 0.0) -> SquareRoot:
-    """S for D = diag(v), v of shape (n,): one eigendecomposition.
-
-    Args:
-        largest: of all eigenvalues where H is one block of a matrix: it sets what is rounding.
-
-    Raises:
-        InputError: arrays that are not of float64.
-    """
+    """S for D = diag(v), v of shape (n,): one eigendecomposition. Where H is one block of a matrix,
+    the ``largest`` eigenvalue of all of it sets the rounding."""
     xp = namespace(workload.gram, v)
     root_v = xp.sqrt(v)
     scaled = workload.gram * root_v
@@ -117,8 +107,10 @@ def square_root(workload: Workload, v: DeviceArray, *, largest: float = 0.0) -> 
 
 
 def trusted(*, singular: bool) -> float:
-    """The relative error of diag(S) to put up with."""
-    return DIAGONAL_TRUSTED_SINGULAR if singular else DIAGONAL_TRUSTED
+    """The relative error of diag(S) above which singular values of L D^1/2 replace eigenvalues of
+    D^1/2 H D^1/2: dearer, but nothing is squared. Bounds see its square, but for a singular W,
+    where there is only the bound of first order."""
+    return 1e-8 if singular else 1e-6
 
 
 def rounding_of(root: DeviceArray, *, noise: float, xp: Any) -> DeviceArray:
@@ -127,12 +119,8 @@ def rounding_of(root: DeviceArray, *, noise: float, xp: Any) -> DeviceArray:
 
 
 def singular_values(half: DeviceArray, *, largest: float = 0.0) -> tuple[DeviceArray, DeviceArray]:
-    """Eigenvalues, ascending, and basis of (half^T half)^1/2, without squaring.
-
-    Args:
-        half: shape (r, n).
-        largest: of all singular values, where there are others.
-    """
+    """Eigenvalues, ascending, and basis of (half^T half)^1/2, half of shape (r, n), without
+    squaring; small is relative to the ``largest`` singular value where there are others."""
     xp = namespace(half)
     _, values, right = xp.linalg.svd(half)
     size = half.shape[1]
@@ -140,30 +128,6 @@ def singular_values(half: DeviceArray, *, largest: float = 0.0) -> tuple[DeviceA
     values = xp.where(small, xp.zeros_like(values), values)
     missing = xp.zeros_like(half[0, : size - values.shape[0]])
     return xp.flip(xp.concat([values, missing])), xp.flip(right, axis=0).T
-
-
-RIDGE = 1e-10
-"""Added to the diagonal of the Schur product, scaled to ones: what keeps it positive definite where
-H is singular. Directions that are flatter than that are left to the limit on a step."""
-TINY = float(np.finfo(np.float64).tiny)
-"""Keeps divisions by what vanishes with r defined: the quotients vanish as well."""
-
-
-class Curvature:
-    """G / ``trace`` at one eigendecomposition: ``root`` r, shape (n,), and ``basis`` Q."""
-
-    def __init__(self, root: DeviceArray, basis: DeviceArray, *, trace: float, xp: Any) -> None:
-        self.basis, self.xp = basis, xp
-        self.weights = root[:, None] * root
-        sums = xp.maximum(root[:, None] + root, TINY)
-        sums *= trace
-        self.weights /= sums
-
-    def product(self, x: DeviceArray) -> DeviceArray:
-        """G x / trace, shape (n,)."""
-        inner = (self.basis.T * x) @ self.basis
-        inner *= self.weights
-        return self.xp.vecdot(self.basis @ inner, self.basis)
 
 
 class Preconditioner:
@@ -175,7 +139,9 @@ class Preconditioner:
         above *= self.scale[:, None]
         above *= self.scale
         size = above.shape[0]
-        above += max(RIDGE, 8 * settings.rank_tolerance(size)) * identity(size, like=above)
+        # The diagonal is one. A ridge keeps the matrix positive definite where H is singular;
+        # directions that are flatter are left to the limit on a step.
+        above += max(1e-10, 8 * settings.rank_tolerance(size)) * identity(size, like=above)
         lower = xp.linalg.cholesky(above)
         self.inverse = _linalg.inverse_of_triangular(lower, invert=xp.linalg.inv)
 
@@ -222,7 +188,7 @@ class Twins:
         np.add.at(self.count, self.orbits, [len(nodes) - 1.0 for nodes in self.classes])
 
     def _mean(self, of_classes: list[float]) -> Array:
-        """Traces on the vectors of every class to means over orbits, on the scale of blocks."""
+        """Means over orbits, on the scale of blocks, of traces on the vectors of every class."""
         total = np.bincount(self.orbits, of_classes, minlength=len(self.sizes))
         return np.asarray(total / np.maximum(self.count, 1) / self.sizes)
 
@@ -249,8 +215,21 @@ class SplitRoot(NamedTuple):
     diag: Array  # of S, summed over every orbit
     trace: float
 
-    def curvature(self, *, trace: float) -> SplitCurvature:
-        return SplitCurvature(self, trace)
+    def curvature(self, *, trace: float) -> Callable[[Array], Array]:
+        """The same for changes that are alike all over an orbit, shape (orbits,)."""
+        twins: Array = self.split.twins.count * self.alone / (2 * trace)
+        parts = [
+            (block.orbits, part.curvature(trace=trace))
+            for block, part in zip(self.split.blocks, self.parts, strict=True)
+        ]
+
+        def product(x: Array) -> Array:
+            total = twins * x
+            for orbits, part in parts:
+                total[orbits] += part(x[orbits])
+            return total
+
+        return product
 
     def curvature_above(self, *, trace: float) -> Array:
         total = np.diag(self.split.twins.count * self.alone / (2 * trace))
@@ -284,24 +263,6 @@ class SplitRoot(NamedTuple):
         for nodes, orbit in zip(twins.classes, twins.orbits, strict=True):
             x[np.ix_(nodes, nodes)] += multiple[orbit] * (np.eye(len(nodes)) - 1 / len(nodes))
         return x
-
-
-class SplitCurvature:
-    """G / ``trace`` for changes that are the same all over an orbit."""
-
-    def __init__(self, root: SplitRoot, trace: float) -> None:
-        self.twins: Array = root.split.twins.count * root.alone / (2 * trace)
-        self.parts: list[tuple[Labels, Curvature]] = [
-            (block.orbits, part.curvature(trace=trace))
-            for block, part in zip(root.split.blocks, root.parts, strict=True)
-        ]
-
-    def product(self, x: Array) -> Array:
-        """G x / trace, shape (orbits,)."""
-        total = self.twins * x
-        for orbits, part in self.parts:
-            total[orbits] += part.product(x[orbits])
-        return total
 
 
 class Split:

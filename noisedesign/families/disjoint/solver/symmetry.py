@@ -2,32 +2,19 @@
 
 Where P^T H P = H for a permutation P, some optimal multipliers are equal on the orbits of P, as the
 dual is concave. Then D = diag(v) commutes with P, and a basis adapted to it, the same for every v,
-splits D^1/2 H D^1/2 into blocks. Two kinds of symmetries are looked for.
+splits D^1/2 H D^1/2 into blocks. Only permutations that were seen to preserve H are used.
 
 Twins are nodes that may be exchanged without further ado: H_ii = H_jj, and H_ik = H_jk for every
-other k. On what sums to zero over twins H is a multiple of the identity, and there is nothing to
-decompose. Leaves of one node are twins, and nodes of one clique without other neighbours.
+other k. On what sums to zero over twins H is a multiple of the identity. Commuting involutions,
+permutations of order two, split the rest in halves, and halves of halves: the vectors that each of
+them preserves or reverses, at most one of an orbit in each block. First those that the order of the
+nodes suggests: reversing it, or one axis of it. Where there are none, two nodes of one colour are
+swapped, and colour refinement tells what has to be swapped with them: rows keep the same colour
+while the sums of their entries over every colour, compared by random weights, agree.
 
-Commuting involutions, permutations of order two, split what is left in halves, and halves of
-halves: the vectors that each of them preserves or reverses. An orbit has at most one vector in each
-block. First those that the order of the nodes suggests: reversing it (persymmetry: paths,
-barbells), or one axis of it (grids). Where there are none, two nodes of one colour are swapped, and
-colour refinement tells what has to be swapped with them.
-
-Only permutations that were seen to preserve H are used: multipliers that are equal on their orbits
-lose nothing, and whatever else H may have in store is left alone.
-
-Nodes that all look alike have a closed form: H is circulant, along one axis or several. Where H_ij
-depends on the difference of i and j alone, in a product of cyclic groups, all budgets cost the same
-and X(v) at equal multipliers is optimal: X is H^1/2 with a diagonal of ones. Fourier transforms
-over that group diagonalise both: O(n log n), and no eigendecomposition. Rings, tori, hypercubes and
-complete graphs are of this kind, their nodes in the order of rows of a grid.
-
-Colour refinement tells which rows might be carried onto which by a symmetry. Rows keep the same
-colour while the sums of their entries over every colour agree. A permutation P with P^T H P = H
-preserves the colours that come of it, so rows of different colours are told apart for certain, and
-rows of one colour may or may not be alike. Sums are compared by random weights, one a colour: one
-product of H with a vector a round, and of its few rows whose colour is new.
+Where H_ij depends on the difference of i and j alone, in a product of cyclic groups (rings, tori,
+hypercubes, complete graphs), X is H^1/2 with a diagonal of ones, by Fourier transforms over that
+group: O(n log n), and no eigendecomposition.
 """
 
 from __future__ import annotations
@@ -43,14 +30,15 @@ from numpy.typing import NDArray
 from noisedesign.base import settings
 from noisedesign.base.checks import Array
 
+Labels = NDArray[np.intp]
+"""Numbers of nodes, or of their colours or images, shape (n,)."""
 SQUARED_NODES_PER_ROUND = 1500
-"""Rounds of refinement that may go into a search are the square of the nodes over this: a tenth of
-the time of a solve or less, whatever comes of it."""
+"""Nodes squared for one round of refinement: the search takes a tenth of the time of a solve or
+less."""
 HANDLING = 50
 """Size of a matrix that is decomposed in the time it takes to handle a block of any size."""
-FRUITLESS = 8
-"""Comparisons in a row without twins after which there are taken to be no more: many nodes of one
-colour may be no twins at all."""
+MISSES = 3
+"""Swaps tried in vain after which the search is given up: a symmetric graph has few of them."""
 WORTHWHILE = 0.8
 """Work on the blocks, over that on H, up to which H is split: one more involution must not lift it,
 and what is left of memory then is enough for the blocks beside H."""
@@ -58,15 +46,9 @@ and what is left of memory then is enough for the blocks beside H."""
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Symmetry:
-    """Orbits and blocks of n nodes.
-
-    Attributes:
-        orbit: number of each node's orbit, from 0, shape (n,).
-        twins: number of each node's class of twins, from 0, shape (n,); orbits are unions of them.
-        signs: of each node in each block, shape (blocks, n): the vectors of a block are, for every
-            orbit, the signs there over the root of the size of the orbit, or nothing where they
-            are 0. What sums to zero over each class of twins is in none of them.
-    """
+    """The number of each node's orbit and class of twins, shape (n,), orbits being unions of
+    classes, and the signs of each node in each block, shape (blocks, n): the vectors of a block
+    are, for every orbit, the signs there over the root of its size, or nothing where they are 0."""
 
     orbit: Labels
     twins: Labels
@@ -74,10 +56,8 @@ class Symmetry:
 
 
 def symmetry_of(gram: Array) -> Symmetry | None:
-    """Symmetries of H, shape (n, n), or None where none are found that make blocks much smaller.
-
-    Without symmetries this costs a few products of H with vectors, as a rule, and no other H.
-    """
+    """Symmetries of H, shape (n, n), or None where none are found that make blocks much smaller;
+    without any this mostly costs a few products of H with vectors, and no other H."""
     n = len(gram)
     refiner = Refiner(gram, rounds=n**2 // SQUARED_NODES_PER_ROUND)
     labels = refiner.first()
@@ -98,17 +78,15 @@ def symmetry_of(gram: Array) -> Symmetry | None:
 
 
 def _work(orbit: Labels, signs: Array) -> float:
-    """Of a decomposition of every block, in those of one number."""
+    """The cost of a decomposition of every block, up to a factor."""
     sizes = np.count_nonzero(signs[:, np.unique(orbit, return_index=True)[1]], axis=1)
     return float((sizes.astype(np.float64) ** 3 + HANDLING**3).sum())
 
 
 def twins_of(refiner: Refiner, labels: Labels) -> tuple[Labels, Array]:
-    """Classes of twins, numbered by their first nodes, and H_ii - H_ij of each node and its twins.
-
-    Both of shape (n,); a node without a twin has the difference 0. The first node of every colour
-    that has not been looked at is compared with all others of its colour, in one go.
-    """
+    """Classes of twins, numbered by their first nodes, and H_ii - H_ij of each node and its twins,
+    0 without a twin, both of shape (n,). The first node of every colour not looked at yet is
+    compared with all others of its colour at once."""
     gram, diagonal = refiner.gram, refiner.diagonal
     n = len(gram)
     twins, difference = np.arange(n), np.zeros(n)
@@ -116,7 +94,8 @@ def twins_of(refiner: Refiner, labels: Labels) -> tuple[Labels, Array]:
     sums = gram @ z
     rest = np.argsort(labels, kind="stable")
     fruitless = 0
-    while fruitless < FRUITLESS and len(rest) > 1:
+    # Many nodes of one colour may be no twins at all.
+    while fruitless < 8 and len(rest) > 1:
         begins = np.append(True, np.diff(labels[rest]) != 0)
         pivots = rest[begins][np.cumsum(begins) - 1]
         nodes, pivots, later = rest[~begins], pivots[~begins], ~begins
@@ -139,11 +118,8 @@ def twins_of(refiner: Refiner, labels: Labels) -> tuple[Labels, Array]:
 def one_of_each(
     refiner: Refiner, labels: Labels, twins: Labels, difference: Array
 ) -> tuple[Refiner, Labels]:
-    """H, and colours, of the first node of every class of twins.
-
-    A permutation of those that keeps colours is one of all nodes, so that colours tell sizes of
-    classes, and differences, apart.
-    """
+    """H, and colours, of the first node of every class of twins. Colours tell sizes of classes, and
+    differences, apart, so that a permutation that keeps them is one of all nodes."""
     _, first, sizes = np.unique(twins, return_index=True, return_counts=True)
     labels = grouped(labels[first], sizes.astype(np.float64), tolerance=0.0)
     labels = grouped(labels, difference[first], tolerance=same_entry(refiner.gram))
@@ -151,7 +127,7 @@ def one_of_each(
 
 
 def _are_twins(gram: Array, first: Labels, second: Labels) -> NDArray[np.bool_]:
-    """Which pairs of nodes, two arrays of shape (k,), are twins up to rounding."""
+    """Whether pairs of nodes, two arrays of shape (k,), are twins up to rounding."""
     tolerance = same_entry(gram)
     result = np.zeros(len(first), dtype=np.bool_)
     for number, (i, j) in enumerate(zip(first, second, strict=True)):
@@ -161,7 +137,7 @@ def _are_twins(gram: Array, first: Labels, second: Labels) -> NDArray[np.bool_]:
     return result
 
 
-def halves(orbit: Labels, signs: Array, p: Permutation) -> tuple[Labels, Array]:
+def halves(orbit: Labels, signs: Array, p: Labels) -> tuple[Labels, Array]:
     """Orbits, named by their first nodes, shape (n,), and signs in each block, shape (blocks, n),
     with one more involution, which commutes with those before."""
     image = orbit[p]
@@ -179,13 +155,9 @@ def halves(orbit: Labels, signs: Array, p: Permutation) -> tuple[Labels, Array]:
     return np.minimum(orbit, image), np.stack(blocks)
 
 
-CANDIDATES = 8
-"""Shapes that one row admits which are tried on all of them."""
-
-
 class Transitive(NamedTuple):
-    """X, shape (n, n), with a diagonal of ones; the optimum, squared noise; how far X is from it,
-    relatively, by rounding of small eigenvalues."""
+    """X, shape (n, n), with a diagonal of ones; the optimum, squared noise; and how far X is from
+    it, relatively, by rounding of small eigenvalues."""
 
     gram: Array
     optimum: float
@@ -193,12 +165,10 @@ class Transitive(NamedTuple):
 
 
 def shape_of(gram: Array) -> tuple[int, ...] | None:
-    """Lengths of the axes along which H is circulant, the last one the fastest; or None.
-
-    Told from one row in O(n) for every divisor, and then confirmed by all of them.
-    """
+    """Lengths of the axes along which H is circulant, the last one the fastest, or None; told from
+    one row in O(n) for every divisor, and then confirmed by all rows."""
     tolerance = same_entry(gram)
-    for shape in itertools.islice(_axes(gram, 1, tolerance), CANDIDATES):
+    for shape in itertools.islice(_axes(gram, 1, tolerance), 8):
         blocks = _translated(gram[0].reshape(shape or (1,)))
         if all(np.abs(block - gram[rows]).max() <= tolerance for rows, block in blocks):
             return shape
@@ -250,24 +220,18 @@ def _translated(first: Array) -> Iterator[tuple[slice, Array]]:
         yield slice(start, start + len(rows)), np.roll(rows, k, axis=1).reshape(-1, n)
 
 
-Permutation = NDArray[np.intp]
-
-SAME_ENTRY = 64 * settings.EPS
-"""Entries of H closer than this, over its largest, are the same: sums of products in another order.
-As X keeps the symmetry, tr(H X^-1) does not see what of H does not."""
-MISSES = 3
-"""Swaps tried in vain after which the search is given up: a symmetric graph has few of them, and a
-regular one without symmetries nothing else."""
 ROWS = 64
 """Rows compared at a time, so that no second H is formed."""
 
 
 def same_entry(gram: Array) -> float:
-    """How far entries of H, shape (n, n), may be apart that are the same but for rounding."""
-    return SAME_ENTRY * float(np.diagonal(gram).max())
+    """The distance of entries of H, shape (n, n), that are the same but for rounding."""
+    # Sums of products in another order differ by rounding. As X keeps the symmetry, tr(H X^-1) does
+    # not see the rest.
+    return 64 * settings.EPS * float(np.diagonal(gram).max())
 
 
-def preserves(gram: Array, permutation: Permutation) -> bool:
+def preserves(gram: Array, permutation: Labels) -> bool:
     """Whether H[p(i), p(j)] = H[i, j] up to rounding, H of shape (n, n)."""
     tolerance = same_entry(gram)
     for start in range(0, len(gram), ROWS):
@@ -278,16 +242,17 @@ def preserves(gram: Array, permutation: Permutation) -> bool:
     return True
 
 
-def involutions_of(refiner: Refiner, labels: Labels) -> list[Permutation]:
-    """Commuting involutions that preserve H and colours, shape (n,), each of shape (n,).
-
-    None where all nodes have one colour: mostly the optimum has equal multipliers then, and is
-    found at once.
-    """
+def involutions_of(refiner: Refiner, labels: Labels) -> list[Labels]:
+    """Commuting involutions that preserve H and colours, each of shape (n,); none where all nodes
+    have one colour, as the optimum mostly has equal multipliers and is found at once."""
     if labels.max() == 0:
         return []
     involutions = Involutions(refiner, labels)
-    involutions.reversals()
+    nodes = np.arange(len(labels))
+    for length in (k for k in range(len(nodes), 0, -1) if len(nodes) % k == 0):
+        rows = nodes.reshape(-1, length)  # those that reverse an axis of the nodes come first
+        involutions.accept(rows[:, ::-1].ravel())
+        involutions.accept(rows[::-1].ravel())
     if not involutions.found:
         involutions.search()
     return involutions.found
@@ -298,20 +263,11 @@ class Involutions:
 
     def __init__(self, refiner: Refiner, labels: Labels) -> None:
         self.refiner, self.labels = refiner, labels
-        self.found: list[Permutation] = []
+        self.found: list[Labels] = []
         self.orbits = np.arange(len(labels))
 
-    def reversals(self) -> None:
-        """Those that reverse an axis of the nodes laid out in rows of equal length."""
-        n = len(self.labels)
-        nodes = np.arange(n)
-        for length in (k for k in range(n, 0, -1) if n % k == 0):
-            rows = nodes.reshape(-1, length)
-            for candidate in (rows[:, ::-1].ravel(), rows[::-1].ravel()):
-                self._accept(candidate)
-
     def search(self) -> None:
-        """Those that swap two nodes of one colour, as far as they are found quickly."""
+        """Accept those that swap two nodes of one colour, as far as they are found quickly."""
         refined = self.refiner.refined(self.labels[None])
         if refined is None:
             return
@@ -325,7 +281,7 @@ class Involutions:
                 for second in cell[(cell > first) & self._may_go(int(first))[cell]]:
                     if not self._may_go(int(first))[second]:  # by now
                         continue
-                    if self._accept(self._swapping(int(first), int(second))):
+                    if self.accept(self._swapping(int(first), int(second))):
                         misses = 0
                         continue
                     misses += 1
@@ -333,11 +289,11 @@ class Involutions:
                         return
 
     def _may_go(self, node: int) -> NDArray[np.bool_]:
-        """Which nodes are in another orbit than ``node``, of the same size, shape (n,)."""
+        """Whether nodes are in another orbit than ``node``, of the same size, shape (n,)."""
         sizes = np.bincount(self.orbits)[self.orbits]
         return np.asarray((self.orbits != self.orbits[node]) & (sizes == sizes[node]))
 
-    def _accept(self, candidate: Permutation | None) -> bool:
+    def accept(self, candidate: Labels | None) -> bool:
         """Keep a candidate that is a new involution, commutes with the others and preserves H."""
         if candidate is None or (self.labels[candidate] != self.labels).any():
             return False
@@ -348,23 +304,16 @@ class Involutions:
             return False
         if any((p[candidate] != candidate[p]).any() for p in self.found):
             return False
-        if not self._plausible(candidate) or not preserves(self.refiner.gram, candidate):
+        if not preserves(self.refiner.gram, candidate):
             return False
         self.found.append(candidate)
         # Orbits go to orbits, as all of them commute: the least name of each pair is its name.
         self.orbits = merged
         return True
 
-    def _plausible(self, candidate: Permutation) -> bool:
-        """Whether H P z = P H z for some z: what a wrong candidate does not survive."""
-        z = np.cos(np.arange(len(candidate)) ** 2.0)
-        gram = self.refiner.gram
-        difference = gram @ z[candidate] - (gram @ z)[candidate]
-        return bool(np.abs(difference).max() <= SAME_SUM * self.refiner.scale)
-
-    def _swapping(self, first: int, second: int) -> Permutation | None:
+    def _swapping(self, first: int, second: int) -> Labels | None:
         """An involution that swaps two nodes and commutes with those found, if refinement ends in
-        one. Nodes that may stay where they are mostly do."""
+        one; nodes that may stay where they are mostly do."""
         colours = np.stack([self.labels, self.labels])
         pair = (first, second)
         while True:
@@ -398,24 +347,14 @@ class Involutions:
             colours[0, left] = colours[1, right] = fresh + offset
 
 
-Labels = NDArray[np.intp]
-
 SAME_SUM = 1e-12
 """Sums closer than this, over the scale of a row, count as one. Far above rounding, as colours that
 are too coarse only make more permutations worth a trial."""
-SEED = 0
-"""Of the weights; any will do, and the same ones make solves repeatable."""
 
 
 def grouped(labels: Labels, values: Array, *, tolerance: float) -> Labels:
-    """Colours split where sorted ``values`` of one colour are further apart than ``tolerance``.
-
-    Args:
-        labels, values: of any one shape.
-
-    Returns:
-        Colours 0, 1, ..., in the order of ``labels`` and then of ``values``.
-    """
+    """Colours 0, 1, ..., in the order of ``labels`` and then of ``values``, of any one shape, split
+    where sorted values of one colour are further apart than ``tolerance``."""
     flat, y = labels.ravel(), values.ravel()
     order = np.lexsort((y, flat))
     begins = (np.diff(flat[order]) != 0) | (np.diff(y[order]) > tolerance)
@@ -425,7 +364,7 @@ def grouped(labels: Labels, values: Array, *, tolerance: float) -> Labels:
 
 
 class Refiner:
-    """Colours of the rows of H, shape (n, n) and symmetric; ``rounds`` are what may be spent."""
+    """Colours of the rows of H, shape (n, n) and symmetric; ``rounds`` may be spent."""
 
     def __init__(self, gram: Array, *, rounds: int) -> None:
         self.gram, self.rounds = gram, rounds
@@ -433,7 +372,8 @@ class Refiner:
         self.squares = np.einsum("ij,ij->i", gram, gram)
         # An upper bound on sums of absolute values, which would take a copy of H.
         self.scale = float(np.sqrt(len(gram) * self.squares.max()))
-        self._random = np.random.default_rng(SEED)
+        # Any weights will do, and the same ones make solves repeatable.
+        self._random = np.random.default_rng(0)
 
     def first(self) -> Labels:
         """Colours by diagonal, sums and sums of squares, shape (n,): no product of H but one."""
@@ -444,14 +384,8 @@ class Refiner:
         return grouped(labels, self.gram @ x, tolerance=SAME_SUM * self.scale)
 
     def refined(self, labels: Labels) -> Labels | None:
-        """Colourings split until nothing changes, in step where there are two of them.
-
-        Args:
-            labels: shape (1, n), or (2, n) with two colourings of the same colours.
-
-        Returns:
-            The same shape; None where two colourings turn out to differ or rounds are used up.
-        """
+        """Colourings, shape (1, n) or (2, n), split until nothing changes, two of the same colours
+        in step; None where two turn out to differ or rounds are used up."""
         labels = grouped(labels, np.zeros(labels.shape), tolerance=0.0)  # without gaps
         touched = np.ones(labels.shape, dtype=np.bool_)
         while self.rounds > 0:

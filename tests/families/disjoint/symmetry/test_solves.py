@@ -14,14 +14,14 @@ import scipy.linalg
 
 from noisedesign import CheckpointFile
 from noisedesign.base.monitor import Monitor, Stop
+from noisedesign.certify.certificate import lower_bound
+from noisedesign.certify.program import Program
+from noisedesign.design.backends import Answer
+from noisedesign.design.solve import solve
 from noisedesign.families.disjoint.program import program_of
 from noisedesign.families.disjoint.solver import diagonal, square_roots, symmetry
-from noisedesign.program.backends import Answer
-from noisedesign.program.certificate import lower_bound
-from noisedesign.program.problem import SpaceProblem, TimeProblem
-from noisedesign.program.program import Program
+from noisedesign.problem.problem import SpaceProblem, TimeProblem
 from noisedesign.system.participation import single
-from noisedesign.tasks.solve import solve
 from tests.support import oracles
 from tests.support.array_devices import NEEDS_NUMPY_2, STRICT, strict_on_host
 from tests.support.symmetric_cases import (

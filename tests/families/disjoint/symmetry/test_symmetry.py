@@ -279,12 +279,12 @@ def test_what_is_accepted() -> None:
     """Of the identity, which any permutation preserves: commuting involutions, within colours."""
     refiner = Refiner(np.eye(5), rounds=0)
     involutions = Involutions(refiner, np.array([0, 0, 0, 0, 1]))
-    assert not involutions._accept(np.array([1, 2, 0, 3, 4]))
-    assert not involutions._accept(np.array([4, 1, 2, 3, 0]))
-    assert involutions._accept(np.array([1, 0, 3, 2, 4]))
-    assert not involutions._accept(np.array([2, 1, 0, 3, 4]))
-    assert not involutions._accept(np.array([1, 0, 3, 2, 4]))
-    assert involutions._accept(np.array([2, 3, 0, 1, 4]))
+    assert not involutions.accept(np.array([1, 2, 0, 3, 4]))
+    assert not involutions.accept(np.array([4, 1, 2, 3, 0]))
+    assert involutions.accept(np.array([1, 0, 3, 2, 4]))
+    assert not involutions.accept(np.array([2, 1, 0, 3, 4]))
+    assert not involutions.accept(np.array([1, 0, 3, 2, 4]))
+    assert involutions.accept(np.array([2, 3, 0, 1, 4]))
     np.testing.assert_array_equal(involutions.orbits, [0, 0, 0, 0, 4])
 
 

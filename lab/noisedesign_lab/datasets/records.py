@@ -1,0 +1,98 @@
+"""Records to train on: incomes (a9a), house prices (California), ratings of films (MovieLens)."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+
+from noisedesign.system.datasets.lookup import DataFile
+from noisedesign_lab.datasets.examples import Examples
+
+FIELD = "data"
+
+_LIBSVM = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary"
+A9A_TRAIN = DataFile(
+    field=FIELD,
+    name="a9a/a9a",
+    sha256="f5d5ffd8d865ff41328e7ee043e4b020816914ff6843ff15b98905ddbedce906",
+    url=f"{_LIBSVM}/a9a",
+)
+A9A_TEST = DataFile(
+    field=FIELD,
+    name="a9a/a9a.t",
+    sha256="1f448a153f0320399a7e40836eb207655b0bde0f21fc941cc472193daa9f5de9",
+    url=f"{_LIBSVM}/a9a.t",
+)
+
+
+def _lines_of_numbers(content: bytes) -> bytes:
+    """Lines that end in a line feed, without the line of names that some copies begin with."""
+    lines = content.replace(b"\r\n", b"\n").strip(b"\n").split(b"\n")
+    return b"\n".join(lines[lines[0].startswith(b"longitude,") :]) + b"\n"
+
+
+CALIFORNIA_HOUSING = DataFile(
+    field=FIELD,
+    name="california-housing/cal_housing.data",
+    sha256="a2b44dcc7e1c9091b43c4f458b25cbd1f7e8068d08edd26bc4703108d3fa6214",
+    url="https://ndownloader.figshare.com/files/5976036",
+    member="CaliforniaHousing/cal_housing.data",
+    canonical=_lines_of_numbers,
+    checksum_of="its lines of numbers, each ended by a line feed,",
+)
+CALIFORNIA_FEATURES = (
+    "MedInc",
+    "HouseAge",
+    "AveRooms",
+    "AveBedrms",
+    "Population",
+    "AveOccup",
+    "Latitude",
+    "Longitude",
+)
+
+MOVIELENS_SMALL = DataFile(
+    field=FIELD,
+    name="movielens-small/ratings.csv",
+    sha256="aa289ca83157595d0df6aea1be6a4ded676ddc4385472e8313a8ed9805352646",
+    url="https://files.grouplens.org/datasets/movielens/ml-latest-small.zip",
+    member="ml-latest-small/ratings.csv",
+)
+
+
+def a9a() -> tuple[Examples, Examples]:
+    """Load who earns more than 50,000 dollars (LIBSVM a9a, of UCI Adult; Kohavi 1996): 32,561
+    records to train on and 16,281 to test on, features (N, 123) of 0 and 1, targets 1 and -1."""
+    return _libsvm(A9A_TRAIN), _libsvm(A9A_TEST)
+
+
+def _libsvm(file: DataFile) -> Examples:
+    """A label a line, and the numbers, from 1, of the features that are 1."""
+    lines = file.read().decode("ascii").splitlines()
+    features, targets = np.zeros((len(lines), 123)), np.empty(len(lines))
+    for row, line in enumerate(lines):
+        label, *ones = line.split()
+        targets[row] = float(label)
+        features[row, [int(one.removesuffix(":1")) - 1 for one in ones]] = 1
+    return Examples(features=features, targets=targets)
+
+
+def california_housing() -> Examples:
+    """Load median house values of 20,640 Californian blocks in 100,000 dollars (StatLib; Pace and
+    Barry 1997), features as scikit-learn has them, not standardised."""
+    table = np.loadtxt(io.BytesIO(CALIFORNIA_HOUSING.read()), delimiter=",")
+    longitude, latitude, age, rooms, bedrooms, people, households, income, value = table.T
+    a_household = [column / households for column in (rooms, bedrooms, people)]
+    columns = (income, age, *a_household[:2], people, a_household[2], latitude, longitude)
+    return Examples(features=np.stack(columns, axis=1), targets=value / 100_000)
+
+
+def movielens_small() -> Examples:
+    """Load 100,836 ratings of 9,724 films by 610 users (GroupLens, September 2018; Harper and
+    Konstan 2015): features are the numbers of user and film, owners the users."""
+    content = io.BytesIO(MOVIELENS_SMALL.read())
+    table = np.loadtxt(content, delimiter=",", skiprows=1, usecols=(0, 1, 2))
+    pairs = [np.unique(column, return_inverse=True)[1] for column in table[:, :2].T]
+    features = np.stack(pairs, axis=1).astype(np.float64)
+    return Examples(features=features, targets=table[:, 2], owners=pairs[0])

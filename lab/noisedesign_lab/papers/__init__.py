@@ -1,0 +1,1 @@
+"""Published results as baselines: bounds, figures and experiments."""

@@ -1,0 +1,181 @@
+"""Growth of the sensitivity of gossip averaging (Koskela and Kulkarni, section 4), and excess risk
+under that calibration (Theorem 17).
+
+Messages m^t = W m^(t-1) + g^t + N^t. A set A of m nodes is observed, with all its messages; H_T is
+the stacked system, and Delta_T(j -> A)^2 = max over signs c of ||H_T^+ H_T (c x e_j)||^2.
+
+The functions state what the theorems claim. Tests show where the claims fail:
+
+- Theorem 13 and 15 bound the transient part of the signal by a constant (Lemmas G.2 and H.1). It
+  grows with T unless the gradients are constant in time: gradients that change sign at every step
+  are seen by the node itself against little more than its own noise. With W = J / 10 and one node
+  observed, its own Delta_8^2 is 7.76, where Theorem 15 claims 4.59.
+- With several observed nodes (H.4) takes J x 1 1^T / n for J x I / n. Where A holds a node and all
+  its neighbours, that node's Delta_T^2 is T, not m T / n.
+
+What holds: m T / n is the mean over all victims j of the trace of their Gram matrices, and 1 / n
+the slope for one observed node and gradients that are constant in time.
+
+Theorem 17 hides constants and logarithms, so its terms are a *scale*, no bound. And they are not
+what its constant step 1 / L gives: then noise does not average out, and as sigma^2 grows with T, so
+does the risk (f_i = theta^2 / 2, complete graph: sigma^2 / (2 n)). With steps of log(T) / (mu T),
+for which the rate it builds on is proved, the risk at the end has its first term, up to log(T).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from noisedesign.base import checks as _checks, settings
+from noisedesign.base.checks import InputError
+from noisedesign.base.linalg import eigenvalues
+from noisedesign_lab.papers import bounds
+
+STATEMENTS = ("proof", "printed")
+
+Statement = Literal["proof", "printed"]
+
+
+def second_eigenvalue(*, mixing: Any) -> float:
+    """Return rho = max(|lambda_2|, |lambda_n|) of a symmetric W; the spectral gap is 1 - rho."""
+    w = bounds.symmetric_mixing(mixing, source="the definition of rho")
+    return float(np.abs(eigenvalues(w - 1 / len(w))).max())
+
+
+def theorem_13_slope(*, mixing: Any) -> float:
+    """Return 1 / n, the claimed limit of Delta_T(j -> i)^2 / T (squared). It holds for gradients
+    that are constant in time alone: on a ring of 30 with weights 1/3 a neighbour's signs ++--++--
+    reach twice as much."""
+    return 1 / len(bounds.primitive_mixing(mixing, source="Theorem 13"))
+
+
+def theorem_15_squared_sensitivity(
+    *, mixing: Any, observers: Sequence[int], horizon: int, statement: Statement = "proof"
+) -> float:
+    """Return the claimed bound on Delta_T(j -> A)^2 (squared) for every j, as ``proof`` or print
+    has it.
+
+    - ``proof``: (m/n) T + 2 / (1 - rho)^2 sqrt(m T / n) + 2 / (1 - rho)^4, which is also equation
+      (5.4) with m = 1. Not an upper bound, see the module.
+    - ``printed``: T ((m/n) T + 2 / (1 - rho)^2 sqrt(m/n) T + 2 / (1 - rho)^4), for print has
+      Delta^2 / T on the left. True and empty: it exceeds 2 T, and Delta^2 never exceeds T.
+    """
+    w = bounds.primitive_mixing(mixing, source="Theorem 15")
+    share = len(bounds.coalition(observers, field="observers", nodes=len(w))) / len(w)
+    steps = _checks.positive_int(horizon, field="horizon")
+    _checks.one_of(statement, field="statement", allowed=STATEMENTS)
+    gap = 1 - second_eigenvalue(mixing=w)
+    if statement == "printed":
+        cross = 2 / gap**2 * share**0.5 * steps
+        return float(steps * (share * steps + cross + 2 / gap**4))
+    return float(share * steps + 2 / gap**2 * (share * steps) ** 0.5 + 2 / gap**4)
+
+
+def theorem_16_slope(*, mixing: Any, observers: Sequence[int], victim: int) -> float:
+    """Return m / (n - m), the claimed bound on limsup Delta_T(j -> A)^2 / T (squared) for observers
+    who know their own noise, j outside A. Not an upper bound: where A holds all neighbours of j and
+    theirs, Delta_T^2 = T - 1."""
+    w = bounds.primitive_mixing(mixing, source="Theorem 16")
+    members = bounds.coalition(observers, field="observers", nodes=len(w))
+    j = bounds.node(victim, field="victim", nodes=len(w))
+    if j in members:
+        raise InputError(
+            "victim", expected="a node that is no observer, as Theorem 16 assumes", got=str(j)
+        )
+    return len(members) / (len(w) - len(members))
+
+
+def spectral_upper_bound(*, gram: Any) -> float:
+    """Return T lambda_max(M), squared, plus rounding: an upper bound for every sign vector (section
+    3.4) and for vector gradients of norm at most 1; ``gram`` is M, shape (T, T)."""
+    m = _checks.symmetric_matrix(gram, field="gram", tolerance=settings.GRAM_NEGATIVITY)
+    values = eigenvalues(m)
+    rounding = settings.rank_tolerance(len(m)) * float(np.abs(values).max())
+    return len(m) * (float(values[-1]) + rounding)
+
+
+@dataclass(frozen=True, kw_only=True)
+class UtilityScale:
+    """The terms of Theorem 17 with every hidden constant and logarithm set to 1: a scale, not a
+    bound. ``noise_stddev`` (not squared) is that of equation (5.5) for the squared sensitivity that
+    (5.4) claims and certifies nothing; ``dropped`` is a term that the proof derives (J.10) and the
+    theorem leaves out."""
+
+    noise_stddev: float
+    squared_sensitivity_as_claimed: float
+    gap: float
+    consensus: float
+    central: float
+    mixing: float
+    transient: float
+    heterogeneity: float
+    start: float
+    dropped: float
+
+    @property
+    def total(self) -> float:
+        """Sum of the five terms of the theorem."""
+        return self.central + self.mixing + self.transient + self.heterogeneity + self.start
+
+
+def consensus_parameter(*, mixing: Any) -> float:
+    """Return p = 1 - rho^2, the largest with |X W - X J/n|_F^2 <= (1 - p) |X - X J/n|_F^2 for all X
+    (Lemma J.1). Equation (5.3) prints 1 - (1 - rho)^2, which no slowly mixing W satisfies."""
+    return 1 - second_eigenvalue(mixing=mixing) ** 2
+
+
+def dwork_roth_stddev(*, sensitivity: float, epsilon: float, delta: float) -> float:
+    """Return D sqrt(2 log(1.25 / delta)) / epsilon, not squared: equation (5.5), enough for epsilon
+    < 1 (Dwork and Roth 2014, Theorem A.1)."""
+    sensitivity = _checks.real(sensitivity, field="sensitivity", low=0)
+    epsilon = _checks.real(epsilon, field="epsilon", low=0, high=1)
+    delta = _checks.real(delta, field="delta", low=0, high=1)
+    return sensitivity * math.sqrt(2 * math.log(1.25 / delta)) / epsilon
+
+
+def theorem_17(
+    *,
+    mixing: Any,
+    horizon: int,
+    dimension: int,
+    epsilon: float,
+    delta: float,
+    smoothness: float,
+    strong_convexity: float,
+    heterogeneity_squared: float,
+    start_distance_squared: float,
+) -> UtilityScale:
+    """Return the terms of Theorem 17 and the noise they assume, for a symmetric, doubly stochastic,
+    primitive W; zeta^2 = ``heterogeneity_squared`` is the mean of |grad f_i(theta*)|^2. The
+    constant c of the exponent, which the theorem does not give, is taken as 1."""
+    w = bounds.primitive_mixing(mixing, source="Theorem 17")
+    n, steps = len(w), _checks.positive_int(horizon, field="horizon")
+    d = _checks.positive_int(dimension, field="dimension")
+    L = _checks.real(smoothness, field="smoothness", low=0)
+    mu = _checks.real(strong_convexity, field="strong_convexity", low=0)
+    if mu > L:
+        expected = f"at most smoothness = {L:g}"
+        raise InputError("strong_convexity", expected=expected, got=f"{mu:g}")
+    zeta2 = _checks.nonnegative(heterogeneity_squared, field="heterogeneity_squared")
+    start2 = _checks.nonnegative(start_distance_squared, field="start_distance_squared")
+    squared = theorem_15_squared_sensitivity(mixing=w, observers=(0,), horizon=steps)
+    noise_stddev = dwork_roth_stddev(sensitivity=math.sqrt(squared), epsilon=epsilon, delta=delta)
+    gap = 1 - second_eigenvalue(mixing=w)
+    privacy = d * math.log(1 / delta) / epsilon**2
+    return UtilityScale(
+        noise_stddev=noise_stddev,
+        squared_sensitivity_as_claimed=squared,
+        gap=gap,
+        consensus=consensus_parameter(mixing=w),
+        central=privacy / (n**2 * mu),
+        mixing=privacy / (n * mu) / (gap**2 * math.sqrt(steps)),
+        transient=privacy / (n * mu) / (gap**4 * steps),
+        heterogeneity=L * zeta2 / (mu * gap * steps) ** 2,
+        start=L * start2 / gap * math.exp(-gap * mu / L * steps),
+        dropped=privacy * L / (mu**2 * n * gap * steps),
+    )

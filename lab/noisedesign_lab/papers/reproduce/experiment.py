@@ -1,0 +1,132 @@
+"""The frame of an experiment: settings in; units of work; rows, a summary, pictures and a paragraph
+out. A unit is computed as a whole, and never again once its rows are in the table."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field, TypeAdapter
+
+from noisedesign.base.checks import InputError, describe
+from noisedesign.files.schema import Table, Text, did_you_mean, validated
+from noisedesign.surveys.results_file import EXPERIMENT, RESULTS_FORMAT
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Record = dict[str, Any]
+Unit = dict[str, Any]
+"""Plain values of JSON, which hold all that decides the rows of a unit."""
+
+
+SUMMARY = (
+    *("setting", "mechanism", "epsilon"),
+    *("test_loss", "test_loss_low", "test_loss_high", "accuracy"),
+)
+"""Columns that every summary begins with. ``test_loss`` is a mean over seeds between the ends of
+its 95 % interval; where a run diverged it is infinite and has no ends."""
+
+
+class Settings(Table):
+    """Keys of every file of settings, to which experiments add; [quick] holds other values of some
+    keys."""
+
+    experiment: Text
+    description: Text
+    source: str = ""
+    tags: list[Text] = Field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """One experiment, as functions of plain values.
+
+    ``columns`` are those of ``rows.csv``; a unit holds all that decides its rows but ``version``,
+    which goes up where ``run`` answers otherwise than before; ``run`` is a function of a module,
+    for other processes call it; ``summary`` begins with the columns ``SUMMARY``; ``tables`` are
+    further files.
+    """
+
+    title: str
+    settings: type[Settings]
+    columns: Mapping[str, type]
+    units: Callable[[Any], Sequence[Unit]]
+    run: Callable[[Unit], Sequence[Record]]
+    summary: Callable[[Sequence[Record], Any], Sequence[Record]]
+    pictures: Callable[[Sequence[Record], Sequence[Record], Any], Mapping[str, Figure]]
+    paragraph: Callable[[Sequence[Record], Sequence[Record], Any], str]
+    tables: Callable[[Sequence[Record], Any], Mapping[str, Sequence[Record]]] = lambda *_: {}
+    version: int = 1
+
+    def read(self, values: Mapping[str, Any]) -> Settings:
+        """Return settings whose names and types are checked."""
+        return validated(TypeAdapter(self.settings), values, belongs={})
+
+    def key_of(self, unit: Unit) -> str:
+        """Digest of all that decides the rows of a unit."""
+        parts = [RESULTS_FORMAT[EXPERIMENT], self.run.__module__, self.version, unit]
+        text = json.dumps(parts, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def settings_of(
+    tables: Mapping[str, Any], *, known: tuple[str, ...], quick: bool
+) -> tuple[str, dict[str, Any]]:
+    """Return the name of the experiment that a file of settings is of, and its keys, not checked
+    yet."""
+    name = tables.get("experiment")
+    if name not in known:
+        expected, got = f"one of {', '.join(known)}", describe(name) if name else "nothing"
+        raise InputError("experiment", expected=expected, got=got, remedy=did_you_mean(name, known))
+    values = {key: value for key, value in tables.items() if key != "quick"}
+    if quick:
+        values = _merged(values, tables.get("quick", {}), "quick")
+    return str(name), values
+
+
+def _merged(values: Mapping[str, Any], others: Any, field: str) -> dict[str, Any]:
+    """``values`` with ``others`` in their place, in tables key by key."""
+    if not isinstance(others, dict):
+        raise InputError(field, expected="a table", got=describe(others))
+    merged = dict(values)
+    for key, value in others.items():
+        if key not in merged:
+            expected = "keys that stand outside it, too"
+            remedy = did_you_mean(key, tuple(values))
+            raise InputError(f"{field}.{key}", expected=expected, got=key, remedy=remedy)
+        inside = isinstance(merged[key], dict)
+        merged[key] = _merged(merged[key], value, f"{field}.{key}") if inside else value
+    return merged
+
+
+class Parts:
+    """The parts of an experiment, by their tables in the settings: modules with COLUMNS, ``units``
+    of a table, and ``run``. Rows of one part have empty columns of the others."""
+
+    def __init__(self, **modules: Any) -> None:
+        self._modules = modules
+        self.columns: dict[str, type] = {"part": str}
+        for module in modules.values():
+            self.columns |= module.COLUMNS
+
+    def units(self, settings: Any) -> list[Unit]:
+        """List the units of all parts."""
+        return [
+            {"part": name} | unit
+            for name, module in self._modules.items()
+            for unit in module.units(getattr(settings, name))
+        ]
+
+    def run(self, unit: Unit) -> list[Record]:
+        """Return the rows of a unit."""
+        rows = self._modules[unit["part"]].run(unit)
+        return [dict.fromkeys(self.columns) | {"part": unit["part"]} | row for row in rows]
+
+    def rows(self, part: str, rows: Sequence[Record]) -> list[Record]:
+        """Return the rows of one part, with its columns."""
+        kept = self._modules[part].COLUMNS
+        return [{name: row[name] for name in kept} for row in rows if row["part"] == part]

@@ -1,0 +1,407 @@
+"""Mafalda-SGD, sections 7.2 and C.1: house prices, learnt with noise correlated over time.
+
+As in the paper and its code, every node cycles through its batches, gradients of single records
+are clipped, and noise is calibrated to a reader of all messages. Data are split, dealt and
+standardised anew for every seed. The loss of a run is the mean over nodes of their models' mean
+squared error on test records, averaged over the last steps.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import numpy as np
+from pydantic import Field, SerializeAsAny
+
+from noisedesign.base.checks import Array, InputError
+from noisedesign.files.graph_tables import GraphOfKind
+from noisedesign.files.schema import Table, Text
+from noisedesign.mechanisms.baselines import baseline
+from noisedesign.privacy.accounting import epsilon_of
+from noisedesign.privacy.runs import FIXED_RESPONSES
+from noisedesign.problem.problem import TimeProblem
+from noisedesign.system.participation import FixedEpoch
+from noisedesign_lab.datasets import Examples, california_housing
+from noisedesign_lab.papers.reproduce import keys
+from noisedesign_lab.papers.reproduce.experiment import Experiment, Record, Settings, Unit
+from noisedesign_lab.papers.reproduce.pictures import loss_against_epsilon, loss_against_steps
+from noisedesign_lab.papers.reproduce.statistics import groups, interval, over_seeds
+from noisedesign_lab.tasks.mechanisms import Mechanism, Network, check_names, mechanism
+from noisedesign_lab.tasks.training_task import Row, TrainingTask, run as train
+from noisedesign_lab.training.losses import MLP
+from noisedesign_lab.training.partition import Standardization, iid, split
+from noisedesign_lab.training.seeding import Use, generator
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+NONE, LDP, MAFALDA, ANTIPGD = "none", "ldp", "mafalda", "antipgd"
+
+
+class NetworkTable(Table):
+    """A network, how often it sees its data, and what protects them."""
+
+    name: Text
+    graph: SerializeAsAny[GraphOfKind]
+    separation: keys.Count
+    mechanisms: keys.Names
+    optional: bool = False
+
+
+class MafaldaSettings(Settings):
+    """Keys of ``problems/papers/mafalda.toml``."""
+
+    networks: Annotated[list[NetworkTable], Field(min_length=1)]
+    epochs: keys.Count
+    mus: keys.Positives
+    delta: keys.Share
+    adjacency: Text
+    clip: keys.Positive
+    step_size: keys.Positive
+    hidden: keys.Count
+    test: keys.Share
+    measured: keys.Count
+    last: keys.Count
+    seeds: keys.Count
+    bound: keys.Positive
+    level: keys.Positive
+    curves: list[keys.Positive]
+
+
+# --- the work -------------------------------------------------------------------------------------
+
+
+def units(settings: MafaldaSettings) -> list[Unit]:
+    """A seed of a network each; all seeds of one before the next."""
+    shared = settings.model_dump(
+        exclude={"experiment", "description", "source", "tags", "networks", "seeds"}
+        | {"level", "curves"}
+    )
+    return [
+        shared
+        | network.model_dump(exclude={"optional", "graph"})
+        | {"graph": network.graph.model_dump(), "seed": seed}
+        for network in available(settings)
+        for seed in range(settings.seeds)
+    ]
+
+
+def available(settings: MafaldaSettings) -> list[NetworkTable]:
+    """Networks but those optional ones whose graph is not to be had here."""
+    return [network for network in settings.networks if _is_here(network)]
+
+
+def _is_here(network: NetworkTable) -> bool:
+    check_names(network.mechanisms)
+    if not network.optional:
+        return True
+    try:
+        network.graph.mixing(Path())
+    except InputError:
+        return False
+    return True
+
+
+class _Designed(NamedTuple):
+    """A network with its mechanisms, and the noise of each in the models, over that of LDP."""
+
+    mixing: Array
+    use: FixedEpoch
+    mechanisms: tuple[Mechanism, ...]
+    errors: dict[str, float]
+
+
+@lru_cache(maxsize=1)
+def _designed(key: str) -> _Designed:
+    unit = json.loads(key)
+    table = NetworkTable.model_validate(unit["network"])
+    mixing, _ = table.graph.mixing(Path())
+    use = FixedEpoch(epochs=unit["epochs"], separation=table.separation)
+    network = Network(mixing=mixing, participation=use, responses=FIXED_RESPONSES)
+    made = tuple(mechanism(name, network) for name in table.mechanisms)
+    independent = baseline(TimeProblem.decentralized(mixing=mixing, participation=use), "ldp")
+    errors = {one.name: _error(one, independent.certificate.objective) for one in made}
+    return _Designed(mixing, use, made, errors)
+
+
+def _error(made: Mechanism, independent: float) -> float:
+    """Return the expected squared error in all iterates over that of LDP, at equal budgets and for
+    gradients that do not depend on the model."""
+    if made.source is None:
+        return 0.0
+    if made.design is None:
+        return 1.0
+    return made.sensitivity_squared * made.design.certificate.objective / independent
+
+
+def run(unit: Unit) -> list[Record]:
+    """Rows of one seed: a row for every mechanism, budget and epoch."""
+    network = {name: unit[name] for name in ("name", "graph", "separation", "mechanisms")}
+    designed = _designed(json.dumps({"network": network, "epochs": unit["epochs"]}))
+    train_on, test_on = _data(unit)
+    horizon = designed.use.horizon
+    epochs = range(unit["separation"], horizon + 1, unit["separation"])
+    last = range(max(1, horizon - unit["last"] + 1), horizon + 1)
+    epsilons = {epsilon_of(mu=mu, delta=unit["delta"]): mu for mu in unit["mus"]}
+    task = TrainingTask(
+        loss=MLP(features=train_on.features.shape[1], hidden=unit["hidden"]),
+        examples=train_on,
+        test=test_on,
+        partition=iid(len(train_on), len(designed.mixing)),
+        mixing=designed.mixing,
+        participation=designed.use,
+        mechanisms=designed.mechanisms,
+        epsilons=list(epsilons),
+        delta=unit["delta"],
+        adjacency=unit["adjacency"],
+        clip=unit["clip"],
+        step_sizes=unit["step_size"],
+        seeds=[unit["seed"]],
+        record=[*epochs, *last],
+        measured=unit["measured"],
+        bound=unit["bound"],
+    )
+    rows: list[Record] = []
+    for (name, epsilon), members in groups(train(task), "mechanism", "epsilon"):
+        mean = _mean([row for row in members if row["step"] in last])
+        for row in members:
+            if row["step"] in epochs:
+                rows.append(
+                    _record(row, unit)
+                    | {
+                        "mu": epsilons.get(epsilon, math.inf),
+                        "last_loss": mean if row["step"] == horizon else None,
+                        "error": designed.errors[name],
+                    }
+                )
+    return rows
+
+
+def _record(row: Row, unit: Unit) -> Record:
+    kept = ("mechanism", "seed", "step", "train_loss", "test_loss", "consensus_distance", "stddev")
+    epsilon = math.inf if row["epsilon"] is None else row["epsilon"]
+    return {name: row[name] for name in kept} | {"setting": unit["name"], "epsilon": epsilon}
+
+
+def _mean(rows: Sequence[Row]) -> float | None:
+    losses = [row["test_loss"] for row in rows]
+    return None if None in losses else float(np.mean(losses))
+
+
+def _data(unit: Unit) -> tuple[Examples, Examples]:
+    """Return the records that one seed trains on and those it is tested on."""
+    houses = california_housing()
+    shares = {"train": 1 - unit["test"], "test": unit["test"]}
+    parts = split(len(houses), shares, generator(unit["seed"], Use.EXAMPLES, 2))
+    fitted = Standardization.of(houses.at(parts["train"]))
+    return fitted.applied(houses.at(parts["train"])), fitted.applied(houses.at(parts["test"]))
+
+
+# --- what came out --------------------------------------------------------------------------------
+
+
+def summary(rows: Sequence[Record], _: MafaldaSettings) -> list[Record]:
+    """Summarise the last steps: mean loss, and the gain over LDP in percent, of pairs of one seed,
+    with intervals over seeds; and :func:`with_excess`."""
+    final = [
+        row | {"test_loss": row["last_loss"], "accuracy": None}
+        for _, members in groups(rows, "setting")
+        for row in _at_the_end(members)
+    ]
+    independent = {
+        (row["setting"], row["epsilon"], row["seed"]): row["test_loss"]
+        for row in final
+        if row["mechanism"] == LDP
+    }
+    gains: dict[tuple[str, str, float], list[float | None]] = {}
+    for row in final:
+        base = independent.get((row["setting"], row["epsilon"], row["seed"]))
+        key = row["setting"], row["mechanism"], row["epsilon"]
+        gains.setdefault(key, []).append(_gain(row["test_loss"], base))
+    return with_excess(
+        row | _interval_of(gains[row["setting"], row["mechanism"], row["epsilon"]])
+        for row in over_seeds(final, "mu", "error")
+    )
+
+
+def with_excess(summary: Iterable[Record]) -> list[Record]:
+    """Add the loss less that without noise, and its share of that of independent noise."""
+    rows = list(summary)
+    losses = {(row["setting"], row["mechanism"], row["epsilon"]): row["test_loss"] for row in rows}
+    found = []
+    for row in rows:
+        own, independent = (
+            losses.get((row["setting"], name, row["epsilon"]), math.nan)
+            - losses.get((row["setting"], NONE, math.inf), math.nan)
+            for name in (row["mechanism"], LDP)
+        )
+        ratio = own / independent if row["mechanism"] != NONE else math.nan
+        told = {"excess": own, "excess_over_ldp": ratio}
+        found.append(row | {name: x if math.isfinite(x) else None for name, x in told.items()})
+    return found
+
+
+def _at_the_end(rows: Sequence[Record]) -> list[Record]:
+    end = max(row["step"] for row in rows)
+    return [row for row in rows if row["step"] == end]
+
+
+def _gain(loss: float | None, independent: float | None) -> float | None:
+    """Percent by which a loss is less; None where a run diverged, or there is none."""
+    if loss is None or independent is None:
+        return None
+    return 100 * (1 - loss / independent)
+
+
+def _interval_of(gains: Sequence[float | None]) -> Record:
+    """Mean gain of the seeds and its interval; none where one of them has none."""
+    known = [gain for gain in gains if gain is not None]
+    if len(known) < len(gains):
+        return dict.fromkeys(("gain", "gain_low", "gain_high"))
+    mean, low, high = interval(known)
+    return {"gain": mean, "gain_low": low, "gain_high": high}
+
+
+def epsilon_for(found: Sequence[Record], level: float) -> float | None:
+    """Return the smallest epsilon of mean loss ``level``, interpolated in logarithms; None where
+    the losses are all above it, or all below it."""
+    points = sorted(
+        (row["epsilon"], row["test_loss"])
+        for row in found
+        if math.isfinite(row["epsilon"]) and math.isfinite(row["test_loss"])
+    )
+    for (low, above), (high, below) in pairwise(points):
+        if above > level >= below:
+            way = math.log(above / level) / math.log(above / below)
+            return float(low * (high / low) ** way)
+    return None
+
+
+def pictures(
+    rows: Sequence[Record], found: Sequence[Record], settings: MafaldaSettings
+) -> Mapping[str, Figure]:
+    """Figures 3 and 4: loss against epsilon; Figures 3 and 5: loss against steps."""
+    drawn = {
+        "loss-against-epsilon": loss_against_epsilon(
+            _rounded(found), ylabel="test loss, last steps", log=True
+        )
+    }
+    if curves := _rounded(_curves(rows, settings)):
+        drawn["loss-against-steps"] = loss_against_steps(curves, log=True)
+    best = min(row["test_loss"] for row in found)
+    if math.isfinite(best):
+        for name, figure in drawn.items():
+            for axes in figure.axes:
+                axes.set_ylim(best * 0.9, best * TOP[name])
+    return drawn
+
+
+TOP = {"loss-against-epsilon": 30, "loss-against-steps": 6}
+"""Losses that pictures show, over the least: what is beyond learns nothing."""
+
+
+def _rounded(rows: Sequence[Record]) -> list[Record]:
+    """Round epsilons to three digits, for titles and legends."""
+    return [row | {"epsilon": float(f"{row['epsilon']:.3g}")} for row in rows]
+
+
+def _curves(rows: Sequence[Record], settings: MafaldaSettings) -> list[Record]:
+    """Rows of the budgets to draw, each with the run without noise beside it."""
+    budgets = {row["mu"]: row["epsilon"] for row in rows if row["mu"] in settings.curves}
+    return [
+        row | {"epsilon": epsilon}
+        for mu, epsilon in sorted(budgets.items())
+        for row in rows
+        if row["mu"] == mu or row["mechanism"] == NONE
+    ]
+
+
+def paragraph(rows: Sequence[Record], found: Sequence[Record], settings: MafaldaSettings) -> str:
+    """Tell the results, network by network."""
+    lines = [
+        f"Test loss (mean squared error, in (100,000 dollars)^2, mean of the last {settings.last} "
+        f"steps and of {settings.seeds} seeds, delta = {settings.delta:g}). Gain: percent below "
+        f"{LDP} (DP-D-SGD) at the same epsilon.\n"
+    ]
+    for (setting,), members in groups(found, "setting"):
+        lines.append(f"- **{setting}**. {_told(members, settings)}")
+    missing = [network.name for network in settings.networks if not _is_here(network)]
+    if missing:
+        lines.append(f"- Not run, since its graph is not on this machine: {', '.join(missing)}.")
+    return "\n".join(lines)
+
+
+def _told(found: Sequence[Record], settings: MafaldaSettings) -> str:
+    by_name = {name: members for (name,), members in groups(found, "mechanism")}
+    told = []
+    if NONE in by_name:
+        told.append(f"Without noise {by_name[NONE][0]['test_loss']:.3f}.")
+    for name, members in by_name.items():
+        if name in (NONE, LDP, ANTIPGD):
+            continue
+        gains = [(row["epsilon"], row["gain"]) for row in members if row["gain"] is not None]
+        if not gains:
+            continue
+        each = ", ".join(f"{round(gain)} % at {epsilon:.3g}" for epsilon, gain in gains)
+        mean = round(float(np.mean([gain for _, gain in gains])))
+        error = members[0]["error"]
+        told.append(
+            f"{name}: mean gain {mean} % ({each}); {error:.2f} of the noise of {LDP} in the "
+            "models, as designed."
+        )
+    if LDP in by_name and MAFALDA in by_name:
+        told.append(_ratio(by_name, settings.level))
+    if ANTIPGD in by_name:
+        losses = [row["test_loss"] for row in by_name[ANTIPGD]]
+        told.append(f"{ANTIPGD}: at least {min(losses):.3g}.")
+    return " ".join(told)
+
+
+def _ratio(by_name: Mapping[str, Sequence[Record]], level: float) -> str:
+    """Tell the factor in epsilon that independent noise takes to the same loss."""
+    needed = {name: epsilon_for(members, level) for name, members in by_name.items()}
+    base = needed.get(LDP)
+    if base is None:
+        return f"{LDP} does not cross a loss of {level:g} on this grid."
+    told = [
+        f"{name} {epsilon:.3g} ({base / epsilon:.2f} times less)"
+        for name, epsilon in needed.items()
+        if epsilon is not None and name not in (LDP, ANTIPGD)
+    ]
+    told += [
+        f"{name} less than any of the grid"
+        for name, members in by_name.items()
+        if name != NONE and max(row["test_loss"] for row in members) < level
+    ]
+    return f"A loss of {level:g} takes {LDP} epsilon {base:.3g}, {', '.join(told)}."
+
+
+EXPERIMENT = Experiment(
+    title="Mafalda-SGD: house prices under noise correlated over time, and over nodes",
+    settings=MafaldaSettings,
+    columns={
+        "setting": str,
+        "mechanism": str,
+        "epsilon": float,
+        "mu": float,
+        "seed": int,
+        "step": int,
+        "train_loss": float,
+        "test_loss": float,
+        "last_loss": float,
+        "consensus_distance": float,
+        "stddev": float,
+        "error": float,
+    },
+    units=units,
+    run=run,
+    summary=summary,
+    pictures=pictures,
+    paragraph=paragraph,
+)

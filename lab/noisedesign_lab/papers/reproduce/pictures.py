@@ -1,0 +1,153 @@
+"""Pictures that experiments share: loss against epsilon, and loss against steps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from noisedesign.files.picture_file import COLOURS, LINES, new_figure, plain
+from noisedesign_lab.papers.reproduce.experiment import Record
+from noisedesign_lab.papers.reproduce.statistics import groups, interval
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MARKERS = "os^vDPX"
+
+COLUMNS = 3
+"""Panels side by side, and names in a line of the legend."""
+
+LONGEST = 48
+"""Letters of a panel's title."""
+
+Style = Mapping[str, Any]
+
+
+def styles(names: Iterable[str]) -> dict[str, Style]:
+    """A colour for each name; the colours come again with other markers and lines."""
+    count = len(COLOURS)
+    return {
+        name: {
+            "color": COLOURS[k % count],
+            "marker": MARKERS[(k % count + k // count) % len(MARKERS)],
+            "linestyle": LINES[k // count % len(LINES)],
+        }
+        for k, name in enumerate(dict.fromkeys(names))
+    }
+
+
+def loss_against_epsilon(
+    summary: Sequence[Record],
+    *,
+    ylabel: str = "test loss",
+    column: str = "test_loss",
+    log: bool = False,
+) -> Figure:
+    """Draw a panel a setting and a line a mechanism, with intervals as bands and a dotted line at
+    infinite epsilon. The legend names the epsilons at which runs diverged."""
+    looks = styles(row["mechanism"] for row in summary)
+    for name in looks.keys() - {r["mechanism"] for r in summary if math.isfinite(r["epsilon"])}:
+        looks[name] = {**looks[name], "linestyle": ":", "marker": ""}
+    budgets = [row["epsilon"] for row in summary if math.isfinite(row["epsilon"])]
+
+    def panel(axes: Axes, rows: Sequence[Record]) -> None:
+        for (mechanism,), members in groups(rows, "mechanism"):
+            look = looks[mechanism]
+            drawn = sorted(
+                (row for row in members if _drawn(row[column])), key=lambda row: row["epsilon"]
+            )
+            _points(axes, [row for row in drawn if math.isfinite(row["epsilon"])], column, look)
+            for row in drawn:
+                if math.isinf(row["epsilon"]):
+                    axes.axhline(row[column], color=look["color"], linestyle=":")
+        log_ticks(axes, budgets)
+        axes.set_xlabel(r"$\varepsilon$")
+
+    labels = {name: f"{name}{_diverged(summary, name, column)}" for name in looks}
+    return _panels(summary, panel, looks, labels, ylabel=ylabel, log=log)
+
+
+def loss_against_steps(rows: Sequence[Record], *, log: bool = False) -> Figure:
+    """Draw a panel a setting and epsilon and a line a mechanism: means over seeds and intervals, up
+    to the last step before a run diverged."""
+    told = [row | {"setting": f"{row['setting']}, epsilon {row['epsilon']:g}"} for row in rows]
+    looks = styles(row["mechanism"] for row in rows)
+
+    def panel(axes: Axes, here: Sequence[Record]) -> None:
+        for (mechanism,), members in groups(here, "mechanism"):
+            points = []
+            for (step,), at in groups(sorted(members, key=lambda row: row["step"]), "step"):
+                mean, low, high = interval([row["test_loss"] for row in at])
+                if not math.isfinite(mean):
+                    break
+                ends = {"test_loss_low": low, "test_loss_high": high}
+                points.append({"epsilon": step, "test_loss": mean, **ends})
+            _points(axes, points, "test_loss", {**looks[mechanism], "marker": ""})
+        axes.set_xlabel("steps")
+
+    labels = {name: f"{name}{_diverged(rows, name, 'test_loss')}" for name in looks}
+    return _panels(told, panel, looks, labels, ylabel="test loss", log=log)
+
+
+def log_ticks(axes: Axes, values: Iterable[float]) -> None:
+    """A logarithmic axis with a tick at each of these values and nowhere else."""
+    axes.set_xscale("log")
+    axes.set_xticks(sorted(set(values)), minor=False)
+    axes.set_xticks([], minor=True)
+    axes.xaxis.set_major_formatter("{x:g}")
+
+
+def _points(axes: Axes, rows: Sequence[Record], column: str, look: Style) -> None:
+    """A line, and a band where every point has an interval."""
+    places = [row["epsilon"] for row in rows]
+    axes.plot(places, [row[column] for row in rows], **look)
+    ends = (f"{column}_low", f"{column}_high")
+    if rows and all(row.get(end) is not None for row in rows for end in ends):
+        low, high = ([row[end] for row in rows] for end in ends)
+        axes.fill_between(places, low, high, color=look["color"], alpha=0.15, linewidth=0)
+
+
+def _drawn(value: float | None) -> bool:
+    return value is not None and math.isfinite(value)
+
+
+def _diverged(rows: Sequence[Record], mechanism: str, column: str) -> str:
+    """ " (diverged at epsilon 0.5, 1)", or nothing."""
+    at = {
+        row["epsilon"] for row in rows if row["mechanism"] == mechanism and not _drawn(row[column])
+    }
+    return f" (diverged at epsilon {', '.join(f'{e:g}' for e in sorted(at))})" if at else ""
+
+
+def _panels(
+    rows: Sequence[Record],
+    panel: Callable[[Axes, Sequence[Record]], None],
+    looks: Mapping[str, Style],
+    labels: Mapping[str, str],
+    *,
+    ylabel: str,
+    log: bool,
+) -> Figure:
+    """A panel a setting, and one legend below them all."""
+    from matplotlib.lines import Line2D
+
+    settings = list(groups(rows, "setting"))
+    wide = 2 if len(settings) == 4 else min(len(settings), COLUMNS)
+    high = math.ceil(len(settings) / wide)
+    figure = new_figure(4.2 * wide + 0.6, 3.2 * high + 0.3 * math.ceil(len(looks) / 3) + 0.3)
+    axes = figure.subplots(high, wide, squeeze=False)
+    for place, ((setting,), members) in zip(axes.flat, settings, strict=False):
+        panel(place, members)
+        place.set_title(plain(setting, longest=LONGEST))
+        place.grid(visible=True)
+        if log:
+            place.set_yscale("log")
+    for place in axes.flat[len(settings) :]:
+        place.set_axis_off()
+    for row in axes:
+        row[0].set_ylabel(ylabel)
+    handles = [Line2D([], [], label=labels[name], **look) for name, look in looks.items()]
+    figure.legend(handles=handles, loc="outside lower center", ncols=COLUMNS)
+    return figure

@@ -1,0 +1,168 @@
+"""Run an experiment, or what of it is missing, and write what came out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from noisedesign.base import checks as _checks, workers
+from noisedesign.base.atomic import check_replaceable, made_folder, write_text
+from noisedesign.base.file_kinds import FINDINGS, FINDINGS_MARK
+from noisedesign.base.machine import this_machine
+from noisedesign.files.picture_file import FORMATS, VECTOR, style, write_figure
+from noisedesign.files.toml import dumped
+from noisedesign.surveys.results_file import (
+    EXPERIMENT,
+    KEY,
+    RESULTS_FORMAT,
+    ResultsFile,
+    format_column,
+    open_results,
+)
+from noisedesign_lab.papers.figures import write_table
+from noisedesign_lab.papers.reproduce import load_settings
+from noisedesign_lab.papers.reproduce.experiment import Experiment, Record, Settings, Unit
+
+UNIT, OF = "unit", "rows_of_unit"
+"""Columns of a row's unit and of how many rows that has: all of them, or it is run again."""
+
+ROWS, SUMMARY_FILE, README = "rows.csv", "summary.csv", "README.md"
+
+MOST = 60
+"""Lines of the summary that the page shows."""
+
+Progress = Callable[[int, int], None]
+
+
+def reproduce(
+    name: str | Path,
+    folder: str | Path,
+    *,
+    quick: bool = False,
+    jobs: int = 1,
+    to: str = VECTOR,
+    progress: Progress | None = None,
+) -> list[Path]:
+    """Run an experiment and return the files: ``README.md``, ``rows.csv``, ``summary.csv``,
+    pictures.
+
+    Units whose rows the table has are not run again, so that the next call goes on from whatever
+    ended this one. ``name`` is an experiment or a file of settings, ``quick`` takes its [quick]
+    table, ``to`` is the format of pictures, ``progress`` is told finished units and all.
+    """
+    _checks.one_of(to, field="format", allowed=FORMATS)
+    jobs = _checks.positive_int(jobs, field="jobs")
+    experiment, settings = load_settings(name, quick=quick)
+    made = made_folder(folder)
+    check_replaceable(made / README, FINDINGS)
+    rows = _rows(experiment, settings, made / ROWS, jobs, progress)
+    summary = experiment.summary(rows, settings)
+    further = experiment.tables(rows, settings)
+    tables = [made / ROWS]
+    for file, records in {SUMMARY_FILE: summary, **further}.items():
+        if records:  # mechanisms that a further table compares may not be in these settings
+            tables.append(_written(made / file, records))
+    with style():
+        drawn = experiment.pictures(rows, summary, settings)
+    pictures = [write_figure(figure, made / f"{stem}.{to}") for stem, figure in drawn.items()]
+    flags = " --quick" if quick else ""
+    call = f"noisedesign reproduce {name}{flags} -o {made.name}"
+    paragraph = experiment.paragraph(rows, summary, settings)
+    text = _readme(experiment, settings, call, paragraph, summary, pictures)
+    readme = write_text(made / README, text)
+    return [readme, *tables, *pictures]
+
+
+def _rows(
+    experiment: Experiment, settings: Settings, path: Path, jobs: int, progress: Progress | None
+) -> list[Record]:
+    """Rows of all units, of those that the table has not as they are finished."""
+    units = {experiment.key_of(unit): unit for unit in experiment.units(settings)}
+    types = {name: of for name, of in experiment.columns.items() if of is not str}
+    columns = (UNIT, OF, *experiment.columns)
+    with open_results(path, columns=columns, kind=EXPERIMENT, types={OF: int, **types}) as table:
+        found = {key: rows for key, rows in _whole(table).items() if key in units}
+        left = {key: unit for key, unit in units.items() if key not in found}
+        if progress is not None:
+            progress(len(found), len(units))
+        for key, rows in _run(experiment.run, left, jobs):
+            table.put_all(_stored(key, rows))
+            found[key] = [table.rows[row_key] for row_key in _keys(key, len(rows))]
+            if progress is not None:
+                progress(len(found), len(units))
+    return [row for key in units for row in found[key]]
+
+
+def _whole(table: ResultsFile) -> dict[str, list[Record]]:
+    """Rows by unit, of units that have all of theirs."""
+    by_unit: dict[str, list[Record]] = {}
+    for row in table.rows.values():
+        by_unit.setdefault(row[UNIT], []).append(row)
+    return {
+        key: [table.rows[row_key] for row_key in _keys(key, len(rows))]
+        for key, rows in by_unit.items()
+        if len(rows) == rows[0][OF]
+    }
+
+
+def _keys(unit: str, count: int) -> list[str]:
+    return [f"{unit}-{index}" for index in range(count)]
+
+
+def _stored(key: str, rows: Sequence[Record]) -> Iterator[Record]:
+    for row_key, row in zip(_keys(key, len(rows)), rows, strict=True):
+        asked = {format_column(EXPERIMENT): RESULTS_FORMAT[EXPERIMENT], KEY: row_key}
+        yield asked | {UNIT: key, OF: len(rows)} | row
+
+
+def _run(
+    run: Callable[[Unit], Sequence[Record]], left: Mapping[str, Unit], jobs: int
+) -> Iterator[tuple[str, Sequence[Record]]]:
+    if jobs > 1 and len(left) > 1:
+        return workers.in_processes(run, left, jobs=min(jobs, len(left)))
+    return ((key, run(unit)) for key, unit in left.items())
+
+
+def _written(path: Path, records: Sequence[Record]) -> Path:
+    columns = list(records[0])
+    return write_table(path, columns, ([row[column] for column in columns] for row in records))
+
+
+def _readme(
+    experiment: Experiment,
+    settings: Settings,
+    call: str,
+    paragraph: str,
+    summary: Sequence[Record],
+    pictures: Sequence[Path],
+) -> str:
+    """Return the page: call, results, pictures and numbers."""
+    columns = list(summary[0])
+    lines = [
+        FINDINGS_MARK,
+        f"# {experiment.title}\n",
+        f"```sh\n{call}\n```\n",
+        f"{paragraph.strip()}\n",
+        *(f"![{path.stem.replace('-', ' ')}]({path.name})\n" for path in pictures),
+        f"## Numbers\n\n{_of(summary)}; the rows they are of are in {ROWS}.\n",
+        f"| {' | '.join(columns)} |",
+        f"|{'---|' * len(columns)}",
+        *(f"| {' | '.join(_cell(row[column]) for column in columns)} |" for row in summary[:MOST]),
+        f"\n## Settings\n\n```toml\n{dumped(settings.model_dump(exclude_none=True))}```\n",
+        f"{this_machine()}.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _of(summary: Sequence[Record]) -> str:
+    few = len(summary) <= MOST
+    return (
+        f"As in {SUMMARY_FILE}" if few else f"The first {MOST} of {len(summary)} in {SUMMARY_FILE}"
+    )
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,95 @@
+"""Means over seeds, their intervals, and runs that diverged."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from noisedesign_lab.papers.reproduce.experiment import Record
+
+
+class Interval(NamedTuple):
+    """A mean and the ends of its interval, or None where there is none."""
+
+    mean: float
+    low: float | None
+    high: float | None
+
+
+def interval(values: Sequence[float]) -> Interval:
+    """Return the mean of independent runs and its 95 % Student t interval. Runs that diverged are
+    infinite or nan and make the mean infinite; that and a single run have no interval."""
+    from scipy import stats  # late: it takes longer to load than to use
+
+    runs = np.asarray(values, dtype=np.float64)
+    if not np.isfinite(runs).all():
+        return Interval(math.inf, None, None)
+    mean = float(runs.mean())
+    if len(runs) == 1:
+        return Interval(mean, None, None)
+    error = float(runs.std(ddof=1)) / math.sqrt(len(runs))
+    half = error * float(stats.t.ppf(0.975, len(runs) - 1))
+    return Interval(mean, mean - half, mean + half)
+
+
+def groups(rows: Sequence[Record], *columns: str) -> Iterator[tuple[tuple[Any, ...], list[Record]]]:
+    """Rows that are alike in some columns, in the order in which each group first comes."""
+    keys = [tuple(row[column] for column in columns) for row in rows]
+    order = {key: place for place, key in reversed(list(enumerate(keys)))}
+    pairs = sorted(zip(keys, rows, strict=True), key=lambda pair: order[pair[0]])
+    for key, members in groupby(pairs, key=lambda pair: pair[0]):
+        yield key, [row for _, row in members]
+
+
+def over_seeds(rows: Sequence[Record], *others: str) -> list[Record]:
+    """Summarise rows of one step by setting, mechanism and epsilon: the columns :data:`SUMMARY`,
+    means of ``others``, the number of ``seeds`` and how many ``diverged``."""
+    found = []
+    for (setting, mechanism, epsilon), members in groups(rows, "setting", "mechanism", "epsilon"):
+        losses = [_number(row["test_loss"]) for row in members]
+        mean, low, high = interval(losses)
+        found.append(
+            {
+                "setting": setting,
+                "mechanism": mechanism,
+                "epsilon": epsilon,
+                "test_loss": mean,
+                "test_loss_low": low,
+                "test_loss_high": high,
+                "accuracy": _mean(members, "accuracy"),
+                **{column: _mean(members, column) for column in others},
+                "seeds": len(members),
+                "diverged": sum(not math.isfinite(loss) for loss in losses),
+            }
+        )
+    return found
+
+
+NOISELESS = "none"
+"""The mechanism without noise."""
+
+
+def costs_of_noise(rows: Sequence[Record], mechanism: str) -> list[float]:
+    """Return the cost of a mechanism's noise in test loss, a number a seed: the mean over its rows
+    less the noiseless loss of the seed, which shares data, start and draws; infinite where a run
+    diverged."""
+    free = {row["seed"]: row["test_loss"] for row in rows if row["mechanism"] == NOISELESS}
+    by_seed: dict[int, list[float]] = {}
+    for row in rows:
+        if row["mechanism"] == mechanism and free.get(row["seed"]) is not None:
+            loss = math.inf if row["test_loss"] is None else row["test_loss"]
+            by_seed.setdefault(row["seed"], []).append(loss - free[row["seed"]])
+    return [sum(values) / len(values) for values in by_seed.values()] or [math.inf]
+
+
+def _number(value: Any) -> float:
+    return math.nan if value is None else float(value)
+
+
+def _mean(rows: Sequence[Record], column: str) -> float | None:
+    values = [row[column] for row in rows if row[column] is not None]
+    return float(np.mean(values)) if len(values) == len(rows) else None

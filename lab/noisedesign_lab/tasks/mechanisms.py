@@ -1,0 +1,465 @@
+"""The mechanisms a run may be protected by: their unit noise, and what it protects from whom. A new
+one is a :class:`Kind` in :data:`MECHANISMS`, made by a function of a :class:`Network`."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from noisedesign.base import checks as _checks
+from noisedesign.base.checks import Array, InputError, describe
+from noisedesign.base.linalg import inverse_of_positive
+from noisedesign.base.shown import Shown
+from noisedesign.design.design import PROTECTS, Design
+from noisedesign.design.solve import INTERRUPTED, solve
+from noisedesign.files.schema import did_you_mean
+from noisedesign.forms import Noise
+from noisedesign.forms.strategies import DenseStrategy
+from noisedesign.forms.streams import covariance_root
+from noisedesign.forms.structure import SpaceStructure
+from noisedesign.mechanisms.baselines import banded_square_root, baseline
+from noisedesign.noise.plan import CHANGE_OVER_CLIP
+from noisedesign.privacy import accounting, exposure, views
+from noisedesign.privacy.amplification import bins_of
+from noisedesign.privacy.runs import ANY, Responses
+from noisedesign.privacy.sensitivity import squared_sensitivity
+from noisedesign.privacy.target import PrivacyTarget
+from noisedesign.problem.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
+from noisedesign.system.participation import Participation
+from noisedesign.system.random_mixing import RandomMixing
+from noisedesign.system.workloads import ErrorMeasure
+from noisedesign_lab.training.noise import MessageNoise, NodeNoise, Source, common_noise
+
+FIELD = "mechanisms"
+
+NOTHING = "nothing"
+EVERY_MESSAGE, THE_AVERAGE = PROTECTS["local"], PROTECTS["central"]
+"""Whom a budget protects from; a server is trusted with everything but what it releases."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Network(Shown):
+    """The network that noise is designed for: W, shape (n, n), or a schedule (P, n, n); K gossip
+    ``rounds``; a cap on diag(R) (squared, at unit budgets), without which noise on some graphs
+    grows without bound; the target of designs for random participation."""
+
+    mixing: Array
+    participation: Participation
+    random: RandomMixing | None = None
+    rounds: int = 1
+    max_variance: float | None = None
+    target: PrivacyTarget | None = None
+    responses: Responses = ANY
+
+    @property
+    def nodes(self) -> int:
+        """n."""
+        return int(np.shape(self.mixing)[-1])
+
+    @property
+    def horizon(self) -> int:
+        """T."""
+        return self.participation.horizon
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Mechanism(Shown):
+    """Unit noise, and its account.
+
+    ``sensitivity_squared`` is that of what the adversary sees to one record in all its
+    participations, for contributions that change by at most 1 a step. ``server`` puts the average
+    of all nodes in place of gossip; ``excess`` is the factor (standard deviation) by which
+    published noise exceeds its budget. ``strategy`` is C, shape (T, T), where the adversary sees C
+    times a record's contributions in white noise of unit variance.
+    """
+
+    name: str
+    source: Source | None
+    sensitivity_squared: float
+    participation: Participation | None = None
+    protects: str = EVERY_MESSAGE
+    rounds: int = 1
+    server: bool = False
+    excess: float = 1.0
+    design: Design | None = None
+    strategy: Array | None = None
+    responses: str = "any"
+
+    def mu(self, *, noise_multiplier: float, adjacency: str) -> float:
+        """GDP parameter of noise of that standard deviation over the clip; infinite for none."""
+        if self.source is None:
+            return math.inf
+        change = CHANGE_OVER_CLIP[adjacency]
+        return change * math.sqrt(self.sensitivity_squared) / noise_multiplier
+
+    def epsilon(self, *, noise_multiplier: float, delta: float, adjacency: str) -> float | None:
+        """Smallest epsilon at delta; None where none holds."""
+        mu = self.mu(noise_multiplier=noise_multiplier, adjacency=adjacency)
+        return None if math.isinf(mu) else exposure.epsilon_at(mu, delta)
+
+    def noise_multiplier(self, target: PrivacyTarget) -> float:
+        """Return the standard deviation of the noise over the clip that meets a target; 0 without
+        noise."""
+        if self.source is None:
+            return 0.0
+        stddev = accounting.noise_stddev_for(
+            sensitivity_squared=self.sensitivity_squared,
+            epsilon=target.epsilon,
+            delta=target.delta,
+            clip=1.0,
+            adjacency=target.adjacency,
+        )
+        if not math.isfinite(stddev):
+            raise InputError(
+                FIELD,
+                expected="a budget that some finite noise meets",
+                got=f"epsilon = {target.epsilon:g} for {self.name}",
+            )
+        return self.excess * stddev
+
+
+class Kind(NamedTuple):
+    """A mechanism of the catalogue: how it is made, what it is, whether it is designed for batches
+    drawn at random, and whether its name ends in a number, of gossip rounds or bands."""
+
+    make: Callable[..., Mechanism]
+    description: str
+    random: bool = False
+    numbered: bool = False
+
+
+def mechanism(name: str, network: Network) -> Mechanism:
+    """Return the mechanism of that name, one of :func:`known_names`, on a network.
+
+    Budgets are against a reader of every message, but those of the two with a trusted server. Where
+    the participation is random, noise is that of the scheme without randomness, but for the designs
+    that are made for it. An InputError names ``mechanisms``: an unknown name, or one that this
+    network cannot have.
+    """
+    _checks.instance(network, Network, field="network", expected="a Network")
+    participation = network.participation
+    kind, number = _kind(name)
+    if not kind.random:
+        network = replace(network, participation=network.participation.fixed)
+    try:
+        made = kind.make(network) if number is None else kind.make(network, number)
+    except InputError as error:
+        raise InputError(
+            FIELD,
+            expected=f"mechanisms that this network can have ({error.field}: {error.expected})",
+            got=f"{name}: {error.got}",
+            remedy=error.remedy,
+        ) from error
+    used = None if made.source is None else participation
+    return replace(made, name=name, participation=used)
+
+
+def _kind(name: Any) -> tuple[Kind, int | None]:
+    if isinstance(name, str):
+        if name in MECHANISMS and not MECHANISMS[name].numbered:
+            return MECHANISMS[name], None
+        found = re.fullmatch(r"(.+)-([1-9][0-9]{0,5})", name)
+        if found is not None and found[1] in MECHANISMS and MECHANISMS[found[1]].numbered:
+            return MECHANISMS[found[1]], int(found[2])
+    known = known_names()
+    expected = "one of " + ", ".join(known)
+    raise InputError(FIELD, expected=expected, got=describe(name), remedy=did_you_mean(name, known))
+
+
+def check_known(name: Any) -> None:
+    """Check that :func:`mechanism` knows a name; an InputError lists those there are."""
+    _kind(name)
+
+
+def known_names() -> tuple[str, ...]:
+    """Names of the mechanisms, K standing for a number."""
+    return tuple(f"{name}-K" if kind.numbered else name for name, kind in MECHANISMS.items())
+
+
+def check_names(names: Any) -> tuple[str, ...]:
+    """Return names of mechanisms, each a text and there once."""
+    given = _checks.listed(names, field=FIELD, expected="a list of names")
+    if not given:
+        raise InputError(FIELD, expected="one or more names", got="none")
+    for index, name in enumerate(given):
+        if not isinstance(name, str):
+            raise InputError(FIELD, expected="names of mechanisms", got=describe(name))
+        if name in given[:index]:
+            raise InputError(FIELD, expected="every mechanism once", got=f"{name} twice")
+    return tuple(given)
+
+
+# --- without a design -----------------------------------------------------------------------------
+
+
+def _none(network: Network) -> Mechanism:
+    return Mechanism(
+        name="", source=None, sensitivity_squared=math.inf, protects=NOTHING, rounds=network.rounds
+    )
+
+
+def _ldp(network: Network) -> Mechanism:
+    """Make independent noise, of which every participation adds its square."""
+    return Mechanism(
+        name="",
+        source=NodeNoise(),
+        sensitivity_squared=float(network.participation.largest_size),
+        rounds=network.rounds,
+        strategy=np.eye(network.horizon),
+    )
+
+
+def _bsr(network: Network, bands: int) -> Mechanism:
+    strategy = banded_square_root(horizon=network.horizon, bands=min(bands, network.horizon))
+    sensitivity = squared_sensitivity(strategy.T @ strategy, network.participation)
+    return Mechanism(
+        name="",
+        source=NodeNoise(noising=DenseStrategy(strategy=strategy).dense_noising()),
+        sensitivity_squared=sensitivity.squared,
+        rounds=network.rounds,
+        strategy=strategy,
+    )
+
+
+def _server(network: Network, variance: float, *, excess: float = 1.0) -> Mechanism:
+    """Make one noise for all. The average moves by 1/n of a change, so that noise of variance v on
+    it has squared sensitivity 1 / (n^2 v) a step."""
+    n = network.nodes
+    return Mechanism(
+        name="",
+        source=common_noise(n, variance=variance),
+        sensitivity_squared=network.participation.largest_size / (n * n * variance),
+        protects=THE_AVERAGE,
+        server=True,
+        excess=excess,
+        strategy=np.eye(network.horizon) / (n * math.sqrt(variance)),
+    )
+
+
+def _zip_dl(network: Network) -> Mechanism:
+    changes = network.random is not None or np.ndim(network.mixing) > 2
+    if changes or network.rounds > 1:
+        raise InputError(
+            "mixing",
+            expected="one round of a W that is the same at every step",
+            got="one that changes" if changes else "several rounds",
+            remedy="Noise on messages cancels under the weights it was made for.",
+        )
+    algorithm = views.zip_dl(mixing=network.mixing, horizon=network.horizon)
+    found = exposure.account(
+        algorithm,
+        views.ldp(),
+        participation=network.participation,
+        delta=None,
+        responses=network.responses,
+    )
+    worst = max(found, key=lambda one: one.sensitivity_squared)
+    if math.isinf(worst.sensitivity_squared):
+        raise InputError(
+            "responses",
+            expected="a class of losses, or fixed, for noise on messages over several steps",
+            got=str(network.responses),
+            remedy="The model that a node keeps is hidden from who reads its messages, so that "
+            "gradients which answer to it in any way may tell everything.",
+        )
+    return Mechanism(
+        name="",
+        source=MessageNoise(mixing=network.mixing),
+        sensitivity_squared=worst.sensitivity_squared,
+        responses=worst.responses,
+    )
+
+
+# --- designs --------------------------------------------------------------------------------------
+
+
+def of_design(design: Design, *, name: str, rounds: int = 1) -> Mechanism:
+    """Make a mechanism of a certified design, which is feasible, protects every message and says
+    how long it is used."""
+    if not design.certificate.feasible or design.trust != "local":
+        raise InputError(
+            "design", expected="a feasible design that protects every message", got=describe(design)
+        )
+    if design.problem.use is None:
+        raise InputError(
+            "participation", expected="a design that says how long it is used", got="nothing"
+        )
+    use, strategy, sensitivity = design.problem.use, _strategy(design), design.problem.sensitivity
+    if use.random and strategy is not None:  # what sensitivity says there is of no fixed batches
+        sensitivity = math.sqrt(bins_of(strategy, use).sensitivity_squared)
+    return Mechanism(
+        name=name,
+        source=_source(design.noise),
+        sensitivity_squared=sensitivity**2,
+        participation=use,
+        rounds=rounds,
+        design=design,
+        strategy=strategy,
+    )
+
+
+def _strategy(design: Design) -> Array | None:
+    """Return C of what a reader of all messages sees of one record, at the node that shows most.
+    Less what the others' noise tells of node u's, variance 1 / [R^-1]_uu is left; a budget above it
+    holds even before who knows some seeds."""
+    noise = design.noise
+    if noise.full:
+        return None
+    use = design.problem.use
+    assert use is not None
+    white = noise.strategy is None
+    strategy = np.eye(use.horizon) if noise.strategy is None else noise.strategy.dense()
+    if noise.space is None:
+        return strategy
+    told = float(np.diag(inverse_of_positive(noise.covariance)).max()) * (1 + 1e-9)  # rounding
+    budget = design.problem.sensitivity**2 / (use.largest_size if white else 1)
+    return np.asarray(strategy * math.sqrt(max(told, budget)))
+
+
+def _source(noise: Noise) -> NodeNoise:
+    root = None if noise.full or noise.space is None else covariance_root(noise.covariance)
+    noising = None if noise.strategy is None else noise.strategy.dense_noising()
+    return NodeNoise(root=root, noising=noising, full=noise.full)
+
+
+def _fields(network: Network) -> dict[str, Any]:
+    """Return the arguments that every problem of a network shares."""
+    return {
+        "mixing": network.mixing,
+        "participation": network.participation,
+        "random": network.random,
+        "rounds": network.rounds,
+    }
+
+
+def _solved(network: Network, problem: Problem, *, gap: float | None = None) -> Mechanism:
+    found = solve(problem, gap=gap)
+    if found.status == INTERRUPTED:
+        raise KeyboardInterrupt
+    assert found.design is not None
+    return of_design(found.design, name="", rounds=network.rounds)
+
+
+def _in_space(network: Network, *, horizon: bool, kind: str = "dense") -> Mechanism:
+    """Make noise that is correlated across nodes, optimal for one step or for all iterates."""
+    problem = SpaceProblem(
+        **_fields(network),
+        error=ErrorMeasure(horizon=network.horizon) if horizon else None,
+        structure=SpaceStructure(kind=kind),
+        max_variance=network.max_variance,
+    )
+    return _solved(network, problem)
+
+
+def _in_time(network: Network) -> TimeProblem:
+    return TimeProblem.decentralized(**_fields(network))
+
+
+def _published(network: Network, name: str) -> Mechanism:
+    return of_design(baseline(_in_time(network), name), name="", rounds=network.rounds)
+
+
+def _in_both(network: Network, *, gap: float | None = None, **how: Any) -> Mechanism:
+    """Make noise that is correlated across nodes and steps."""
+    problem = SpaceTimeProblem(**_fields(network), max_variance=network.max_variance, **how)
+    return _solved(network, problem, gap=gap)
+
+
+def _target(network: Network) -> PrivacyTarget:
+    if not network.participation.binned:
+        raise InputError(
+            "participation.kind",
+            expected='"balls-in-bins"',
+            got=str(network.participation),
+            remedy="Take mafalda or kronecker, the optima for batches in any order.",
+        )
+    if network.target is None:
+        expected = "budgets by epsilon, one of which the design is for"
+        raise InputError("epsilons", expected=expected, got="none")
+    return network.target
+
+
+MECHANISMS: dict[str, Kind] = {
+    "none": Kind(_none, "no noise"),
+    "ldp": Kind(_ldp, "independent noise at every node and step"),
+    "cdp-n2": Kind(
+        lambda network: _server(network, 1 / network.nodes**2),
+        "a trusted server adds noise of variance sigma^2 / n^2 to the average: what the released "
+        "average needs, as one record moves it by 1/n of its change",
+    ),
+    "cdp-n": Kind(
+        # The sigma of cdp-n2, which for this variance is sqrt(n) times what the budget asks.
+        lambda network: _server(network, 1 / network.nodes, excess=math.sqrt(network.nodes)),
+        "a trusted server adds noise of variance sigma^2 / n, as published elsewhere: what ldp "
+        "leaves in an exact average. Before a reader of that average alone it is sqrt(n) times "
+        "too much, and its mu says so",
+    ),
+    "antipgd": Kind(
+        lambda network: _published(network, "antipgd"), "each step's noise taken back at the next"
+    ),
+    "d-mf": Kind(lambda network: _published(network, "d-mf"), "in time, optimal for prefix sums"),
+    "mafalda": Kind(
+        lambda network: _solved(network, _in_time(network)),
+        "in time, optimal for all iterates under W",
+    ),
+    "whisper": Kind(
+        lambda network: _in_space(network, horizon=False),
+        "across nodes, dealt, optimal for one step, as published (CorN-DSGD)",
+    ),
+    "whisper-horizon": Kind(
+        lambda network: _in_space(network, horizon=True), "the same, optimal for all iterates"
+    ),
+    "decor": Kind(
+        lambda network: _in_space(network, horizon=False, kind="decor"),
+        "one noise for every edge, all edges alike, the best for one step",
+    ),
+    "edge-local": Kind(
+        lambda network: _in_space(network, horizon=True, kind="edge-local"),
+        "one noise for every edge, each of its own scale, for all iterates",
+    ),
+    "kronecker": Kind(_in_both, "across nodes and steps at once, a product of a C and an R"),
+    "mafalda-edge-local": Kind(
+        lambda network: _in_both(network, space=SpaceStructure(kind="edge-local")),
+        "the same with an R of pairwise seeds",
+    ),
+    "modal": Kind(
+        lambda network: _in_both(network, joint="modal"),
+        "across nodes and steps at once, a C for every mixture of the nodes' noise",
+    ),
+    "zip-dl": Kind(
+        _zip_dl, "noise on every message, zero-sum over the closed neighbourhood of its sender"
+    ),
+    "amplified": Kind(
+        lambda network: _solved(network, replace(_in_time(network), privacy=_target(network))),
+        "in time, C without negative entries, the best found for batches drawn at random and the "
+        "target of the network",
+        random=True,
+    ),
+    "amplified-kronecker": Kind(
+        # The search stops at relative gains of 1e-3: samples do not resolve less.
+        lambda network: _in_both(network, privacy=_target(network), gap=1e-3),
+        "the same across nodes and steps at once",
+        random=True,
+    ),
+    "muffliato": Kind(
+        # Before a reader of every message all rounds follow from the first.
+        lambda network, rounds: replace(_ldp(network), rounds=rounds),
+        "independent noise and K gossip rounds a step, as muffliato-10",
+        numbered=True,
+    ),
+    "bsr": Kind(
+        _bsr,
+        "in time, a square root of prefix sums with K bands, as bsr-8 (Kalinin and Lampert 2024); "
+        "no entry of its C is negative",
+        numbered=True,
+    ),
+}
+"""The catalogue, by name."""
+
+RANDOM = tuple(name for name, kind in MECHANISMS.items() if kind.random)
+"""Names of mechanisms that are designed for batches drawn at random."""

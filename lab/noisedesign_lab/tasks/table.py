@@ -1,0 +1,365 @@
+"""A training task into a table: what it has is not run again, what is finished is never lost."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from noisedesign.base import checks as _checks, workers
+from noisedesign.base.checks import Array, InputError
+from noisedesign.base.shown import Listing, ShownInline
+from noisedesign.surveys.results_file import (
+    KEY,
+    RESULTS_FORMAT,
+    TRAINING,
+    ResultsFile,
+    format_column,
+    open_results,
+)
+from noisedesign_lab.datasets.examples import Examples
+from noisedesign_lab.tasks.accounts import GAUSSIAN
+from noisedesign_lab.tasks.mechanisms import RANDOM, Mechanism
+from noisedesign_lab.tasks.training_file import load_training
+from noisedesign_lab.tasks.training_task import (
+    COLUMNS,
+    DIVERGED_STATUS,
+    Row,
+    TrainingTask,
+    blocks,
+    budget_of,
+    budgets,
+    run,
+)
+from noisedesign_lab.training.noise import NodeNoise
+
+KEY_DIGITS = 20
+"""Hexadecimal digits of a key: two of ten million rows collide with a probability of 4e-11."""
+
+Progress = Callable[[int, int], None]
+
+_TYPES = {name: of for name, of in COLUMNS.items() if of is not str}
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class LaneResult(ShownInline):
+    """The result of one mechanism at one budget after the last step: means over the seeds that did
+    not diverge, None where all did."""
+
+    mechanism: str
+    epsilon: float | None
+    mu: float | None
+    stddev: float
+    seeds: int
+    diverged: int
+    train_loss: float | None
+    test_loss: float | None
+    accuracy: float | None
+    consensus_distance: float | None
+    protects: str
+    account: str = ""
+    which: str = ""
+    confidence: float | None = None
+    responses: str = ""
+
+    def _title(self) -> str:
+        return self.mechanism
+
+    def _facts(self) -> dict[str, object]:
+        facts = {name.replace("_", " "): value for name, value in asdict(self).items()}
+        del facts["mechanism"]
+        if self.which == GAUSSIAN:
+            facts["which"] = ""
+        # "none" where no epsilon holds, so that the columns of all lines are the same.
+        given = {name: "none" if facts[name] is None else facts[name] for name in ("epsilon", "mu")}
+        return facts | given | {"diverged": self.diverged or None}
+
+
+_OF_A_LANE = (
+    *("mechanism", "epsilon", "mu", "stddev", "protects"),
+    *("account", "which", "confidence", "responses"),
+)
+_MEASURED = ("train_loss", "test_loss", "accuracy", "consensus_distance")
+
+
+class TrainingResult(Listing[LaneResult]):
+    """A table of one line a mechanism and budget, after the last step.
+
+    Args:
+        rows: all that was measured, a dict for every mechanism, budget, seed and recorded step, in
+            this order; its keys are those of
+            :data:`noisedesign_lab.tasks.training_task.COLUMNS`.
+        skipped: how many of them the table had.
+        output: the table; None where none was asked for.
+
+    Examples:
+        >>> import noisedesign_lab as lab
+        >>> found = lab.train("training/ring-quadratic", seeds=1)
+        >>> found[1].mechanism, found[1].epsilon, len(found.rows)
+        ('ldp', 2.0, 35)
+    """
+
+    def __init__(self, rows: list[Row], *, skipped: int = 0, output: Path | None = None) -> None:
+        self.rows, self.skipped, self.output = rows, skipped, output
+        groups: dict[tuple[Any, ...], list[Row]] = {}
+        last = max((row["step"] for row in rows), default=0)
+        for row in rows:
+            if row["step"] == last:
+                groups.setdefault(tuple(row[name] for name in _OF_A_LANE), []).append(row)
+        super().__init__(_over_seeds(found) for found in groups.values())
+
+    @property
+    def diverged(self) -> int:
+        """Number of runs (mechanism, budget, seed) that diverged."""
+        return sum(one.diverged for one in self)
+
+
+def _over_seeds(rows: Sequence[Row]) -> LaneResult:
+    kept = [row for row in rows if row["status"] != DIVERGED_STATUS]
+    means: Row = {}
+    for name in _MEASURED:
+        values = [row[name] for row in kept if row[name] is not None]
+        means[name] = sum(values) / len(values) if values else None
+    shared = {name: rows[0][name] for name in _OF_A_LANE}
+    return LaneResult(**shared, **means, seeds=len(rows), diverged=len(rows) - len(kept))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Unit:
+    """The grain of work of one process: mechanisms side by side, for a block of seeds."""
+
+    task: TrainingTask
+    mechanisms: tuple[Mechanism, ...]
+    seeds: tuple[int, ...]
+
+
+def rows_of(unit: _Unit) -> list[Row]:
+    """Return the measurements of a unit."""
+    return run(unit.task, *unit.mechanisms, seeds=unit.seeds)
+
+
+def train(
+    task: TrainingTask | str | Path,
+    *,
+    output: str | Path | None = None,
+    jobs: int = 1,
+    seeds: int | Sequence[int] | None = None,
+    retry: bool = False,
+    progress: Progress | None = None,
+) -> TrainingResult:
+    """Train under every mechanism and budget of a task, and measure what the noise does.
+
+    Decentralised SGD in numpy: theta <- W^K (theta - eta (sum of clipped gradients + noise) / b).
+    All mechanisms of a seed see the same data, batches and white noise. With ``output``, rows are
+    on the disk as soon as their block of seeds is finished, so that whatever ends this, the next
+    call goes on from there; rows of other tasks stay in the table as they are.
+
+    The noise is drawn by numpy's generator, which is not cryptographic: this is simulation. To
+    deploy noise, see :func:`noisedesign.export` and the plans of nodes.
+
+    Args:
+        task: a :class:`TrainingTask`, or a training file, see :func:`load_training`.
+        output: a .csv or .parquet table of all rows; for a task that says what it is
+            (``identity``), as one from a file does. Rows of other numbers, data, W or noise are
+            not taken for those of the task; partitions are told apart by ``identity`` alone. None:
+            rows are in memory alone.
+        jobs: processes of this machine; 1 is this process.
+        seeds: how many, or which, in the place of those of the task.
+        retry: run those that diverged again.
+        progress: called with the number of rows that are there, and that of all.
+
+    Returns:
+        One line a mechanism and budget after the last step, and all ``rows``.
+
+    Raises:
+        InputError: naming the argument, a key of the file, ``mechanisms`` or ``output``, which
+            another process may have open.
+        OSError: the table cannot be written any more, all workers are lost; what was finished is
+            kept.
+
+    Examples:
+        >>> import noisedesign_lab as lab
+        >>> found = lab.train("training/ring-quadratic", seeds=2)
+        >>> [one.mechanism for one in found]
+        ['none', 'ldp', 'ldp', 'mafalda', 'mafalda', 'kronecker', 'kronecker']
+        >>> ldp, kronecker = found[1], found[5]
+        >>> ldp.epsilon == kronecker.epsilon and kronecker.test_loss < ldp.test_loss
+        True
+    """
+    made = task if isinstance(task, TrainingTask) else load_training(task)
+    if seeds is not None:
+        made = replace(made, seeds=seeds)
+    jobs = _checks.positive_int(jobs, field="jobs")
+    _checks.instance(retry, bool, field="retry", expected="True or False")
+    if output is None:
+        rows = _ordered(made, _Kept(made, None, retry=retry).run(jobs, progress))
+        return TrainingResult(rows)
+    if not made.identity:
+        raise InputError(
+            "output",
+            expected="nothing for a task without identity",
+            got=_checks.describe(output),
+            remedy="Read the task from a file, or say identity=, so that its rows are known again.",
+        )
+    with open_results(output, columns=tuple(COLUMNS), kind=TRAINING, types=_TYPES) as table:
+        kept = _Kept(made, table, retry=retry)
+        skipped = len(kept.found)
+        rows = _ordered(made, kept.run(jobs, progress))
+    return TrainingResult(rows, skipped=skipped, output=table.path)
+
+
+def _ordered(task: TrainingTask, found: dict[_Place, Row]) -> list[Row]:
+    return [found[place] for place in _places(task)]
+
+
+_Place = tuple[str, str, int, int]
+"""Mechanism, budget, seed and step of a row."""
+
+
+def _places(task: TrainingTask) -> Iterator[_Place]:
+    """Yield the place of every row of a task, in order."""
+    for name in task.names:
+        for budget in budgets(task, name):
+            for seed in task.seeds:
+                for step in task.run_of_all.record:
+                    yield name, budget, seed, step
+
+
+class _Kept:
+    """The rows of a task that are there, in a table or in memory."""
+
+    def __init__(self, task: TrainingTask, table: ResultsFile | None, *, retry: bool) -> None:
+        self.task, self.table = task, table
+        self.found: dict[_Place, Row] = {}
+        self.places = list(_places(task))
+        if table is None:
+            return
+        self.facts = fingerprint(task)
+        self.given = {one.name: one for one in task.mechanisms if isinstance(one, Mechanism)}
+        for place in self.places:
+            row = table.rows.get(self._key(place))
+            if row is not None and not (retry and row["status"] == DIVERGED_STATUS):
+                self.found[place] = {name: row[name] for name in COLUMNS}
+
+    def _key(self, place: _Place) -> str:
+        given = self.given.get(place[0])
+        made = _of_mechanism(given) or _of_name(self.task, place[0])
+        named = [made, *place]
+        parts = json.dumps([RESULTS_FORMAT[TRAINING], self.task.identity, self.facts, *named])
+        return hashlib.sha256(parts.encode()).hexdigest()[:KEY_DIGITS]
+
+    def run(self, jobs: int, progress: Progress | None) -> dict[_Place, Row]:
+        """All rows, once those that are missing are computed."""
+        if progress is not None:
+            progress(len(self.found), len(self.places))
+        for rows in self._computed(jobs):
+            self._put(rows)
+            if progress is not None:
+                progress(len(self.found), len(self.places))
+        return self.found
+
+    def _computed(self, jobs: int) -> Iterator[list[Row]]:
+        units = self._units()
+        if jobs == 1:
+            yield from map(rows_of, units)
+            return
+        named = {str(number): unit for number, unit in enumerate(units)}
+        for _, rows in workers.in_processes(rows_of, named, jobs=jobs):
+            yield rows
+
+    def _units(self) -> list[_Unit]:
+        """Blocks of seeds, with the mechanisms of which one of them lacks a row."""
+        missing: dict[int, set[str]] = {}
+        for place in self.places:
+            if place not in self.found:
+                missing.setdefault(place[2], set()).add(place[0])
+        units = []
+        lanes = sum(len(budgets(self.task, name)) for name in self.task.names)
+        for block in blocks(self.task, self.task.seeds, lanes=lanes):
+            names = set().union(*(missing.get(seed, set()) for seed in block))
+            seeds = tuple(seed for seed in block if seed in missing)
+            if seeds:
+                chosen = tuple(self.task.named(one) for one in self.task.names if one in names)
+                units.append(_Unit(task=self.task, mechanisms=chosen, seeds=seeds))
+        return units
+
+    def _put(self, rows: Sequence[Row]) -> None:
+        new = {}
+        for row in rows:
+            budget = budget_of(self.task, row)
+            place = (row["mechanism"], budget, row["seed"], row["step"])
+            if place not in self.found:
+                new[place] = row
+        if self.table is not None:
+            head = {format_column(TRAINING): RESULTS_FORMAT[TRAINING]}
+            self.table.put_all(head | {KEY: self._key(at)} | row for at, row in new.items())
+        self.found |= new
+
+
+# --- what tells tasks apart ---
+
+_NUMBERS = (
+    *("delta", "adjacency", "clip", "batch_size", "rounds"),
+    *("measured", "whose", "bound", "max_variance"),
+)
+
+
+def fingerprint(task: TrainingTask) -> str:
+    """Describe what decides a row of a mechanism that is only named, but for the partition and what
+    a loss has beside numbers and words."""
+    random = (
+        None if task.random is None else [type(task.random).__name__, _of_array(task.random.mean)]
+    )
+    said = {
+        **{name: getattr(task, name) for name in _NUMBERS},
+        "participation": [task.participation.horizon, task.participation.rule.to_json()],
+        "step_sizes": _of_array(np.asarray(task.step_sizes, dtype=np.float64)),
+        "mixing": _of_array(task.mixing),
+        "random": random,
+        "examples": _of_examples(task.examples),
+        "test": None if task.test is None else _of_examples(task.test),
+        "loss": [type(task.loss).__name__, task.loss.dimension, _plain(task.loss)],
+    }
+    return json.dumps(said, sort_keys=True, default=str)
+
+
+def _of_mechanism(given: Mechanism | None) -> str:
+    """Describe a mechanism of one's own beside its name; an empty text for one that is only
+    named."""
+    if given is None or given.source is None:
+        return ""
+    said: list[Any] = [f"{given.sensitivity_squared:.6g}", f"{given.excess:.6g}"]
+    said += [given.rounds, given.server, given.protects, type(given.source).__name__]
+    if isinstance(given.source, NodeNoise):
+        arrays = given.source.root, given.source.noising
+        said += [None if array is None else _of_array(array) for array in arrays]
+    said.append(None if given.strategy is None else _of_array(given.strategy))
+    return json.dumps(said)
+
+
+def _of_name(task: TrainingTask, name: str) -> str:
+    """Describe what a named mechanism depends on beside the task; mostly nothing."""
+    return json.dumps(asdict(task.network.target)) if name in RANDOM and task.network.target else ""
+
+
+def _of_array(array: Array) -> list[Any]:
+    """Shape, norm, and a projection in which every entry has a weight of its own."""
+    flat = np.ravel(array)
+    norm = float(np.linalg.norm(flat))
+    place = float(flat @ np.cos(np.arange(1.0, flat.size + 1))) / (norm or 1.0)
+    return [list(np.shape(array)), f"{norm:.6g}", round(place, 6) + 0.0]
+
+
+def _of_examples(examples: Examples) -> list[Any]:
+    return [_of_array(examples.features), _of_array(examples.targets)]
+
+
+def _plain(value: Any) -> dict[str, Any]:
+    """Attributes that are numbers or words."""
+    kinds = (bool, int, float, str)
+    return {name: at for name, at in getattr(value, "__dict__", {}).items() if type(at) in kinds}

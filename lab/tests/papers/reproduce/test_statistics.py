@@ -1,0 +1,60 @@
+"""Intervals over seeds against textbook quantiles, and what becomes of runs that diverged."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from noisedesign_lab.papers.reproduce.statistics import groups, interval, over_seeds
+
+
+def test_an_interval_by_hand() -> None:
+    # Mean 5, standard deviation sqrt(20 / 3), t quantile of 3 degrees of freedom 3.182446.
+    found = interval([2.0, 4.0, 6.0, 8.0])
+    half = 3.182446 * math.sqrt(20 / 3) / 2
+    assert found == pytest.approx((5, 5 - half, 5 + half), rel=1e-6)
+
+
+def test_single_and_equal_and_diverged_runs() -> None:
+    assert interval([3.0]) == (3, None, None)
+    assert interval([3.0, 3.0]) == (3, 3, 3)
+    for bad in (math.inf, math.nan):
+        assert interval([3.0, bad]) == (math.inf, None, None)
+
+
+def test_groups_keep_the_order_of_first_appearance() -> None:
+    rows = [{"a": name, "k": k} for k, name in enumerate("bacab")]
+    found = [(key, [row["k"] for row in members]) for key, members in groups(rows, "a")]
+    assert found == [(("b",), [0, 4]), (("a",), [1, 3]), (("c",), [2])]
+
+
+def test_a_summary_tells_what_diverged() -> None:
+    rows = [
+        {
+            "setting": "s",
+            "mechanism": name,
+            "epsilon": 1.0,
+            "seed": seed,
+            "test_loss": loss,
+            "accuracy": 0.5 + seed / 4 if name == "a" else None,
+            "mu": 2.0 * seed,
+        }
+        for name, losses in {"a": [1.0, 2.0], "b": [1.0, None], "c": [math.nan, math.inf]}.items()
+        for seed, loss in enumerate(losses)
+    ]
+    a, b, c = over_seeds(rows, "mu")
+    assert (a["test_loss"], a["accuracy"], a["mu"], a["seeds"], a["diverged"]) == (
+        1.5,
+        0.625,
+        1.0,
+        2,
+        0,
+    )
+    assert (b["test_loss"], b["test_loss_low"], b["accuracy"], b["diverged"]) == (
+        math.inf,
+        None,
+        None,
+        1,
+    )
+    assert (c["test_loss"], c["diverged"]) == (math.inf, 2)

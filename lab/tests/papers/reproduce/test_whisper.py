@@ -1,0 +1,334 @@
+"""The experiment of Whisper D-SGD: ratios by hand, tuned step sizes against one run each, and what
+must hold of losses whatever the data."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import pytest
+
+from noisedesign.system.graph import mixing_matrix
+from noisedesign.system.participation import every_step
+from noisedesign_lab.datasets import Examples
+from noisedesign_lab.papers.reproduce import load_settings, named
+from noisedesign_lab.papers.reproduce.experiment import SUMMARY, Unit
+from noisedesign_lab.papers.reproduce.whisper import incomes, lanes, quadratics, saved
+from noisedesign_lab.tasks.mechanisms import Network, mechanism
+from noisedesign_lab.tasks.training_task import run
+from noisedesign_lab.training.losses.logistic import Logistic
+from noisedesign_lab.training.losses.loss import Batch
+from noisedesign_lab.training.losses.quadratics import whisper_quadratics
+from tests.support.pages import read
+
+NETWORK = {
+    "nodes": 4,
+    "graph_seed": 0,
+    "mechanisms": ["none", "ldp", "whisper", "cdp-n2"],
+    "epsilons": [2.0, 8.0],
+    "delta": 1e-5,
+    "adjacency": "replace",
+    "cap": 20.0,
+    "p": 0.7,
+}
+INCOMES: dict[str, Any] = {
+    "steps": 12,
+    "clip": 0.5,
+    "batch_size": 8,
+    "concentration": 100.0,
+    "regularization": 1e-3,
+    "step_sizes": [0.01, 3.0, 0.3],
+    "shares": {"train": 0.6, "validation": 0.2, "test": 0.2},
+    "split_seed": 3,
+    "tuning_seeds": 2,
+    "seeds": 2,
+    "measured": 60,
+}
+
+
+@pytest.fixture
+def records(monkeypatch: pytest.MonkeyPatch) -> Examples:
+    """Three hundred records of five features in place of a9a."""
+    rng = np.random.default_rng(5)
+    features = rng.integers(0, 2, size=(300, 5)).astype(np.float64)
+    targets = np.where(features @ [1, -1, 2, 0, 1] + rng.normal(size=300) > 1, 1.0, -1.0)
+    found = Examples(features=features, targets=targets)
+    monkeypatch.setattr(incomes, "_records", lambda: found)
+    return found
+
+
+@pytest.mark.parametrize("nodes", [3, 6])
+def test_variance_after_a_step_by_hand(nodes: int) -> None:
+    """A ring of 1/3: sum of squares n/3, and the nuclear norm of W gives Whisper's optimum. A
+    server's average has variance 1/n^2, or 1/n, at every one of n nodes."""
+    steps, w = 7, mixing_matrix(nx.cycle_graph(nodes))
+    network = Network(mixing=w, participation=every_step(steps), max_variance=1e4)
+    squares, nuclear = nodes / 3, np.abs(1 + 2 * np.cos(2 * np.pi * np.arange(nodes) / nodes)).sum()
+    expected = {
+        "ldp": 1.0,
+        "whisper": (nuclear / 3) ** 2 / nodes / squares,
+        "cdp-n2": 1 / nodes / squares,
+        "cdp-n": 1 / squares,
+    }
+    for name, value in expected.items():
+        found = lanes.variance_over_ldp(w, mechanism(name, network), steps)
+        assert found == pytest.approx(value, rel=2e-3 if name == "whisper" else 1e-12), name
+    assert lanes.variance_over_ldp(w, mechanism("none", network), steps) is None
+
+
+def test_singular_networks_are_capped_and_others_are_not() -> None:
+    unit: Unit = {**NETWORK, "steps": 3, "cap": 5.0, "mechanisms": ["whisper"]}
+    w, (capped,) = lanes.on_graph(unit | {"p": 1.0})
+    np.testing.assert_allclose(w, 0.25)
+    assert capped.design is not None
+    scale = capped.sensitivity_squared / 3
+    assert np.diag(capped.design.covariance).max() * scale == pytest.approx(5.0, rel=1e-4)
+    _, (free,) = lanes.on_graph(unit | {"nodes": 7, "p": 0.4})
+    assert free.design is not None
+    assert free.design.problem.max_variance is None
+
+
+def test_quadratics_without_noise_are_gossip_written_out() -> None:
+    """Clipped gradients of every node, step sizes over sqrt t, and the mean objective less its
+    least value."""
+    unit: Unit = {
+        **NETWORK,
+        "mechanisms": ["none"],
+        "steps": 6,
+        "step_size": 0.02,
+        "degrees": 15.0,
+        "clip": 3.0,
+        "seeds": 1,
+    }
+    rows = quadratics.run(unit)
+    w, _ = lanes.on_graph(unit)
+    loss = whisper_quadratics(4)
+    models = np.zeros((4, 2))
+
+    def mean(model: np.ndarray) -> float:
+        away = model - loss.centers
+        return float(np.einsum("ja,jab,jb->", away, loss.curvatures, away) / 8)
+
+    for t in range(1, 7):
+        for node in range(4):
+            gradient = loss.curvatures[node] @ (models[node] - loss.centers[node])
+            gradient *= min(1.0, 3.0 / np.linalg.norm(gradient))
+            models[node] = models[node] - 0.02 / math.sqrt(t) * gradient
+        models = w @ models
+    excess = np.mean([mean(model) for model in models]) - mean(loss.minimizer)
+    last = next(row for row in rows if row["step"] == 6)
+    assert last["test_loss"] == pytest.approx(excess, rel=1e-10)
+    assert last["epsilon"] == math.inf
+
+
+def test_noise_alone_is_what_two_runs_differ_by() -> None:
+    """Whole gradients of the objectives, with each unit of noise by itself and without any."""
+    unit: Unit = {**NETWORK, "steps": 5, "step_size": 0.02}
+    w, _ = lanes.on_graph(unit)
+    loss, etas, n = whisper_quadratics(4), 0.02 / np.sqrt([1, 2, 3, 4, 5]), 4
+
+    def last(noise: np.ndarray) -> np.ndarray:
+        models = np.zeros((n, 2))
+        for eta, drawn in zip(etas, noise, strict=True):
+            gradients = np.einsum("jab,jb->ja", loss.curvatures, models - loss.centers)
+            models = w @ (models - eta * (gradients + drawn))
+        return models
+
+    away = np.zeros((5, 2, n, 2 * n))  # of which step, which coordinate and whose noise
+    for t, c, node in np.ndindex(5, 2, n):
+        unit_noise = np.zeros((5, n, 2))
+        unit_noise[t, node, c] = 1.0
+        away[t, c, node] = (last(unit_noise) - last(np.zeros((5, n, 2)))).ravel()
+    expected = np.einsum("tcik,tcjk->ij", away, away)
+    np.testing.assert_allclose(quadratics.workload(w, loss, etas), expected, rtol=1e-9, atol=1e-13)
+    rows = quadratics.run(unit | {"degrees": 15.0, "clip": 0.1, "seeds": 1})
+    told = {row["mechanism"]: row["distance_over_ldp"] for row in rows}
+    assert told["none"] is None
+    assert told["ldp"] == pytest.approx(1.0)
+    assert told["cdp-n2"] == pytest.approx(expected.sum() / n**2 / np.trace(expected))
+    assert 0.1 < told["whisper"] < 0.99
+
+
+@pytest.mark.slow
+def test_the_page_tells_what_noise_alone_does_to_quadratics() -> None:
+    """The minimum by the normal equations of a mean of 20 valleys, the ratios by the settings."""
+    text = " ".join(read("docs/experiments/whisper.md").split())
+    _, settings = load_settings("whisper")
+    table, network = settings.quadratics, settings.network
+    loss = whisper_quadratics(network.nodes, degrees=table.degrees)
+    least = np.linalg.lstsq(
+        loss.curvatures.sum(axis=0), np.einsum("jab,jb->a", loss.curvatures, loss.centers)
+    )[0]
+    assert f"The minimum is {np.linalg.norm(least):.2f} from the start" in text
+    names = ["decor", "whisper"]
+    told: dict[str, list[str]] = {name: [] for name in names}
+    for p in network.connectivities:
+        w, made = lanes.on_graph(
+            {**network.model_dump(), "p": p, "steps": table.steps, "mechanisms": names}
+        )
+        h = quadratics.workload(w, loss, quadratics.sizes(table.model_dump()))
+        for one in made:
+            r = lanes.covariance(w, one, table.steps)
+            assert r is not None
+            told[one.name].append(f"{np.vdot(h, r) / np.trace(h):.3f}")
+    for name, values in told.items():
+        assert f"{name} {', '.join(values)}" in text
+
+
+@pytest.mark.usefixtures("records")
+def test_the_best_step_size_is_that_of_runs_one_by_one() -> None:
+    unit: Unit = {**NETWORK, **INCOMES}
+    found = incomes._tuned(unit)
+    _, made = lanes.on_graph(unit)
+    assert len(found) == 1 + 3 * 2
+    for name, epsilon, number in found:
+        losses = []
+        for step_size in INCOMES["step_sizes"]:
+            total = 0.0
+            for seed in range(2):
+                task = incomes._task(unit, seed, tuning=True)
+                object.__setattr__(task, "step_sizes", step_size)
+                rows = run(task, *(one for one in made if one.name == name))
+                of_lane = [row for row in rows if row["epsilon"] in (epsilon, None)]
+                total += sum(row["test_loss"] for row in of_lane)
+            losses.append(total)
+        assert losses[number] == pytest.approx(min(losses), rel=1e-9), (name, epsilon)
+
+
+def test_a_node_is_clipped_by_the_mean_of_its_batch() -> None:
+    """Written out for two nodes with batches of three and two examples, one gradient of which is
+    clipped and one is not; examples are not clipped before."""
+    rng = np.random.default_rng(3)
+    examples = Examples(features=rng.normal(size=(5, 2)), targets=np.array([1.0, -1, 1, 1, -1]))
+    loss = incomes.OfNodes(loss=Logistic(features=2))
+    places, present = np.array([[[0, 1, 2], [3, 4, 0]]]), np.array([[[1.0, 1, 1], [1, 1, 0]]])
+    models = np.array([[[[0.0, 0.0]], [[3.0, -1.0]]]])
+    batch = Batch(examples=examples, places=places, present=present)
+    means = []
+    for node, members in enumerate(([0, 1, 2], [3, 4])):
+        theta = models[0, node, 0]
+        gradients = [
+            -b * a / (1 + math.exp(b * (a @ theta)))
+            for a, b in zip(examples.features[members], examples.targets[members], strict=True)
+        ]
+        means.append(np.mean(gradients, axis=0))
+    norms = sorted(np.linalg.norm(mean) for mean in means)
+    clip = float(np.mean(norms))
+    found = loss.clipped_sums(models, batch, clip=clip)[0, :, 0]
+    for node, (mean, size) in enumerate(zip(means, (3, 2), strict=True)):
+        scale = min(1.0, clip / np.linalg.norm(mean))
+        np.testing.assert_allclose(found[node], size * scale * mean, rtol=1e-12)
+
+
+@pytest.mark.usefixtures("records")
+def test_noise_of_nodes_is_that_of_a_mean() -> None:
+    """Sums are divided by the batch size, so that noise on them is as many times as loud."""
+    unit: Unit = {**NETWORK, **INCOMES, "mechanisms": ["ldp"], "seeds": 1, "tuning_seeds": 1}
+    one, whole = (
+        {row["epsilon"]: row["stddev"] for row in incomes.run(unit | kind)}
+        for kind in ({}, {"protected": "node"})
+    )
+    for epsilon, stddev in one.items():
+        assert whole[epsilon] == pytest.approx(8 * stddev, rel=1e-12)
+    setting = incomes.run(unit | {"protected": "node"})[0]["setting"]
+    assert setting == "a9a by node, p = 0.7"
+
+
+@pytest.mark.usefixtures("records")
+def test_parts_of_the_records_do_not_overlap() -> None:
+    unit: Unit = {**NETWORK, **INCOMES}
+    tuning, final = (incomes._task(unit, 1, tuning=tuning) for tuning in (True, False))
+    sizes = len(tuning.examples), len(tuning.test or ()), len(final.examples), len(final.test or ())
+    assert sizes == (180, 60, 240, 60)
+    other = incomes._task(unit, 0, tuning=False)
+    assert not np.array_equal(other.examples.features, final.examples.features)
+
+
+@pytest.mark.usefixtures("records")
+def test_rows_of_incomes_have_every_budget_at_its_step_size() -> None:
+    unit: Unit = {**NETWORK, **INCOMES}
+    rows = incomes.run(unit)
+    chosen = {
+        (name, epsilon): INCOMES["step_sizes"][k] for name, epsilon, k in incomes._tuned(unit)
+    }
+    assert {(row["mechanism"], row["epsilon"]): row["step_size"] for row in rows} == chosen
+    assert len(rows) == 2 * len(chosen) * len({row["step"] for row in rows})
+    for row in rows:
+        assert set(row) <= set(lanes.COLUMNS)
+        assert (row["mu"] is None) == (row["mechanism"] == "none")
+    first = [row["train_loss"] for row in rows if row["step"] == 0]
+    np.testing.assert_allclose(first, math.log(2), rtol=1e-12)  # a model of zeros
+
+
+def _told(mechanism: str, epsilon: float, seed: int, loss: float | None) -> dict[str, Any]:
+    return {
+        "setting": "a9a, p = 0.2",
+        "mechanism": mechanism,
+        "epsilon": epsilon,
+        "seed": seed,
+        "test_loss": loss,
+        "variance_over_ldp": {"none": None, "ldp": 1.0}.get(mechanism, 0.4),
+    }
+
+
+def _rows(ldp: list[float | None], other: list[float]) -> list[dict[str, Any]]:
+    """Two seeds, whose losses without noise are 1 and 5, and two budgets."""
+    lanes_of = [(1.0, 0), (2.0, 0), (1.0, 1), (2.0, 1)]
+    return [
+        _told("none", math.inf, 0, 1.0),
+        _told("none", math.inf, 1, 5.0),
+        *(_told("ldp", *lane, loss) for lane, loss in zip(lanes_of, ldp, strict=True)),
+        *(_told("whisper", *lane, loss) for lane, loss in zip(lanes_of, other, strict=True)),
+    ]
+
+
+def test_what_is_saved_by_hand() -> None:
+    """Independent noise costs 2 and 1 at the first seed, 2.2 and 1 at the second: 1.55 in the mean
+    of 1.5 and 1.6, whose interval is 1.55 -+ 12.706 .05. The other costs .5 and .25 at both."""
+    ldp, other = saved(_rows([3.0, 2.0, 7.2, 6.0], [1.5, 1.25, 5.5, 5.25]))
+    assert ldp["cost"] == pytest.approx(1.55)
+    assert ldp["cost_low"] == pytest.approx(1.55 - 12.7062 * 0.05, rel=1e-5)
+    assert ldp["saved"] == pytest.approx(0.0, abs=1e-12)
+    assert other["cost"] == pytest.approx(0.375)
+    assert other["saved"] == pytest.approx(1 - 0.375 / 1.55)
+    assert other["saved_variance"] == pytest.approx(0.6)
+
+
+@pytest.mark.parametrize(
+    "ldp", [[1.1, 1.0, 5.0, 4.9], [3.0, None, 7.0, 6.0]], ids=["within its interval", "diverged"]
+)
+def test_nothing_is_saved_of_a_cost_that_is_not_known(ldp: list[float | None]) -> None:
+    _, other = saved(_rows(ldp, [1.5, 1.25, 5.5, 5.25]))
+    assert other["saved"] is None
+    assert other["cost"] == pytest.approx(0.375)
+
+
+@pytest.mark.usefixtures("records")
+def test_the_whole_experiment_on_few_records() -> None:
+    experiment, settings = load_settings("whisper", quick=True)
+    assert experiment is named("whisper")
+    values = settings.model_dump()
+    values["network"] |= {"nodes": 4, "connectivities": [0.7, 1.0], "epsilons": [2.0, 8.0]}
+    values["quadratics"] |= {"steps": 4, "seeds": 2, "clips": [0.1]}
+    values["incomes"] |= {"steps": 5, "seeds": 2, "batch_size": 8, "measured": 40}
+    small = experiment.read(values)
+    rows = [row for unit in experiment.units(small) for row in experiment.run(unit)]
+    assert {name for row in rows for name in row} == set(experiment.columns)
+    found = experiment.summary(rows, small)
+    assert len(found) == 2 * 2 * (1 + 4 * 2)
+    assert set(SUMMARY) <= set(found[0])
+    assert set(experiment.pictures(rows, found, small)) == {
+        "quadratics",
+        "a9a-by-node-loss",
+        "a9a-by-node-accuracy",
+        "a9a-by-node-steps",
+    }
+    text = experiment.paragraph(rows, found, small)
+    furthest = 0.1 * 0.01 * sum(1 / math.sqrt(t) for t in (1, 2, 3, 4))
+    assert f"more than {furthest:.3g}" in text
+    assert "The minimum is " in text
+    assert re.search(r"at p = 0.7, 1: decor 0\.\d{3}, 0\.\d{3}; whisper 0\.\d{3}", text)
+    assert "| a9a by node, p = 0.7 |" in text

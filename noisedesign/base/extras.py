@@ -1,0 +1,31 @@
+"""Packages that an extra of this distribution brings, and that few commands need."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from noisedesign.base.checks import InputError
+
+EXTRAS = {
+    "jinja2": "pages",
+    "joblib": "parallel",
+    "matplotlib": "pictures",
+    "pooch": "data",
+    "safetensors": "safetensors",
+}
+"""Package -> the extra that brings it."""
+
+
+def need(package: str, *, field: str) -> None:
+    """Refuse what takes a package that is not installed, and name its extra.
+
+    Raises:
+        InputError: it is not there.
+    """
+    if find_spec(package) is None:
+        raise InputError(
+            field,
+            expected=f"the package {package}",
+            got="none",
+            remedy=f"pip install 'noisedesign[{EXTRAS[package]}]'",
+        )

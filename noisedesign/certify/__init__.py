@@ -1,0 +1,1 @@
+"""Whether a design is what it claims to be: the program, its dual and every rounding, in NumPy."""

@@ -1,0 +1,96 @@
+"""H = W^T M W of an error over several steps, M positive definite where W is singular.
+
+Noise enters a model through W at every step, so that H = W^T M W with M = sum_s k_s N_s,
+
+    N_s = a_s Q_s + W^T N_{s+1} W,     N_{T+1} = 0
+
+(:mod:`noisedesign.system.workloads.workload`). Under momentum M = sum_s sum_t a_t G_ts^T Q_t G_ts,
+G_ts = W G_(t-1)s + F_ts I, F_ts the share of noise of step s that enters at step t >= s. Entries
+of H are rounded, and what is singular is then hardly ever positive semidefinite; W and M are known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from noisedesign.base.checks import Array
+from noisedesign.base.enclosures import Enclosure, U, exactly, finer_product, up
+from noisedesign.system.workloads import ErrorMeasure, Workload
+
+MOST_ENTRIES = 1e7  # entries that a factor of H in time may have, which take some seconds
+MOST_WORK = 3e10  # largest T^2 n^3 of an error with momentum: about ten seconds
+
+
+def inside(workload: Workload) -> tuple[Array, Enclosure] | None:
+    """W, shape (n, n), and M with its error; None where W changes, or M takes too long."""
+    w, error = workload.fixed_mixing, workload.error
+    if w is None or (error.momentum > 0 and error.horizon**2 * len(w) ** 3 > MOST_WORK):
+        return None
+    total = Enclosure(np.zeros_like(w), np.zeros_like(w))
+    for part in _with_momentum(w, error) if error.momentum > 0 else _without(w, error):
+        total = total.plus(part)
+    mid, rad = total
+    found = Enclosure((mid + mid.T) / 2, np.asarray(up((rad + rad.T) / 2 + U * np.abs(mid), 4)))
+    return w, found
+
+
+def known_factor(workload: Workload, *, pairs: bool) -> Enclosure | None:
+    """A with H = A^T A and its error, shape (r, T), or (r, T n) of ``pairs`` of step and node.
+
+    None where W changes, under momentum, or where A has too many entries. Its entries are (a_t
+    w_i)^1/2 eta_s [G_t W^(t-s+1)]_ij for t >= s: column s of noise over time holds those of all t,
+    i and j, column (s, j) of pairs those of all t and i.
+    """
+    w, error = workload.fixed_mixing, workload.error
+    if w is None or error.momentum > 0:
+        return None
+    horizon, n = error.horizon, len(w)
+    counted = np.flatnonzero(error.steps)
+    models = [error.weighted_model(nodes=n, step=int(t)) for t in counted]
+    if sum(model.size for _, model in models) * horizon > MOST_ENTRIES:
+        return None
+    rates = np.diagonal(error.step_factor)
+    order = (0, 2, 1) if pairs else (0, 1, 2)
+    parts = []
+    for t, (weights, model) in zip(counted, models, strict=True):
+        # Means are divided by their sum; a root, a product and a difference round once more each.
+        root = np.sqrt(error.steps[t] * weights)[:, None]
+        rounded = (n + 8) * U * (np.abs(model) + float(error.of == "consensus"))
+        now = Enclosure(root * model, np.asarray(up(root * rounded, 4)))
+        part = np.zeros((2, horizon, *model.shape))  # the numbers, and their errors
+        for step in range(t, -1, -1):
+            now = finer_product(now, exactly(w))
+            part[:, step] = now.scaled_by(float(rates[step]))
+        columns = horizon * n if pairs else horizon
+        parts.append([x.transpose(order).reshape(columns, -1).T for x in part])
+    mid, rad = (np.vstack(found) for found in zip(*parts, strict=True))
+    return Enclosure(mid, rad)
+
+
+def _without(w: Array, error: ErrorMeasure) -> Iterator[Enclosure]:
+    shares = np.square(np.diagonal(error.step_factor))
+    later: Enclosure | None = None
+    for step in range(error.horizon - 1, -1, -1):
+        now = exactly(error.steps[step] * error.readout(nodes=len(w), step=step))
+        if later is not None:
+            seen = finer_product(finer_product(exactly(w.T.copy()), later), exactly(w))
+            now = seen.plus(now)
+        yield now.scaled_by(float(shares[step]))
+        later = now
+
+
+def _with_momentum(w: Array, error: ErrorMeasure) -> Iterator[Enclosure]:
+    factor, one = error.step_factor, np.eye(len(w))
+    counted = [
+        error.steps[step] * error.readout(nodes=len(w), step=step) for step in range(error.horizon)
+    ]
+    for first in range(error.horizon):
+        entered = exactly(factor[first, first] * one)
+        for step in range(first, error.horizon):
+            if step > first:
+                carried = finer_product(exactly(w), entered)
+                entered = carried.plus(exactly(factor[step, first] * one))
+            seen = finer_product(exactly(counted[step]), entered)
+            yield finer_product(entered.transposed(), seen)

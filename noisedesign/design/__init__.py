@@ -1,0 +1,2 @@
+"""The search for noise, the finished design, its plan for nodes and the privacy of its first
+steps."""

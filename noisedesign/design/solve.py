@@ -1,0 +1,402 @@
+"""The one verb: a problem in, a certified design out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from types import NoneType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from noisedesign.base import checks as _checks, settings
+from noisedesign.base.checks import InputError
+from noisedesign.base.monitor import Checkpoint, Monitor, ProgressCallback, Stop
+from noisedesign.base.shown import Shown
+from noisedesign.certify.certificate import Certificate, ProvedBound
+from noisedesign.design.backends import TOLERANCE_PER_GAP, Backend, How, Options, get_backend
+from noisedesign.design.design import PROTECTS, Design, Provenance
+from noisedesign.families.family import STATISTICAL, Answer, AnyFamily, Arrays, family_of
+from noisedesign.forms import Noise
+from noisedesign.problem.problem import Problem, problem_of
+
+if TYPE_CHECKING:
+    from noisedesign.conic.data import Errors
+
+OPTIMAL = "optimal"
+INACCURATE = "inaccurate"
+FAILED = "failed"
+INTERRUPTED = Stop.INTERRUPTED.value
+
+STAND_IN = "ldp"  # the method of a design that takes the place of one that was not found
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Solution(Shown):
+    """The outcome of a solve.
+
+    Attributes:
+        problem: what was asked.
+        backend: who solved it.
+        status: "optimal" (certified to the gap asked for), "inaccurate" (certified, but to a larger
+            gap), "local-optimum" (the best a search in a nonconvex structure found; the gap is that
+            to the optimum without a structure), "best-found" (the same under random participation),
+            "statistical" (certified to the gap asked for, with the confidence of the certificate),
+            "time-limit" or "interrupted" (stopped; the best certified answer so far), or "failed"
+            (no usable answer).
+        design: the answer; None where there is none.
+        remedy: what to do about anything but "optimal", and how large noise is where W is singular
+            and little bounds it.
+        seconds: of the whole solve.
+        build_seconds: the backend's own part of them, to state the problem.
+        solve_seconds: the backend's own part of them, to solve it.
+        evaluations: of the objective, or iterations of a conic solver.
+        errors: the six DIMACS errors of a conic model (:mod:`noisedesign.conic.data`).
+
+    Examples:
+        >>> import noisedesign as nd
+        >>> solution = nd.solve(nd.TimeProblem.prefix(participation=nd.single(2)))
+        >>> solution.status, solution.feasible, solution.certificate.gap < 1e-6
+        ('optimal', True, True)
+    """
+
+    problem: Problem
+    backend: str
+    status: str
+    design: Design | None
+    remedy: str
+    seconds: float
+    build_seconds: float
+    solve_seconds: float
+    evaluations: int
+    errors: Errors | None = None
+
+    def _title(self) -> str:
+        return f"Solution of {self.problem.name!r}"
+
+    def _facts(self) -> dict[str, object]:
+        design, numbers = self.design, {}
+        if design is not None:
+            numbers = {
+                "objective": design.objective,
+                "lower bound": design.lower_bound,
+                "gap": design.gap,
+                "confidence": design.certificate.confidence,
+                "over LDP": design.relative_to_ldp,
+                "feasible": self.feasible,
+                "protects": PROTECTS.get(design.trust),
+            }
+        return {
+            "status": self.status,
+            **numbers,
+            "backend": self.backend,
+            "evaluations": self.evaluations,
+            "seconds": self.seconds,
+            "remedy": self.remedy,
+        }
+
+    @property
+    def certificate(self) -> Certificate | None:
+        """The certificate of the design; None where there is none."""
+        return None if self.design is None else self.design.certificate
+
+    @property
+    def feasible(self) -> bool:
+        """Whether there is a design that keeps budget, cap and floor, with no tolerance."""
+        return self.certificate is not None and self.certificate.feasible
+
+    @property
+    def found(self) -> bool:
+        """Whether the design is an answer.
+
+        Where a solver is stopped with nothing in its hands, the design is independent noise, for
+        which nobody had to look.
+        """
+        return self.design is not None and (
+            self.status == OPTIMAL or self.design.provenance.method != STAND_IN
+        )
+
+
+def solve(
+    problem: Problem,
+    *,
+    backend: str = "native",
+    gap: float | None = None,
+    time_limit: float | None = None,
+    formulation: str | None = None,
+    progress: ProgressCallback | None = None,
+    isolate: bool | None = None,
+    device: str = "cpu",
+    checkpoint: Checkpoint[Any] | None = None,
+    start: Any = None,
+) -> Solution:
+    """Design the noise of ``problem`` and certify it.
+
+    Args:
+        problem: a :class:`SpaceProblem`, :class:`TimeProblem` or :class:`SpaceTimeProblem`, or what
+            has one: a loaded file or a design, whose problem is solved.
+        backend: "native", "scs", "clarabel", "mosek", "cvxopt" or "sdpa"; what is not convex,
+            Toeplitz strategies and products of time and space, is for "native" alone. Other
+            distributions may add backends.
+        gap: relative duality gap to certify, default 1e-6, or 1e-5 against observers and 1e-2
+            against those of more than 64 nodes. Conic solvers are asked for an accuracy to match
+            only where it is given.
+        time_limit: seconds, certificate included; the best certified answer by then is returned.
+            There is none where the first answer takes longer, which large dense problems tell at
+            once.
+        formulation: of the conic model: "balanced", the default, "compact", "covariance",
+            "paper" or, of an SCS with spectral cones, "nuclear"; of noise with a structure or
+            against observers there is one.
+        progress: called with the bounds of every iteration of the native backend, and with the
+            last of them and what is at work as a solve begins, is certified and ends.
+        isolate: run a conic solver in its own process, where it can be stopped; default: only
+            with a time limit.
+        device: where the native solvers of problems without a structure compute: "cpu", "cuda" or
+            "cuda:N".
+        checkpoint: where the native solvers of problems without limits keep their multipliers, and
+            what they go on from (:class:`noisedesign.CheckpointFile`).
+        start: where the same solvers begin without a checkpoint: a design of a problem of the same
+            size and participation, or a ``DualPoint``. It changes evaluations, not the answer.
+
+    Returns:
+        The design, what is proved of it and how it was found.
+
+    Raises:
+        InputError: a backend that is unknown, not installed, unlicensed or cannot take the
+            problem; gap or time_limit <= 0; a singular W (or H) whose noise nothing bounds;
+            a device that is not there; a checkpoint of another problem, or a damaged one; a start
+            of another size, or for a solver that takes none.
+
+    Examples:
+        Two nodes that keep 3/4 of their own model: the eigenvalues of W are 1 and 1/2, and the
+        optimum is (1 + 1/2)^2 / 2.
+
+        >>> import numpy as np
+        >>> import noisedesign as nd
+        >>> W = np.array([[0.75, 0.25], [0.25, 0.75]])
+        >>> solution = nd.solve(nd.SpaceProblem(mixing=W))
+        >>> solution.status
+        'optimal'
+        >>> print(f"{solution.design.objective:.4f}")
+        1.1250
+    """
+    started = time.perf_counter()
+    problem = problem_of(problem, sparse=True)
+    family = family_of(problem)
+    if gap is not None:
+        gap = _checks.real(gap, field="gap", low=0, high=1)
+    _checks.instance(isolate, (bool, NoneType), field="isolate", expected="True, False or None")
+    if time_limit is not None:
+        time_limit = _checks.real(time_limit, field="time_limit", low=0)
+    if start is not None:
+        from noisedesign.design.warm_start import start_of
+
+        start = start_of(start)
+    options = Options(device=device, checkpoint=checkpoint, start=start)
+    solver = get_backend(backend)
+    least = 0.0 if time_limit is None else solver.least_seconds(family, problem)
+    if time_limit is not None and least > time_limit + max(2.0, time_limit / 10):
+        return _too_soon(problem, backend=backend, least=least, started=started)
+    program = family.program(problem)
+    formulation = solver.check(family, program, formulation)
+    solver.check_options(family, program, options)
+    asked = family.default_gap(program) if gap is None else gap
+    monitor = Monitor(
+        gap=asked,
+        tolerance=None if gap is None else asked * TOLERANCE_PER_GAP,
+        time_limit=None if time_limit is None else max(time_limit - least, 1e-3),
+        progress=progress,
+        checkpoint=checkpoint,
+        start=family.start(program, start),
+        device=device,
+    )
+    monitor.tell("searching")
+    answer = solver.answer(family, program, How(monitor, formulation, isolate))
+    program = family.hurried(program, seconds=monitor.remaining)
+    monitor.tell("certifying it")
+    verdict = _Verdict(family, program, answer.proof, problem, monitor)
+    with solver.blamed():
+        best, method = verdict.best(answer.noises), "optimal"
+    if best is None:
+        wanted = answer.stop in (Stop.TIME_LIMIT, Stop.INTERRUPTED)
+    else:
+        reached, rounded = best[1], 1 + settings.sqrt_eps()
+        wanted = reached.gap > asked and (
+            reached.objective > rounded * family.independent_error(problem)
+        )
+    if wanted and (independent := verdict.independent()) is not None:
+        best, method = independent, STAND_IN
+    monitor.tell("certified")
+    searched = family.searched(program)
+    status, remedy = _status(best and best[1], method, family, searched, answer, solver, asked)
+    design = None
+    if best is not None:
+        noise, certificate = best
+        remarks = (remedy, family.remark(program, noise), _beside_fixed(certificate))
+        remedy = " ".join(filter(None, remarks))
+        provenance = Provenance(
+            method=method,
+            backend=solver.name,
+            status=status,
+            build_seconds=answer.build_seconds,
+            solve_seconds=answer.solve_seconds,
+            evaluations=answer.evaluations,
+            versions=solver.versions() | options.versions,
+            history=tuple(monitor.history),
+        )
+        design = Design(
+            problem=problem,
+            noise=noise,
+            certificate=certificate,
+            provenance=provenance,
+            proof=verdict.proof,
+            relaxed_proof=verdict.relaxed,
+            trust=family.trust,
+            local=not family.convex and searched is not None,
+        )
+    return Solution(
+        problem=problem,
+        backend=solver.name,
+        status=status,
+        design=design,
+        remedy=remedy,
+        seconds=time.perf_counter() - started,
+        build_seconds=answer.build_seconds,
+        solve_seconds=answer.solve_seconds,
+        evaluations=answer.evaluations,
+        errors=answer.measure(),
+    )
+
+
+def _too_soon(problem: Problem, *, backend: str, least: float, started: float) -> Solution:
+    """No answer: the first one would come long after the time limit."""
+    return Solution(
+        problem=problem,
+        backend=backend,
+        status=Stop.TIME_LIMIT.value,
+        design=None,
+        remedy=f"The first answer to a problem of this size and its certificate take about "
+        f"{least:.0f} seconds here. Allow more time.",
+        seconds=time.perf_counter() - started,
+        build_seconds=0.0,
+        solve_seconds=0.0,
+        evaluations=0,
+    )
+
+
+def _beside_fixed(certificate: Certificate) -> str:
+    """Say in a sentence where random participation is worth less than negative entries."""
+    if (relative := certificate.relative_to_fixed) is None or relative <= 1:
+        return ""
+    return (
+        f"At this target chance gains less than negative entries in C do: the optimum for fixed "
+        f"participation has {1 / relative:.2f} of its error, and its noise meets the target "
+        "however records take part, at random too."
+    )
+
+
+def _relaxed(
+    family: AnyFamily, problem: Problem, *, own: ProvedBound, monitor: Monitor
+) -> tuple[float | None, Arrays]:
+    """Bound noise of every structure in the time left; None where there is no other."""
+    if (wider := family.relaxed(problem)) is None:
+        return None, {}
+    if monitor.expired and own.value > 0:
+        return 0.0, {}
+    monitor.tell("bounding noise of every structure")
+    outer = family_of(wider)
+    try:
+        program = outer.program(wider)
+        left = Monitor(gap=monitor.gap, time_limit=monitor.time_left)
+        proof = outer.multipliers(program, monitor=left)
+    except InputError:  # no bound is known but that of the answer itself
+        return 0.0, {}
+    return outer.bound(program, proof).value if proof else 0.0, proof
+
+
+class _Verdict:
+    """The judgement of a family on one way after another to make an answer feasible."""
+
+    def __init__(
+        self, family: AnyFamily, program: object, proof: Arrays, problem: Problem, monitor: Monitor
+    ) -> None:
+        self.family, self.program, self.proof = family, program, proof
+        self.problem, self.monitor, self.gap = problem, monitor, monitor.gap
+        self.everywhere: float | None = None
+        self.relaxed: Arrays = {}
+        self.bound: ProvedBound | None = None
+
+    def best(self, noises: Iterable[Noise]) -> tuple[Noise, Certificate] | None:
+        """The noise of least error, and its certificate; None where nothing is feasible."""
+        best: tuple[Noise, Certificate] | None = None
+        for noise in noises:
+            if self.bound is None:  # once: the same for all of them
+                self.bound = self._bound(noise)
+                self.everywhere, self.relaxed = _relaxed(
+                    self.family, self.problem, own=self.bound, monitor=self.monitor
+                )
+            found = self.family.certificate(
+                self.program, noise, self.proof, bound=self.bound, everywhere=self.everywhere
+            )
+            if not found.feasible or not np.isfinite(found.objective):
+                continue
+            if best is None or found.objective < best[1].objective:
+                best = noise, found
+            if best[1].gap <= self.gap:
+                break
+        return best
+
+    def independent(self) -> tuple[Noise, Certificate] | None:
+        """Independent noise, and its certificate; None where it is not feasible."""
+        before, specs = self.proof, self.family.proof
+        self.proof = {name: a for name, a in before.items() if specs[name].multiplier}
+        noise = self.family.independent(self.program)
+        # DECOR has the same variance at every node, which uneven budgets do not.
+        if self.family.departure(self.program, noise, {}) > settings.STRUCTURE_TOLERANCE:
+            return None
+        found = self.best([noise])
+        if found is None:
+            self.proof = before
+        return found
+
+    def _bound(self, noise: Noise) -> ProvedBound:
+        """Bound by the proof, or by what is known without multipliers where that proves nothing."""
+        negligible = settings.NEGLIGIBLE_PER_GAP * self.gap
+        if all(np.isfinite(array).all() for array in self.proof.values()):
+            proved = self.family.bound(self.program, self.proof, noise=noise, negligible=negligible)
+            if proved.value > 0:
+                return proved
+        self.proof = self.family.without_multipliers(self.proof)
+        return self.family.bound(self.program, self.proof, noise=noise, negligible=negligible)
+
+
+def _status(
+    certificate: Certificate | None,
+    method: str,
+    family: AnyFamily,
+    searched: str | None,
+    answer: Answer,
+    backend: Backend,
+    gap: float,
+) -> tuple[str, str]:
+    """Return our verdict, from the certificate and not from the solver, and what to do about it."""
+    if certificate is None:
+        why = answer.message or "its answer could not be made feasible"
+        others = [*backend.remedies]
+        # Where there is nothing to repair, no gap is loose enough.
+        if answer.noises != ():
+            others.append("a looser --gap")
+        return FAILED, f"{why}. Try {', or '.join(others)}." if others else f"{why}."
+    if certificate.gap <= gap:
+        return (OPTIMAL if certificate.confidence is None else STATISTICAL), ""
+    reached = f"certified gap {certificate.gap:.2g}, asked {gap:.2g}"
+    if method == STAND_IN:
+        reached = f"{answer.message or 'nothing was found'}; independent noise has a {reached}"
+    if answer.stop is Stop.TIME_LIMIT:
+        return Stop.TIME_LIMIT.value, f"{reached}. Allow more time."
+    if answer.stop is Stop.INTERRUPTED:
+        return Stop.INTERRUPTED.value, f"{reached}. Run it again to the end."
+    if not family.convex and searched is not None:
+        return searched, ""
+    return INACCURATE, f"{reached}. {family.short or backend.short}"

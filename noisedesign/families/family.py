@@ -1,0 +1,396 @@
+"""The contract of a kind of noise: its family answers for it, and one function finds the family.
+
+Every problem minimises tr(H cov(z)) within budgets; families differ in how they represent the
+feasible set. A family states its program, solves it, models it for other solvers, bounds it and
+judges what is exported. ``bound``, ``judge`` and ``departure`` are plain numpy and know no solver.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar
+
+import numpy as np
+
+from noisedesign.base import settings
+from noisedesign.base.checks import Array, InputError
+from noisedesign.base.enclosures import Interval
+from noisedesign.base.monitor import Monitor, Stop
+from noisedesign.certify.certificate import Certificate, ProvedBound, judge_covariance
+from noisedesign.certify.program import Program
+from noisedesign.certify.rigorous import Judged, NotProvedError
+from noisedesign.forms import Noise
+from noisedesign.forms.registry import REGISTRY
+from noisedesign.forms.structure import SpaceStructure
+from noisedesign.privacy.views import Observer
+from noisedesign.problem.problem import Problem, SpaceProblem, unstructured
+
+if TYPE_CHECKING:
+    from noisedesign.conic.data import Errors, Point
+    from noisedesign.conic.program import ConicProgram, ModelSize
+    from noisedesign.privacy.seeds import SeedPlan
+
+Q = TypeVar("Q")
+P = TypeVar("P")
+
+Arrays = Mapping[str, Array]  # arrays by the names they have in a design file
+
+
+@dataclass(frozen=True)
+class ArraySpec:
+    """An array of a design file; ``axes`` are letters of :meth:`Family.sizes`, or ``ANY``."""
+
+    kind: str
+    axes: str
+    multiplier: bool = True  # whether it proves a bound, and no part of the noise itself
+
+
+LOCAL, BEST_FOUND, STATISTICAL = "local-optimum", "best-found", "statistical"
+SEARCHED = (LOCAL, BEST_FOUND, STATISTICAL)
+"""Status of answers not certified optimal: a local one, the best met, or with confidence."""
+
+ANY = "*"
+
+OPERATIONS_PER_CALL = 1e5  # operations that take the time of one call of a small numpy function
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Answer:
+    """The answer of a solver; nobody has judged it yet.
+
+    ``noises`` are one answer made feasible in several ways, cheap ones first, as they are asked
+    for; ``proof`` the multipliers and what else its family keeps, by name; ``evaluations`` those of
+    native solvers, or conic iterations; ``measure`` the DIMACS errors of the conic model.
+    """
+
+    stop: Stop
+    noises: Iterable[Noise] = ()
+    proof: Arrays = field(default_factory=dict)
+    message: str = ""
+    build_seconds: float = 0.0
+    solve_seconds: float = 0.0
+    evaluations: int = 0
+    measure: Callable[[], Errors | None] = lambda: None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Model:
+    """A program in matrix inequalities, and how to read an answer from a point of it."""
+
+    conic: ConicProgram
+    read: Callable[[Point], Answer]
+
+
+Ask = Callable[[Model], Answer]
+"""Solves a model and reads the answer, without noise or proof where there is no point."""
+
+
+class Form(NamedTuple):
+    """The form of a model: a formulation, scaled units or the problem's, and its parts."""
+
+    formulation: str | None = None
+    scaled: bool = False
+    parts: int = 1
+
+    def only(self, formulation: str) -> None:
+        """Check the formulation asked for of a family that has only one."""
+        asked = self.formulation
+        if asked not in (None, formulation):
+            expected = f'"{formulation}" for such a problem'
+            raise InputError("formulation", expected=expected, got=f'"{asked}"')
+
+
+class Family(ABC, Generic[Q, P]):
+    """One representation of the feasible set; ``program`` is whatever it makes of a problem."""
+
+    name: ClassVar[str]
+    convex: ClassVar[bool] = True
+    """Whether what ``solve`` returns is the optimum; else the best that a search found."""
+    structured: ClassVar[bool] = True
+    """Whether it asks for more than (P) of one Gram matrix, with noise of any structure."""
+    trust: ClassVar[str] = "local"  # the adversary that the noise protects from, as designs say it
+    gap: ClassVar[float] = settings.DEFAULT_GAP  # the default of :meth:`default_gap`
+    proof: ClassVar[Mapping[str, ArraySpec]]
+    """The arrays of a design file besides the noise: multipliers, or the parts of the noise."""
+    short: ClassVar[str] = ""
+    """Advice where our own solver falls short of a gap; else its backend knows."""
+    formulations: ClassVar[tuple[str, ...]] = ()
+    """Formulations of its model, the default first; none where it has no model."""
+
+    @abstractmethod
+    def program(self, problem: Q) -> P:
+        """State the program of a problem, or raise InputError where the family cannot hold it."""
+
+    def work(self, problem: Q) -> float:
+        """Operations, up to a factor, to judge a design beyond those on its arrays."""
+        return 0.0
+
+    def afresh(self, program: P, *, seed: int | None = None) -> P:
+        """The program for a judge who did not make the design, with random vectors of its own.
+
+        ``seed`` is that of all that is drawn, samples of an account among them. Without it vectors
+        come from the operating system; samples stay those the design is stated by (a digest of C).
+        """
+        return program
+
+    def least_seconds(self, problem: Q) -> float:
+        """Seconds that the first answer and its verdict take, about; 0 where they are no matter."""
+        return 0.0
+
+    def hurried(self, program: P, *, seconds: float) -> P:
+        """The program for a judge who has so much time left: it may prove less, and that holds."""
+        return program
+
+    def central(self, problem: Q) -> P | None:
+        """The program of a trusted server that adds one noise to the average, or None."""
+        return None
+
+    def released(self, problem: Q) -> tuple[AnyFamily, Any]:
+        """The judge and the program of what a trusted server releases, which has no structure."""
+        wide = self.relaxed(problem)
+        family: AnyFamily = self if wide is None else family_of(wide)
+        asked: Any = problem if wide is None else wide
+        program = family.central(asked)
+        return family, family.program(asked) if program is None else program
+
+    @abstractmethod
+    def solve(self, program: P, *, monitor: Monitor) -> Answer:
+        """Answer by our own solver; InputError where nothing is feasible or bounds the noise."""
+
+    def default_gap(self, program: P) -> float:
+        """The relative gap asked for where nobody says one."""
+        return self.gap
+
+    def multipliers(self, program: P, *, monitor: Monitor) -> Arrays:
+        """The arrays that prove the bound, where nobody asks for the noise."""
+        return self.solve(program, monitor=monitor).proof
+
+    def without_options(self, program: P) -> str | None:
+        """Name who cannot choose a device, keep a checkpoint or start from multipliers, or None."""
+        return "those of structured and space-time designs"
+
+    def on_device(self, program: P) -> bool:
+        """Whether the native solver can choose a device."""
+        return self.without_options(program) is None
+
+    def attained(self, program: P, *, time_limit: float | None) -> None:
+        """Raise InputError where nothing bounds the noise, before a foreign solver runs."""
+
+    def remark(self, program: P, noise: Noise) -> str:
+        """Say in a sentence what else there is to know of a design; mostly nothing."""
+        return ""
+
+    def model(self, program: P, form: Form) -> Model:
+        """Model the program in matrix inequalities; InputError where no formulation holds it."""
+        raise not_convex("structure", self.name)
+
+    def unable(self, program: P, formulation: str) -> str | None:
+        """Say why a formulation cannot hold a program, or None."""
+        return None
+
+    def model_size(
+        self, program: P, form: Form, *, size: int | None = None, rank: int | None = None
+    ) -> ModelSize | None:
+        """The size of the scaled model, told without building it; None where only that tells.
+
+        ``size`` and ``rank`` are those of another program and its H; by default its own, whose rank
+        may take as long as a decomposition.
+        """
+        return None
+
+    def answer_by(self, program: P, ask: Ask, form: Form, *, monitor: Monitor) -> Answer:
+        """Answer by a conic solver."""
+        return ask(self.model(program, form))
+
+    @abstractmethod
+    def bound(
+        self,
+        program: P,
+        proof: Arrays,
+        *,
+        noise: Noise | None = None,
+        negligible: float = settings.NEGLIGIBLE,
+    ) -> ProvedBound:
+        """Bound the error of all noise of the family, whoever made ``proof``; 0 proves nothing.
+
+        Multipliers follow from ``noise`` where ``proof`` does not hold them; rounding below the
+        relative ``negligible`` need not be computed away.
+        """
+
+    @abstractmethod
+    def judge(self, program: P, noise: Noise, proof: Arrays, *, bound: float) -> Certificate:
+        """Certify noise at its own scale. ``bound`` is passed on."""
+
+    def rigorous_judge(self, program: P, noise: Noise, proof: Arrays) -> Judged:
+        """Judge noise with every rounding accounted for; NotProvedError says why not."""
+        raise NotProvedError(f"noise of the family {self.name!r} is not covered")
+
+    def rigorous_release(self, program: P, noise: Noise) -> Judged:
+        """Judge so what a trusted server releases, by the program of :meth:`released`."""
+        raise NotProvedError(f"a trusted server's noise of the family {self.name!r} is not covered")
+
+    def rigorous_bound(
+        self,
+        program: P,
+        proof: Arrays,
+        *,
+        noise: Noise | None = None,
+        judged: Judged | None = None,
+        enough: float = 0.0,
+    ) -> Interval:
+        """:meth:`bound` with every rounding accounted for: its lower end.
+
+        The upper end is about what ``proof`` is worth but for rounding. ``judged`` is nearly
+        optimal noise, which makes it quick; a bound better than ``enough`` is not worth its cost.
+        """
+        raise NotProvedError(f"bounds of the family {self.name!r} are not covered")
+
+    def rigorous_fixed_bound(self, program: P, proof: Arrays, *, enough: float) -> Interval | None:
+        """:meth:`rigorous_bound` for fixed participation where it is random; else None."""
+        return None
+
+    def departure(self, program: P, noise: Noise, proof: Arrays) -> float:
+        """The distance of noise from the structure, relative to its largest entry."""
+        return 0.0
+
+    @abstractmethod
+    def independent(self, program: P) -> Noise:
+        """Independent noise at the same budgets (LDP)."""
+
+    @abstractmethod
+    def independent_error(self, problem: Q) -> float:
+        """The error of independent noise at the budgets of a problem, squared noise."""
+
+    def foremost(self, problem: Q, noise: Noise) -> Sequence[Observer]:
+        """The chosen observers of a problem, or those of very many who are told most."""
+        return ()
+
+    def relaxed(self, problem: Q) -> Problem | None:
+        """The same problem without its structure; None where it has none."""
+        return None
+
+    def seeds(self, program: P, noise: Noise, proof: Arrays) -> SeedPlan | None:
+        """Tell who shares which seed of noise that is made of shared seeds; None of other noise."""
+        return None
+
+    def searched(self, program: P) -> str | None:
+        """The status of what a search finds where the family is not convex, or None."""
+        return LOCAL
+
+    def parts(self, program: P, variance: Array) -> Arrays:
+        """The arrays of ``proof``, besides multipliers, of independent noise of ``variance``."""
+        return {}
+
+    def without_multipliers(self, proof: Arrays) -> Arrays:
+        """The arrays that a design keeps of a proof that proves nothing."""
+        return {name: array for name, array in proof.items() if not self.proof[name].multiplier}
+
+    def sizes(self, problem: Q) -> dict[str, int]:
+        """Letter -> length, of the axes of ``proof``."""
+        return {}
+
+    def start(self, program: P, start: Any) -> Array | None:
+        """The multipliers that a solve of ``program`` begins with, of what the user gave."""
+        return None
+
+    def certificate(
+        self,
+        program: P,
+        noise: Noise,
+        proof: Arrays,
+        *,
+        bound: ProvedBound,
+        everywhere: float | None,
+    ) -> Certificate:
+        """Certify noise; ``everywhere`` is a bound on noise of every structure, where there is one.
+
+        Noise that need not be the optimum of its family has no other bound.
+        """
+        value = bound.value
+        if not self.convex:
+            value = max(value, everywhere or 0.0)
+        judged = self.judge(program, noise, proof, bound=value)
+        return replace(judged, unrestricted_lower_bound=everywhere, rounding=bound.rounding or None)
+
+
+AnyFamily = Family[Any, Any]
+
+
+def family_of(problem: Problem) -> AnyFamily:
+    """The family of a problem: the one place that asks of what kind it is."""
+    return family_at(*problem.feasible_set)
+
+
+@cache
+def family_at(axes: str, kind: str) -> AnyFamily:
+    """The family of noise of a kind along the axes, by their names in :mod:`.registry`."""
+    path, _, name = REGISTRY[axes, kind].module.partition(":")
+    found: AnyFamily = getattr(import_module(path), name or "FAMILY")
+    return found
+
+
+def formulations() -> tuple[str, ...]:
+    """Names of the formulations of all families, the usual ones first."""
+    families = (family_at(*key) for key in REGISTRY)
+    return tuple(dict.fromkeys(name for family in families for name in family.formulations))
+
+
+def not_convex(field: str, got: str) -> InputError:
+    """The error where a model is asked of a family that is not convex."""
+    convex = (
+        "a problem that is convex: dense and banded in time, structures in space but polynomial "
+        "and pairwise ones, and joint = 'full' in space-time"
+    )
+    remedy = "No file of conic programs holds another; `solve` searches it for a local optimum."
+    return InputError(field, expected=convex, got=got, remedy=remedy)
+
+
+S = TypeVar("S", bound=Program)
+
+
+class SpatialFamily(Family[SpaceProblem, S]):
+    """Covariances R, shape (n, n), with [R^-1]_ii <= tau_i."""
+
+    def program(self, problem: SpaceProblem) -> S:
+        return self.program_of_gram(
+            problem.gram,
+            mixing=problem.mixing,
+            structure=problem.structure,
+            budget=problem.budget,
+            cap=problem.max_variance,
+        )
+
+    @abstractmethod
+    def program_of_gram(self, gram: Array, *, structure: SpaceStructure, **of: Any) -> S:
+        """The program of an error Gram matrix H, shape (n, n), and other fields."""
+
+    def judge(self, program: S, noise: Noise, proof: Arrays, *, bound: float) -> Certificate:
+        return judge_covariance(program, noise.covariance, bound=bound)
+
+    def independent(self, program: S) -> Noise:
+        room = 1 + 4 * settings.rank_tolerance(1)
+        return Noise.of_covariance(np.diag(room / program.budget))
+
+    def independent_error(self, problem: SpaceProblem) -> float:
+        return float(np.sum(np.diagonal(problem.gram) / problem.budget))
+
+    def work(self, problem: SpaceProblem) -> float:
+        return work_of_gram(problem)
+
+    def relaxed(self, problem: SpaceProblem) -> SpaceProblem | None:
+        if not problem.structure.restricts:
+            return None
+        return unstructured(problem)
+
+    def sizes(self, problem: SpaceProblem) -> dict[str, int]:
+        return {"n": len(problem.nodes)}
+
+
+def work_of_gram(problem: SpaceProblem) -> float:
+    """Operations to form H, shape (n, n), of an error over all its steps."""
+    steps = float(problem.horizon)
+    return steps**3 + steps * float(len(problem.nodes)) ** 3

@@ -1,0 +1,223 @@
+"""Messages that observers receive, by the noise in them, in one step or over a run of many.
+
+The message sent at step t is the state x_t = W x_(t-1) + z_t + g_t of its sender. So the noise z,
+of one covariance R at every step, enters the messages that anyone hears through
+
+    C_ts = W C_(t-1)s  for s < t,    C_tt = W C_(t-1)(t-1) W^T + R,
+
+covariances of all states, found once for all observers: K_ts of one is the rows and columns of C_ts
+that it hears. Multipliers are added up by rows and columns, and carried back over the steps. Either
+takes about T^2 / 2 sparse products with W, however many observers there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+
+from noisedesign.base.checks import Array
+
+CERTAIN = 1e-8
+"""Least pivot of what an observer sees, relative to its largest variance, from which on what it is
+told is known to eight digits without the account."""
+
+Indices = NDArray[np.intp]
+
+
+class Run:
+    """A run of T steps, of noise z = U y with U = diag(unit) and y of covariance R."""
+
+    def __init__(self, mixing: Array, unit: Array, steps: int) -> None:
+        self.unit, self.steps, self.size = unit, steps, len(mixing)
+        self.mixing = scipy.sparse.csr_array(mixing)
+        self.back = scipy.sparse.csr_array(mixing.T)
+
+    @cached_property
+    def powers(self) -> Array:
+        """W^t, shape (T, n, n)."""
+        found = [np.eye(self.size)]
+        for _ in range(1, self.steps):
+            found.append(np.asarray(self.mixing @ found[-1]))
+        return np.array(found)
+
+    def responses(self, heard: Indices) -> Array:
+        """Return what the messages of all steps have of the noise of each, shape (T, T m, n)."""
+        lags = self.powers[:, heard] * self.unit
+        found = np.zeros((self.steps, *lags.shape))
+        for step in range(self.steps):
+            found[step, step:] = lags[: self.steps - step]
+        return found.reshape(self.steps, -1, self.size)
+
+    def of_new(self, heard: Indices) -> Array:
+        """Return T with messages = T times what each adds to those before, shape (T m, T m). It is
+        unit lower triangular. What the message of j adds at step t is what entered at t - l of the
+        noise of nodes that are not heard; with N the nodes that are heard, messages are the sums of
+        (W^l)_NN times these at t - l."""
+        blocks = self.powers[:, heard[:, None], heard]
+        m = len(heard)
+        found = np.zeros((self.steps * m, self.steps * m))
+        for step in range(self.steps):
+            for lag in range(step + 1):
+                rows, columns = step * m, (step - lag) * m
+                found[rows : rows + m, columns : columns + m] = blocks[lag]
+        return found
+
+    def covariances(self, noise: Array, heard: Sequence[Indices]) -> list[Array]:
+        """K(R) by groups of observers, who hear (g, m) nodes, ascending; each (g, T m, T m)."""
+        drawn = noise * np.multiply.outer(self.unit, self.unit)
+        where = self._cells(heard)
+        cells = np.empty((self.steps, self.steps, len(where)))
+        states: list[Array] = []
+        for t in range(self.steps):
+            states = [np.asarray(self.mixing @ state) for state in states]
+            states.append(drawn + self.mixing @ states[-1].T if states else drawn)
+            for s, state in enumerate(states):
+                np.take(state, where, out=cells[t, s])
+        found, start = [], 0
+        for nodes in heard:
+            count, m = nodes.shape
+            end = start + count * m * m
+            part = cells[:, :, start:end].reshape(self.steps, self.steps, count, m, m)
+            whole = np.empty((count, self.steps, m, self.steps, m))
+            for t in range(self.steps):
+                for s in range(t + 1):
+                    whole[:, t, :, s] = part[t, s]
+                    whole[:, s, :, t] = part[t, s].swapaxes(1, 2)
+            found.append(whole.reshape(count, self.steps * m, self.steps * m))
+            start = end
+        return found
+
+    def used(self, multipliers: Sequence[Array], heard: Sequence[Indices]) -> Array:
+        """Sum K*(N) over all observers; N (g, T m, T m), symmetric, result (n, n)."""
+        n, where = self.size, self._cells(heard)
+        cells = np.concatenate(
+            [
+                given.reshape(len(nodes), self.steps, nodes.shape[1], self.steps, nodes.shape[1])
+                .transpose(1, 3, 0, 2, 4)
+                .reshape(self.steps, self.steps, -1)
+                for given, nodes in zip(multipliers, heard, strict=True)
+            ],
+            axis=2,
+        )
+        total = np.zeros((n, n))
+        states = [np.zeros((n, n)) for _ in range(self.steps)]
+        for t in range(self.steps - 1, -1, -1):
+            for s in range(t + 1):
+                added = np.bincount(where, weights=cells[t, s], minlength=n * n).reshape(n, n)
+                states[s] += added if s == t else 2 * added
+            own = states.pop()
+            total += own
+            if states:
+                states[-1] += np.asarray(self.back @ own.T).T
+                states = [np.asarray(self.back @ state) for state in states]
+        return np.asarray((total + total.T) / 2 * np.multiply.outer(self.unit, self.unit))
+
+    def _cells(self, heard: Sequence[Indices]) -> Indices:
+        """Flat places in an (n, n) array of all pairs of nodes that each observer hears."""
+        parts = [(nodes[:, :, None] * self.size + nodes[:, None, :]).ravel() for nodes in heard]
+        return np.concatenate(parts)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ObservedNoise:
+    """One observer: B_a, (k, m, n), of full row rank with its k blocks side by side, and G_a.
+
+    ``support`` are the s nodes of whose noise it has anything, ascending, and ``blocks`` the
+    columns of B_a there, (k, m, s); or, of many steps, it is what nodes ``heard``, (m / T,), send
+    of a ``run``. ``signals`` is G_a, (m, c), one column for each of the ``victims`` whose gradient
+    is limited. ``hidden`` says that noise unknown to it is in whatever tells of them.
+    """
+
+    size: int
+    support: Indices
+    blocks: Array | None = None
+    run: Run | None = None
+    heard: Indices = field(default_factory=lambda: np.zeros(0, dtype=np.intp))
+    signals: Array
+    victims: tuple[int, ...] = ()
+    hidden: bool = False
+
+    @classmethod
+    def of(cls, responses: Array, **fields: Any) -> Self:
+        """Make one of B_a with all its columns."""
+        support = np.flatnonzero((responses != 0).any(axis=(0, 1)))
+        local = np.ascontiguousarray(responses[:, :, support])
+        return cls(size=responses.shape[2], support=support, blocks=local, **fields)
+
+    @property
+    def local(self) -> Array:
+        """The columns of B_a on its support, shape (k, m, s)."""
+        if self.run is not None:
+            return self.run.responses(self.heard)
+        assert self.blocks is not None
+        return self.blocks
+
+    @property
+    def responses(self) -> Array:
+        """B_a, shape (k, m, n)."""
+        local = self.local
+        found = np.zeros((*local.shape[:2], self.size))
+        found[:, :, self.support] = local
+        return found
+
+    def only(self, gradients: Indices) -> Self:
+        """Limit some gradients alone, by their columns of G_a."""
+        victims = tuple(self.victims[c] for c in gradients)
+        return replace(self, signals=self.signals[:, gradients], victims=victims)
+
+    def told(self, covariance: Array) -> Array:
+        """diag(G_a^T K_a(R)^-1 G_a) of K_a(R), (c,): squared sensitivities over their budgets;
+        of a run the largest of those of all steps."""
+        lower = np.linalg.cholesky(covariance)
+        least, largest = np.diagonal(lower).min() ** 2, np.diagonal(covariance).max()
+        if not least > CERTAIN * largest:
+            raise np.linalg.LinAlgError("what is seen is nearly linear in itself")
+        if self.run is None:
+            return np.asarray((np.linalg.solve(lower, self.signals) ** 2).sum(axis=0))
+        inverse, found = np.tril(np.linalg.inv(lower)), np.zeros(len(self.victims))
+        for start in range(0, len(lower), len(self.heard)):
+            # A change at a later step moves later messages alike, and fewer of them.
+            late = inverse[start:, start:] @ self.signals[: len(lower) - start]
+            found = np.maximum(found, np.einsum("mc,mc->c", late, late))
+        return found
+
+
+def covariances(observers: Sequence[ObservedNoise], noise: Array) -> list[Array]:
+    """K_a(R) of each observer, shape (m, m), squared noise."""
+    found = [np.zeros((0, 0))] * len(observers)
+    for place, seen in enumerate(observers):
+        if seen.run is None:
+            at = noise[np.ix_(seen.support, seen.support)]
+            local = seen.local
+            found[place] = np.asarray((local @ at @ local.transpose(0, 2, 1)).sum(axis=0))
+    run, places, heard = _run_of(observers)
+    if run is not None:
+        for place, one in zip(places, run.covariances(noise, heard), strict=True):
+            found[place] = one[0]
+    return found
+
+
+def used_by(observers: Sequence[ObservedNoise], factors: Sequence[Array], *, size: int) -> Array:
+    """Sum K_a*(F^T F) over all observers, F of shape (any, m); result (size, size)."""
+    total = np.zeros((size, size))
+    for seen, factor in zip(observers, factors, strict=True):
+        if seen.run is None:
+            rows = np.concatenate(list(factor @ seen.local))
+            total[np.ix_(seen.support, seen.support)] += rows.T @ rows
+    run, places, heard = _run_of(observers)
+    if run is not None:
+        total += run.used([(factors[place].T @ factors[place])[None] for place in places], heard)
+    return total
+
+
+def _run_of(observers: Sequence[ObservedNoise]) -> tuple[Run | None, list[int], list[Indices]]:
+    """The run that some hear, if any do, their places, and whom each hears, shape (1, m)."""
+    places = [place for place, seen in enumerate(observers) if seen.run is not None]
+    run = observers[places[0]].run if places else None
+    return run, places, [observers[place].heard[None] for place in places]

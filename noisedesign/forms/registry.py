@@ -1,0 +1,65 @@
+"""The table of families: which one represents the feasible set of which kind of noise.
+
+A problem names its set by its axes and a kind, see ``Problem.feasible_set``; the family's module is
+imported when it is asked for (:func:`noisedesign.families.family.family_of`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Entry:
+    """The module with a ``FAMILY``, or with another name after a colon.
+
+    ``needs`` is the key of [structure] that the kind needs; ``named`` whether [structure] names it,
+    or other words of a problem imply it; ``sparse`` whether W is a sparse array and none is n x n.
+    """
+
+    module: str
+    needs: str | None = None
+    named: bool = True
+    sparse: bool = False
+
+
+_FAMILIES = "noisedesign.families"
+
+REGISTRY: dict[tuple[str, str], Entry] = {
+    ("space", "dense"): Entry(f"{_FAMILIES}.disjoint.family"),
+    ("space", "edge-local"): Entry(f"{_FAMILIES}.shared_seeds.family"),
+    ("space", "hops"): Entry(f"{_FAMILIES}.shared_seeds.family", needs="hops"),
+    ("space", "neighbourhood"): Entry(f"{_FAMILIES}.shared_seeds.family"),
+    ("space", "clusters"): Entry(f"{_FAMILIES}.shared_seeds.family", needs="clusters"),
+    ("space", "decor"): Entry(f"{_FAMILIES}.decor.family"),
+    ("space", "independent"): Entry(f"{_FAMILIES}.shared_seeds.family"),
+    ("space", "polynomial"): Entry(f"{_FAMILIES}.polynomial.family", sparse=True),
+    ("space", "pairwise"): Entry(f"{_FAMILIES}.pairwise.family", sparse=True),
+    ("space", "observers"): Entry(f"{_FAMILIES}.observers.family", named=False),
+    ("time", "dense"): Entry(f"{_FAMILIES}.disjoint.family"),
+    ("time", "overlapping"): Entry(f"{_FAMILIES}.overlapping.family", named=False),
+    ("time", "nonnegative"): Entry(f"{_FAMILIES}.amplified.family", named=False),
+    ("time", "banded"): Entry(f"{_FAMILIES}.banded.family", needs="bands"),
+    ("time", "toeplitz"): Entry(f"{_FAMILIES}.toeplitz.family"),
+    ("time", "banded-inverse"): Entry(f"{_FAMILIES}.toeplitz.family", needs="bands"),
+    ("time", "blt"): Entry(f"{_FAMILIES}.toeplitz.family", needs="buffers"),
+    ("space-time", "kronecker"): Entry(f"{_FAMILIES}.kronecker.family"),
+    ("space-time", "modal"): Entry(f"{_FAMILIES}.modal.family"),
+    # after a colon: another name than FAMILY
+    ("space-time", "full"): Entry(f"{_FAMILIES}.disjoint.family:FULL"),
+}
+"""(axes, kind) -> family."""
+
+
+def kinds(axes: str) -> tuple[str, ...]:
+    """The kinds of noise along ``axes``, as [structure] names them."""
+    return tuple(kind for (known, kind), entry in REGISTRY.items() if known == axes and entry.named)
+
+
+SPARSE_FORMS = {"dense": "polynomial", "edge-local": "pairwise"}
+"""The kind that stands for another one on graphs too large for any n x n array."""
+
+
+def sparse_kinds() -> tuple[str, ...]:
+    """The kinds of noise in space that take W as a sparse array."""
+    return tuple(kind for (_, kind), entry in REGISTRY.items() if entry.sparse and entry.named)

@@ -1,0 +1,310 @@
+"""Published noise as designs, judged by the same code as ours, so that one table compares them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from types import NoneType
+from typing import Any
+
+import numpy as np
+from scipy.linalg import toeplitz
+
+from noisedesign.base import checks as _checks, settings
+from noisedesign.base.checks import Array, InputError
+from noisedesign.base.linalg import inverse_of_positive, reversed_cholesky
+from noisedesign.base.monitor import Monitor
+from noisedesign.base.shown import Listing
+from noisedesign.certify import repair
+from noisedesign.certify.program import DualPoint, Program
+from noisedesign.design.backends import get_backend
+from noisedesign.design.design import Design, Provenance
+from noisedesign.design.solve import solve
+from noisedesign.families.decor import solver as decor
+from noisedesign.families.disjoint.program import arrays_of, independent_gram, program_of
+from noisedesign.families.family import AnyFamily, Arrays, family_of
+from noisedesign.families.kronecker.solver import optimal_gram
+from noisedesign.families.space_time import SpaceTimeProgram
+from noisedesign.forms import DenseStrategy, ModalStrategy, Noise
+from noisedesign.problem.problem import (
+    ANY_SPACE,
+    ANY_TIME,
+    Problem,
+    SpaceProblem,
+    SpaceTimeProblem,
+    TimeProblem,
+    problem_of,
+    unstructured,
+)
+from noisedesign.system.graph import graph_laplacian
+from noisedesign.system.participation import FixedEpoch
+
+CENTRAL = "cdp"
+"""The baseline that trusts a server."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Published:
+    """A published mechanism: the problems it is a baseline of, and its C and R, by default I."""
+
+    axes: tuple[str, ...]
+    strategy: Callable[[FixedEpoch], Array] | None = None  # C, shape (T, T), not normalised
+    precision: Callable[[Program, Array], Array] | None = None  # R^-1, shape (n, n), beside a W
+    of_run: bool = False  # whether R is for the error of all steps, and not of the first
+    signed: bool = False  # whether C has negative entries: no account of random participation
+
+
+def names_of(axes: str) -> tuple[str, ...]:
+    """The names of the baselines of problems in "space", "time" or "space-time"."""
+    return tuple(name for name, known in PUBLISHED.items() if axes in known.axes)
+
+
+def baseline_names(problem: Problem) -> tuple[str, ...]:
+    """Names of the baselines that make sense for a problem.
+
+    Args:
+        problem: a problem, or what has one, as a loaded file and a design do.
+
+    Returns:
+        Names for :func:`baseline`.
+
+    Raises:
+        InputError: a problem against chosen observers, or no problem.
+
+    Examples:
+        >>> import noisedesign as nd
+        >>> nd.baseline_names(nd.TimeProblem.prefix(participation=nd.single(2)))
+        ('ldp', 'cdp', 'antipgd', 'd-mf', 'banded-sqrt')
+    """
+    problem = problem_of(problem)
+    if family_of(problem).trust != "local":
+        expected = "one against a reader of all messages"
+        remedy = "Leave out [observers] for baselines."
+        raise InputError("problem", expected=expected, got="chosen observers", remedy=remedy)
+    names, used = names_of(problem.axes), problem.use
+    if problem.axes != "space" and used is not None and used.random:
+        names = tuple(name for name in names if not PUBLISHED[name].signed)
+    return names
+
+
+def baseline(problem: Problem, name: str, *, dual: DualPoint | Design | None = None) -> Design:
+    """A published mechanism as a design for ``problem``.
+
+    - ``ldp``: independent noise;
+    - ``cdp``: noise that a trusted server adds to the average; it protects nothing else, and its
+      ``trust`` says "central";
+    - ``decor`` (space): R = s I + c Laplacian with optimal s and c (DECOR, Allouah et al. 2024);
+    - ``antipgd`` (time): C of ones, each step's noise taken back at the next (AntiPGD);
+    - ``d-mf`` (time): the prefix-optimal strategy used by every node (D-MF);
+    - ``banded-sqrt`` (time): lower triangular banded square root of the prefix sums, as many
+      bands as steps between participations (Kalinin and Lampert 2024).
+
+    For a space-time problem those in time are used by nodes that are independent, those in space at
+    steps that are, and
+
+    - ``whisper-one-step`` and ``whisper``: the optimal R at steps that are independent, for the
+      error after one step, as published, and for that of the problem;
+    - ``mafalda``: the optimal C of nodes that are independent.
+
+    Args:
+        problem: a problem, or what has one, as a loaded file and a design do.
+        name: one of :func:`baseline_names`.
+        dual: multipliers that prove the lower bound stated with the design, for instance those of
+            the optimal design, or that design; default: the uniform ones.
+
+    Returns:
+        A design at the budgets of the problem, with a certificate of its own.
+
+    Raises:
+        InputError: the name is not one of :func:`baseline_names`.
+
+    Examples:
+        Prefix sums of T = 3 steps, each record in one: independent noise has the error
+        1 + 2 + 3; AntiPGD, whose C has columns of squared norm up to T, has T per step.
+
+        >>> import noisedesign as nd
+        >>> problem = nd.TimeProblem.prefix(participation=nd.single(3))
+        >>> for name in ("ldp", "antipgd"):
+        ...     print(f"{name}: {nd.baseline(problem, name).objective:.4f}")
+        ldp: 6.0000
+        antipgd: 9.0000
+    """
+    problem = problem_of(problem)
+    _checks.one_of(name, field="baseline", allowed=baseline_names(problem))
+    kinds = "a Design, a DualPoint or None"
+    _checks.instance(dual, (DualPoint, Design, NoneType), field="dual", expected=kinds)
+    judged, noise_of = _MADE[problem.axes]
+    wide = judged(problem, name)
+    family = family_of(wide)
+    program = family.released(wide)[1] if name == CENTRAL else family.program(wide)
+    noise = noise_of(wide, program, name)
+    # In space alone the noise of a trusted server is of the same program as all other noise.
+    same = name != CENTRAL or problem.axes == "space"
+    proof = _proof(family, program, dual) if same else {}
+    bound = family.bound(program, proof)
+    versions = get_backend("native").versions()
+    made = Provenance(method=name, backend="closed form", status="baseline", versions=versions)
+    return Design(
+        problem=wide if problem.axes == "space-time" else problem,
+        noise=noise,
+        provenance=made,
+        proof={} if name == CENTRAL else proof,
+        certificate=family.certificate(program, noise, proof, bound=bound, everywhere=None),
+        trust="central" if name == CENTRAL else "local",
+    )
+
+
+def _proof(family: AnyFamily, program: Program, dual: DualPoint | Design | None) -> Arrays:
+    """The arrays that prove a bound on noise without a structure."""
+    if isinstance(dual, Design):
+        known, found = family.proof, dual.relaxed_proof or dual.proof
+        return {name: found[name] for name in found if name in known and known[name].multiplier}
+    return {} if dual is None else arrays_of(program, dual)
+
+
+def published(problem: Problem, *, dual: DualPoint | Design | None = None) -> Listing[Design]:
+    """Every baseline of a problem, independent noise first."""
+    return Listing(baseline(problem, name, dual=dual) for name in baseline_names(problem))
+
+
+def compared(problem: Problem) -> Listing[Design]:
+    """Every baseline and, last, the optimum whose multipliers bound them all."""
+    best = solve(problem).design
+    assert best is not None
+    return Listing([*published(problem, dual=best), best])
+
+
+def _unstructured(problem: Problem, name: str) -> Problem:
+    return family_of(problem).relaxed(problem) or problem
+
+
+def _unstructured_in_space(problem: SpaceProblem, name: str) -> Problem:
+    found: Problem = unstructured(problem)
+    return found
+
+
+def _in_space(problem: SpaceProblem, program: Program, name: str) -> Noise:
+    return Noise.of_covariance(_covariance(name, program, problem.mixing))
+
+
+def _covariance(name: str, program: Program, mixing: Array) -> Array:
+    """R of a baseline, shape (n, n), within the budgets of a program in space."""
+    if name == CENTRAL:
+        # The mean's noise needs variance 1 / (n^2 tau), and every node holds the same mean.
+        n = len(mixing)
+        least = 1 / (n**2 * float(program.budget.min()))
+        return np.full((n, n), least * (1 + 4 * settings.EPS))
+    make = PUBLISHED[name].precision
+    precision = independent_gram(program) if make is None else make(program, mixing)
+    return repair.covariance_of(program, precision)
+
+
+def _decor(program: Program, mixing: Array) -> Array:
+    return decor.decor_precision(program, graph_laplacian(mixing))
+
+
+def _best(program: Program, mixing: Array | None = None) -> Array:
+    return optimal_gram(program, Monitor(gap=settings.DEFAULT_GAP))
+
+
+def decor_variances(problem: SpaceProblem) -> tuple[float, float]:
+    """Squared scales of the best DECOR noise: of every node's own, and of every edge's."""
+    return decor.decor_variances(program_of(problem), graph_laplacian(problem.mixing))
+
+
+def _in_time(problem: TimeProblem, program: Any, name: str) -> Noise:
+    strategy = _strategy(name, problem.fixed_epoch)
+    if problem.participation.random:
+        return Noise.of_strategy(program.unit(DenseStrategy(strategy=strategy)))
+    strategy = repair.unit_strategy(program, strategy)
+    return Noise.of_strategy(DenseStrategy(strategy=strategy))
+
+
+def _strategy(name: str, participation: FixedEpoch) -> Array:
+    make = PUBLISHED[name].strategy
+    return np.eye(participation.horizon) if make is None else make(participation)
+
+
+def _sums(participation: FixedEpoch) -> Array:
+    return np.tril(np.ones((participation.horizon,) * 2))
+
+
+def _square_root(participation: FixedEpoch) -> Array:
+    return banded_square_root(horizon=participation.horizon, bands=participation.separation)
+
+
+def banded_square_root(*, horizon: int, bands: int) -> Array:
+    """Lower triangular Toeplitz square root of the prefix sums, cut to ``bands`` bands, (T, T).
+
+    Coefficients binomial(2j, j) / 4^j (Kalinin and Lampert 2024). Not normalised.
+    """
+    column = np.ones(horizon)
+    for j in range(1, horizon):
+        column[j] = column[j - 1] * (2 * j - 1) / (2 * j) if j < bands else 0.0
+    return np.asarray(np.tril(toeplitz(column)))
+
+
+def prefix_optimal_strategy(participation: FixedEpoch) -> Array:
+    """C of the optimal prefix sums, shape (T, T), of unit squared sensitivity (D-MF)."""
+    solution = solve(TimeProblem.prefix(participation=participation.fixed))
+    assert solution.design is not None
+    return solution.design.strategy
+
+
+def _unstructured_pair(problem: SpaceTimeProblem, name: str) -> Problem:
+    """A trusted server's noise is of rank one across nodes, which no full strategy is."""
+    joint = "kronecker" if name == CENTRAL else problem.joint
+    free: Problem = replace(problem, time=ANY_TIME, space=ANY_SPACE, joint=joint)
+    return free
+
+
+def _in_both(problem: SpaceTimeProblem, asked: Any, name: str) -> Noise:
+    """A pair (C, R), one of which is mostly independent."""
+    program, scheme = SpaceTimeProgram.of(problem), problem.participation
+    # Of a schedule, the first step.
+    once = _checks.square_matrices(problem.step_mixing, field="mixing")[0]
+    gram = once.T @ once
+    if PUBLISHED[name].of_run:
+        gram = program.workload.space_gram(scheme.epochs * np.eye(scheme.horizon))
+    covariance = _covariance(name, program.space_program(gram), problem.mixing)
+    if name in ("mafalda", CENTRAL):  # the best C beside this R
+        in_time = program.time_program(program.workload.time_gram(covariance))
+        strategy = repair.strategy_of(in_time, _best(in_time))
+    else:
+        strategy = _strategy(name, scheme)
+        if scheme.random:
+            strategy = asked.of_time.unit(DenseStrategy(strategy=strategy)).dense()
+        else:
+            in_time = program.time_program(np.eye(scheme.horizon))
+            strategy = repair.unit_strategy(in_time, strategy)
+    if problem.joint == "modal":
+        by_modes = ModalStrategy.of_pair(strategy, covariance)
+        return replace(Noise.of_strategy(by_modes), nodes=len(covariance), full=True)
+    if problem.joint == "kronecker":
+        return Noise.of_strategy(DenseStrategy(strategy=strategy), covariance=covariance)
+    # C x L, L^T L = R^-1, is lower triangular, and a full design of the same covariance.
+    factor = reversed_cholesky(inverse_of_positive(covariance))
+    form = DenseStrategy(strategy=np.asarray(np.kron(strategy, factor), dtype=np.float64))
+    return replace(Noise.of_strategy(form), full=True)
+
+
+_MADE: dict[str, tuple[Callable[[Any, str], Problem], Callable[[Any, Any, str], Noise]]] = {
+    "space": (_unstructured_in_space, _in_space),
+    "time": (_unstructured, _in_time),
+    "space-time": (_unstructured_pair, _in_both),
+}
+"""The problem that judges the baselines of each kind of problem, and the maker of their noise."""
+
+_ALWAYS, _OVER_TIME = ("space", "time", "space-time"), ("time", "space-time")
+
+PUBLISHED = {
+    "ldp": Published(axes=_ALWAYS),
+    CENTRAL: Published(axes=_ALWAYS, signed=True),
+    "whisper-one-step": Published(axes=("space-time",), precision=_best),
+    "whisper": Published(axes=("space-time",), precision=_best, of_run=True),
+    "decor": Published(axes=("space", "space-time"), precision=_decor, of_run=True),
+    "mafalda": Published(axes=("space-time",), signed=True),
+    "antipgd": Published(axes=_OVER_TIME, strategy=_sums),
+    "d-mf": Published(axes=_OVER_TIME, strategy=prefix_optimal_strategy, signed=True),
+    "banded-sqrt": Published(axes=_OVER_TIME, strategy=_square_root),
+}

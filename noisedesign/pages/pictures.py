@@ -1,0 +1,221 @@
+"""The pictures of a page that are no part of :mod:`noisedesign.pages.plot`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import networkx as nx
+import numpy as np
+
+from noisedesign.base.checks import Array
+from noisedesign.files.picture_file import (
+    BELOW,
+    BLUE,
+    GREY,
+    NAMED,
+    NEGATIVE,
+    ORANGE,
+    POSITIVE,
+    SIGNED,
+    legend_below,
+    plain,
+)
+from noisedesign.pages.plot import name_rows
+
+MOST_NODES, MOST_EDGES = 1000, 20_000
+"""Size of the largest graph that is drawn."""
+
+SPRINGS = 60
+
+DECADES = 30
+"""Ratio of the largest to the smallest value from which on an axis is logarithmic."""
+
+FEW_LAGS = 64
+
+NOTHING = 1e-12
+"""Share of the largest eigenvalue below which one is zero but for rounding."""
+
+MOST_POINTS = 2000
+"""Points of a curve; longer ones are thinned to lags that grow by a factor."""
+
+
+def draw_graph(axes: Any, graph: nx.Graph, names: Sequence[str], correlation: Array | None) -> None:
+    """The graph on 0, ..., n - 1, its edges coloured by the correlation of noise at their ends."""
+    from matplotlib.collections import LineCollection
+
+    places = _layout(graph)
+    edges = sorted((min(e), max(e)) for e in graph.to_undirected().edges if e[0] != e[1])
+    lines = [(places[u], places[v]) for u, v in edges]
+    many = len(graph) > NAMED
+    look: dict[str, Any] = {"linewidths": 0.5 if many else 1.6, "zorder": 1}
+    look["rasterized"] = len(edges) > MOST_EDGES // 10
+    if graph.is_directed() and not many:
+        _arrows(axes, graph, places)
+    elif correlation is None:
+        axes.add_collection(LineCollection(lines, colors=GREY, **look))
+    else:
+        values = np.array([correlation[u, v] for u, v in edges])
+        limit = float(np.abs(values).max(initial=0.0)) or 1.0
+        drawn = LineCollection(lines, cmap=SIGNED, **look)
+        drawn.set_array(values)
+        drawn.set_clim(-limit, limit)
+        axes.add_collection(drawn)
+        bar = axes.figure.colorbar(drawn, ax=axes, orientation="horizontal", shrink=0.7, pad=0.02)
+        bar.set_label("correlation of the noise of two neighbours at one step")
+        bar.outline.set_linewidth(0.5)
+    size = 4 if len(graph) > 200 else 10 if many else 26
+    axes.scatter(places[:, 0], places[:, 1], s=size, color="#333333", zorder=2, linewidths=0)
+    if not many:
+        _name(axes, places, names)
+    axes.set_aspect("equal")
+    axes.margins(0.1)
+    axes.set_axis_off()
+
+
+def _arrows(axes: Any, graph: nx.Graph, places: Array) -> None:
+    from matplotlib.patches import FancyArrowPatch
+
+    look: dict[str, Any] = {"arrowstyle": "-|>", "mutation_scale": 9, "color": GREY, "zorder": 1}
+    for u, v in sorted(graph.edges):
+        axes.add_patch(FancyArrowPatch(places[u], places[v], shrinkA=3, shrinkB=4, **look))
+    axes.autoscale_view()
+
+
+def _name(axes: Any, places: Array, names: Sequence[str]) -> None:
+    """Names beside their nodes, away from the middle of the drawing."""
+    from matplotlib.patheffects import withStroke
+
+    for (x, y), name in zip(places, names, strict=True):
+        length = math.hypot(x, y) or 1.0
+        away = (7 * x / length, 7 * y / length)
+        side = "left" if away[0] > 2 else "right" if away[0] < -2 else "center"
+        axes.annotate(
+            plain(name, longest=14),
+            (x, y),
+            xytext=away,
+            textcoords="offset points",
+            ha=side,
+            va="bottom" if away[1] > 2 else "top" if away[1] < -2 else "center",
+            fontsize=7.5,
+            path_effects=[withStroke(linewidth=2, foreground="white")],
+        )
+
+
+def _layout(graph: nx.Graph) -> Array:
+    undirected = nx.Graph(graph.to_undirected())
+    circle = nx.circular_layout(undirected)
+    if len(graph) <= SPRINGS:
+        found = nx.kamada_kawai_layout(undirected, pos=circle, weight=None)
+    else:
+        found = nx.spring_layout(undirected, seed=0, iterations=60)
+    places = np.array([found[node] for node in range(len(graph))], dtype=np.float64)
+    return np.asarray(places - places.mean(axis=0))
+
+
+def draw_spectrum(axes: Any, values: Array, plain_noise: float | None, of: str) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    values = np.sort(values)[::-1]
+    shown = _thinned(len(values))
+    axes.plot(shown + 1, values[shown], "o-", color=BLUE, markersize=3, label=of)
+    if plain_noise is not None:
+        told = "independent noise at equal privacy"
+        axes.axhline(plain_noise, color=GREY, linestyle="--", label=told)
+    if values[-1] > NOTHING * values[0] and values[0] > DECADES * values[-1]:
+        axes.set_yscale("log")
+    else:
+        axes.set_ylim(bottom=min(0.0, float(values[-1])))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set_xlabel("number of the eigenvalue, the largest first")
+    axes.set_ylabel("eigenvalue (squared noise)")
+    axes.grid(axis="y")
+    axes.legend(**BELOW | {"ncols": 1})
+
+
+def draw_alignment(axes: Any, weights: Array, noise: Array, independent: Array | None) -> None:
+    """Variance of the noise along the eigenvectors of H, against its eigenvalues: where the error
+    counts much, the noise should be small."""
+    counted = weights > NOTHING * weights.max()
+    left = np.maximum(weights, weights[counted].min() / 10 if not counted.all() else 0.0)
+    if independent is not None:
+        told = "independent noise at equal privacy"
+        axes.plot(left, independent, "x", color=GREY, markersize=4, label=told)
+    axes.plot(left, noise, "o", color=BLUE, markersize=4, alpha=0.8, label="this noise")
+    if left.max() > DECADES * left.min():
+        axes.set_xscale("log")
+    if noise.min() > NOTHING * noise.max() and noise.max() > DECADES * noise.min():
+        axes.set_yscale("log")
+    else:
+        axes.set_ylim(bottom=0)
+    left_out = int((~counted).sum())
+    told = f"\n({left_out} at zero, drawn at the left)" if left_out else ""
+    axes.set_xlabel("weight of a direction in the error (eigenvalue of H)" + told)
+    axes.set_ylabel("variance of the noise along it")
+    legend_below(axes.figure)
+
+
+def draw_lags(axes: Any, values: Array, of: str, logarithmic: bool) -> None:
+    """Numbers by lag, red above zero and blue below; or their sizes, on two logarithmic axes."""
+    lags = _thinned(len(values))
+    shown = values[lags]
+    if logarithmic:
+        floor = float(np.abs(shown).max()) * 1e-6
+        for sign, colour, told in ((1, POSITIVE, "added"), (-1, NEGATIVE, "taken back")):
+            seen = (np.sign(shown) == sign) & (np.abs(shown) > floor)
+            look: Any = {"color": colour, "markersize": 2.5, "label": told}
+            axes.plot(lags[seen] + 1, np.abs(shown[seen]), "o" if sign > 0 else "s", **look)
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.set_xlabel("steps back, and one")
+    else:
+        colours = np.where(shown < 0, NEGATIVE, POSITIVE)
+        axes.vlines(lags, 0, shown, color=colours, linewidth=max(0.6, min(3, 150 / len(lags))))
+        axes.axhline(0, color=GREY, linewidth=0.7)
+        axes.set_xlabel("steps back")
+        if len(values) > FEW_LAGS:
+            axes.set_xscale("log")
+            axes.set_xlim(0.8, len(values))
+    axes.set_ylabel(of)
+    if logarithmic:
+        axes.legend(**BELOW)
+
+
+def draw_frequencies(axes: Any, power: Array) -> None:
+    places = _thinned(len(power) - 1) + 1
+    axes.plot(places / (len(power) - 1) / 2, power[places], color=BLUE)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlabel("frequency (cycles a step)")
+    axes.set_ylabel("power (squared noise)")
+    axes.grid()
+
+
+def draw_exposures(
+    axes: Any, losses: Mapping[str, float], target: float | None, symbol: str
+) -> None:
+    """mu or epsilon before every kind of observer; infinite ones are marked at the right."""
+    values = np.array(list(losses.values()))
+    finite = np.isfinite(values)
+    most = float(max(values[finite].max(initial=0.0), target or 0.0)) or 1.0
+    places = np.arange(len(losses))
+    axes.hlines(places[finite], 0, values[finite], color=BLUE, linewidth=1.6)
+    axes.scatter(values[finite], places[finite], color=BLUE, s=30, zorder=3)
+    axes.scatter(
+        np.full((~finite).sum(), 1.12 * most), places[~finite], marker=">", s=40, color=ORANGE
+    )
+    if target is not None:
+        axes.axvline(target, color=GREY, linestyle="--", linewidth=1)
+        axes.text(target, -0.85, "target", ha="center", va="center", color=GREY, fontsize=8)
+    name_rows(axes, list(losses), values.tolist())
+    axes.set_xlim(0, 1.2 * most)
+    axes.set_ylim(len(losses) - 0.4, -1.2)
+    axes.set_xlabel(f"{symbol} of the whole run, worst node")
+
+
+def _thinned(count: int) -> Any:
+    """Places on a curve of so many points: all of them, or some at factors of each other."""
+    if count <= MOST_POINTS:
+        return np.arange(count)
+    return np.unique(np.geomspace(1, count, MOST_POINTS).astype(np.int64)) - 1

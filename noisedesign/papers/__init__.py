@@ -1,1 +1,0 @@
-"""What papers claim, computed again: their bounds, figures and experiments."""

@@ -1,0 +1,977 @@
+"""The problems that users pose: a noise design in space, in time or in both, and its target.
+
+All are the one convex program of :mod:`noisedesign.certify.program`,
+
+    minimise  tr(H X^-1)  over positive definite X in a sensitivity set,
+
+read in two ways. In space X = R^-1 is the precision of the noise of the nodes (Whisper D-SGD,
+problem (10) with its inequality the right way round); in time X = C^T C is the Gram matrix of the
+strategy every node uses for itself (Mafalda-SGD, Lemma 10).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from os import PathLike
+from types import NoneType
+from typing import Any, Literal, Self, TypeVar
+
+import networkx as nx
+import numpy as np
+from scipy.sparse import csr_array, issparse
+
+from noisedesign.base import checks as _checks, memory, settings
+from noisedesign.base.checks import Array, InputError
+from noisedesign.base.shown import Shown
+from noisedesign.forms.structure import SpaceStructure, TimeStructure
+from noisedesign.privacy import runs
+from noisedesign.privacy.runs import LEMMA, Theorem
+from noisedesign.privacy.target import PrivacyTarget
+from noisedesign.privacy.views import Coalitions, Observer
+from noisedesign.problem.pair_budgets import checked_factors, told_pairs
+from noisedesign.system.directed import DIRECTED_WEIGHTS, check_directed, directed_mixing
+from noisedesign.system.gossip import check_schedule, checked_rounds, of_every_step, repeated
+from noisedesign.system.graph import (
+    check_mixing,
+    check_sparse_mixing,
+    mixing_matrix,
+    node_names,
+    sparse_mixing_matrix,
+)
+from noisedesign.system.participation import (
+    FixedEpoch,
+    Participation,
+    every_step,
+    require_room,
+    single,
+)
+from noisedesign.system.random_mixing import RandomMixing
+from noisedesign.system.workloads import WORKLOADS, ErrorMeasure, Workload
+
+JOINTS = ("kronecker", "modal", "full")
+
+ANY_SPACE = SpaceStructure()
+ANY_TIME = TimeStructure()  # noise without a structure
+
+
+def check_steps(privacy: PrivacyTarget | None, horizon: int) -> None:
+    if privacy is not None and privacy.steps not in (None, horizon):
+        expected = f"{horizon}, the horizon of the design, or nothing"
+        raise InputError("privacy.steps", expected=expected, got=str(privacy.steps))
+
+
+def _check_use_in_space(problem: SpaceProblem, horizon: int) -> None:
+    """Check that it is said how long noise in space is used, where its privacy depends on that."""
+    participation, privacy = problem.participation, problem.privacy
+    if participation is not None:
+        check_steps(privacy, participation.horizon)
+        used, key = participation.horizon, "participation"
+    elif privacy is not None and privacy.steps is not None:
+        used, key = privacy.steps, "privacy.steps"
+    elif privacy is None or horizon > 1:
+        return
+    else:
+        raise InputError(
+            "privacy.steps",
+            expected="how many steps the noise is used for",
+            got="neither that nor a participation",
+            remedy="Give steps, of which a record takes part in every one, or a participation "
+            "(epochs and separation).",
+        )
+    if used < horizon:
+        expected = f"at least the {horizon} steps whose error counts"
+        raise InputError(key, expected=expected, got=f"{used} steps")
+
+
+def models_are_seen(observers: Sequence[Observer] | Coalitions, horizon: int) -> bool:
+    """Whether every gradient is taken at a model that all observers know."""
+    if horizon == 1:
+        return True
+    return not isinstance(observers, Coalitions) and all(one.sees == "all" for one in observers)
+
+
+def theorem_of(problem: Any) -> Theorem:
+    """The theorem of docs/runs.md on which the privacy of a design rests."""
+    if problem.use is not None and problem.use.random:
+        return runs.DRAWN
+    observers = getattr(problem, "observers", ())
+    if observers and not models_are_seen(observers, problem.horizon):
+        return runs.FIXED
+    return runs.SEEN
+
+
+def _check_against_observers(problem: SpaceProblem) -> Array:
+    """Check a problem against observers; return its caps, shape (n,), squared noise.
+
+    Below 1 / budget they may still be kept, as observers do not see everything.
+    """
+    horizon, participation = problem.horizon, problem.participation
+    _checks.one_of(problem.responses, field="responses", allowed=("any", "fixed"))
+    if problem.responses == "any" and not models_are_seen(problem.observers, horizon):
+        raise InputError(
+            "responses",
+            expected=f'"fixed" for observers of a part of {horizon} steps',
+            got="nothing",
+            remedy="Gradients that answer to models, as in training, carry a record further than "
+            "such a design counts. Design for one step (horizon = 1), or for all messages.",
+        )
+    _exclude(problem, _OBSERVERS)
+    key, length = "limits.max_variance", len(problem.mixing)
+    if problem.max_variance is None:
+        raise InputError(
+            key,
+            expected="a cap on the variance of noise against observers",
+            got="nothing",
+            remedy="Noise that none of them sees through, and that mixing cancels, "
+            "would grow without bound.",
+        )
+    caps = _checks.positive_vector(problem.max_variance, field=key, length=length)
+    check_steps(problem.privacy, horizon)
+    once = f"single participation in {horizon} steps (epochs = 1, separation = {horizon})"
+    if participation is None and problem.privacy is not None:
+        expected = f"{once}, which is what budgets before observers are for"
+        raise InputError("participation", expected=expected, got="nothing")
+    if participation is not None and participation != single(horizon):
+        raise InputError("participation", expected=once, got=str(participation))
+    return caps
+
+
+def _in_time(structure: TimeStructure, participation: Participation) -> TimeStructure:
+    """The structure of C under a participation: without negative entries where that is random."""
+    if not participation.random:
+        return structure
+    if structure.nonnegative is False:
+        expected = "true under random participation"
+        remedy = f"Designs under random participation rest on {LEMMA}. Leave the key out."
+        raise InputError("structure.nonnegative", expected=expected, got="false", remedy=remedy)
+    return replace(structure, nonnegative=True)
+
+
+def _check_against_budget(limit: Array, budget: Array, *, field: str) -> None:
+    """Limits in units of 1 / tau can be computed with."""
+    worst = int((limit * budget).argmax())
+    if limit[worst] * budget[worst] > _checks.MOST_OF_MANY:
+        raise InputError(
+            field,
+            expected=f"at most {_checks.MOST_OF_MANY:g} / tau = "
+            f"{_checks.MOST_OF_MANY / budget[worst]:.6g} (node {worst})",
+            got=f"{limit[worst]:.6g}",
+        )
+
+
+def _checked_cap(max_variance: Any, budget: Array) -> Array | None:
+    """Caps on the variance of every node, shape (n,), that some noise within the budgets keeps."""
+    if max_variance is None:
+        return None
+    field = "limits.max_variance"
+    cap = _checks.positive_vector(max_variance, field=field, length=len(budget))
+    _check_against_budget(cap, budget, field=field)
+    worst = int((cap * budget).argmin())
+    if cap[worst] * budget[worst] <= 1:
+        raise InputError(
+            field,
+            expected=f"more than 1 / tau = {1 / budget[worst]:.6g} (node {worst}), since "
+            "[R^-1]_ii R_ii >= 1 for every covariance",
+            got=f"{cap[worst]:.6g}",
+        )
+    return cap
+
+
+def check_cap_over_time(cap: Array, independent: Array) -> None:
+    """Check that caps (m,) exceed the variances of independent noise of k participations."""
+    worst = int((cap / independent).argmin())
+    if cap[worst] <= independent[worst]:
+        raise InputError(
+            "limits.max_variance",
+            expected=f"more than {independent[worst]:.6g}, the variance of independent noise of as "
+            "many participations",
+            got=f"{cap[worst]:.6g}",
+        )
+
+
+def _checked_floor(
+    min_variance: Any, cap: Array | None, structure: SpaceStructure, budget: Array
+) -> Array | None:
+    """Floors on the variance of every node, shape (n,), none above its cap."""
+    if min_variance is None:
+        return None
+    field = "limits.min_variance"
+    if structure.restricts:
+        expected = f'no floor but for noise without a structure in space ("{ANY_SPACE}")'
+        raise InputError(field, expected=expected, got=f'one for "{structure}"')
+    floor = _checks.positive_vector(min_variance, field=field, length=len(budget))
+    _check_against_budget(floor, budget, field=field)
+    if cap is not None and (floor > cap).any():
+        worst = int((floor / cap).argmax())
+        expected = f"at most limits.max_variance = {cap[worst]:.6g} (node {worst})"
+        raise InputError(field, expected=expected, got=f"{floor[worst]:.6g}")
+    return floor
+
+
+_Kind = tuple[tuple[type, ...], str]
+_FIXED_EPOCH: _Kind = (FixedEpoch,), "FixedEpoch(epochs=..., separation=...)"
+_SCHEME: _Kind = (Participation,), f"{_FIXED_EPOCH[1]} or MinSeparation(...)"
+_IN_SPACE: _Kind = (SpaceStructure,), 'SpaceStructure(kind="...")'
+_IN_TIME: _Kind = (TimeStructure,), 'TimeStructure(kind="...")'
+_COMMON: dict[str, _Kind] = {
+    "error": ((ErrorMeasure, NoneType), "ErrorMeasure(horizon=..., of=...) or None"),
+    "random": ((RandomMixing, NoneType), "a value of noisedesign.system.random_mixing or None"),
+    "privacy": ((PrivacyTarget, NoneType), "PrivacyTarget(epsilon=..., delta=...) or None"),
+}
+"""Fields that hold values: of which types, and how one is made."""
+
+
+def _check(value: Any, field: str, kind: _Kind) -> None:
+    _checks.instance(value, kind[0], field=field, expected=kind[1])
+    if isinstance(value, Participation) and not value.for_designs:
+        got = _checks.describe(value)
+        raise InputError(field, expected=kind[1], got=got, remedy=value.instead)
+
+
+def _check_types(problem: Any, **own: _Kind) -> None:
+    """Check that the fields of a problem hold values of their types."""
+    _checks.text(problem.name, field="name")
+    for key, kind in (_COMMON | own).items():
+        _check(getattr(problem, key), key, kind)
+
+
+_OBSERVERS, _SPARSE = "chosen observers", "noise that takes W as a sparse array"
+
+
+def _exclude(problem: SpaceProblem, beside: str, *, remedy: str = "") -> None:
+    """Refuse what a problem in space asks for and ``beside`` excludes, by one table."""
+    error, structure = problem.error, problem.structure
+    capped, floored = problem.max_variance is not None, problem.min_variance is not None
+    other_error = error is not None and not error.plain
+    drawn, scheduled = problem.random is not None, problem.schedule is not None
+    for key, asked, got, by in (
+        ("structure.space", structure.restricts, f'"{structure}"', (_OBSERVERS,)),
+        ("limits.max_variance", capped, "a cap", (_SPARSE,)),
+        ("limits.min_variance", floored, "a floor", (_OBSERVERS, _SPARSE)),
+        ("error", other_error, "another than that of all iterates", (_SPARSE,)),
+        ("random", drawn, "W that is drawn", (_OBSERVERS, _SPARSE)),
+        ("schedule", scheduled, "a schedule", (_OBSERVERS, _SPARSE)),
+        ("workload.rounds", problem.rounds != 1, f"{problem.rounds}", (_SPARSE,)),
+        ("observers", bool(problem.observers), "some", (_SPARSE,)),
+    ):
+        if asked and beside in by:
+            raise InputError(key, expected=f"nothing beside {beside}", got=got, remedy=remedy)
+
+
+def _checked_gossip(
+    mixing: Any, *, rounds: Any, schedule: Any, error: Any, random: Any
+) -> dict[str, Any]:
+    """Return the fields of a problem that say how models mix, once they go together."""
+    given = _as_array(mixing) if schedule is None else schedule
+    pushed = error is not None and error.push_sum_weights is not None
+    w, steps = check_schedule(given, stochastic="column" if pushed else "row")
+    if steps is None and pushed:
+        w = check_directed(w, stochastic="column")
+    if schedule is not None:
+        said = _checks.square_matrices(mixing, field="mixing").mean(axis=0)
+        if said.shape != w.shape or np.abs(said - w).max() > settings.STOCHASTIC_TOLERANCE:
+            raise InputError("schedule", expected="matrices whose average is mixing", got="others")
+    if steps is not None and (pushed or random is not None):
+        key, got = ("error.push_sum_weights", "some") if pushed else ("random", "W that is drawn")
+        raise InputError(key, expected="nothing beside a schedule of W", got=got)
+    return {"mixing": w, "rounds": checked_rounds(rounds), "schedule": steps}
+
+
+_ON_LARGER = (
+    "On larger graphs there is noise in space for one step, without a structure or of one that "
+    "takes W as a sparse array."
+)
+_WITHOUT_ARRAYS = (
+    "Of larger graphs there are solve, verify, report, simulate, and exports to npy, csv, mat or "
+    "safetensors; design.noise.stream draws noise by products."
+)
+
+
+def _as_array(mixing: Any, *, remedy: str = _ON_LARGER) -> Any:
+    """Return W as an array; InputError where a sparse one has too many nodes."""
+    given: Any = mixing  # what the stubs of issparse make of it has no shape
+    if not issparse(mixing):
+        return mixing
+    if (nodes := max(given.shape)) > settings.DENSE_NODES:
+        expected = f"at most {settings.DENSE_NODES} nodes, for n x n arrays"
+        raise InputError("mixing", expected=expected, got=f"{nodes}", remedy=remedy)
+    return given.toarray()
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class _OnGraph(Shown):
+    """A problem whose W may be made of a graph: the fields of all, and what follows from them."""
+
+    mixing: Any
+    error: ErrorMeasure | None = None
+    random: RandomMixing | None = None
+    rounds: int = 1
+    schedule: Any = None
+    nodes: tuple[str, ...] = ()
+    privacy: PrivacyTarget | None = None
+
+    @property
+    def _gossip(self) -> dict[str, Any]:
+        """The fields that say how models mix, as :func:`_checked_gossip` takes them."""
+        names = ("mixing", "rounds", "schedule", "error", "random")
+        return {name: getattr(self, name) for name in names}
+
+    @property
+    def sparse(self) -> bool:
+        """Whether W is a sparse array."""
+        return issparse(self.mixing)
+
+    def dense(self) -> Self:
+        """The same problem with W as an array.
+
+        Returns:
+            Itself, where W is one.
+
+        Raises:
+            InputError: naming ``mixing``: it has too many nodes for that.
+        """
+        if not self.sparse:
+            return self
+        found = copy.copy(self)
+        array = _as_array(self.mixing, remedy=_WITHOUT_ARRAYS)
+        found._set(mixing=_checks.matrix(array, field="mixing"))
+        return found
+
+    @property
+    def step_mixing(self) -> Array:
+        """W^K of K gossip rounds, shape (n, n); of a schedule, shape (P, n, n)."""
+        w: Array = self.mixing
+        if self.rounds == 1 and self.always_alike:
+            return w
+        return of_every_step(w, rounds=self.rounds, schedule=self.schedule)
+
+    @property
+    def always_alike(self) -> bool:
+        """Whether models mix by the same W, if any, in every round."""
+        return self.random is None and self.schedule is None
+
+    @property
+    def step_random(self) -> RandomMixing | None:
+        """The distribution of all rounds of a step; None where W is what it is."""
+        return repeated(self.random, rounds=self.rounds)
+
+    @classmethod
+    def from_graph(
+        cls, graph: nx.Graph, *, weights: str = "metropolis-hastings", **kwargs: Any
+    ) -> Self:
+        """The problem on a graph, with the names of its nodes.
+
+        Args:
+            graph: connected and simple; a digraph for weights of
+                :func:`noisedesign.system.directed.directed_mixing`.
+            weights: those, or see :func:`noisedesign.mixing_matrix`.
+            **kwargs: fields of the problem; in time, arguments of
+                :meth:`TimeProblem.decentralized`.
+
+        Returns:
+            The problem.
+
+        Raises:
+            InputError: as the functions named and the problem itself.
+        """
+        mixing: Any
+        if isinstance(weights, str) and weights in DIRECTED_WEIGHTS:
+            mixing = directed_mixing(graph, weights=weights)
+        elif isinstance(graph, nx.Graph) and len(graph) > settings.DENSE_NODES:
+            mixing = sparse_mixing_matrix(graph, weights=weights)
+        else:
+            mixing = mixing_matrix(graph, weights=weights)
+        return cls._of_mixing(mixing=mixing, **{"nodes": node_names(graph)} | kwargs)
+
+    @classmethod
+    def _of_mixing(cls, **kwargs: Any) -> Self:
+        return cls(**kwargs)
+
+    def _set(self, **checked: Any) -> None:
+        """Fields as their checks return them."""
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class SpaceProblem(_OnGraph):
+    """Noise correlated across nodes, independent across steps (Whisper D-SGD, or CorN-DSGD).
+
+    Minimise tr(H R) over covariances R subject to [R^-1]_ii <= budget_i for every node i and,
+    optionally, min_variance_i <= R_ii <= max_variance_i. H is W^T W, the error after one step,
+    unless an error or a random mixing says otherwise.
+
+    Args:
+        mixing: W, shape (n, n), an array or a sparse array of scipy: nonnegative, row stochastic,
+            of a graph on which every node reaches every other; column stochastic under an error
+            with push-sum weights; or a list of arrays, of which step t, from 0, has number t modulo
+            their number. Where columns do not sum to 1, models agree on a mean that weighs nodes by
+            the left Perron vector of W. A sparse W of more than 8192 nodes stays sparse, as does
+            every W under structures for sparse arrays.
+        budget: tau, scalar or shape (n,): squared sensitivity allowed to a unit change at each
+            node, in inverse squared noise units.
+        max_variance: cap on diag(R), squared noise, scalar or shape (n,), or None.
+        min_variance: floor on diag(R), squared noise, scalar or shape (n,), or None; for noise
+            without a structure. One of at most 1 / budget asks for nothing.
+        structure: which nodes may share a seed. Where W stays sparse, none becomes "polynomial",
+            and other errors, limits, rounds, schedules, random mixing and observers are refused.
+        participation: how long noise is used, and in which of these steps one record may take part,
+            which decides on how much noise a privacy target takes, not on R. None: every step of
+            ``privacy.steps``, or of the error where it counts several.
+        error: what error of which steps counts; None: all nodes, after one step, or after every
+            step of one period of a schedule.
+        random: the distribution W is drawn from at every gossip round, with ``mixing`` as its W
+            without failures; None: W is what it is.
+        rounds: K, gossip rounds after every gradient step: W^K takes the place of W in the error.
+            Readers of all messages learn nothing more from them.
+        schedule: the list given as ``mixing``, shape (P, n, n), which is then their average.
+        observers: against whom: a list, or all coalitions of some nodes by
+            :func:`noisedesign.privacy.views.coalitions`; none: a reader of all messages. Budgets
+            are then for what one of them sees, over the steps of the error, of a unit change at one
+            step; a cap is required. See :mod:`noisedesign.families.observers`.
+        pair_factors: factors >= 1, shape (observers, n), on squared budgets: [a, u] tau_u is what
+            observer a may see of node u; None: 1. A target is kept before every observer.
+        responses: "fixed" says that budgets before observers of a part of several steps are for
+            gradients that answer to nothing unseen, which no training keeps to; else "any".
+        name: of the problem, in tables and files.
+        nodes: names in the order of the rows of W; default "0", "1", ...
+        privacy: the target that the noise of a design is scaled to.
+
+    Raises:
+        InputError: a value of another type, naming its field; no mixing matrix
+            (:func:`noisedesign.system.graph.check_mixing`); budget <= 0; a cap at or below
+            1 / budget, which no noise meets; a floor above a cap, or with a structure; observers of
+            other nodes, or with what excludes them; a target without the steps noise is used for.
+
+    Examples:
+        On a graph whose nodes are all alike the optimum is (sum of abs(lambda_i))^2 / n over the
+        eigenvalues of W: 1, 1/3, 1/3 and -1/3 on a ring of four.
+
+        >>> import noisedesign as nd
+        >>> problem = nd.SpaceProblem.from_graph(nd.build_graph("ring", nodes=4))
+        >>> print(f"{problem.gram.trace():.4f}")  # of independent noise: 1 + 3/9
+        1.3333
+        >>> print(f"{nd.solve(problem).design.objective:.4f}")  # (1 + 3/3)^2 / 4
+        1.0000
+    """
+
+    budget: Any = 1.0
+    max_variance: Any = None
+    min_variance: Any = None
+    structure: SpaceStructure = ANY_SPACE
+    participation: Participation | None = None
+    observers: tuple[Observer, ...] | Coalitions = ()
+    pair_factors: Any = None
+    responses: str = "any"
+    name: str = "space"
+    axes: Literal["space"] = field(default="space", init=False)
+
+    def __post_init__(self) -> None:
+        _check_types(self, structure=_IN_SPACE)
+        if self.error is not None:
+            memory.require(memory.squares, self.error.horizon, field="error.horizon", of="steps")
+        if self.participation is not None:
+            _check(self.participation, "participation", _SCHEME)
+        too_large = self.sparse and max(np.shape(self.mixing)) > settings.DENSE_NODES
+        if self.structure.sparse or too_large:
+            self._keep_sparse()
+        else:
+            self._set(**_checked_gossip(**self._gossip))
+        if self.schedule is not None and self.error is None:
+            if not self.observers:  # a period is not how long anything is used
+                _check_use_in_space(self, 1)
+            self._set(error=ErrorMeasure(horizon=len(self.schedule)))
+        n = int(self.mixing.shape[-1])
+        budget = _checks.positive_vector(self.budget, field="budget.tau", length=n)
+        self._set(budget=budget, observers=checked_observers(self.observers, nodes=n))
+        factors = checked_factors(self.pair_factors, observers=self.observers, budget=budget)
+        self._set(pair_factors=factors)
+        if self.observers:
+            self._set(max_variance=_check_against_observers(self))
+        else:
+            self._set(max_variance=_checked_cap(self.max_variance, budget))
+            _check_use_in_space(self, self.horizon)
+        floor = _checked_floor(self.min_variance, self.max_variance, self.structure, budget)
+        self._set(min_variance=floor)
+        if (clusters := self.structure.clusters) is not None and len(clusters) != n:
+            expected = f"the cluster of each of {n} nodes"
+            raise InputError("structure.clusters", expected=expected, got=str(len(clusters)))
+        if self.random is not None and (drawn := len(self.random.mean)) != n:
+            raise InputError("random", expected=f"a mixing of {n} nodes", got=f"one of {drawn}")
+        self._set(nodes=_checks.node_names(self.nodes, count=n))
+
+    def _keep_sparse(self) -> None:
+        """Set W as a sparse array, and a structure that takes it."""
+        structure, given = self.structure.for_large(), self.mixing
+        if structure is None:
+            _as_array(given)  # which says what is left
+            raise AssertionError("a structure that takes arrays, of few nodes")
+        remedy = f"Ask for at most {settings.DENSE_NODES} nodes, and another structure."
+        _exclude(self, _SPARSE, remedy=remedy)
+        if not issparse(given):
+            given = csr_array(check_mixing(given, stochastic="row"))
+        self._set(mixing=check_sparse_mixing(given), structure=structure)
+
+    @property
+    def horizon(self) -> int:
+        """T, the steps the error counts; 1 where there is none."""
+        return 1 if self.error is None else self.error.horizon
+
+    @property
+    def use(self) -> Participation | None:
+        """The steps noise is used for and those of one record; None where nobody said."""
+        if self.participation is not None:
+            return self.participation
+        if self.observers:
+            return single(self.horizon)
+        if self.privacy is not None and self.privacy.steps is not None:
+            return every_step(self.privacy.steps)
+        return every_step(self.horizon) if self.horizon > 1 else None
+
+    @property
+    def sensitivity(self) -> float:
+        """Sensitivity to unit changes of a record in all its steps, at the budgets; not squared.
+
+        Budgets before observers are for all these steps, others for one. It is that of the pair of
+        an observer and a node that is told most.
+        """
+        steps = 1 if self.observers or self.use is None else self.use.largest_size
+        return float(np.sqrt(steps) * np.sqrt(self.budget_range[1].max()))
+
+    @property
+    def budget_range(self) -> tuple[Array, Array]:
+        """Least and largest squared sensitivity to every node that an observer who is told anything
+        of it may have, each of shape (n,); both are ``budget`` without ``pair_factors``."""
+        if self.pair_factors is None:
+            return self.budget, self.budget
+        told = told_pairs(self.mixing, self.observers, hops=self.horizon * self.rounds)
+        least = np.where(told, self.pair_factors, np.inf).min(axis=0)
+        largest = np.where(told, self.pair_factors, 1.0).max(axis=0)
+        return self.budget * np.where(np.isfinite(least), least, 1.0), self.budget * largest
+
+    @property
+    def feasible_set(self) -> tuple[str, str]:
+        """Axes and kind of the noise.
+
+        By it :func:`noisedesign.families.family.family_of` finds who represents the feasible set.
+        """
+        return "space", "observers" if self.observers else self.structure.kind
+
+    @property
+    def plain(self) -> bool:
+        """Whether H is W^T W, the published error, W that of all rounds."""
+        return self.error is None and self.random is None and self.schedule is None
+
+    @cached_property
+    def gram(self) -> Array:
+        """H, shape (n, n)."""
+        if self.sparse:
+            return self.dense().gram
+        if self.plain:
+            return np.asarray(self.step_mixing.T @ self.step_mixing)
+        workload = self.error_workload
+        workload.require_noise_to_count()
+        return workload.space_gram()
+
+    @property
+    def error_workload(self) -> Workload:
+        """The workload that H belongs to."""
+        mixing, random = self.step_mixing, self.step_random
+        return Workload.of(mixing, horizon=1, error=self.error, random=random)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class TimeProblem(_OnGraph):
+    """Noise correlated across steps, each node using the same strategy for itself (Mafalda-SGD).
+
+    Minimise tr(H (C^T C)^-1) over lower triangular strategies C of unit (squared) sensitivity
+    under ``participation``, of a structure the user may restrict.
+
+    Use :meth:`from_graph`, :meth:`decentralized`, :meth:`prefix` or :meth:`from_gram`; they form H.
+
+    Args:
+        gram: H = A^T A, shape (T, T), symmetric positive semidefinite: squared error per squared
+            noise.
+        participation: at which steps one record takes part; its horizon is T.
+        workload: what H is of: one of :data:`noisedesign.system.workloads.WORKLOADS`.
+        mixing: W, shape (n, n), row stochastic; column stochastic under an error with push-sum
+            weights. Of a decentralized workload, and of no other.
+        max_variance: cap on diag((C^T C)^-1), the variance of the noise of every step at unit
+            sensitivity, scalar or shape (T,), or None; of noise without a structure under (k, b)
+            participation, whose independent noise has variance k.
+        structure: of C.
+        error: what error of which steps counts; None: all nodes, every step.
+        random: the distribution W is drawn from at every step; None: W is what it is.
+        rounds: as for :class:`SpaceProblem`.
+        schedule: as for :class:`SpaceProblem`.
+        name: of the problem, in tables and files.
+        nodes: names in the order of the rows of W; default "0", "1", ...
+        privacy: the target that the noise of a design is scaled to.
+
+    Raises:
+        InputError: gram not square, not symmetric, not positive semidefinite, or of another size
+            than the horizon; a cap that independent noise does not keep, or one of noise that can
+            have none; a value of another type, naming its field.
+
+    Examples:
+        Prefix sums of two steps, each record in one of them: the optimum is the golden ratio
+        squared, (3 + sqrt 5) / 2, where independent noise has 1 + 2.
+
+        >>> import noisedesign as nd
+        >>> problem = nd.TimeProblem.prefix(participation=nd.single(2))
+        >>> problem.gram.tolist()
+        [[2.0, 1.0], [1.0, 1.0]]
+        >>> design = nd.solve(problem).design
+        >>> print(f"{design.objective:.4f} {design.ldp_objective:.4f}")
+        2.6180 3.0000
+    """
+
+    gram: Array
+    participation: Participation
+    workload: str = "gram"
+    mixing: Array | None = None
+    max_variance: Any = None
+    structure: TimeStructure = ANY_TIME
+    name: str = "time"
+    axes: Literal["time"] = field(default="time", init=False)
+
+    def __post_init__(self) -> None:
+        _check_types(self, participation=_SCHEME, structure=_IN_TIME)
+        _checks.one_of(self.workload, field="workload", allowed=tuple(WORKLOADS))
+        gram = _checks.symmetric_matrix(
+            self.gram, field="workload.gram", tolerance=settings.SYMMETRY_TOLERANCE
+        )
+        horizon = self.participation.horizon
+        if len(gram) != horizon:
+            keys, got = self.participation.told_horizon
+            raise InputError(
+                "participation", expected=f"{keys} = {len(gram)}, the size of the workload", got=got
+            )
+        self._set(gram=gram, structure=_in_time(self.structure, self.participation))
+        self._set(max_variance=self._checked_cap())
+        if (buffers := self.structure.buffers) is not None and buffers > horizon:
+            expected = f"at most {horizon}, the number of steps"
+            raise InputError("structure.buffers", expected=expected, got=str(buffers))
+        check_steps(self.privacy, horizon)
+        if (self.mixing is None) == WORKLOADS[self.workload].of_graph:
+            expected = "W for a decentralized workload, and for no other"
+            got = "nothing" if self.mixing is None else f'one for workload = "{self.workload}"'
+            remedy = "TimeProblem.decentralized makes H from W; from_gram and prefix take no W."
+            raise InputError("mixing", expected=expected, got=got, remedy=remedy)
+        if self.mixing is not None:
+            self._set(**_checked_gossip(**self._gossip))
+            self._set(nodes=_checks.node_names(self.nodes, count=len(self.mixing)))
+        elif self.rounds != 1 or self.schedule is not None:
+            field_ = "workload.rounds" if self.rounds != 1 else "schedule"
+            expected = "none but for a decentralized workload"
+            raise InputError(field_, expected=expected, got="some")
+
+    def _checked_cap(self) -> Array | None:
+        """Caps on the variance of every step, shape (T,)."""
+        if self.max_variance is None:
+            return None
+        if self.structure.restricts or not self.participation.disjoint:
+            expected = "no cap but for noise without a structure under (k, b) participation"
+            got = f'one for "{self.structure}", {self.participation}'
+            raise InputError("limits.max_variance", expected=expected, got=got)
+        scheme, field = self.fixed_epoch, "limits.max_variance"
+        cap = _checks.positive_vector(self.max_variance, field=field, length=scheme.horizon)
+        check_cap_over_time(cap, np.full(scheme.horizon, float(scheme.epochs)))
+        return cap
+
+    @property
+    def use(self) -> Participation:
+        """The steps that noise is used for, and in which one record takes part."""
+        return self.participation
+
+    @property
+    def sensitivity(self) -> float:
+        """1, that of every strategy to unit changes of a record in all its steps.
+
+        Under random participation it is that of the Gaussian mechanism in whose place the strategy
+        stands: its noise meets the target where theirs of sensitivity 1 would.
+        """
+        return 1.0
+
+    @property
+    def feasible_set(self) -> tuple[str, str]:
+        """Axes and kind of the noise, as of :attr:`SpaceProblem.feasible_set`."""
+        if self.structure.restricts or self.participation.disjoint:
+            return "time", self.structure.family_kind
+        return "time", "overlapping"
+
+    @property
+    def error_workload(self) -> Workload | None:
+        """The workload that H belongs to; None where no W is given."""
+        if self.mixing is None:
+            return None
+        mixing = of_every_step(self.mixing, rounds=self.rounds, schedule=self.schedule)
+        random = repeated(self.random, rounds=self.rounds)
+        horizon = self.participation.horizon
+        return Workload.of(mixing, horizon=horizon, error=self.error, random=random)
+
+    @property
+    def fixed_epoch(self) -> FixedEpoch:
+        """The participation, for what takes (k, b) participation only.
+
+        Raises:
+            InputError: it is another.
+        """
+        return self.participation.fixed_epoch()
+
+    @classmethod
+    def decentralized(cls, *, mixing: Any, participation: Participation, **kwargs: Any) -> Self:
+        """Models of all nodes under a mixing W.
+
+        Args:
+            mixing: W, shape (n, n), row stochastic; column stochastic under an ``error`` with
+                push-sum weights. A list of such matrices is a schedule: step t, from 0, has
+                number t modulo their number.
+            participation: at which steps one record takes part.
+            **kwargs: ``error``, which of their errors counts, by default that of all iterates;
+                ``random``, from which distribution W is drawn at every gossip round; ``rounds``,
+                how many of those follow a gradient step, 1 if not given; further fields.
+
+        Returns:
+            The problem.
+
+        Raises:
+            InputError: as the class itself; see :func:`noisedesign.system.graph.check_mixing`.
+        """
+        fields: dict[str, Any] = {"mixing": mixing, "participation": participation}
+        return cls.of_workload("decentralized", **fields, **kwargs)
+
+    @classmethod
+    def of_workload(cls, kind: str, *, participation: Participation, **kwargs: Any) -> Self:
+        """A kind of workload that forms H.
+
+        Args:
+            kind: one of :data:`noisedesign.system.workloads.WORKLOADS`.
+            participation: at which steps one record takes part.
+            **kwargs: further fields of the problem; of a graph ``mixing``, ``error``, ``random``,
+                ``rounds`` and ``schedule`` as of :meth:`decentralized`.
+
+        Returns:
+            The problem.
+
+        Raises:
+            InputError: another kind; as the class itself.
+        """
+        _checks.one_of(kind, field="workload", allowed=tuple(WORKLOADS))
+        _check(participation, "participation", _SCHEME)
+        require_room(participation)
+        unsaid = {"mixing": None, "error": None, "random": None, "rounds": 1, "schedule": None}
+        fields = {name: kwargs.pop(name, default) for name, default in unsaid.items()}
+        if WORKLOADS[kind].of_graph:
+            for name in ("error", "random"):
+                _check(fields[name], name, _COMMON[name])
+            fields |= _checked_gossip(**fields)
+        gram = _formed(kind, horizon=participation.horizon, **fields)
+        return cls(gram=gram, participation=participation, workload=kind, **fields, **kwargs)
+
+    @property
+    def defined_gram(self) -> Array:
+        """H as its kind defines it; the stored one where it is given."""
+        if WORKLOADS[self.workload].form is None:
+            return self.gram
+        return _formed(self.workload, horizon=self.participation.horizon, **self._gossip)
+
+    @classmethod
+    def _of_mixing(cls, **kwargs: Any) -> Self:
+        return cls.decentralized(**kwargs)
+
+    @classmethod
+    def prefix(cls, *, participation: Participation, **kwargs: Any) -> Self:
+        """Prefix sums: one model, every iterate, no graph.
+
+        Args:
+            participation: at which steps one record takes part.
+            **kwargs: further fields of the problem.
+
+        Returns:
+            The problem.
+
+        Raises:
+            InputError: as the class itself.
+        """
+        return cls.of_workload("prefix", participation=participation, **kwargs)
+
+    @classmethod
+    def from_gram(cls, *, gram: Any, participation: Participation, **kwargs: Any) -> Self:
+        """Any error workload A, through H = A^T A.
+
+        Args:
+            gram: H, shape (T, T), symmetric positive semidefinite.
+            participation: at which steps one record takes part; its horizon is T.
+            **kwargs: further fields of the problem.
+
+        Returns:
+            The problem.
+
+        Raises:
+            InputError: H is not such a matrix, or zero; as the class itself.
+        """
+        checked = _checks.semidefinite_matrix(gram, field="workload.gram", nonzero=True)
+        return cls(gram=checked, participation=participation, **kwargs)
+
+
+def _formed(kind: str, *, horizon: int, error: Any, **gossip: Any) -> Array:
+    """H of a kind of workload that forms it, from fields that are checked."""
+    workload, mixing = WORKLOADS[kind], gossip["mixing"]
+    if mixing is None:
+        return workload.gram(horizon=horizon)
+    rounds = gossip["rounds"]
+    return workload.gram(
+        horizon=horizon,
+        mixing=of_every_step(mixing, rounds=rounds, schedule=gossip["schedule"]),
+        error=error,
+        random=repeated(gossip["random"], rounds=rounds),
+    )
+
+
+_P = TypeVar("_P", SpaceProblem, TimeProblem)
+
+
+def unstructured(problem: _P) -> _P:
+    """The same problem for noise of every structure: what was checked, and H, are the same."""
+    found = copy.copy(problem)
+    found._set(structure=type(problem.structure)())
+    return found
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class SpaceTimeProblem(_OnGraph):
+    """Noise correlated across nodes and steps at once.
+
+    Minimise the noise tr(H cov(z)) of nT coordinates z such that the record of node i, in all its
+    participations, has squared sensitivity at most budget_i.
+
+    Args:
+        mixing: W, shape (n, n), or a list, as for :class:`SpaceProblem`.
+        participation: (k, b), the same for every node.
+        budget: tau, scalar or shape (n,), in inverse squared noise units.
+        max_variance: cap on the noise variance of every node at every step (for "kronecker": on
+            diag(R) at unit sensitivity in time), scalar or shape (n,), or None.
+        time: structure of C, of a Kronecker design.
+        space: structure of R, of a Kronecker design.
+        joint: "kronecker", noise covariance (C^T C)^-1 x R; "modal", a C for every mode of the
+            nodes' noise; or "full", any covariance.
+        error: what error of which steps counts; None: all nodes, every step.
+        random: as for :class:`SpaceProblem`.
+        rounds: as for :class:`SpaceProblem`.
+        schedule: as for :class:`SpaceProblem`.
+        name: of the problem, in tables and files.
+        nodes: names in the order of the rows of W; default "0", "1", ...
+        privacy: the target that the noise of a design is scaled to.
+
+    Raises:
+        InputError: no mixing matrix; budget <= 0; a cap at or below 1 / budget; another ``joint``;
+            a structure of one side of a design that is no product.
+
+    Examples:
+        Of a single step it is the problem in space: 1 on a ring of four.
+
+        >>> import noisedesign as nd
+        >>> ring = nd.build_graph("ring", nodes=4)
+        >>> problem = nd.SpaceTimeProblem.from_graph(ring, participation=nd.single(1))
+        >>> print(f"{nd.solve(problem).design.objective:.4f}")
+        1.0000
+    """
+
+    participation: FixedEpoch
+    budget: Any = 1.0
+    max_variance: Any = None
+    time: TimeStructure = ANY_TIME
+    space: SpaceStructure = ANY_SPACE
+    joint: str = "kronecker"
+    name: str = "space-time"
+    axes: Literal["space-time"] = field(default="space-time", init=False)
+
+    def __post_init__(self) -> None:
+        _check_types(self, participation=_FIXED_EPOCH, time=_IN_TIME, space=_IN_SPACE)
+        require_room(self.participation)
+        self._set(**_checked_gossip(**self._gossip))
+        n = len(self.mixing)
+        budget = _checks.positive_vector(self.budget, field="budget.tau", length=n)
+        self._set(budget=budget)
+        self._set(max_variance=_checked_cap(self.max_variance, budget))
+        _checks.one_of(self.joint, field="structure.joint", allowed=JOINTS)
+        if self.joint != "kronecker" and (self.time.restricts or self.space.restricts):
+            expected = '"kronecker" for a structure in time or space'
+            raise InputError("structure.joint", expected=expected, got=f'"{self.joint}"')
+        if self.joint == "kronecker":
+            self._set(time=_in_time(self.time, self.participation))
+        elif self.participation.random:
+            raise InputError(
+                "structure.joint",
+                expected='"kronecker" under random participation',
+                got=f'"{self.joint}"',
+                remedy=f"A {self.joint} design is made for fixed participation; `noisedesign "
+                "account` says what its noise is worth under a random one.",
+            )
+        check_steps(self.privacy, self.participation.horizon)
+        self._set(nodes=_checks.node_names(self.nodes, count=n))
+
+    @property
+    def use(self) -> FixedEpoch:
+        """The steps that noise is used for, and in which one record takes part."""
+        return self.participation
+
+    @property
+    def sensitivity(self) -> float:
+        """Sensitivity to unit changes of a record in all its steps, at the budgets; not squared."""
+        return float(np.sqrt(self.budget.max()))
+
+    @property
+    def feasible_set(self) -> tuple[str, str]:
+        """Axes and kind of the noise, as of :attr:`SpaceProblem.feasible_set`."""
+        return "space-time", self.joint
+
+
+Problem = SpaceProblem | TimeProblem | SpaceTimeProblem
+
+
+def problem_of(value: Any, *, sparse: bool = False) -> Problem:
+    """Return a problem itself, or that of a file, design, solution; W dense unless ``sparse``."""
+    for found in (value, getattr(value, "problem", None)):
+        if isinstance(found, Problem):
+            return found if sparse else found.dense()
+    stored = getattr(value, "design", None)
+    if isinstance(found := getattr(stored, "problem", None), Problem):
+        return found if sparse else found.dense()
+    remedy = ""
+    if isinstance(value, nx.Graph):
+        remedy = "Give SpaceProblem.from_graph(graph), or TimeProblem.from_graph."
+    elif isinstance(value, (str, PathLike)):
+        remedy = "Give load_problem(path)."
+    elif isinstance(value, np.ndarray) or issparse(value):
+        remedy = "Give SpaceProblem(mixing=W)."
+    expected = "a SpaceProblem, TimeProblem or SpaceTimeProblem"
+    raise InputError("problem", expected=expected, got=_checks.describe(value), remedy=remedy)
+
+
+def checked_observers(given: Any, *, nodes: int) -> tuple[Observer, ...] | Coalitions:
+    """Check observers of a graph of so many nodes; coalitions are not written out."""
+    if isinstance(given, Coalitions):
+        check_observers([Observer(model="pndp", sees="received", coalition=given.nodes)], nodes)
+        return given
+    expected = "a list of observers, as noisedesign.privacy.views makes them"
+    observers = tuple(_checks.listed(given, field="observers", expected=expected))
+    check_observers(observers, nodes)
+    return observers
+
+
+def check_observers(observers: Sequence[Any], nodes: int) -> None:
+    """Check that they are observers of a graph of so many nodes."""
+    for observer in observers:
+        if not isinstance(observer, Observer):
+            expected = "observers, as noisedesign.privacy.views makes them"
+            raise InputError("observers", expected=expected, got=_checks.describe(observer))
+        named = (*observer.coalition, *observer.listened, *observer.knows.revealed)
+        if max(named, default=0) >= nodes:
+            raise InputError(
+                "observers.nodes", expected=f"nodes 0 to {nodes - 1}", got=str(max(named))
+            )

@@ -1,0 +1,1 @@
+"""Many problems at once: comparisons of solvers, grids of problems, judged collections."""

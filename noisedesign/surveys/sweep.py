@@ -1,0 +1,276 @@
+"""A grid of problems, each with some backends, into one table, which only this process writes.
+
+What is missing from the table is computed here, by processes of this machine with one BLAS thread
+each, or on a Dask cluster. A row is the same to its gap wherever it is computed, and never an
+error. Rows of a grid are alike, so a row starts from the nearest that the same process solved
+before it: that saves evaluations and changes no answer by more than its gap.
+
+A sweep is a list of rows in plain values (`files.sweep_file`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from noisedesign.base import checks as _checks, workers
+from noisedesign.base.checks import InputError
+from noisedesign.base.machine import one_thread
+from noisedesign.base.shown import Shown
+from noisedesign.design.backends import get_backend
+from noisedesign.design.solve import FAILED
+from noisedesign.design.warm_start import Neighbours
+from noisedesign.files.problem_file import parse_problem
+from noisedesign.surveys import rows as judging
+from noisedesign.surveys.results_file import KEY, RESULTS_FORMAT, SWEEP, format_column, open_results
+from noisedesign.surveys.rows import Progress
+from noisedesign.surveys.sweep_file import Sweep, SweepRow
+from noisedesign.tasks.report import Record
+
+TIMEOUT_SECONDS = 5.0
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Summary(Shown):
+    """The numbers of rows of a sweep.
+
+    Attributes:
+        output: the table.
+        rows: of the sweep, how many.
+        skipped: how many of them the table had.
+        run: how many of them were run.
+        unsolved: how many of them are unsolved now, whenever they were run.
+    """
+
+    output: Path
+    rows: int
+    skipped: int
+    run: int
+    unsolved: int
+
+
+def sweep(
+    plan: Sweep,
+    *,
+    output: str | Path,
+    jobs: int = 1,
+    cluster: str | None = None,
+    timeout: float = TIMEOUT_SECONDS,
+    retry: bool = False,
+    progress: Progress | None = None,
+) -> Summary:
+    """Compute the rows of ``plan`` that the table at ``output`` does not have yet.
+
+    Every row is on the disk as soon as it is finished, so that whatever ends this, the next call
+    goes on from there. Rows of other grids with the same columns are left as they are.
+
+    Args:
+        plan: what :func:`noisedesign.load_sweep` gave.
+        output: a .csv or .parquet file; columns are its version, the key of the row, the swept
+            keys, what was asked for, and :data:`noisedesign.surveys.rows.COLUMNS`.
+        jobs: processes of this machine; 1 is this process.
+        cluster: address of a Dask scheduler, as "tcp://host:port", in place of ``jobs``.
+        timeout: seconds to wait for that scheduler and its first worker.
+        retry: run the rows again that were not solved, but for local optima, which stay so.
+        progress: called with the number of rows that are finished, and that of all.
+
+    Returns:
+        How many rows there are, were there already, were run, and are unsolved.
+
+    Raises:
+        InputError: naming ``plan``, ``jobs``, ``cluster``, ``timeout`` or ``output``, which another
+            process may have open.
+        OSError: the table cannot be written any more, the cluster or all workers are lost; what
+            was finished is kept.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> import noisedesign as nd
+        >>> lines = ['name = "rings"', 'design = "space"', "[graph]", 'kind = "ring"', "nodes = 4"]
+        >>> lines += ["[grid]", '"graph.nodes" = [4, 5, 7]']
+        >>> _ = Path("rings.toml").write_text("\\n".join(lines))
+        >>> plan = nd.load_sweep("rings.toml")
+        >>> first = nd.sweep(plan, output="rings.csv")
+        >>> again = nd.sweep(plan, output="rings.csv")
+        >>> (first.run, first.unsolved), (again.run, again.skipped)
+        ((3, 0), (0, 3))
+    """
+    _checks.instance(plan, Sweep, field="plan", expected="a sweep, as load_sweep(path) gives it")
+    retry = _checks.flag(retry, field="retry")
+    jobs = _checks.positive_int(jobs, field="jobs")
+    timeout = _checks.real(timeout, field="timeout", low=0)
+    if cluster is not None and jobs > 1:
+        raise InputError("jobs", expected="1 beside a cluster", got=str(jobs))
+    with open_results(output, columns=columns_of(plan.keys), types=TYPES) as table:
+        how: dict[str, Any] = {"table": table, "retry": retry, "progress": progress}
+        found, done = judging.kept(
+            plan.rows, lambda left: _records(left, jobs, cluster, timeout), **how
+        )
+    total = len(plan.rows)
+    unsolved = sum(not found[row.key]["solved"] for row in plan.rows)
+    return Summary(output=table.path, rows=total, skipped=done, run=total - done, unsolved=unsolved)
+
+
+def _records(
+    left: list[SweepRow], jobs: int, cluster: str | None, timeout: float
+) -> Iterator[Record]:
+    if cluster is not None and left:
+        return on_cluster(left, address=cluster, timeout=timeout)
+    if jobs == 1:
+        neighbours = Neighbours()
+        return (row_of(row, neighbours) for row in left)
+    # One job is this process, which a row must not be able to end.
+    wanted, jobs = {row.key: row for row in left}, min(jobs, max(2, len(left)))
+    found = workers.in_processes(row_of_a_worker, wanted, jobs=jobs)
+    return (record for _, record in found)
+
+
+TYPES = judging.TYPES | {"asked_gap": float, "time_limit": float, "warm": bool}
+
+_worker = Neighbours()
+"""The designs that this process found as a worker, of whichever sweeps."""
+
+
+def columns_of(keys: Iterable[str]) -> tuple[str, ...]:
+    """Columns after version and key: the swept keys (but for name and design, which the comparison
+    tells), what was asked, how it started, and those of a comparison."""
+    swept = (key for key in keys if key not in judging.COLUMNS)
+    return (*swept, "asked_gap", "time_limit", "warm", *judging.COLUMNS)
+
+
+def row_of(row: SweepRow, neighbours: Neighbours) -> Record:
+    """Solve and judge one problem; whatever goes wrong is a status with a reason.
+
+    ``neighbours`` is what the row may start from; its own design is added.
+    """
+
+    def answer() -> Record:
+        problem = parse_problem(row.text, folder=row.folder).problem
+        remembers = get_backend(row.backend).remembers
+        start = neighbours.nearest(problem) if remembers else None
+        found, design = judging.answered(
+            problem, backend=row.backend, gap=row.gap, time_limit=row.time_limit, start=start
+        )
+        if remembers and design is not None:
+            neighbours.add(design)
+        return {"warm": start is not None} | found
+
+    return _asked(row) | judging.attempted(_named(row), answer)
+
+
+def row_of_a_worker(row: SweepRow) -> Record:
+    return row_of(row, _worker)
+
+
+def row_on_one_thread(row: SweepRow) -> Record:
+    """Compute a row of a worker where others need the other cores."""
+    with one_thread():
+        return row_of_a_worker(row)
+
+
+def _named(row: SweepRow) -> Record:
+    return judging.named(row.name, row.design, row.backend)
+
+
+def _asked(row: SweepRow) -> Record:
+    return {
+        format_column(SWEEP): RESULTS_FORMAT[SWEEP],
+        KEY: row.key,
+        **row.parameters,
+        "asked_gap": row.gap,
+        "time_limit": row.time_limit,
+        "warm": False,
+    }
+
+
+def on_cluster(rows: Sequence[SweepRow], *, address: str, timeout: float) -> Iterator[Record]:
+    """The rows as they are finished by the workers of the scheduler at ``address``.
+
+    The cluster begins the rows of a worker that is lost again elsewhere. It gives up on rows that
+    lose one worker after the other, without telling which of those on a worker ended it: each of
+    them is run again alone, after the others, and is "failed" if it ends its workers then, too.
+    Files that problems name must be where they are here.
+    """
+    try:
+        import distributed
+    except ImportError as error:
+        expected, remedy = "the package distributed", "pip install 'noisedesign[dask]'"
+        raise InputError("cluster", expected=expected, got="none", remedy=remedy) from error
+    with closing(_client(distributed, address, timeout)) as client:
+        yield from _on_workers(distributed, client, rows)
+
+
+def _on_workers(distributed: Any, client: Any, rows: Sequence[SweepRow]) -> Iterator[Record]:
+    blamed = []
+    for row, future in _finished(distributed, client, rows):
+        if future.cancelled() or not isinstance(future.exception(), distributed.KilledWorker):
+            yield _answer_of(future)
+        elif len(rows) == 1:
+            why = {"status": FAILED, "reason": "it ended every worker that computed it"}
+            yield _asked(row) | _named(row) | why
+        else:
+            blamed.append(row)
+    for row in blamed:
+        yield from _on_workers(distributed, client, [row])
+
+
+def _finished(
+    distributed: Any, client: Any, rows: Sequence[SweepRow]
+) -> Iterator[tuple[SweepRow, Any]]:
+    # Names of their own: a scheduler hands out the old answer to a name it knows.
+    session = secrets.token_hex(8)
+    futures = client.map(
+        row_on_one_thread, rows, key=[f"noisedesign-{session}-{row.key}" for row in rows]
+    )
+    row_of = dict(zip((future.key for future in futures), rows, strict=True))
+    try:
+        for future in distributed.as_completed(futures, loop=client.loop):
+            yield row_of[future.key], future
+            future.release()
+    finally:
+        client.cancel(futures)
+
+
+def _client(distributed: Any, address: str, timeout: float) -> Any:
+    remedy = "Start `dask scheduler` and `dask worker`, or wait longer with --timeout."
+    within = f"that answers within {timeout:g} s"
+    try:
+        # A client would wait for ever for someone who takes the connection and says nothing. In a
+        # thread of its own, since that of a notebook has an event loop already.
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(asyncio.run, _greeted(distributed, address, timeout)).result()
+        client = distributed.Client(address, timeout=timeout, set_as_default=False)
+    except (OSError, ValueError) as error:  # TimeoutError is an OSError
+        raise InputError(
+            "cluster", expected=f"a scheduler {within}", got=address, remedy=remedy
+        ) from error
+    try:
+        client.wait_for_workers(1, timeout=timeout)
+    except TimeoutError as error:
+        client.close()
+        expected = f"a scheduler with workers {within}"
+        got = f"no worker at {address}"
+        raise InputError("cluster", expected=expected, got=got, remedy=remedy) from error
+    return client
+
+
+async def _greeted(distributed: Any, address: str, timeout: float) -> None:
+    distributed.comm.get_address_host_port(address, strict=True)
+    connecting = distributed.comm.connect(address, timeout=timeout)
+    (await asyncio.wait_for(connecting, timeout)).abort()
+
+
+def _answer_of(future: Any) -> Record:
+    error = None if future.cancelled() else future.exception()
+    if future.status != "finished":
+        if error is None:
+            raise OSError("the cluster was lost; run the sweep again for the rest of it")
+        got = f"{type(error).__name__}: {error}"
+        raise InputError("cluster", expected="workers with this version of noisedesign", got=got)
+    return dict(future.result())

@@ -1,0 +1,66 @@
+"""Docstrings are sentences: no fragment that hangs on another text."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from tests.support import ROOT
+
+SOURCES = ("noisedesign", "lab/noisedesign_lab", "tools")
+
+FRAGMENT = re.compile(
+    r"(Of|That|Those|What|Which|Whose|By|With|Without|For|From|To|In|On|At|As|So|Up|Where|When|How|"
+    r"Beyond|Above|Below|Between|Among|Not|And|Or|But|Than|Beside|Also)\b"
+)
+
+RIDDLES = re.compile(
+    r"\b(elsehow|raising|doubtful|loudness|silenced|judge[sd]? anew)\b", re.IGNORECASE
+)
+
+
+def texts() -> Iterator[tuple[str, str]]:
+    """Every docstring, and every string below a constant, with its place."""
+    for folder in SOURCES:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                body = getattr(node, "body", [])
+                for one in body if isinstance(body, list) else []:
+                    value = one.value if isinstance(one, ast.Expr) else None
+                    if isinstance(value, ast.Constant) and isinstance(value.value, str):
+                        yield f"{path.relative_to(ROOT)}:{one.lineno}", value.value
+
+
+def test_docstrings_open_with_no_fragment() -> None:
+    found = [f"{at}: {text.strip()[:60]}" for at, text in texts() if FRAGMENT.match(text.strip())]
+    assert not found, "\n".join(found)
+
+
+def test_names_and_docstrings_are_no_riddles() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}: {match}"
+        for folder in SOURCES
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        for match in RIDDLES.findall(path.read_text(encoding="utf-8"))
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_no_string_is_multiplied_by_a_condition() -> None:
+    """``"a " * flag`` hides an if."""
+    found = []
+    for folder in SOURCES:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+                    text = (node.left, node.right)
+                    words = [
+                        one
+                        for one in text
+                        if isinstance(one, ast.JoinedStr)
+                        or (isinstance(one, ast.Constant) and isinstance(one.value, str))
+                    ]
+                    if words and any(re.search(r"[a-z]{3}", ast.unparse(one)) for one in words):
+                        found.append(f"{path.relative_to(ROOT)}:{node.lineno}")
+    assert not found, "\n".join(found)
