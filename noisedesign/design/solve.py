@@ -205,7 +205,7 @@ def solve(
     monitor = Monitor(
         gap=asked,
         tolerance=None if gap is None else asked * TOLERANCE_PER_GAP,
-        time_limit=None if time_limit is None else max(time_limit - least, 1e-3),
+        time_limit=None if time_limit is None else max(time_limit - least, min(time_limit, 1e-3)),
         progress=progress,
         checkpoint=checkpoint,
         start=family.start(program, start),

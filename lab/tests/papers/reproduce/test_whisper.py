@@ -85,7 +85,8 @@ def test_singular_networks_are_capped_and_others_are_not() -> None:
     np.testing.assert_allclose(w, 0.25)
     assert capped.design is not None
     scale = capped.sensitivity_squared / 3
-    assert np.diag(capped.design.covariance).max() * scale == pytest.approx(5.0, rel=1e-4)
+    largest = np.diag(capped.design.covariance).max() * scale
+    assert 5 * (1 - 1e-4) <= largest <= 5 * (1 + 1e-12)
     _, (free,) = lanes.on_graph(unit | {"nodes": 7, "p": 0.4})
     assert free.design is not None
     assert free.design.problem.max_variance is None
