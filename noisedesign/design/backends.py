@@ -20,7 +20,17 @@ from noisedesign.base.monitor import Checkpoint, Monitor, Stop
 from noisedesign.base.plugins import Group
 from noisedesign.conic.data import errors
 from noisedesign.conic.solvers import CONIC_SOLVERS, Availability, ConicSolver
-from noisedesign.families.family import Answer, Family, Form, Model, formulations, not_convex
+from noisedesign.families.family import (
+    Answer,
+    Costly,
+    Family,
+    Form,
+    Model,
+    Modelled,
+    Optioned,
+    formulations,
+    not_convex,
+)
 from noisedesign.forms import Noise
 
 if TYPE_CHECKING:
@@ -113,11 +123,15 @@ class Native(Backend):
         """It always is."""
 
     def check_options(self, family: Family[Any, P], program: P, options: Options) -> None:
-        if (by := family.without_options(program)) is not None:
-            options.refuse(by, device=family.on_device(program))
+        if not isinstance(family, Optioned):
+            watched = family.trust == "observers"
+            of = "against observers" if watched else "of structured and space-time designs"
+            options.refuse(f"those {of}")
+        elif (by := family.without_options(program)) is not None:
+            options.refuse(by, device=True)
 
     def least_seconds(self, family: Family[Q, P], problem: Q) -> float:
-        return family.least_seconds(problem)
+        return family.least_seconds(problem) if isinstance(family, Costly) else 0.0
 
     def answer(self, family: Family[Any, P], program: P, how: How) -> Answer:
         started = time.perf_counter()
@@ -148,7 +162,7 @@ class Conic(Backend):
         options.refuse(f"the backend {self.name}")
 
     def check(self, family: Family[Any, P], program: P, formulation: str | None) -> str:
-        if not family.formulations:
+        if not isinstance(family, Modelled):
             got = f"{self.name}, and noise of the kind {family.name!r}"
             raise not_convex("backend", got).told(remedy="Use --backend native.")
         chosen = family.formulations[0] if formulation is None else formulation
@@ -161,7 +175,7 @@ class Conic(Backend):
             raise self._refusal(reason)
         return chosen
 
-    def too_large(self, family: Family[Any, P], program: P, formulation: str) -> str | None:
+    def too_large(self, family: Modelled[P], program: P, formulation: str) -> str | None:
         """Tell, without building the model, why the memory of this machine cannot hold a solve."""
 
         form = Form(formulation, True, self.solver.parts)
@@ -189,6 +203,7 @@ class Conic(Backend):
         return InputError("backend", expected="one that takes this problem", got=got)
 
     def answer(self, family: Family[Any, P], program: P, how: How) -> Answer:
+        assert isinstance(family, Modelled)  # as ``check`` found
         monitor, form = how.monitor, Form(how.formulation, True, self.solver.parts)
         family.attained(program, time_limit=monitor.time_left)
         alone = monitor.time_limit is not None if how.isolate is None else how.isolate

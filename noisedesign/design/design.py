@@ -14,7 +14,7 @@ from noisedesign.base.linalg import eigenvalues
 from noisedesign.base.monitor import Bounds
 from noisedesign.base.shown import Shown, words
 from noisedesign.certify.certificate import Certificate
-from noisedesign.families.family import family_of
+from noisedesign.families.family import Seeded, family_of
 from noisedesign.forms import Noise, SparseCovariance, Strategy
 from noisedesign.forms.node_plan import node_plan
 from noisedesign.noise.plan import Claim, Plan
@@ -269,6 +269,8 @@ class Design(Shown):
         if self.noise.full or self.noise.space is None:
             return None
         family = family_of(self.problem)
+        if not isinstance(family, Seeded):
+            return None
         return family.seeds(family.program(self.problem), self.noise, self.proof)
 
     def _title(self) -> str:

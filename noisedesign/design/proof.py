@@ -22,7 +22,7 @@ from noisedesign.certify.rigorous import (
     ratio_above,
 )
 from noisedesign.design.design import Design
-from noisedesign.families.family import family_of
+from noisedesign.families.family import Sampled, Served, family_of, released
 from noisedesign.families.temporal import TemporalProgram, rigorous_uniform_bound
 from noisedesign.families.toeplitz.streaming import StreamingDesign
 from noisedesign.privacy import runs
@@ -122,7 +122,10 @@ def prove(design: Design) -> Proof:
                 program = family.program(problem)
                 judged = family.rigorous_judge(program, design.noise, design.proof)
             else:
-                server, program = family.released(problem)
+                server, program = released(problem)
+                if not isinstance(server, Served):
+                    why = f"a trusted server's noise of the family {server.name!r} is not covered"
+                    raise NotProvedError(why)
                 judged = server.rigorous_release(program, design.noise)
         except UNFIT as error:
             return Proof(why_not=f"the noise: {error}", left_out=left_out, bounded=bounded)
@@ -230,6 +233,7 @@ def _fixed_bound(design: Design) -> Interval | None:
     if claimed is None:
         return None
     family = family_of(design.problem)
+    assert isinstance(family, Sampled)
     try:
         return family.rigorous_fixed_bound(
             family.program(design.problem), design.proof, enough=claimed * (1 - LOSS)

@@ -17,7 +17,20 @@ from noisedesign.base.shown import Shown
 from noisedesign.certify.certificate import Certificate, ProvedBound
 from noisedesign.design.backends import TOLERANCE_PER_GAP, Backend, How, Options, get_backend
 from noisedesign.design.design import PROTECTS, Design, Provenance
-from noisedesign.families.family import STATISTICAL, Answer, AnyFamily, Arrays, family_of
+from noisedesign.families.family import (
+    LOCAL,
+    STATISTICAL,
+    Answer,
+    AnyFamily,
+    Arrays,
+    Costly,
+    Optioned,
+    Remarked,
+    Sampled,
+    certified,
+    family_of,
+    without_multipliers,
+)
 from noisedesign.forms import Noise
 from noisedesign.problem.problem import Problem, problem_of
 
@@ -201,19 +214,21 @@ def solve(
     program = family.program(problem)
     formulation = solver.check(family, program, formulation)
     solver.check_options(family, program, options)
-    asked = family.default_gap(program) if gap is None else gap
+    if (asked := gap) is None:
+        asked = family.default_gap(program) if isinstance(family, Costly) else family.gap
     monitor = Monitor(
         gap=asked,
         tolerance=None if gap is None else asked * TOLERANCE_PER_GAP,
         time_limit=None if time_limit is None else max(time_limit - least, min(time_limit, 1e-3)),
         progress=progress,
         checkpoint=checkpoint,
-        start=family.start(program, start),
+        start=family.start(program, start) if isinstance(family, Optioned) else None,
         device=device,
     )
     monitor.tell("searching")
     answer = solver.answer(family, program, How(monitor, formulation, isolate))
-    program = family.hurried(program, seconds=monitor.remaining)
+    if isinstance(family, Costly):
+        program = family.hurried(program, seconds=monitor.remaining)
     monitor.tell("certifying it")
     verdict = _Verdict(family, program, answer.proof, problem, monitor)
     with solver.blamed():
@@ -228,12 +243,13 @@ def solve(
     if wanted and (independent := verdict.independent()) is not None:
         best, method = independent, STAND_IN
     monitor.tell("certified")
-    searched = family.searched(program)
+    searched = family.searched(program) if isinstance(family, Sampled) else LOCAL
     status, remedy = _status(best and best[1], method, family, searched, answer, solver, asked)
     design = None
     if best is not None:
         noise, certificate = best
-        remarks = (remedy, family.remark(program, noise), _beside_fixed(certificate))
+        told = family.remark(program, noise) if isinstance(family, Remarked) else ""
+        remarks = (remedy, told, _beside_fixed(certificate))
         remedy = " ".join(filter(None, remarks))
         provenance = Provenance(
             method=method,
@@ -309,7 +325,10 @@ def _relaxed(
     try:
         program = outer.program(wider)
         left = Monitor(gap=monitor.gap, time_limit=monitor.time_left)
-        proof = outer.multipliers(program, monitor=left)
+        if isinstance(outer, Optioned):
+            proof = outer.multipliers(program, monitor=left)
+        else:
+            proof = outer.solve(program, monitor=left).proof
     except InputError:  # no bound is known but that of the answer itself
         return 0.0, {}
     return outer.bound(program, proof).value if proof else 0.0, proof
@@ -336,8 +355,13 @@ class _Verdict:
                 self.everywhere, self.relaxed = _relaxed(
                     self.family, self.problem, own=self.bound, monitor=self.monitor
                 )
-            found = self.family.certificate(
-                self.program, noise, self.proof, bound=self.bound, everywhere=self.everywhere
+            found = certified(
+                self.family,
+                self.program,
+                noise,
+                self.proof,
+                bound=self.bound,
+                everywhere=self.everywhere,
             )
             if not found.feasible or not np.isfinite(found.objective):
                 continue
@@ -367,7 +391,7 @@ class _Verdict:
             proved = self.family.bound(self.program, self.proof, noise=noise, negligible=negligible)
             if proved.value > 0:
                 return proved
-        self.proof = self.family.without_multipliers(self.proof)
+        self.proof = without_multipliers(self.family, self.proof)
         return self.family.bound(self.program, self.proof, noise=noise, negligible=negligible)
 
 

@@ -20,6 +20,7 @@ from noisedesign.base import settings
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.enclosures import Interval
 from noisedesign.base.monitor import Monitor, Stop
+from noisedesign.certify import rigorous
 from noisedesign.certify.certificate import Certificate, ProvedBound, judge_covariance
 from noisedesign.certify.program import Program
 from noisedesign.certify.rigorous import Judged, NotProvedError
@@ -105,106 +106,36 @@ class Form(NamedTuple):
 
 
 class Family(ABC, Generic[Q, P]):
-    """One representation of the feasible set; ``program`` is whatever it makes of a problem."""
+    """One representation of the feasible set; ``program`` is whatever it makes of a problem.
+
+    Every family answers these twelve members; what some can do besides is in the mixins below.
+    """
 
     name: ClassVar[str]
     convex: ClassVar[bool] = True
     """Whether what ``solve`` returns is the optimum; else the best that a search found."""
     structured: ClassVar[bool] = True
     """Whether it asks for more than (P) of one Gram matrix, with noise of any structure."""
+    bounds_all: ClassVar[bool] = False
+    """Whether ``bound`` holds for noise of every structure, where no relaxed problem says more."""
     trust: ClassVar[str] = "local"  # the adversary that the noise protects from, as designs say it
-    gap: ClassVar[float] = settings.DEFAULT_GAP  # the default of :meth:`default_gap`
+    gap: ClassVar[float] = settings.DEFAULT_GAP  # the relative gap asked for by default
     proof: ClassVar[Mapping[str, ArraySpec]]
     """The arrays of a design file besides the noise: multipliers, or the parts of the noise."""
     short: ClassVar[str] = ""
     """Advice where our own solver falls short of a gap; else its backend knows."""
-    formulations: ClassVar[tuple[str, ...]] = ()
-    """Formulations of its model, the default first; none where it has no model."""
 
     @abstractmethod
     def program(self, problem: Q) -> P:
         """State the program of a problem, or raise InputError where the family cannot hold it."""
 
-    def work(self, problem: Q) -> float:
-        """Operations, up to a factor, to judge a design beyond those on its arrays."""
-        return 0.0
-
-    def afresh(self, program: P, *, seed: int | None = None) -> P:
-        """The program for a judge who did not make the design, with random vectors of its own.
-
-        ``seed`` is that of all that is drawn, samples of an account among them. Without it vectors
-        come from the operating system; samples stay those the design is stated by (a digest of C).
-        """
-        return program
-
-    def least_seconds(self, problem: Q) -> float:
-        """Seconds that the first answer and its verdict take, about; 0 where they are no matter."""
-        return 0.0
-
-    def hurried(self, program: P, *, seconds: float) -> P:
-        """The program for a judge who has so much time left: it may prove less, and that holds."""
-        return program
-
-    def central(self, problem: Q) -> P | None:
-        """The program of a trusted server that adds one noise to the average, or None."""
-        return None
-
-    def released(self, problem: Q) -> tuple[AnyFamily, Any]:
-        """The judge and the program of what a trusted server releases, which has no structure."""
-        wide = self.relaxed(problem)
-        family: AnyFamily = self if wide is None else family_of(wide)
-        asked: Any = problem if wide is None else wide
-        program = family.central(asked)
-        return family, family.program(asked) if program is None else program
-
     @abstractmethod
     def solve(self, program: P, *, monitor: Monitor) -> Answer:
         """Answer by our own solver; InputError where nothing is feasible or bounds the noise."""
 
-    def default_gap(self, program: P) -> float:
-        """The relative gap asked for where nobody says one."""
-        return self.gap
-
-    def multipliers(self, program: P, *, monitor: Monitor) -> Arrays:
-        """The arrays that prove the bound, where nobody asks for the noise."""
-        return self.solve(program, monitor=monitor).proof
-
-    def without_options(self, program: P) -> str | None:
-        """Name who cannot choose a device, keep a checkpoint or start from multipliers, or None."""
-        return "those of structured and space-time designs"
-
-    def on_device(self, program: P) -> bool:
-        """Whether the native solver can choose a device."""
-        return self.without_options(program) is None
-
-    def attained(self, program: P, *, time_limit: float | None) -> None:
-        """Raise InputError where nothing bounds the noise, before a foreign solver runs."""
-
-    def remark(self, program: P, noise: Noise) -> str:
-        """Say in a sentence what else there is to know of a design; mostly nothing."""
-        return ""
-
     def model(self, program: P, form: Form) -> Model:
         """Model the program in matrix inequalities; InputError where no formulation holds it."""
         raise not_convex("structure", self.name)
-
-    def unable(self, program: P, formulation: str) -> str | None:
-        """Say why a formulation cannot hold a program, or None."""
-        return None
-
-    def model_size(
-        self, program: P, form: Form, *, size: int | None = None, rank: int | None = None
-    ) -> ModelSize | None:
-        """The size of the scaled model, told without building it; None where only that tells.
-
-        ``size`` and ``rank`` are those of another program and its H; by default its own, whose rank
-        may take as long as a decomposition.
-        """
-        return None
-
-    def answer_by(self, program: P, ask: Ask, form: Form, *, monitor: Monitor) -> Answer:
-        """Answer by a conic solver."""
-        return ask(self.model(program, form))
 
     @abstractmethod
     def bound(
@@ -229,10 +160,6 @@ class Family(ABC, Generic[Q, P]):
         """Judge noise with every rounding accounted for; NotProvedError says why not."""
         raise NotProvedError(f"noise of the family {self.name!r} is not covered")
 
-    def rigorous_release(self, program: P, noise: Noise) -> Judged:
-        """Judge so what a trusted server releases, by the program of :meth:`released`."""
-        raise NotProvedError(f"a trusted server's noise of the family {self.name!r} is not covered")
-
     def rigorous_bound(
         self,
         program: P,
@@ -249,10 +176,6 @@ class Family(ABC, Generic[Q, P]):
         """
         raise NotProvedError(f"bounds of the family {self.name!r} are not covered")
 
-    def rigorous_fixed_bound(self, program: P, proof: Arrays, *, enough: float) -> Interval | None:
-        """:meth:`rigorous_bound` for fixed participation where it is random; else None."""
-        return None
-
     def departure(self, program: P, noise: Noise, proof: Arrays) -> float:
         """The distance of noise from the structure, relative to its largest entry."""
         return 0.0
@@ -265,59 +188,182 @@ class Family(ABC, Generic[Q, P]):
     def independent_error(self, problem: Q) -> float:
         """The error of independent noise at the budgets of a problem, squared noise."""
 
-    def foremost(self, problem: Q, noise: Noise) -> Sequence[Observer]:
-        """The chosen observers of a problem, or those of very many who are told most."""
-        return ()
-
     def relaxed(self, problem: Q) -> Problem | None:
         """The same problem without its structure; None where it has none."""
         return None
-
-    def seeds(self, program: P, noise: Noise, proof: Arrays) -> SeedPlan | None:
-        """Tell who shares which seed of noise that is made of shared seeds; None of other noise."""
-        return None
-
-    def searched(self, program: P) -> str | None:
-        """The status of what a search finds where the family is not convex, or None."""
-        return LOCAL
-
-    def parts(self, program: P, variance: Array) -> Arrays:
-        """The arrays of ``proof``, besides multipliers, of independent noise of ``variance``."""
-        return {}
-
-    def without_multipliers(self, proof: Arrays) -> Arrays:
-        """The arrays that a design keeps of a proof that proves nothing."""
-        return {name: array for name, array in proof.items() if not self.proof[name].multiplier}
 
     def sizes(self, problem: Q) -> dict[str, int]:
         """Letter -> length, of the axes of ``proof``."""
         return {}
 
-    def start(self, program: P, start: Any) -> Array | None:
-        """The multipliers that a solve of ``program`` begins with, of what the user gave."""
-        return None
-
-    def certificate(
-        self,
-        program: P,
-        noise: Noise,
-        proof: Arrays,
-        *,
-        bound: ProvedBound,
-        everywhere: float | None,
-    ) -> Certificate:
-        """Certify noise; ``everywhere`` is a bound on noise of every structure, where there is one.
-
-        Noise that need not be the optimum of its family has no other bound.
-        """
-        value = bound.value
-        if not self.convex:
-            value = max(value, everywhere or 0.0)
-        judged = self.judge(program, noise, proof, bound=value)
-        return replace(judged, unrestricted_lower_bound=everywhere, rounding=bound.rounding or None)
-
 
 AnyFamily = Family[Any, Any]
+
+
+class Optioned(ABC, Generic[P]):
+    """A family whose own solver runs on devices, keeps checkpoints, starts from multipliers."""
+
+    @abstractmethod
+    def without_options(self, program: P) -> str | None:
+        """Name who can do only the first of these for a program; None where all three are had."""
+
+    @abstractmethod
+    def start(self, program: P, start: Any) -> Array | None:
+        """The multipliers that a solve of ``program`` begins with, of what the user gave."""
+
+    @abstractmethod
+    def multipliers(self, program: P, *, monitor: Monitor) -> Arrays:
+        """The arrays that prove the bound, where nobody asks for the noise."""
+
+
+class Modelled(Generic[P]):
+    """A family with a ``model``, which conic solvers can take."""
+
+    formulations: ClassVar[tuple[str, ...]]
+    """Formulations of the model, the default first."""
+
+    def unable(self, program: P, formulation: str) -> str | None:
+        """Say why a formulation cannot hold a program, or None."""
+        return None
+
+    def attained(self, program: P, *, time_limit: float | None) -> None:
+        """Raise InputError where nothing bounds the noise, before a foreign solver runs."""
+
+    def model_size(
+        self, program: P, form: Form, *, size: int | None = None, rank: int | None = None
+    ) -> ModelSize | None:
+        """The size of the scaled model, told without building it; None where only that tells.
+
+        ``size`` and ``rank`` are those of another program and its H; by default its own, whose rank
+        may take as long as a decomposition.
+        """
+        return None
+
+    def answer_by(self, program: P, ask: Ask, form: Form, *, monitor: Monitor) -> Answer:
+        """Answer by a conic solver."""
+        family: Any = self
+        return ask(family.model(program, form))
+
+
+class Costly(Generic[Q, P]):
+    """A family that tells what large problems cost, and judges in haste where time is short."""
+
+    gap: ClassVar[float]
+
+    def work(self, problem: Q) -> float:
+        """Operations, up to a factor, to judge a design beyond those on its arrays."""
+        return 0.0
+
+    def least_seconds(self, problem: Q) -> float:
+        """Seconds that the first answer and its verdict take, about; 0 where they are no matter."""
+        return 0.0
+
+    def default_gap(self, program: P) -> float:
+        """The relative gap asked for where nobody says one."""
+        return self.gap
+
+    def hurried(self, program: P, *, seconds: float) -> P:
+        """The program for a judge who has so much time left: it may prove less, and that holds."""
+        return program
+
+
+class Sampled(ABC, Generic[P]):
+    """A family whose judge may draw vectors or samples of its own."""
+
+    @abstractmethod
+    def afresh(self, program: P, *, seed: int | None = None) -> P:
+        """The program for a judge who did not make the design, with random vectors of its own.
+
+        ``seed`` is that of all that is drawn, samples of an account among them. Without it vectors
+        come from the operating system; samples stay those the design is stated by (a digest of C).
+        """
+
+    def searched(self, program: P) -> str | None:
+        """The status of what a search finds where the family is not convex, or None."""
+        return LOCAL
+
+    def fixed_bound(self, program: P, proof: Arrays) -> float | None:
+        """The bound for fixed participation where it is random; else None."""
+        return None
+
+    def rigorous_fixed_bound(self, program: P, proof: Arrays, *, enough: float) -> Interval | None:
+        """:meth:`fixed_bound` with every rounding accounted for."""
+        return None
+
+
+class Served(ABC, Generic[Q, P]):
+    """A family that judges what a trusted server releases (:func:`released`)."""
+
+    def central(self, problem: Q) -> P | None:
+        """The program of a trusted server that adds one noise to the average, or None."""
+        return None
+
+    @abstractmethod
+    def rigorous_release(self, program: P, noise: Noise) -> Judged:
+        """Judge what a trusted server releases with every rounding accounted for."""
+
+
+class Seeded(ABC, Generic[P]):
+    """A family whose noise may be made of shared seeds."""
+
+    @abstractmethod
+    def seeds(self, program: P, noise: Noise, proof: Arrays) -> SeedPlan | None:
+        """Tell who shares which seed; None of other noise."""
+
+    def parts(self, program: P, variance: Array) -> Arrays:
+        """The arrays of ``proof``, besides multipliers, of independent noise of ``variance``."""
+        return {}
+
+
+class Remarked(Generic[Q, P]):
+    """A family with more to tell of a design than numbers."""
+
+    def remark(self, program: P, noise: Noise) -> str:
+        """Say in a sentence what else there is to know of a design; mostly nothing."""
+        return ""
+
+    def foremost(self, problem: Q, noise: Noise) -> Sequence[Observer]:
+        """The chosen observers of a problem, or those of very many who are told most."""
+        return ()
+
+
+def certified(
+    family: Family[Any, P],
+    program: P,
+    noise: Noise,
+    proof: Arrays,
+    *,
+    bound: ProvedBound,
+    everywhere: float | None,
+) -> Certificate:
+    """Certify noise; ``everywhere`` is a bound on noise of every structure, where there is one.
+
+    Noise that need not be the optimum of its family has no other bound.
+    """
+    value = bound.value if family.convex else max(bound.value, everywhere or 0.0)
+    if family.bounds_all and everywhere is None:
+        everywhere = value
+    fixed = family.fixed_bound(program, proof) if isinstance(family, Sampled) else None
+    return replace(
+        family.judge(program, noise, proof, bound=value),
+        unrestricted_lower_bound=everywhere,
+        fixed_lower_bound=fixed,
+        rounding=bound.rounding or None,
+    )
+
+
+def released(problem: Problem) -> tuple[AnyFamily, Any]:
+    """The judge and the program of what a trusted server releases, which has no structure."""
+    family = family_of(problem)
+    if (wide := family.relaxed(problem)) is not None:
+        problem, family = wide, family_of(wide)
+    program = family.central(problem) if isinstance(family, Served) else None
+    return family, family.program(problem) if program is None else program
+
+
+def without_multipliers(family: AnyFamily, proof: Arrays) -> Arrays:
+    """The arrays that a design keeps of a proof that proves nothing."""
+    return {name: array for name, array in proof.items() if not family.proof[name].multiplier}
 
 
 def family_of(problem: Problem) -> AnyFamily:
@@ -336,23 +382,26 @@ def family_at(axes: str, kind: str) -> AnyFamily:
 def formulations() -> tuple[str, ...]:
     """Names of the formulations of all families, the usual ones first."""
     families = (family_at(*key) for key in REGISTRY)
-    return tuple(dict.fromkeys(name for family in families for name in family.formulations))
+    modelled = (family for family in families if isinstance(family, Modelled))
+    return tuple(dict.fromkeys(name for family in modelled for name in family.formulations))
 
 
 def not_convex(field: str, got: str) -> InputError:
     """The error where a model is asked of a family that is not convex."""
-    convex = (
-        "a problem that is convex: dense and banded in time, structures in space but polynomial "
-        "and pairwise ones, and joint = 'full' in space-time"
-    )
+    modelled: dict[str, list[str]] = {}
+    for axes, kind in REGISTRY:
+        if isinstance(family_at(axes, kind), Modelled):
+            modelled.setdefault(axes, []).append(kind)
+    convex = "; ".join(f"in {axes} {', '.join(kinds)}" for axes, kinds in modelled.items())
+    expected = f"a problem that is convex ({convex})"
     remedy = "No file of conic programs holds another; `solve` searches it for a local optimum."
-    return InputError(field, expected=convex, got=got, remedy=remedy)
+    return InputError(field, expected=expected, got=got, remedy=remedy)
 
 
 S = TypeVar("S", bound=Program)
 
 
-class SpatialFamily(Family[SpaceProblem, S]):
+class SpatialFamily(Family[SpaceProblem, S], Costly[SpaceProblem, S]):
     """Covariances R, shape (n, n), with [R^-1]_ii <= tau_i."""
 
     def program(self, problem: SpaceProblem) -> S:
@@ -370,6 +419,9 @@ class SpatialFamily(Family[SpaceProblem, S]):
 
     def judge(self, program: S, noise: Noise, proof: Arrays, *, bound: float) -> Certificate:
         return judge_covariance(program, noise.covariance, bound=bound)
+
+    def rigorous_judge(self, program: S, noise: Noise, proof: Arrays) -> Judged:
+        return rigorous.judge_covariance(program, noise.covariance)
 
     def independent(self, program: S) -> Noise:
         room = 1 + 4 * settings.rank_tolerance(1)

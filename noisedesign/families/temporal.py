@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 from noisedesign.base import linalg as _linalg, settings
 from noisedesign.base.checks import Array, InputError, symmetric_matrix
 from noisedesign.base.enclosures import Enclosure, Interval, exactly, symmetric_part, up
+from noisedesign.certify import rigorous
 from noisedesign.certify.certificate import Certificate, judge_strategy
 from noisedesign.certify.rigorous import Judged, NotProvedError, factor_below, matrix_bound
-from noisedesign.families.family import Arrays, Family
+from noisedesign.families.family import Arrays, Costly, Family
 from noisedesign.forms import DenseStrategy, Noise, Strategy
 from noisedesign.forms.structure import TimeStructure
 from noisedesign.privacy.sensitivity import squared_sensitivity
@@ -114,7 +115,7 @@ def rigorous_uniform_bound(
 T = TypeVar("T", bound=TemporalProgram)
 
 
-class TemporalFamily(Family[TimeProblem, T]):
+class TemporalFamily(Family[TimeProblem, T], Costly[TimeProblem, T]):
     """Strategies C, shape (T, T), lower triangular, of unit squared sensitivity."""
 
     def program(self, problem: TimeProblem) -> T:
@@ -133,6 +134,9 @@ class TemporalFamily(Family[TimeProblem, T]):
 
     def judge(self, program: T, noise: Noise, proof: Arrays, *, bound: float) -> Certificate:
         return judge_strategy(program, noise.dense_strategy, bound=bound)
+
+    def rigorous_judge(self, program: T, noise: Noise, proof: Arrays) -> Judged:
+        return rigorous.judge_strategy(program, noise.dense_strategy)
 
     def independent(self, program: T) -> Noise:
         size = float(program.participation.largest_size)

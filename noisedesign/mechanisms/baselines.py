@@ -22,7 +22,7 @@ from noisedesign.design.design import Design, Provenance
 from noisedesign.design.solve import solve
 from noisedesign.families.decor import solver as decor
 from noisedesign.families.disjoint.program import arrays_of, independent_gram, program_of
-from noisedesign.families.family import AnyFamily, Arrays, family_of
+from noisedesign.families.family import AnyFamily, Arrays, certified, family_of, released
 from noisedesign.families.kronecker.solver import optimal_gram
 from noisedesign.families.space_time import SpaceTimeProgram
 from noisedesign.forms import DenseStrategy, ModalStrategy, Noise
@@ -136,7 +136,7 @@ def baseline(problem: Problem, name: str, *, dual: DualPoint | Design | None = N
     judged, noise_of = _MADE[problem.axes]
     wide = judged(problem, name)
     family = family_of(wide)
-    program = family.released(wide)[1] if name == CENTRAL else family.program(wide)
+    program = released(wide)[1] if name == CENTRAL else family.program(wide)
     noise = noise_of(wide, program, name)
     # In space alone the noise of a trusted server is of the same program as all other noise.
     same = name != CENTRAL or problem.axes == "space"
@@ -149,7 +149,7 @@ def baseline(problem: Problem, name: str, *, dual: DualPoint | Design | None = N
         noise=noise,
         provenance=made,
         proof={} if name == CENTRAL else proof,
-        certificate=family.certificate(program, noise, proof, bound=bound, everywhere=None),
+        certificate=certified(family, program, noise, proof, bound=bound, everywhere=None),
         trust="central" if name == CENTRAL else "local",
     )
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from noisedesign.base.checks import InputError
 from noisedesign.design.design import Design
-from noisedesign.families.family import family_of
+from noisedesign.families.family import Remarked, family_of
 from noisedesign.pages import pictures, plot
 from noisedesign.pages.content import Facts, Part, Pictures, Section, Table, Text
 from noisedesign.pages.noise import seeds_of
@@ -144,7 +144,8 @@ def _account(design: Design, made: Pictures) -> list[Part]:
     bounded = len(mixing) > MOST_NODES or pairs > MOST_PAIRS
     node = busiest_node(mixing)
     rows = every_model(setting, node=node, bounded=bounded)
-    if chosen := family_of(design.problem).foremost(design.problem, design.noise):
+    family = family_of(design.problem)
+    if isinstance(family, Remarked) and (chosen := family.foremost(design.problem, design.noise)):
         responses = FIXED_RESPONSES if theorem_of(design.problem) == FIXED else setting.responses
         parts.append(_chosen(replace(setting, responses=responses), chosen))
     if design.trust == "central":

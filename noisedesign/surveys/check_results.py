@@ -30,7 +30,7 @@ from noisedesign.base.checks import Array, InputError
 from noisedesign.base.regular_files import read_regular
 from noisedesign.base.shown import Shown
 from noisedesign.certify.certificate import Certificate, ProvedBound
-from noisedesign.families.family import ANY, family_of
+from noisedesign.families.family import ANY, Sampled, family_of
 from noisedesign.files.design_arrays import NOISE
 from noisedesign.files.problem_file import load_problem
 from noisedesign.forms import Noise, mixing_arrays, noise_of_arrays
@@ -241,7 +241,9 @@ class _Judge:
             )
         self.instance, self.problem, self.seed = instance, loaded.problem, seed
         self.family = family_of(self.problem)
-        self.program = self.family.afresh(self.family.program(self.problem), seed=seed)
+        self.program = self.family.program(self.problem)
+        if isinstance(self.family, Sampled):
+            self.program = self.family.afresh(self.program, seed=seed)
 
     def verdict(self, run: Run) -> Record:
         noise, proof = self._parts(run.answer)

@@ -14,7 +14,7 @@ from noisedesign.base.checks import InputError
 from noisedesign.base.linalg import gram_factor, inverse_of_positive
 from noisedesign.base.shown import Shown
 from noisedesign.design.design import Design, design_of, seed_plan_of
-from noisedesign.families.family import family_of
+from noisedesign.families.family import Remarked, family_of
 from noisedesign.forms import SparseCovariance
 from noisedesign.privacy.amplification import Mixture, amplified_delta, bins_of
 from noisedesign.privacy.views import Observer
@@ -188,7 +188,9 @@ def _audit(design: Design, how: dict[str, Any], responses: Answers | None = None
         if isinstance(noise.space, SparseCovariance):
             return _sparse_audit(noise.space, **how | {"mixing": csr_array(problem.mixing)})
         if problem.observers:
-            chosen = family_of(problem).foremost(problem, noise)
+            family = family_of(problem)
+            assert isinstance(family, Remarked)
+            chosen = family.foremost(problem, noise)
             watchers = [_watcher(problem, observer) for observer in chosen]
             if problem.pair_factors is not None:
                 how["budget"] = problem.budget * problem.pair_factors

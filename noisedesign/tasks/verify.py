@@ -23,7 +23,14 @@ from noisedesign.certify.certificate import Certificate
 from noisedesign.certify.polar import ROUNDED
 from noisedesign.design.design import Design
 from noisedesign.design.proof import RELEASED, Proof, prove, prove_streaming
-from noisedesign.families.family import OPERATIONS_PER_CALL, family_of
+from noisedesign.families.family import (
+    OPERATIONS_PER_CALL,
+    Costly,
+    Sampled,
+    certified,
+    family_of,
+    released,
+)
 from noisedesign.families.toeplitz.bound import lower_bound_of_unrestricted_optimum
 from noisedesign.families.toeplitz.streaming import StreamingDesign
 from noisedesign.files.design_file import (
@@ -213,7 +220,9 @@ def _check_work(problem: Problem) -> None:
     steps = problem.horizon if problem.axes == "space" else problem.participation.horizon
     drawn = 0 if problem.random is None else problem.rounds * (1 + problem.random.outcomes)
     # Operations, up to a factor, beyond those on matrices of the sizes of its arrays.
-    needed = steps * drawn * OPERATIONS_PER_CALL + family_of(problem).work(problem)
+    needed, family = steps * drawn * OPERATIONS_PER_CALL, family_of(problem)
+    if isinstance(family, Costly):
+        needed += family.work(problem)
     if problem.schedule is not None:
         phases, n = problem.schedule.shape[:2]
         needed += float(min(steps, phases) * steps) * n**3
@@ -254,15 +263,19 @@ class _Evidence:
     def _judged(self) -> Certificate:
         design, family = self.design, self.family
         if self.central:
-            family, program = family.released(self.problem)
+            family, program = released(self.problem)
         else:
-            program = family.afresh(family.program(self.problem))
+            program = family.program(self.problem)
+            if isinstance(family, Sampled):
+                program = family.afresh(program)
             account = self.claimed.account
             if account is not None and account.which == UNAMPLIFIED:  # nobody drew samples
+                assert isinstance(family, Costly)
                 program = family.hurried(program, seconds=0.0)
         bound = family.bound(program, design.proof, noise=design.noise)
-        found = family.certificate(
-            program, design.noise, design.proof, bound=bound, everywhere=self._everywhere()
+        everywhere = self._everywhere()
+        found = certified(
+            family, program, design.noise, design.proof, bound=bound, everywhere=everywhere
         )
         # The bound of a restricted design is none on all designs, nor that on all one of its own.
         if design.local == family.convex and (family.convex or not family.proof):

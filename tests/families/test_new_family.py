@@ -6,6 +6,7 @@ alike.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -141,6 +142,24 @@ def test_conic_solvers_take_its_model(backend: str) -> None:
     assert solution.certificate is not None
     assert solution.certificate.objective == pytest.approx(brute_force(), rel=1e-6)
     assert solution.certificate.lower_bound <= brute_force() * (1 + 1e-9)
+
+
+def test_errors_name_it_among_what_conic_solvers_take() -> None:
+    """The list is that of families with a model: "in space ..." without kinds that have none."""
+    with pytest.raises(InputError) as error:
+        solve(nd.SpaceTimeProblem(mixing=PATH_4, participation=single(2)), backend="scs")
+    (of_space,) = re.findall(r"in space ([^;]*);", str(error.value))
+    assert of_space.split(", ") == [
+        "dense",
+        "edge-local",
+        "hops",
+        "neighbourhood",
+        "clusters",
+        "decor",
+        "independent",
+        "observers",
+        "classes",
+    ]
 
 
 def test_every_command_takes_it(tmp_path: Path) -> None:

@@ -21,12 +21,14 @@ import numpy as np
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.certify.certificate import NOTHING, Certificate, ProvedBound
+from noisedesign.certify.program import Program
 from noisedesign.conic.data import Point
 from noisedesign.conic.program import CONSTANT, Assembly
-from noisedesign.families.family import Answer, ArraySpec, Form, Model, SpatialFamily
+from noisedesign.families.family import Answer, ArraySpec, Form, Model, Modelled, SpatialFamily
 from noisedesign.forms import Noise
 from noisedesign.forms.structure import SpaceStructure
 from noisedesign.problem.problem import SpaceProblem
+from noisedesign.system.participation import single
 
 HEADROOM = 1e-13
 """By which noise is louder than the budget asks, and the bound lower than proved: rounding."""
@@ -45,10 +47,8 @@ class Class(NamedTuple):
         return len(self.nodes) - 1
 
 
-@dataclass(frozen=True, eq=False)
-class ClassProgram:
-    gram: Array
-    budget: Array
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ClassProgram(Program):
     classes: tuple[Class, ...]
 
     def covariance(self, x: Array, a: Array) -> Array:
@@ -63,7 +63,7 @@ class ClassProgram:
         return r
 
 
-class Classes(SpatialFamily):
+class Classes(SpatialFamily, Modelled):
     name = "classes"
     formulations = ("prices",)
     proof: Mapping[str, ArraySpec] = {"class_prices": ArraySpec("v", "c")}
@@ -88,7 +88,10 @@ class Classes(SpatialFamily):
             mean = float(block.mean() * len(nodes))
             rest = float(np.trace(block) - mean) if len(nodes) > 1 else 0.0
             classes.append(Class(nodes, mean, rest, float(budget[nodes[0]])))
-        return ClassProgram(gram, budget, tuple(classes))
+        alone = single(len(gram))
+        return ClassProgram(
+            gram=gram, participation=alone, budget=budget, axes="space", classes=tuple(classes)
+        )
 
     def solve(self, program: ClassProgram, *, monitor: Monitor) -> Answer:
         for c in program.classes:

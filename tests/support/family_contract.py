@@ -15,7 +15,7 @@ from noisedesign.base.checks import InputError
 from noisedesign.conic.solvers import conic_solver, through_clarabel
 from noisedesign.design.design import Design
 from noisedesign.design.solve import Solution, solve
-from noisedesign.families.family import ANY, Arrays, Family, Form, family_of
+from noisedesign.families.family import ANY, Arrays, Family, Form, Modelled, Seeded, family_of
 from noisedesign.files.design_file import load_design, save_design
 from noisedesign.problem.problem import Problem
 from noisedesign.tasks.verify import verify
@@ -46,6 +46,10 @@ class Kept:
     @cached_property
     def family(self) -> Family:
         return family_of(self.problem)
+
+    @property
+    def formulations(self) -> tuple[str, ...]:
+        return self.family.formulations if isinstance(self.family, Modelled) else ()
 
     @cached_property
     def program(self) -> Any:
@@ -162,7 +166,7 @@ class Kept:
     def model_has_the_same_optimum(self) -> None:
         """In the units of the problem, whichever formulations hold it there."""
         solved = 0
-        for formulation in (None, *self.family.formulations):
+        for formulation in (None, *self.formulations):
             try:
                 model = self.family.model(self.program, Form(formulation))
             except InputError:
@@ -177,8 +181,9 @@ class Kept:
 
     def conic_solver_finds_the_same(self) -> None:
         """Its answer to every formulation, judged as every other."""
-        assert self.family.formulations or not self.family.convex
-        for formulation in self.family.formulations:
+        assert self.formulations or not self.family.convex
+        for formulation in self.formulations:
+            assert isinstance(self.family, Modelled)
             if self.family.unable(self.program, formulation) or conic_solver("clarabel").lacks(
                 formulation
             ):
@@ -193,7 +198,7 @@ class Kept:
     def independent_noise_is_feasible(self) -> None:
         noise = self.family.independent(self.program)
         parts: Arrays = {}
-        if noise.axes == "space":
+        if noise.axes == "space" and isinstance(self.family, Seeded):
             parts = self.family.parts(self.program, np.diagonal(noise.covariance))
         judged = self.family.judge(self.program, noise, parts, bound=0.0)
         assert judged.feasible

@@ -9,7 +9,7 @@ from noisedesign.base.monitor import Monitor
 from noisedesign.certify.certificate import Certificate
 from noisedesign.conic import solvers
 from noisedesign.conic.program import ConicProgram
-from noisedesign.families.family import Answer, Form, family_of
+from noisedesign.families.family import Answer, Form, certified, family_of
 
 TOLERANCE = 1e-6
 """Absolute and relative, of every solver: models are scaled so that it means the same."""
@@ -49,4 +49,4 @@ def judged(problem: Any, answer: Answer) -> Certificate:
     family = family_of(problem)
     program, noise = family.program(problem), next(iter(answer.noises))
     bound = family.bound(program, answer.proof, noise=noise)
-    return family.certificate(program, noise, answer.proof, bound=bound, everywhere=None)
+    return certified(family, program, noise, answer.proof, bound=bound, everywhere=None)

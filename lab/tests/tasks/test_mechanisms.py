@@ -12,7 +12,7 @@ import pytest
 
 import noisedesign as nd
 from noisedesign.base.checks import Array, InputError
-from noisedesign.families.family import family_of
+from noisedesign.families.family import certified, family_of
 from noisedesign.forms.strategies import DenseStrategy
 from noisedesign.privacy.runs import FIXED_RESPONSES
 from noisedesign.privacy.target import PrivacyTarget
@@ -324,7 +324,7 @@ def test_what_a_reader_sees_is_of_the_node_that_is_told_most(scale: float) -> No
     noise = replace(noise, space=space, strategy=DenseStrategy(strategy=strategy))
     program = family.program(problem)
     bound = family.bound(program, design.proof, noise=noise)
-    judged = family.certificate(program, noise, design.proof, bound=bound)
+    judged = certified(family, program, noise, design.proof, bound=bound, everywhere=None)
     assert judged.sensitivity_squared == pytest.approx(1, rel=1e-9)
     made = of_design(replace(design, noise=noise), name="mine")
     assert made.strategy is not None

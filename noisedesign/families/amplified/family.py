@@ -39,6 +39,7 @@ from noisedesign.families.family import (
     ArraySpec,
     Form,
     Model,
+    Sampled,
     family_at,
     not_convex,
 )
@@ -58,9 +59,10 @@ from noisedesign.problem.problem import TimeProblem
 from noisedesign.system.workloads.toeplitz import GramWorkload
 
 
-class Nonnegative(TemporalFamily[NonnegativeProgram]):
+class Nonnegative(TemporalFamily[NonnegativeProgram], Sampled[NonnegativeProgram]):
     name = "nonnegative"
     convex = False
+    bounds_all = True
     proof: ClassVar[Mapping[str, ArraySpec]] = {"dual_blocks": ArraySpec("U", "bkk")}
 
     def program(self, problem: TimeProblem) -> NonnegativeProgram:
@@ -113,7 +115,8 @@ class Nonnegative(TemporalFamily[NonnegativeProgram]):
         if program.bounded and not program.known:
             monitor.tell("a bound")
             own = Monitor(gap=monitor.gap, time_limit=monitor.time_left)
-            proof = family_at("time", "dense").multipliers(program.fixed, monitor=own)
+            free: Any = family_at("time", "dense")
+            proof = free.multipliers(program.fixed, monitor=own)
         return Answer(
             stop=Stop.TIME_LIMIT if program.known else found.stop,
             noises=[noise],
@@ -184,25 +187,19 @@ class Nonnegative(TemporalFamily[NonnegativeProgram]):
             raise NotProvedError(RANDOM)
         return rigorous_uniform_bound(program, judged=judged, enough=enough)
 
+    def fixed_bound(self, program: NonnegativeProgram, proof: Arrays) -> float | None:
+        if program.target is None:
+            return None
+        if not proof:
+            return program.uniform_bound.value
+        return proved_bound(program.fixed, _dual(program, proof)).value
+
     def rigorous_fixed_bound(
         self, program: NonnegativeProgram, proof: Arrays, *, enough: float
     ) -> Interval | None:
         if program.target is None:
             return None
         return disjoint_bound(program.fixed, _dual(program, proof), enough=enough)
-
-    def certificate(
-        self, program: NonnegativeProgram, noise: Noise, proof: Arrays, **of: Any
-    ) -> Certificate:
-        found = super().certificate(program, noise, proof, **of)
-        if program.target is None:
-            return found
-        fixed = program.uniform_bound
-        if proof:
-            fixed = proved_bound(program.fixed, _dual(program, proof))
-        return replace(
-            found, fixed_lower_bound=fixed.value, unrestricted_lower_bound=found.lower_bound
-        )
 
     def departure(self, program: NonnegativeProgram, noise: Noise, proof: Arrays) -> float:
         strategy, structure = noise.dense_strategy, program.structure

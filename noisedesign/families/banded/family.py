@@ -14,14 +14,14 @@ from noisedesign.certify.certificate import ProvedBound
 from noisedesign.certify.rigorous import Judged, NotProvedError, judge_strategy
 from noisedesign.families.banded.bound import lower_bound, rigorous_lower_bound
 from noisedesign.families.banded.program import BandedProgram, banded_program
-from noisedesign.families.family import ANY, Answer, Arrays, ArraySpec, Form, Model
+from noisedesign.families.family import ANY, Answer, Arrays, ArraySpec, Form, Model, Modelled
 from noisedesign.families.temporal import TemporalFamily, largest_share, unit_form
 from noisedesign.forms import BandedStrategy, Noise
 from noisedesign.forms.structure import TimeStructure
 from noisedesign.problem.problem import TimeProblem
 
 
-class Banded(TemporalFamily[BandedProgram]):
+class Banded(TemporalFamily[BandedProgram], Modelled[BandedProgram]):
     name = "banded"
     formulations: ClassVar[tuple[str, ...]] = ("compact",)
     proof: ClassVar[Mapping[str, ArraySpec]] = {

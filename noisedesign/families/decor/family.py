@@ -15,16 +15,24 @@ from noisedesign.base.checks import Array, InputError
 from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.certify.certificate import NOTHING, ProvedBound
 from noisedesign.certify.repair import covariance_of
-from noisedesign.certify.rigorous import Judged, judge_covariance
 from noisedesign.families.decor.program import DecorProgram
-from noisedesign.families.family import Answer, Arrays, ArraySpec, Form, Model, SpatialFamily
+from noisedesign.families.family import (
+    Answer,
+    Arrays,
+    ArraySpec,
+    Form,
+    Model,
+    Modelled,
+    Seeded,
+    SpatialFamily,
+)
 from noisedesign.forms import Noise
 from noisedesign.forms.structure import SpaceStructure
 from noisedesign.privacy.seeds import SeedPlan, edge_shares, seed_plan
 from noisedesign.system.participation import single
 
 
-class Decor(SpatialFamily[DecorProgram]):
+class Decor(SpatialFamily[DecorProgram], Modelled[DecorProgram], Seeded[DecorProgram]):
     name = "decor"
     convex = False
     formulations: ClassVar[tuple[str, ...]] = ("covariance",)
@@ -65,9 +73,6 @@ class Decor(SpatialFamily[DecorProgram]):
 
     def bound(self, program: DecorProgram, proof: Arrays, **_: Any) -> ProvedBound:
         return NOTHING
-
-    def rigorous_judge(self, program: DecorProgram, noise: Noise, proof: Arrays) -> Judged:
-        return judge_covariance(program, noise.covariance)
 
     def departure(self, program: DecorProgram, noise: Noise, proof: Arrays) -> float:
         """The relative distance from s I + c L."""

@@ -32,7 +32,20 @@ from noisedesign.families.disjoint.program import (
     program_of,
     unlimited,
 )
-from noisedesign.families.family import Answer, Arrays, ArraySpec, Family, Form, Model, work_of_gram
+from noisedesign.families.family import (
+    Answer,
+    Arrays,
+    ArraySpec,
+    Costly,
+    Family,
+    Form,
+    Model,
+    Modelled,
+    Optioned,
+    Remarked,
+    Served,
+    work_of_gram,
+)
 from noisedesign.families.space_time import SpaceTimeProgram
 from noisedesign.forms import DenseStrategy, Noise
 from noisedesign.problem.problem import (
@@ -55,7 +68,14 @@ PRODUCTS = 40.0
 counted. More leave the search less of a time limit."""
 
 
-class Disjoint(Family[D, Program]):
+class Disjoint(
+    Family[D, Program],
+    Costly[D, Program],
+    Modelled[Program],
+    Optioned[Program],
+    Remarked[D, Program],
+    Served[D, Program],
+):
     """A node is a pattern of its own in space; in time the patterns of (k, b) participation are
     the residue classes of the steps."""
 
@@ -110,9 +130,6 @@ class Disjoint(Family[D, Program]):
 
     def without_options(self, program: Program) -> str | None:
         return "the solvers of problems with limits" if program.limited else None
-
-    def on_device(self, program: Program) -> bool:
-        return True
 
     def attained(self, program: Program, *, time_limit: float | None) -> None:
         if not may_diverge(program):

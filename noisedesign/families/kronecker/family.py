@@ -23,6 +23,10 @@ from noisedesign.families.family import (
     Family,
     Form,
     Model,
+    Remarked,
+    Sampled,
+    Seeded,
+    Served,
     not_convex,
 )
 from noisedesign.families.kronecker import bound as judging, rigorous, turned
@@ -40,6 +44,7 @@ class FactorFamily(Family[SpaceTimeProblem, K]):
     """Noise whose bound, by multipliers of two factors or of every node, holds for every design."""
 
     convex = False
+    bounds_all = True
     proof: ClassVar[Mapping[str, ArraySpec]] = {
         "dual_blocks": ArraySpec("P", "bkk"),
         "dual_weights": ArraySpec("v", "n"),
@@ -54,16 +59,17 @@ class FactorFamily(Family[SpaceTimeProblem, K]):
     ) -> Interval:
         return rigorous.proved(program, proof, enough=enough)
 
-    def certificate(
-        self, program: K, noise: Noise, proof: Arrays, *, bound: ProvedBound, **_: Any
-    ) -> Certificate:
-        return super().certificate(program, noise, proof, bound=bound, everywhere=bound.value)
-
     def sizes(self, problem: SpaceTimeProblem) -> dict[str, int]:
         return turned.sizes(problem)
 
 
-class Kronecker(FactorFamily[KroneckerProgram]):
+class Kronecker(
+    FactorFamily[KroneckerProgram],
+    Remarked[SpaceTimeProblem, KroneckerProgram],
+    Sampled[KroneckerProgram],
+    Seeded[KroneckerProgram],
+    Served[SpaceTimeProblem, KroneckerProgram],
+):
     """Kronecker noise; the alternation that finds the factors may end in a local optimum."""
 
     name = "kronecker"
@@ -152,6 +158,11 @@ class Kronecker(FactorFamily[KroneckerProgram]):
             raise NotProvedError(RANDOM)
         return super().rigorous_bound(program, proof, enough=enough)
 
+    def fixed_bound(self, program: KroneckerProgram, proof: Arrays) -> float | None:
+        if program.target is None:
+            return None
+        return judging.lower_bound(program, judging.Witness.of(program, proof))
+
     def rigorous_fixed_bound(
         self, program: KroneckerProgram, proof: Arrays, *, enough: float
     ) -> Interval | None:
@@ -159,15 +170,6 @@ class Kronecker(FactorFamily[KroneckerProgram]):
             return None
         witness = judging.Witness.of(program, proof)
         return rigorous.lower_bound(program, witness, enough=enough)
-
-    def certificate(
-        self, program: KroneckerProgram, noise: Noise, proof: Arrays, **of: Any
-    ) -> Certificate:
-        found = super().certificate(program, noise, proof, **of)
-        if program.target is None:
-            return found
-        witness = judging.Witness.of(program, proof)
-        return replace(found, fixed_lower_bound=judging.lower_bound(program, witness))
 
     def departure(self, program: KroneckerProgram, noise: Noise, proof: Arrays) -> float:
         assert noise.strategy is not None
@@ -182,12 +184,11 @@ class Kronecker(FactorFamily[KroneckerProgram]):
         return found
 
     def seeds(self, program: KroneckerProgram, noise: Noise, proof: Arrays) -> SeedPlan | None:
-        if not program.space.restricts:
+        family = program.space_family
+        if not (program.space.restricts and isinstance(family, Seeded)):
             return None
         inner = program.in_space(np.eye(program.workload.nodes))
-        in_space = Noise.of_covariance(noise.covariance)
-        plan: SeedPlan | None = program.space_family.seeds(inner, in_space, proof)
-        return plan
+        return family.seeds(inner, Noise.of_covariance(noise.covariance), proof)
 
     def independent(self, program: KroneckerProgram) -> Noise:
         steps = program.participation

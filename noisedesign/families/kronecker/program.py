@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from noisedesign.base.checks import Array
-from noisedesign.families.family import family_at
+from noisedesign.families.family import Sampled, family_at
 from noisedesign.families.space_time import SpaceTimeProgram
 from noisedesign.forms.structure import SpaceStructure, TimeStructure
 from noisedesign.privacy.target import PrivacyTarget
@@ -37,7 +37,9 @@ class KroneckerProgram(SpaceTimeProgram):
         found = self.time_family.program_of_gram(
             gram, participation=self.participation, structure=self.time, target=self.target
         )
-        return self.time_family.afresh(found, seed=self.seed)
+        if isinstance(self.time_family, Sampled):
+            return self.time_family.afresh(found, seed=self.seed)
+        return found
 
     @property
     def of_time(self) -> Any:

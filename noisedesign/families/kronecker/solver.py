@@ -31,7 +31,7 @@ from noisedesign.certify.program import Program, denormalized_gram
 from noisedesign.families.disjoint import solver
 from noisedesign.families.disjoint.attainment import LAZY
 from noisedesign.families.disjoint.program import Found, independent_gram, unlimited
-from noisedesign.families.family import Answer, Arrays
+from noisedesign.families.family import Answer, Arrays, Seeded, without_multipliers
 from noisedesign.families.kronecker import turned
 from noisedesign.families.kronecker.bound import Witness, mode_traces, on_patterns
 from noisedesign.families.kronecker.program import KroneckerProgram
@@ -106,10 +106,11 @@ def _parts(program: KroneckerProgram, covariance: Array, step: _StructuredStep |
         return {}
     found = step.of(covariance)
     if found is not None:
-        return dict(step.family.without_multipliers(found[1]))
+        return dict(without_multipliers(step.family, found[1]))
     inner = step.program_of(np.eye(len(covariance)))
-    parts: Arrays = step.family.parts(inner, np.diagonal(covariance))
-    return parts
+    if not isinstance(step.family, Seeded):
+        return {}
+    return step.family.parts(inner, np.diagonal(covariance))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -22,9 +22,12 @@ from noisedesign.families.family import (
     Arrays,
     ArraySpec,
     Ask,
+    Costly,
     Family,
     Form,
     Model,
+    Modelled,
+    Remarked,
     work_of_gram,
 )
 from noisedesign.families.observers import bound as judging, rigorous
@@ -40,7 +43,12 @@ _REQUIRED = {"dual_cap", "observer_ranks", "observer_factors", "observer_weights
 """The arrays that every proof holds."""
 
 
-class Observers(Family[SpaceProblem, ObserverProgram]):
+class Observers(
+    Family[SpaceProblem, ObserverProgram],
+    Costly[SpaceProblem, ObserverProgram],
+    Modelled[ObserverProgram],
+    Remarked[SpaceProblem, ObserverProgram],
+):
     name = "observers"
     trust = "observers"
     gap = GAP
@@ -58,9 +66,6 @@ class Observers(Family[SpaceProblem, ObserverProgram]):
 
     def default_gap(self, program: ObserverProgram) -> float:
         return GAP if program.size <= MEDIUM else 1e-2
-
-    def without_options(self, program: ObserverProgram) -> str | None:
-        return "those against observers"
 
     def solve(self, program: ObserverProgram, *, monitor: Monitor) -> Answer:
         from noisedesign.families.observers import newton, sweeps

@@ -11,8 +11,8 @@ from noisedesign.base.enclosures import Interval
 from noisedesign.base.monitor import Monitor
 from noisedesign.certify.certificate import ProvedBound
 from noisedesign.certify.repair import strategy_of
-from noisedesign.certify.rigorous import Judged, NotProvedError, judge_strategy
-from noisedesign.families.family import ANY, Answer, Arrays, ArraySpec, Form, Model
+from noisedesign.certify.rigorous import Judged, NotProvedError
+from noisedesign.families.family import ANY, Answer, Arrays, ArraySpec, Form, Model, Modelled
 from noisedesign.families.overlapping.bound import (
     multipliers_of,
     overlapping_lower_bound,
@@ -45,7 +45,7 @@ def overlapping_program(*, gram: Any, participation: Participation) -> TemporalP
     return program
 
 
-class Overlapping(TemporalFamily[TemporalProgram]):
+class Overlapping(TemporalFamily[TemporalProgram], Modelled[TemporalProgram]):
     name = "overlapping"
     formulations: ClassVar[tuple[str, ...]] = ("compact",)
     proof: ClassVar[Mapping[str, ArraySpec]] = {
@@ -90,9 +90,6 @@ class Overlapping(TemporalFamily[TemporalProgram]):
         multipliers = multipliers_of(proof)
         value = overlapping_lower_bound(program, multipliers, negligible=negligible)
         return ProvedBound(value, 0.0)
-
-    def rigorous_judge(self, program: TemporalProgram, noise: Noise, proof: Arrays) -> Judged:
-        return judge_strategy(program, noise.dense_strategy)
 
     def rigorous_bound(
         self,

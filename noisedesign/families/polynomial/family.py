@@ -18,7 +18,16 @@ from noisedesign.certify import rigorous
 from noisedesign.certify.certificate import NOTHING, Certificate, ProvedBound, judge_covariance
 from noisedesign.certify.program import Program, diagonal_dual
 from noisedesign.certify.rigorous import Judged, NotProvedError
-from noisedesign.families.family import Answer, Arrays, ArraySpec, Family
+from noisedesign.families.family import (
+    Answer,
+    Arrays,
+    ArraySpec,
+    Costly,
+    Family,
+    Remarked,
+    Sampled,
+    Served,
+)
 from noisedesign.families.polynomial import bound as judging, rigorous as finite_sums
 from noisedesign.families.polynomial.program import SparseProgram
 from noisedesign.forms import Noise, PolynomialCovariance
@@ -35,7 +44,13 @@ WRITTEN_OUT = 2048
 """Most nodes of which R is written out, to prove of it what is stated."""
 
 
-class Polynomial(Family[SpaceProblem, SparseProgram]):
+class Polynomial(
+    Family[SpaceProblem, SparseProgram],
+    Costly[SpaceProblem, SparseProgram],
+    Remarked[SpaceProblem, SparseProgram],
+    Sampled[SparseProgram],
+    Served[SpaceProblem, SparseProgram],
+):
     """Its program is a :class:`SparseProgram`, its noise a :class:`PolynomialCovariance`. The bound
     is one on noise of every structure."""
 

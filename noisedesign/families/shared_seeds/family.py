@@ -23,6 +23,8 @@ from noisedesign.families.family import (
     Ask,
     Form,
     Model,
+    Modelled,
+    Seeded,
     SpatialFamily,
 )
 from noisedesign.families.shared_seeds import bound as judging
@@ -37,7 +39,7 @@ ASSEMBLED = 1e-12
 """Difference of R from the sum of its blocks, relative to its largest entry, that is rounding."""
 
 
-class SharedSeeds(SpatialFamily[SeedProgram]):
+class SharedSeeds(SpatialFamily[SeedProgram], Modelled[SeedProgram], Seeded[SeedProgram]):
     name = "shared seeds"
     formulations: ClassVar[tuple[str, ...]] = ("covariance",)
     proof: ClassVar[Mapping[str, ArraySpec]] = {

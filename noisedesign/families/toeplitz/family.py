@@ -15,7 +15,7 @@ from noisedesign.base.checks import Array
 from noisedesign.base.enclosures import Interval
 from noisedesign.base.monitor import Monitor
 from noisedesign.certify.certificate import ProvedBound
-from noisedesign.certify.rigorous import Judged, judge_strategy
+from noisedesign.certify.rigorous import Judged
 from noisedesign.families.family import Answer, Arrays, ArraySpec, Form, Model, not_convex
 from noisedesign.families.temporal import (
     TemporalFamily,
@@ -59,9 +59,6 @@ class Toeplitz(TemporalFamily[ToeplitzProgram]):
         workload = GramWorkload(matrix=program.gram)
         value = lower_bound_of_unrestricted_optimum(workload, program.participation)
         return ProvedBound(value, 0.0)
-
-    def rigorous_judge(self, program: ToeplitzProgram, noise: Noise, proof: Arrays) -> Judged:
-        return judge_strategy(program, noise.dense_strategy)
 
     def rigorous_bound(
         self,
