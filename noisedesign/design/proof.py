@@ -229,11 +229,9 @@ def _bound(design: Design, judged: Judged) -> Interval:
 
 def _fixed_bound(design: Design) -> Interval | None:
     """Bound participation that an adversary chooses, where the certificate states such a bound."""
-    claimed = design.certificate.fixed_lower_bound
-    if claimed is None:
+    claimed, family = design.certificate.fixed_lower_bound, family_of(design.problem)
+    if claimed is None or not isinstance(family, Sampled):
         return None
-    family = family_of(design.problem)
-    assert isinstance(family, Sampled)
     try:
         return family.rigorous_fixed_bound(
             family.program(design.problem), design.proof, enough=claimed * (1 - LOSS)

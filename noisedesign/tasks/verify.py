@@ -269,8 +269,8 @@ class _Evidence:
             if isinstance(family, Sampled):
                 program = family.afresh(program)
             account = self.claimed.account
-            if account is not None and account.which == UNAMPLIFIED:  # nobody drew samples
-                assert isinstance(family, Costly)
+            known = account is not None and account.which == UNAMPLIFIED  # nobody drew samples
+            if known and isinstance(family, Costly):
                 program = family.hurried(program, seconds=0.0)
         bound = family.bound(program, design.proof, noise=design.noise)
         everywhere = self._everywhere()
