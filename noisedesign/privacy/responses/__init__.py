@@ -3,6 +3,7 @@
 Source: docs/runs.md, theorem 4. :mod:`.game` states what an observer sees as a game of shifts of
 noise against responses, :mod:`.multipliers` finds what certifies a bound, :mod:`.proof` evaluates
 it with every rounding accounted for, and :mod:`.worst` searches responses that come near.
+:mod:`.magnitudes` bounds what is too large for that.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 from noisedesign.base.checks import Array
 from noisedesign.privacy.responses.game import Game, game_of
+from noisedesign.privacy.responses.magnitudes import Magnitudes
 from noisedesign.privacy.responses.multipliers import Recursion, minimized
 from noisedesign.privacy.responses.proof import Enclosed, bound_above, enclosed_stages
 from noisedesign.privacy.responses.worst import Worst
@@ -37,6 +39,13 @@ TIGHT = 2e-3
 MANY_NODES = 100
 """Nodes above which the first way alone is tried, with a tenth of the evaluations, as each takes
 a tenth of a second, and responses are searched from one start."""
+
+
+MOST_PRODUCTS = 2e8
+"""Nodes squared times steps up to which a bound by magnitudes takes at most some two minutes."""
+
+FEW_PATTERNS = 8
+"""Patterns that a bound by magnitudes takes: each costs as much as the first."""
 
 
 class Responsive(NamedTuple):
@@ -95,11 +104,36 @@ def responsive(
     is proved. The observer knows the models of ``known`` nodes because they are its own."""
     game = game_of(mechanism, known)
     enclosed = None if game is None else enclosed_stages(game)
+    if game is None or enclosed is None:
+        yield from _by_magnitudes(mechanism, known, victims, participation, responses)
+        return
     for victim in victims:
-        if game is None or enclosed is None:
-            yield Responsive(math.inf, 0.0)
-        else:
-            yield _of_victim(game, enclosed, game.place(victim), participation, responses)
+        found = _of_victim(game, enclosed, game.place(victim), participation, responses)
+        if math.isinf(found.squared):
+            (found,) = _by_magnitudes(mechanism, known, [victim], participation, responses)
+        yield found
+
+
+def _by_magnitudes(
+    mechanism: LinearMechanism,
+    known: tuple[int, ...],
+    victims: Sequence[int],
+    participation: Participation,
+    responses: Responses,
+) -> Iterator[Responsive]:
+    """The bounds where there are no multipliers; infinite of what is too large for these too."""
+    nodes = np.setdiff1d(np.arange(len(mechanism.transition)), known)
+    constant = len(mechanism.steps) == 1
+    every = np.ones(mechanism.horizon, bool)
+    found, patterns = None, _different(constant, participation, every)
+    if len(nodes) ** 2 * mechanism.horizon <= MOST_PRODUCTS and len(patterns) <= FEW_PATTERNS:
+        growth = responses.rho + responses.radius
+        found = Magnitudes.of(mechanism, nodes, growth=growth)
+    if found is None:
+        yield from [Responsive(math.inf, 0.0)] * len(victims)
+        return
+    for squared in found.bounds(np.searchsorted(nodes, victims), patterns):
+        yield Responsive(float(squared), 0.0)
 
 
 def _of_victim(
@@ -109,7 +143,7 @@ def _of_victim(
     participation: Participation,
     asked: Responses,
 ) -> Responsive:
-    patterns = _different(game, participation, game.active[:, victim])
+    patterns = _different(game.constant, participation, game.active[:, victim])
     if len(patterns) > 1000:  # about a second each
         return Responsive(math.inf, 0.0)
     stages = game.stages(enclosed)
@@ -153,7 +187,7 @@ def _of_victim(
 
 
 def _different(
-    game: Game, participation: Participation, arrives: NDArray[np.bool_]
+    constant: bool, participation: Participation, arrives: NDArray[np.bool_]
 ) -> list[tuple[int, ...]]:
     """Patterns that no other one covers, of steps from which something arrives. Where all steps are
     alike a pattern is covered by one that starts earlier and has its steps, all moved."""
@@ -164,9 +198,9 @@ def _different(
         if len(found) > 20_000:
             break
     moved: dict[tuple[int, ...], tuple[int, ...]] = {}
-    for pattern in sorted(found, reverse=game.constant):
+    for pattern in sorted(found, reverse=constant):
         # The earliest comes last, and takes the place of those that it covers.
-        moved[tuple(t - pattern[0] for t in pattern) if game.constant else pattern] = pattern
+        moved[tuple(t - pattern[0] for t in pattern) if constant else pattern] = pattern
     sets = {key: set(key) for key in moved}
     return sorted(
         pattern
