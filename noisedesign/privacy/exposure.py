@@ -1,7 +1,4 @@
-"""The account: what one observer learns about every victim, in numbers.
-
-Exact where exactness is possible, and every number says which one it is.
-"""
+"""The account: what one observer learns about every victim, in numbers that say which they are."""
 
 from __future__ import annotations
 
@@ -30,14 +27,11 @@ from noisedesign.privacy.views.noise import MessageNoise, NodeNoise, Noise, Serv
 from noisedesign.privacy.views.observers import arrivals, distances
 from noisedesign.system.participation import Participation, require_room as participation_room
 
-UNBOUNDED = "unbounded"
-"""Name of the number where a gradient is seen without noise."""
+UNBOUNDED = "unbounded"  # name of the number where a gradient is seen without noise
 
-OF_RESPONSES = "responses-upper-bound"
-"""Name of the number that multipliers certify for gradients which answer to models."""
+OF_RESPONSES = "responses-upper-bound"  # what multipliers certify where gradients answer
 
-UNAMPLIFIED_MU = "mu_unamplified"
-"""Name of mu where steps are drawn at random, so that nobody takes epsilon from it."""
+UNAMPLIFIED_MU = "mu_unamplified"  # so that nobody takes epsilon from it where steps are drawn
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -52,13 +46,12 @@ class Exposure(ShownInline):
             one at each step of a pattern, for unit noise; infinite where some have no noise.
         which: name of that number: "vector-exact", one of the upper bounds, or "unbounded"; where
             steps are drawn at random, of ``epsilon``.
-        responses: how gradients may answer to models: "any" way, as those of a declared class of
-            losses, or not at all, which is "fixed".
+        responses: how gradients may answer to models, as for :func:`noisedesign.account`.
         theorem: number of the theorem of docs/runs.md on which the numbers rest.
         lower_bound: squared sensitivity that some losses of the declared class reach, or None.
         mu: GDP parameter, sqrt(sensitivity_squared) * (largest change of a step / clip)
-            / noise_multiplier. Where steps are drawn it is that of a record whose steps are known,
-            and ``epsilon`` does not follow from it.
+            / noise_multiplier. Where steps are drawn it is that of known ones, and ``epsilon``
+            does not follow from it.
         adjacency: for which mu and epsilon are stated.
         epsilon: smallest epsilon at the delta asked for, proved where steps are drawn, or None.
         delta: that delta.
@@ -67,8 +60,6 @@ class Exposure(ShownInline):
         epsilon_estimate: of these samples, without their uncertainty, or None.
 
     Examples:
-        One step of DP-D-SGD on a ring of four, as node 0 sees it: it receives nothing of node 2.
-
         >>> import noisedesign as nd
         >>> from noisedesign.privacy import views
         >>> W = nd.mixing_matrix(nd.build_graph("ring", nodes=4))
@@ -113,8 +104,7 @@ class Exposure(ShownInline):
 
     @property
     def gap(self) -> float | None:
-        """Relative excess of the squared sensitivity over the least that may hold; None where no
-        lower bound was asked for."""
+        """Relative excess over the least that may hold; None where no lower bound was asked for."""
         if self.lower_bound is None:
             return None
         if self.sensitivity_squared == self.lower_bound:
@@ -178,17 +168,16 @@ def account(
 ) -> Listing[Exposure]:
     """State what ``observer`` learns about every victim when ``algorithm`` runs.
 
-    Gradients answer to models. Who sees all that enters the models faces the Gaussian mechanism
-    A_u^T (B B^T)^+ A_u over vector gradients of the worst participation pattern (docs/runs.md,
-    theorem 1). Who sees a part learns at most what a reader of all messages does, and nothing where
-    nothing of the record can have arrived (theorem 2). Less holds for a declared class of losses
-    (theorem 4), and for ``responses="fixed"``, gradients that answer to nothing unseen (theorem 3;
-    Mafalda-SGD, Theorem 7; Koskela and Kulkarni, Lemma 6), which no training keeps to.
+    Who sees all that enters the models faces the Gaussian mechanism A_u^T (B B^T)^+ A_u over vector
+    gradients of the worst pattern (docs/runs.md, theorem 1). Who sees a part learns at most what a
+    reader of all messages does, and nothing where nothing of the record can have arrived (theorem
+    2). Less holds for a declared class of losses (theorem 4), and for ``responses="fixed"``
+    (theorem 3; Mafalda-SGD, Theorem 7; Koskela and Kulkarni, Lemma 6), which no training keeps to.
 
-    Where steps are drawn at random, epsilon is that of the mixture which the observer faces
-    (Choquette-Choo et al. 2024, "Near exact privacy amplification for matrix mechanisms"), never
-    above that of a record whose steps are known. It holds while nobody but the node knows which
-    steps were drawn, for one run with them, and for sums of gradients over a fixed number.
+    Where steps are drawn at random, epsilon is that of a mixture (Choquette-Choo et al. 2024, "Near
+    exact privacy amplification for matrix mechanisms"), never above that of known steps. It holds
+    while nobody but the node knows which were drawn, for one run, and for sums of gradients over a
+    fixed number.
 
     Args:
         algorithm: what the nodes send, of :mod:`noisedesign.privacy.views`.
@@ -215,17 +204,13 @@ def account(
             entries, or delta out of reach.
 
     Examples:
-        A replaced record moves a message by up to two clips, under noise of as much:
-
         >>> import noisedesign as nd
         >>> from noisedesign.privacy import views
-        >>> W = nd.mixing_matrix(nd.build_graph("path", nodes=3))
-        >>> algorithm = views.dp_d_sgd(mixing=W, horizon=1)
-        >>> found = nd.account(
-        ...     algorithm, nd.ldp(), participation=nd.single(1), noise_multiplier=2.0, delta=1e-5
-        ... )
+        >>> algorithm = views.dp_d_sgd(mixing=[[0.5, 0.5], [0.5, 0.5]], horizon=1)
+        >>> use = {"participation": nd.single(1), "noise_multiplier": 2.0, "delta": 1e-5}
+        >>> found = nd.account(algorithm, nd.ldp(), **use)  # 2 clips, under noise of as much
         >>> [(e.node, round(e.mu, 4), round(e.epsilon, 2)) for e in found]
-        [('0', 1.0, 4.38), ('1', 1.0, 4.38), ('2', 1.0, 4.38)]
+        [('0', 1.0, 4.38), ('1', 1.0, 4.38)]
     """
     return exposures(
         algorithm,
@@ -404,8 +389,7 @@ def _victims(
 
 
 class _Number(NamedTuple):
-    """The squared sensitivity of one victim, which number that is, the theorem it rests on, the
-    responses it holds for, and what some of them reach."""
+    """The squared sensitivity of one victim, its name, theorem, responses, and what some reach."""
 
     squared: float
     which: str
@@ -448,8 +432,7 @@ def _numbers(
 def _models_are_seen(
     algorithm: threats.Algorithm, mechanism: LinearMechanism, observer: threats.Observer
 ) -> bool:
-    """Whether every model that a gradient is taken at follows from what was seen before: from all
-    messages, from the average that all go on from, or because there is one step alone."""
+    """Whether every model that a gradient is taken at follows from what was seen before."""
     if algorithm.horizon == 1:
         return True
     if isinstance(algorithm.noise, ServerNoise):
@@ -500,8 +483,7 @@ def _bounds_of_all_messages(
 
 
 def _told_last(mechanism: LinearMechanism) -> NDArray[np.float64]:
-    """Squared sensitivity of what the messages of the last step tell of every gradient of it, its
-    own noise alone hiding it, shape (n,)."""
+    """Information that messages of the last step carry on its gradients, shape (n,)."""
     steps = mechanism.steps
     last = steps[(mechanism.horizon - 1) % len(steps)]
     split = whitening(last.output_noise, noise_scale=mechanism.noise_scale)

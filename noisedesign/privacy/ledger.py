@@ -1,11 +1,9 @@
 """The privacy of several runs on one set of data.
 
-The whole run of a design is one Gaussian mechanism of mu = sensitivity / noise_stddev, however its
-noise is correlated, and an accountant books it as *one* Gaussian of noise multiplier 1 / mu
-(:func:`dp_event`). Runs with independent noise compose as Gaussians do, mu^2 = sum of mu_i^2 (Dong,
-Roth and Su 2022, corollary 3.3). Where participation is random mu is that of any order of records.
-Runs with the *same* noise do not compose at all: the difference of their messages is free of it. A
-:class:`Ledger` therefore knows runs by the fingerprints of their secrets.
+A run is one Gaussian mechanism of mu = sensitivity / noise_stddev, however its noise is correlated,
+and runs with independent noise compose, mu^2 = sum of mu_i^2 (Dong, Roth and Su 2022, corollary
+3.3). Runs with the *same* noise do not compose at all: the difference of their messages is free of
+it. A :class:`Ledger` therefore knows runs by the fingerprints of their secrets.
 """
 
 from __future__ import annotations
@@ -30,8 +28,7 @@ from noisedesign.privacy.accounting import delta_of, epsilon_of
 from noisedesign.privacy.target import ADJACENCIES
 
 VERSION = 1
-PATIENCE = 60.0
-"""Seconds to wait for another process that books a run."""
+PATIENCE = 60.0  # seconds to wait for another process that books a run
 
 _FINGERPRINT = re.compile(r"[0-9a-f]{32}")
 
@@ -65,11 +62,8 @@ def dp_event(run: Any) -> Any:
 
     Examples:
         >>> import noisedesign as nd
-        >>> target = nd.PrivacyTarget(epsilon=1.0, delta=1e-6)
-        >>> problem = nd.TimeProblem.prefix(participation=nd.single(2), privacy=target)
-        >>> event = nd.dp_event(nd.solve(problem).design)
-        >>> print(f"{event.noise_multiplier * nd.mu_of(epsilon=1.0, delta=1e-6):.4f}")
-        1.0000
+        >>> nd.dp_event(nd.Ledger())
+        ComposedDpEvent(events=[])
     """
     library = _dp_accounting()
     if isinstance(run, Ledger):
@@ -81,8 +75,7 @@ def neighboring_relation(run: Any) -> Any:
     """The relation that an accountant of ``dp_accounting`` takes for :func:`dp_event` of ``run``.
 
     "add-remove" is ``ADD_OR_REMOVE_ONE``, the others are ``REPLACE_SPECIAL``: mu has the two clips
-    of a replaced record in it already, and under ``REPLACE_ONE`` the PLD accountant doubles the
-    change of a Gaussian event, where the RDP accountant does not.
+    of a replaced record in it already, which ``REPLACE_ONE`` would double in the PLD accountant.
 
     Args:
         run: as for :func:`dp_event`.
@@ -96,7 +89,7 @@ def neighboring_relation(run: Any) -> Any:
 
     Examples:
         >>> import noisedesign as nd
-        >>> target = nd.PrivacyTarget(epsilon=1.0, delta=1e-6, adjacency="add-remove")
+        >>> target = nd.PrivacyTarget(epsilon=1.0, adjacency="add-remove")
         >>> problem = nd.TimeProblem.prefix(participation=nd.single(2), privacy=target)
         >>> nd.neighboring_relation(nd.solve(problem).design).name
         'ADD_OR_REMOVE_ONE'
@@ -166,8 +159,8 @@ class Entry(Shown):
 class Ledger(Shown):
     """The runs on one set of data, and what they tell together.
 
-    Runs whose noise is independent compose as Gaussians do, mu^2 = sum of mu_i^2 (Dong, Roth and
-    Su 2022, corollary 3.3); runs with the same noise do not compose, so a secret serves one.
+    Runs whose noise is independent compose, mu^2 = sum of mu_i^2 (Dong, Roth and Su 2022, corollary
+    3.3); runs with the same noise do not, so a secret serves one.
 
     Args:
         path: of a file that keeps them, made with the first run; None keeps them in memory.
@@ -177,12 +170,10 @@ class Ledger(Shown):
 
     Examples:
         >>> import noisedesign as nd
-        >>> from noisedesign.noise import Secret
         >>> target = nd.PrivacyTarget(epsilon=1.0, delta=1e-6)
         >>> problem = nd.TimeProblem.prefix(participation=nd.single(2), privacy=target)
-        >>> design = nd.solve(problem).design
-        >>> ledger = nd.Ledger()
-        >>> entries = [ledger.add(design, secret=Secret.new()) for _ in range(4)]
+        >>> design, ledger = nd.solve(problem).design, nd.Ledger()
+        >>> entries = [ledger.add(design, secret=nd.noise.Secret.new()) for _ in range(4)]
         >>> print(f"{ledger.mu / design.claim.mu:.4f}")  # sqrt(4)
         2.0000
     """
@@ -196,14 +187,13 @@ class Ledger(Shown):
     def add(self, run: Any, *, secret: Any = None, name: str = "", resume: bool = False) -> Entry:
         """Book a run. On disk it is booked when this returns, and not at all where it raises.
 
-        Book it before it starts: it counts whether or not all its steps are taken. A run that has
-        ended early may be booked again by ``resume`` with what :func:`noisedesign.privacy_after`
-        gives.
+        Book it before it starts: it counts whether or not all its steps are taken. One that ended
+        early may be booked again by ``resume``, with what :func:`noisedesign.privacy_after` gives.
 
         Args:
             run: as for :func:`dp_event`, but no ledger.
             secret: the :class:`noisedesign.noise.Secret` of its noise (and of random batches, where
-                that is another one), its fingerprint, or a list; not needed for noise of a node.
+                that is another one), its fingerprint, or a list; the noise of a node needs none.
             name: in what is shown.
             resume: in place of the entry of the same secrets.
 

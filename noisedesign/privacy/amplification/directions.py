@@ -1,8 +1,7 @@
 """Upper bounds of the two directions of an account, remove and add, and epsilon from delta.
 
-A direction may have several bounds, each decreasing in epsilon, of which the least counts.
-"replace" adjacency is a removal and an addition in a row: between runs with one record, without it
-and with the other, delta(e1 + e2) <= remove(e1) + e^e1 add(e2) for every split.
+Every bound decreases in epsilon, and the least counts. "replace" is a removal and an addition in a
+row: delta(e1 + e2) <= remove(e1) + e^e1 add(e2) for every split.
 """
 
 from __future__ import annotations
@@ -35,17 +34,12 @@ COMPOSITION, TANGENT = "composition", "tangent"
 
 REPLACE: Adjacency = "replace"
 
-DIGITS = 1e-6
-"""Relative width at which a search for epsilon ends, on the safe side."""
+DIGITS = 1e-6  # relative width at which a search for epsilon ends, on the safe side
 
-MOST_CONVOLVED = 25.0
-"""Squared sensitivity up to which a common factor is convolved: beyond, it takes long."""
+MOST_CONVOLVED = 25.0  # squared sensitivity up to which a common factor is convolved: it takes long
 
-RESOLVED = 30.0
-"""Sum of integrand over bound of all samples below which an estimate is none."""
-
-Curve = Callable[[float], float]
-"""A bound of delta by epsilon, at least 0; decreasing."""
+RESOLVED = 30.0  # sum of integrand over bound of all samples below which an estimate is none
+Curve = Callable[[float], float]  # a bound of delta by epsilon, at least 0; decreasing
 
 
 # --- from delta to epsilon ------------------------------------------------------------------------
@@ -101,9 +95,8 @@ class Remembered:
 def least_epsilon(
     remove: Curve, add: Curve, *, delta: float, adjacency: str, share: float | None = None
 ) -> Parts:
-    """Smallest epsilon at delta, rounded up. Under "replace" the removal has ``share`` of delta, by
-    default the best, which bounds from samples must not choose: each fails with its own
-    probability."""
+    """The smallest epsilon at delta, rounded up. Under "replace" the removal has ``share`` of
+    delta, by default the best, which bounds by samples must not choose, as each may fail."""
     removal, addition = _remembered(remove), _remembered(add)
     if adjacency != REPLACE:
         first, second = removal.epsilon(delta), addition.epsilon(delta)
@@ -140,8 +133,8 @@ def _shared(
 def least_delta(
     remove: Curve, add: Curve, *, epsilon: float, adjacency: str, split: float | None = None
 ) -> float:
-    """Smallest delta at epsilon, at most 1. Under "replace" the removal has the part ``split`` of
-    epsilon, by default the best."""
+    """The smallest delta at epsilon; under "replace" the removal has ``split`` of it, or the best
+    part."""
     if adjacency != REPLACE:
         return max(remove(epsilon), add(epsilon))
     first = best_split(remove, add, epsilon=epsilon) if split is None else split
@@ -175,12 +168,9 @@ def _remembered(curve: Curve) -> Remembered:
 
 
 class Directions(ABC):
-    """Bounds of remove and add by name.
-
-    ``mu`` is the unamplified sensitivity over the noise, not squared; ``upper`` names the larger
-    pair that they belong to, where it is not the observer's own; ``share`` is that of delta for the
-    removal under "replace" where it was chosen beforehand.
-    """
+    """Bounds of remove and add by name, beside the unamplified one of ``mu``, not squared;
+    ``upper`` names a pair above the observer's own, ``share`` is that of removals if chosen
+    beforehand."""
 
     share: float | None = None
 
@@ -281,9 +271,8 @@ class MixtureDirections(Directions):
 
 
 class SampledDirections(MixtureDirections):
-    """The same with bounds from samples, each of which fails with half of a probability; with
-    ``alone`` of the others only the unamplified one, and in a forecast ``as_if`` samples were so
-    many."""
+    """The same with bounds from samples, each with half of a failure; ``alone`` leaves the
+    unamplified one beside them, and ``as_if`` forecasts so many samples."""
 
     def __init__(
         self,

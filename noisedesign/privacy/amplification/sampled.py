@@ -1,11 +1,8 @@
 """Both directions by samples, with a one-sided confidence: importance sampling in b dimensions.
 
 Every variable that is averaged lies in [0, 1]: it is a direction's integrand over a bound of it
-whose integral is known. Removals are drawn from the bound by moments (:mod:`.mixture`), of normals
-for every multiset of bins; additions, with the geometric mean M <= L of the w_j, from that of
-(1 - K L)_+ <= kappa_s K^-s M^-s, kappa_s = s^s / (s + 1)^(s + 1), a shifted normal. So a delta of
-1e-12 takes no more samples than one of 1e-2. Bounds decrease with epsilon on the same samples: an
-epsilon found by them has one failure probability, whichever it is.
+whose integral is known (docs/mathematics.md, "Samples, with a confidence"). Bounds decrease with
+epsilon on the same samples: an epsilon found by them has one failure probability, whichever it is.
 """
 
 from __future__ import annotations
@@ -21,11 +18,9 @@ from noisedesign.base import settings
 from noisedesign.base.checks import Array
 from noisedesign.privacy.amplification.mixture import Order, Tuples, log_kappa, log_mean, log_sum
 
-SAMPLES = 2**17
-"""Samples of each direction: a few per cent of delta, a fraction of a second for tens of bins."""
+SAMPLES = 2**17  # of each direction: a few per cent of delta, in a fraction of a second
 
-ROUNDING = 1e-9
-"""Relative rounding of a ratio, with exponents up to thousands."""
+ROUNDING = 1e-9  # relative rounding of a ratio, with exponents up to thousands
 
 
 def samples_for(bins: int) -> int:
@@ -34,13 +29,14 @@ def samples_for(bins: int) -> int:
 
 
 def mean_upper(values: Array, failure: float) -> float:
-    """Upper bound of the mean of independent variables in [0, 1] of one law: the largest q with n
-    KL(mean, q) <= log(1 / failure) (Hoeffding 1963, theorem 1)."""
+    """Upper bound of the mean of independent variables of one law in [0, 1] (Hoeffding, theorem
+    1)."""
     return coin_upper(min(float(values.mean()), 1.0), len(values), failure)
 
 
 def coin_upper(mean: float, samples: int, failure: float) -> float:
-    """The bound of :func:`mean_upper` from the mean of so many samples, rounded up."""
+    """The largest q with n KL(mean, q) <= log(1 / failure), for the mean of n samples, rounded
+    up."""
     most = -math.log(failure) / samples
     most += 32 * settings.EPS * (1 + most)  # rounding of a divergence, a difference of logarithms
 
@@ -71,7 +67,6 @@ class Sampled:
 
     @property
     def size(self) -> int:
-        """The number of samples."""
         return len(self.log_ratio)
 
     def mean(self, epsilon: float) -> float:
@@ -95,15 +90,15 @@ class Sampled:
         return math.exp(min(self.log_integral(epsilon), 700.0)) * self.mean(epsilon)
 
     def upper(self, epsilon: float, failure: float, *, samples: int | None = None) -> float:
-        """The direction, bounded with that probability of failure, or forecast for so many
-        ``samples`` of the same mean."""
+        """The direction, bounded with that failure, or forecast for so many ``samples`` of its
+        mean."""
         bound = coin_upper(self.mean(epsilon), samples or self.size, failure)
         return math.exp(min(self.log_integral(epsilon) + math.log(bound), 700.0)) * (1 + ROUNDING)
 
 
 class Proposal:
-    """The laws that samples of a mixture are drawn from, by moments, so that bounds are least at
-    two epsilons."""
+    """The laws of moments that samples of a mixture are drawn from, for the least bounds at two
+    epsilons."""
 
     def __init__(
         self,
@@ -175,8 +170,8 @@ class Proposal:
 
 
 def log_geometric(gram: Array, epsilon: float) -> float:
-    """Logarithm of an upper bound of add without samples, E (1 - e^epsilon M)_+ with M <= L, whose
-    logarithm is normal."""
+    """log E (1 - e^epsilon M)_+, a bound of add: M <= L is the geometric mean, whose log is
+    normal."""
     mean, root = -float(np.trace(gram)) / (2 * len(gram)), math.sqrt(float(gram.mean()))
     if root == 0:
         return -math.inf if epsilon + mean >= 0 else 0.0

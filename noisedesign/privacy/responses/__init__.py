@@ -1,8 +1,8 @@
 """Accounts of gradients that answer to models, before observers who see a part of a run.
 
-Source: docs/runs.md, theorem 4. :mod:`.game` states what an observer sees as a game of shifts of
-noise against responses, :mod:`.multipliers` finds what certifies a bound, :mod:`.proof` evaluates
-it with every rounding accounted for, and :mod:`.worst` searches responses that come near.
+Source: docs/runs.md, theorem 4. :mod:`.game` states shifts of noise against responses,
+:mod:`.multipliers` finds what certifies a bound, :mod:`.proof` evaluates it, with every rounding,
+and :mod:`.worst` searches responses that come near.
 """
 
 from __future__ import annotations
@@ -28,15 +28,9 @@ WAYS = ((1e-3, 1e-4), (1e-1, 1e-2, 1e-3, 1e-4), (1e-2, 1e-3, 1e-4))
 later ways are tried where a gap is left. Small first ones may stop at the edge, large ones drive
 multipliers to where slopes vanish; smaller last ones gain nothing, and proofs fail."""
 
-EVALUATIONS = 1000
-"""Evaluations for each weight; with a third of them one of the shipped bounds is 1 % larger."""
-
-TIGHT = 2e-3
-"""Gap, relative, above which another way is tried."""
-
-MANY_NODES = 100
-"""Nodes above which the first way alone is tried, with a tenth of the evaluations, as each takes
-a tenth of a second, and responses are searched from one start."""
+EVALUATIONS = 1000  # for each weight; with a third of them one of the shipped bounds is 1 % larger
+TIGHT = 2e-3  # gap, relative, above which another way is tried
+MANY_NODES = 100  # nodes above which one way and a tenth of the evaluations, .1 s each, are tried
 
 
 class Responsive(NamedTuple):
@@ -91,8 +85,8 @@ def responsive(
     participation: Participation,
     responses: Responses,
 ) -> Iterator[Responsive]:
-    """The bounds of every victim in turn for responses of a declared class; infinite where nothing
-    is proved. The observer knows the models of ``known`` nodes because they are its own."""
+    """The bounds of every victim in turn; infinite where nothing is proved. The observer knows the
+    models of ``known`` nodes, its own."""
     game = game_of(mechanism, known)
     enclosed = None if game is None else enclosed_stages(game)
     for victim in victims:
@@ -155,8 +149,8 @@ def _of_victim(
 def _different(
     game: Game, participation: Participation, arrives: NDArray[np.bool_]
 ) -> list[tuple[int, ...]]:
-    """Patterns that no other one covers, of steps from which something arrives. Where all steps are
-    alike a pattern is covered by one that starts earlier and has its steps, all moved."""
+    """Patterns that no other covers, of steps from which something arrives; where all steps are
+    alike an earlier one covers what has its steps, all moved."""
     found: set[tuple[int, ...]] = set()
     for pattern in participation.maximal_patterns():
         if kept := tuple(t for t in pattern if arrives[t]):
@@ -204,8 +198,7 @@ def _certified(
 
 
 def _feasible(recursion: Recursion) -> Array | None:
-    """Logarithms of first multipliers, at the best of some shares of what is feasible; None where
-    none are."""
+    """Logarithms of first multipliers, at the best of some shares of what is feasible, or None."""
     best, least = None, math.inf
     for share in (0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.1, 1e-2, 1e-3):
         x = recursion.start(share)
@@ -216,8 +209,8 @@ def _feasible(recursion: Recursion) -> Array | None:
 
 
 def _starts(recursion: Recursion, x: Array) -> list[Array]:
-    """First responses of a search: what the multipliers hold to be worst, and on graphs that are
-    not large both ends, the middle, and two drawn ones."""
+    """First responses of a search: what multipliers hold to be worst, and on small graphs five
+    others."""
     shape = recursion.game.active.shape
     low, high = recursion.rho - recursion.radius, recursion.rho + recursion.radius
     drawn = np.random.default_rng(0).uniform(low, high, (2, *shape))

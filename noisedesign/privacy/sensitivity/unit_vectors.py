@@ -1,16 +1,10 @@
 """Unit vectors v_i of few dimensions that make sum_ij M_ij <v_i, v_j> large.
 
-That sum is <M, Y> for the correlation matrix Y = V V^T (Burer and Monteiro 2003). On the product of
-spheres the gradient is the part of M V across the v_i, and with y_i = <v_i, (M V)_i> the second
-derivative is that of Diag(y) - M. Newton steps are found by conjugate gradients inside a trust
-region (Absil, Mahony and Sepulchre 2008, chapter 7); each needs products M V only, so M may be
-sparse. At an optimum of the whole problem Diag(y) - M is positive semidefinite, which proves it;
-the caller checks that.
-
-Unit vectors of one dimension are signs: max c^T M c over signs c is exact for scalar contributions
-of size one, and below what unit vectors attain. The two agree, with the sum of absolute values,
-where M can be made nonnegative by flipping signs (the graph of its entries is balanced, in the
-sense of Harary, 1953). Everything is squared.
+That is <M, Y> for Y = V V^T (Burer and Monteiro 2003). On the product of spheres the gradient is
+the part of M V across the v_i, and with y_i = <v_i, (M V)_i> the second derivative that of
+Diag(y) - M. Newton steps are found by conjugate gradients inside a trust region (Absil, Mahony and
+Sepulchre 2008, chapter 7), by products M V only. Unit vectors of one dimension are signs, exact for
+scalars, and for vectors where flips of signs make M nonnegative. Everything is squared.
 """
 
 from __future__ import annotations
@@ -27,16 +21,13 @@ from noisedesign.base.checks import Array
 
 Matrix = Array | csr_array
 
-STEPS = 200
-"""Most Newton steps; 10 to 20 are usual."""
-
-STATIONARY = 1e-13
-"""Length of the gradient relative to the value at which rounding takes over."""
+STEPS = 200  # most Newton steps; 10 to 20 are usual
+STATIONARY = 1e-13  # length of the gradient relative to the value at which rounding takes over
 
 
 class Found(NamedTuple):
-    """Unit vectors V, shape (k, rank); y_i = <v_i, (M V)_i>, shape (k,), with sum <M, V V^T>;
-    settled: whether the search came to rest."""
+    """Unit vectors V, shape (k, rank); y_i = <v_i, (M V)_i>; and whether the search came to
+    rest."""
 
     vectors: Array
     y: Array
@@ -70,8 +61,8 @@ def widened(vectors: Array, direction: Array) -> Array:
 
 
 def ascend(m: Matrix, vectors: Array, *, products: int) -> Found:
-    """A stationary point above ``vectors``, or as far as about so many products M V lead: 100 to
-    500 are usual, tens of thousands where the optimum is nearly attained along whole curves."""
+    """A stationary point above ``vectors``, or as far as about so many products M V lead; 100 to
+    500 are usual."""
     here = _point(m, vectors)
     widest = math.sqrt(len(vectors))
     radius = widest / 4
@@ -159,8 +150,7 @@ def _to_the_rim(step: Array, direction: Array, radius: float) -> float:
 
 
 def balancing_signs(m: Array | scipy.sparse.csr_array) -> Array:
-    """Signs s with s_i s_j M_ij >= 0 but for rounding, where there are any; else some; shape
-    (k,)."""
+    """Signs s with s_i s_j M_ij >= 0 but for rounding, where there are any, shape (k,)."""
     relative = settings.rank_tolerance(m.shape[0])
     if isinstance(m, np.ndarray):
         absolute = np.abs(m)
@@ -183,8 +173,7 @@ def _spread(m: Array) -> Array:
 
 def _coloured(m: scipy.sparse.csr_array, floor: float) -> Array:
     """Signs from components of the graph of two copies of every index, in which positive entries
-    join copies of equal sign and negative ones of unlike sign; M balances where i+ and i- fall
-    apart."""
+    join copies of equal sign and negative ones of unlike sign."""
     entries = m.tocoo()
     k = m.shape[0]
     kept = np.abs(entries.data) > floor

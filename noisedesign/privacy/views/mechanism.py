@@ -4,10 +4,8 @@ The observations are O = A G + B Z (Mafalda-SGD, Definition 4), kept as the syst
 
     x_{t+1} = F (x_t + g_t) + q_t,        y_t = H (x_t + g_t) + r_t,
 
-with q_t and r_t linear in the noise of step t that the observer does not know; F, H and both noises
-change with t where W comes round in a schedule. Known noise is conditioned on, which says the same
-as stacking its rows onto B. For every victim u, A_u = B C_u with C_u the victim's columns of the
-encoder, unless part of A_u carries no noise and no C exists.
+with q_t and r_t linear in the unknown noise of step t; known noise is conditioned on. For a victim
+u, A_u = B C_u with C_u its columns of the encoder, unless part of A_u carries no noise.
 """
 
 from __future__ import annotations
@@ -52,12 +50,9 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class LinearMechanism(Shown):
-    """O = A G + B Z of one observer.
-
-    ``full_view`` is what a reader of all messages with the same knowledge of the noise learns, a
-    ceiling for this observer, who is ``complete`` where it is that reader. ``noise_scale`` is the
-    standard deviation of the noise before anything of it was known.
-    """
+    """O = A G + B Z of one observer, who is ``complete`` where he reads all messages; ``full_view``
+    is what such a reader with the same knowledge learns, ``noise_scale`` the standard deviation of
+    the noise before anything of it was known."""
 
     transition: Array  # F, shape (n, n)
     output: Array  # H, shape (m, n)
@@ -95,8 +90,8 @@ class LinearMechanism(Shown):
         return seen
 
     def noise_rows(self, white: Array) -> list[Array]:
-        """B Z: (T, p, d) white noise (with ``joint``: (q, d)) to what is observed at every step,
-        shape (m_t, d)."""
+        """B Z: (T, p, d) white noise (with ``joint``: (q, d)) to what is observed, shape (m_t, d) a
+        step."""
         noise: Array = white
         if self.joint is not None:
             noise = (self.joint @ white).reshape(self.horizon, self.state_noise.shape[1], -1)
@@ -202,8 +197,8 @@ def _of_nodes(w: Array, factor: Array, observer: Observer, rounds: int) -> Step:
 
 
 def _of_server(w: Array, factor: Array, observer: Observer, rounds: int) -> Step:
-    """A step where nodes get the average alone, whose noise is added after averaging; what they
-    send is exact."""
+    """A step where nodes get the average alone, whose noise comes after; what they send is
+    exact."""
     n = len(w)
     if observer.sees in ("all", "sent"):
         sent = np.eye(n) if observer.sees == "all" else np.eye(n)[list(observer.listened)]
@@ -212,8 +207,8 @@ def _of_server(w: Array, factor: Array, observer: Observer, rounds: int) -> Step
 
 
 def _node_rows(w: Array, observer: Observer, rounds: int) -> Array:
-    """H, shape (m, n), an orthonormal basis of the block Krylov space S, S W, ..., S W^(K-1) of the
-    rows S seen in a round; messages whose noise the coalition knows are known to it and dropped."""
+    """H, shape (m, n), an orthonormal basis of the Krylov space S, S W, ..., S W^(K-1) of the rows
+    S seen in a round; messages whose noise the coalition knows are dropped."""
     n = len(w)
     if observer.sees == "all":
         return np.eye(n)
@@ -242,8 +237,8 @@ def _node_rows(w: Array, observer: Observer, rounds: int) -> Array:
 
 
 def _of_messages(noise: MessageNoise, w: Array, observer: Observer, rounds: int) -> Step:
-    """A step where every message has fresh noise in every gossip round: round k sees W^k (x + g)
-    and the noise of the rounds before, mixed since."""
+    """A step with fresh noise on every message of every round: round k sees W^k (x + g) and earlier
+    noise."""
     if rounds * len(noise.mixing) > 2000:  # the system of one step has gigabytes
         expected = "rounds times nodes at most 2000 where every message has its noise"
         got = f"{rounds} times {len(noise.mixing)}"

@@ -1,7 +1,7 @@
-"""Public data sets: fetched from their official source, never shipped, always checked.
+"""Public data sets: fetched from their official source, never shipped, always checked by sha256.
 
 A file is looked for in the folder named by the environment variable ``NOISEDESIGN_DATA``, then
-in the user's cache, then downloaded. Wherever it came from, its sha256 is compared.
+in the user's cache, then downloaded.
 """
 
 from noisedesign.system.datasets.graphs import (

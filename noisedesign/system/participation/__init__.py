@@ -1,13 +1,9 @@
 """Participation: at which steps one record may take part.
 
-A scheme is a set of patterns, each a set of steps. Sensitivity (theory: the largest change of
-C G over the patterns) is a maximum over patterns, so a scheme only has to name them. It grows with
-the pattern (more steps leave every old choice of gradients and add squares), so patterns that can
-be extended within the scheme need not be named.
-
-Nodes may also draw at random which steps a record takes, in secret (:mod:`.sampled`).
-
-A new scheme is a subclass of :class:`Participation` and a line of :data:`SCHEMES`.
+A scheme names its patterns, each a set of steps, over which sensitivity is a maximum. It grows with
+the pattern, so those that can be extended need not be named. Nodes may also draw in secret which
+steps a record takes (:mod:`.sampled`). A new scheme is a subclass of :class:`Participation` and a
+line of :data:`SCHEMES`.
 """
 
 from __future__ import annotations
