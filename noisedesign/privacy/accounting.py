@@ -68,16 +68,8 @@ def mu_of(*, epsilon: float, delta: float, conversion: str = "gdp") -> float:
     if name == WHISPER:
         return epsilon / (2 * math.sqrt(large))
 
-    def fits(mu: float) -> bool:
-        return is_private(mu, epsilon, delta)
-
-    inside = renyi_mu(epsilon, delta)
-    while not fits(inside):  # at most a few times, for the allowances
-        inside /= 2
-    outside = 2 * inside
-    while fits(outside):
-        inside, outside = outside, outside * 2
-    return _bisected(inside, outside, fits)
+    # The Renyi bound fits but for the allowances.
+    return _last(renyi_mu(epsilon, delta), lambda mu: is_private(mu, epsilon, delta), step=2.0)
 
 
 def _mu(value: Any) -> float:
@@ -127,16 +119,7 @@ def epsilon_of(*, mu: float, delta: float, conversion: str = "gdp") -> float:
     if is_private(mu, 0.0, delta):
         return 0.0
 
-    def fits(epsilon: float) -> bool:
-        return is_private(mu, epsilon, delta)
-
-    inside = renyi_epsilon(mu, delta)
-    while not fits(inside):
-        inside *= 2
-    outside = inside / 2
-    while outside > 0 and fits(outside):
-        inside, outside = outside, outside / 2
-    return _bisected(inside, outside, fits)
+    return _last(renyi_epsilon(mu, delta), lambda eps: is_private(mu, eps, delta), step=0.5)
 
 
 def delta_of(*, mu: float, epsilon: float) -> float:
@@ -261,8 +244,13 @@ def renyi_epsilon(mu: float, delta: float) -> float:
     return mu * (mu / 2 + math.sqrt(-2 * math.log(delta)))
 
 
-def _bisected(inside: float, outside: float, fits: Callable[[float], bool]) -> float:
-    """The last number that fits on the way from one that does to one that does not."""
+def _last(inside: float, fits: Callable[[float], bool], *, step: float) -> float:
+    """The last number that fits on the way by factors ``step`` to those that do not."""
+    while not fits(inside):
+        inside /= step
+    outside = step * inside
+    while outside > 0 and fits(outside):
+        inside, outside = outside, step * outside
     while True:
         middle = (inside + outside) / 2
         if middle in (inside, outside):

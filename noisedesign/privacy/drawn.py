@@ -62,8 +62,7 @@ def amplified_victims(
     *,
     worst: bool = False,
 ) -> dict[int, Amplified]:
-    """The account of every victim of ``known``, by epsilon where steps are known; with ``worst``
-    without those who would have a smaller epsilon even so."""
+    """Accounts by victim of ``known``; with ``worst`` of those who may have the largest epsilon."""
     views = _views(algorithm, observer, list(known), asked.participation)
     accounts = _accounts(asked)
     found: dict[int, Amplified] = {}
@@ -160,8 +159,7 @@ def _views(
     victims: list[int],
     participation: Participation,
 ) -> dict[int, list[_View]]:
-    """The views that bound each account: the victim's own rows, and where those are not exact or
-    more than a scheme's account takes, all messages."""
+    """The views that bound each account: the victim's rows and, where need be, all messages."""
     mechanism = threats.view(algorithm, observer)
     instead = OF_ALL_MESSAGES if mechanism.complete and observer.sees != "all" else ""
     make = _binned if participation.binned else _in_rows

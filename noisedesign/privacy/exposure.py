@@ -165,6 +165,7 @@ def account(
     victims: Sequence[int] | None = None,
     responses: str | Responses = "any",
     progress: Callable[[int, int], None] | None = None,
+    worst: bool = False,
 ) -> Listing[Exposure]:
     """State what ``observer`` learns about every victim when ``algorithm`` runs.
 
@@ -193,6 +194,8 @@ def account(
         responses: how gradients answer to models, one of "any", "convex", "smooth" and "fixed", or
             a :class:`noisedesign.privacy.runs.Responses` that declares more.
         progress: called with victims done and in total.
+        worst: whether victims who cannot have the largest epsilon are left with that of known
+            steps, an upper bound, where steps are drawn.
 
     Returns:
         An :class:`Exposure` of every victim, in the order of the nodes.
@@ -212,34 +215,6 @@ def account(
         >>> [(e.node, round(e.mu, 4), round(e.epsilon, 2)) for e in found]
         [('0', 1.0, 4.38), ('1', 1.0, 4.38)]
     """
-    return exposures(
-        algorithm,
-        observer,
-        participation=participation,
-        noise_multiplier=noise_multiplier,
-        adjacency=adjacency,
-        delta=delta,
-        victims=victims,
-        responses=responses,
-        progress=progress,
-    )
-
-
-def exposures(
-    algorithm: threats.Algorithm,
-    observer: threats.Observer,
-    *,
-    participation: Participation,
-    noise_multiplier: Any,
-    adjacency: str,
-    delta: float | None,
-    victims: Sequence[int] | None = None,
-    responses: str | Responses = "any",
-    progress: Callable[[int, int], None] | None = None,
-    worst: bool = False,
-) -> Listing[Exposure]:
-    """Account as :func:`account` does; with ``worst``, where steps are drawn, victims who cannot
-    have the largest epsilon are left with that of known steps, which is below it."""
     threats.check_kinds(algorithm, observer)
     schemes = "FixedEpoch(...), BallsInBins(...), MinSeparation(...) or Patterns(...)"
     _checks.instance(participation, Participation, field="participation", expected=schemes)
@@ -253,7 +228,7 @@ def exposures(
         drawn.require_nonnegative(algorithm)
     algorithm, factor = with_multiplier(algorithm, noise_multiplier)
     require_room(algorithm.noise, observer, participation)
-    asked = runs.responses_of(responses)
+    asked, worst = runs.responses_of(responses), _checks.flag(worst, field="worst")
     mechanism = threats.view(algorithm, observer)
     chosen = _victims(algorithm, observer, victims)
     hops = distances(algorithm.mixing, observer)
@@ -422,11 +397,11 @@ def _numbers(
         yield from bounds
         return
     found = responsive(mechanism, observer.coalition, victims, participation, asked)
-    for bound, told in zip(bounds, found, strict=True):
-        if told.squared < bound.squared:
-            yield _Number(told.squared, OF_RESPONSES, runs.SHIFTS, str(asked), told.lower_bound)
+    for bound, (squared, lower) in zip(bounds, found, strict=True):
+        if squared < bound.squared:
+            yield _Number(squared, OF_RESPONSES, runs.SHIFTS, str(asked), lower)
         else:
-            yield bound._replace(lower_bound=min(told.lower_bound, bound.squared))
+            yield bound._replace(lower_bound=min(lower, bound.squared))
 
 
 def _models_are_seen(

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from noisedesign.base import atomic, checks as _checks
 from noisedesign.base.checks import InputError
@@ -68,7 +68,7 @@ def dp_event(run: Any) -> Any:
     library = _dp_accounting()
     if isinstance(run, Ledger):
         return library.ComposedDpEvent([_gaussian(library, entry.mu) for entry in run.entries])
-    return _gaussian(library, _stated(run).mu)
+    return _gaussian(library, _stated(run)[0])
 
 
 def neighboring_relation(run: Any) -> Any:
@@ -95,7 +95,7 @@ def neighboring_relation(run: Any) -> Any:
         'ADD_OR_REMOVE_ONE'
     """
     library = _dp_accounting()
-    adjacency = run.adjacency if isinstance(run, Ledger) else _stated(run).adjacency
+    adjacency = run.adjacency if isinstance(run, Ledger) else _stated(run)[1]
     if adjacency is None:
         raise InputError("ledger", expected="at least one run", got="none")
     return library.NeighboringRelation[RELATIONS[adjacency]]
@@ -119,13 +119,8 @@ def _gaussian(library: Any, mu: float) -> Any:
     return library.GaussianDpEvent(math.nextafter(1 / mu, 0.0))
 
 
-class _Stated(NamedTuple):
-    mu: float
-    adjacency: str
-
-
-def _stated(run: Any) -> _Stated:
-    """The claim of a run, which must have one."""
+def _stated(run: Any) -> tuple[float, str]:
+    """The mu and adjacency that a run claims."""
     for found in (run, getattr(run, "design", None)):
         claim = getattr(found, "claim", None)
         if not isinstance(claim, Claim):
@@ -133,7 +128,7 @@ def _stated(run: Any) -> _Stated:
         if claim.mu is None or claim.adjacency is None:
             remedy = "State epsilon, delta and clip in [privacy]."
             raise InputError("run", expected="a privacy target", got="none", remedy=remedy)
-        return _Stated(claim.mu, claim.adjacency)
+        return claim.mu, claim.adjacency
     expected = "a design, the plan or noise of a node, a loaded export, or privacy_after one"
     raise InputError("run", expected=expected, got=_checks.describe(run))
 
@@ -204,18 +199,18 @@ class Ledger(Shown):
             InputError: a secret that a run in this ledger has used; no secret; another adjacency
                 than that of the runs before; nothing to resume; ``run`` as :func:`dp_event`.
         """
-        stated, name = _stated(run), _checks.text(name, field="name")
+        (mu, adjacency), name = _stated(run), _checks.text(name, field="name")
         resume = _checks.flag(resume, field="resume")
-        entry = Entry(name=name, mu=stated.mu, secrets=_fingerprints(run, secret))
+        entry = Entry(name=name, mu=mu, secrets=_fingerprints(run, secret))
         with self._alone():
             self._read()
-            if self._adjacency not in (None, stated.adjacency):
+            if self._adjacency not in (None, adjacency):
                 expected = f"adjacency {self._adjacency!r}, that of the runs before"
-                got = f"{stated.adjacency!r}"
+                got = f"{adjacency!r}"
                 remedy = "What mu means differs. Keep a ledger for each adjacency."
                 raise InputError("run", expected=expected, got=got, remedy=remedy)
             kept = self._without(entry, resume=resume)
-            self._write((*kept, entry), stated.adjacency)
+            self._write((*kept, entry), adjacency)
         return entry
 
     def _without(self, entry: Entry, *, resume: bool) -> tuple[Entry, ...]:

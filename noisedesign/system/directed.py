@@ -102,8 +102,7 @@ def check_directed(mixing: Any, *, stochastic: str) -> Array:
 
 
 def perron_vector(mixing: Any, *, stochastic: str) -> Array:
-    """The pi > 0, shape (n,), of sum 1, with pi^T W = pi^T (row) or W pi = pi (column), every entry
-    accurate relative to itself (Grassmann, Taksar and Heyman 1985)."""
+    """The pi > 0 of sum 1 with pi^T W = pi^T (row) or W pi = pi (column): Grassmann et al. 1985."""
     _checks.one_of(stochastic, field="stochastic", allowed=("row", "column"))
     w = check_mixing(mixing, stochastic=stochastic)
     chain = np.array(w if stochastic == "row" else w.T)

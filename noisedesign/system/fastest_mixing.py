@@ -156,8 +156,7 @@ class _Step:
         return 3 * len(self.kept) + len(self.here.weights)
 
     def towards(self, mu: float, ahead: tuple[Point, Array, Array] | None = None) -> Point:
-        """The change that leads to F_k Y_k = mu I, w x = mu and W_ii z_i = mu to first order,
-        without what the product of a step ``ahead`` with itself leaves."""
+        """The change that leads to F_k Y_k = mu I, w x = mu and W_ii z_i = mu to first order."""
         here, graph = self.here, self.graph
         y, x, z = mu * self.inverse, mu / here.weights, mu / self.kept
         if ahead is not None:

@@ -31,8 +31,7 @@ def checked_rounds(rounds: Any, *, field: str = "workload.rounds") -> int:
 def check_schedule(
     mixing: Any, *, stochastic: str, connected: bool = True
 ) -> tuple[Array, Array | None]:
-    """(W, None), or the average of a schedule, which is to be connected, and its matrices, shape
-    (P, n, n), which are not all equal."""
+    """(W, None), or the average of a schedule and its matrices, shape (P, n, n)."""
     if not _checks.is_stack(mixing):
         return check_mixing(mixing, stochastic=stochastic, connected=connected), None
     stack = _checks.square_matrices(mixing, field="mixing")

@@ -542,8 +542,7 @@ def read_edges(path: str | Path, *, directed: bool = False) -> nx.Graph:
 
 
 def read_all_edges(path: str | Path) -> nx.Graph:
-    """The graph of all edges of a list on disk, connected or not, without self-loops but with their
-    nodes: a node that has no other link is written so."""
+    """The graph of all edges of a list on disk, connected or not; nodes may be alone."""
     graph = nx.Graph(_pairs(_edge_text(path), source=str(path)))
     graph.remove_edges_from(list(nx.selfloop_edges(graph)))
     if not len(graph):

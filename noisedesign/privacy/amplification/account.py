@@ -23,15 +23,12 @@ from noisedesign.privacy.amplification.directions import (
     MONTE_CARLO,
     RENYI,
     REPLACE,
-    RESOLVED,
     TANGENT,
     UNAMPLIFIED,
     Bins,
     Bound,
     Directions,
-    ListedDirections,
     Parts,
-    SampledDirections,
     best_share,
     best_split,
     least_delta,
@@ -50,7 +47,7 @@ from noisedesign.privacy.amplification.losses import (
 )
 from noisedesign.privacy.amplification.min_separation import Chain, chosen, sampled
 from noisedesign.privacy.amplification.mixture import Mixture, bins_of
-from noisedesign.privacy.amplification.sampled import samples_for
+from noisedesign.privacy.amplification.sampled import RESOLVED, samples_for
 from noisedesign.privacy.runs import LEMMA
 from noisedesign.privacy.target import ADJACENCIES, DEFAULT_ADJACENCY
 from noisedesign.system.participation import (
@@ -207,7 +204,7 @@ def amplified_noise(
     at = (epsilon / asked.steps,) * 2
     alone = asked.method == MONTE_CARLO
 
-    def ahead(noise: float) -> SampledDirections:
+    def ahead(noise: float) -> Directions:
         return bins.sampled(
             noise, at, PILOT, asked.failure, asked.generator(0), alone=alone, as_if=samples
         )
@@ -263,6 +260,7 @@ def _pilot(bins: Bins, noise: float, asked: Asked, samples: int) -> tuple[Parts,
     at = (start, start)
     for stage in (2, 3):  # the second with samples drawn about where the first one ends
         found = bins.sampled(noise, at, PILOT, asked.failure, asked.generator(0, stage))
+        assert found.estimates is not None
         parts = least_epsilon(*found.estimates, delta=asked.delta, adjacency=asked.adjacency)
         parts = Parts(*(min(epsilon, 2 * start) for epsilon in parts))  # none may be finite
         at = (parts.remove, parts.add)
@@ -270,7 +268,7 @@ def _pilot(bins: Bins, noise: float, asked: Asked, samples: int) -> tuple[Parts,
     return parts, _share(bins.sampled(noise, at, PILOT, asked.failure, fresh, as_if=samples), asked)
 
 
-def _share(ahead: SampledDirections, asked: Asked) -> float | None:
+def _share(ahead: Directions, asked: Asked) -> float | None:
     """Share of delta for the removal under "replace", by other samples than those that prove."""
     if asked.adjacency != REPLACE:
         return None
@@ -307,7 +305,7 @@ def _delta_of(
     return min(found, delta_above(top, epsilon)) if top else LEAST
 
 
-def _meets(directions: SampledDirections, epsilon: float, asked: Asked) -> bool:
+def _meets(directions: Directions, epsilon: float, asked: Asked) -> bool:
     """Whether fresh samples prove that noise meets the target."""
     if directions.share is None:
         return _delta_of(directions, epsilon, asked) <= asked.delta
@@ -354,14 +352,12 @@ def _estimate(directions: Directions, parts: Parts, asked: Asked) -> float | Non
     estimates = directions.estimates
     if estimates is None:
         return None
-    if isinstance(directions, SampledDirections):
-        for part, remove in ((parts.remove, True), (parts.add, False)):
-            decides = asked.adjacency == REPLACE or part == max(parts.remove, parts.add)
-            if not decides or directions.resolved(part, remove=remove):
-                continue
+    for remove, drawn in (directions.samples or {}).items():
+        part, way = (parts.remove, "remove") if remove else (parts.add, "add")
+        decides = asked.adjacency == REPLACE or part == max(parts.remove, parts.add)
+        if decides and not drawn.resolved(part):
             if not directions.alone:
                 return None
-            drawn, way = directions.of(remove=remove), "remove" if remove else "add"
             needed = RESOLVED / max(drawn.mean(part), 1e-3 / drawn.size)
             raise InputError(
                 "samples",
@@ -407,14 +403,14 @@ def amplified(
     asked = Asked(delta=delta, **how)
     noise = _checks.scale(noise_multiplier, field="noise_multiplier")
     if not matrix.any():
-        return _told(ListedDirections(0.0, [], []), asked)
+        return _told(Directions(0.0), asked)
     found = KINDS[participation.kind](participation, matrix / noise, asked)
     return min((_told(one, asked) for one in found), key=lambda account: account.epsilon)
 
 
 def _of_pair(pair: Pair, mu: float, asked: Asked) -> Directions:
     require_resolved(max(pair.remove.error, pair.add.error), asked.delta)
-    return ListedDirections(mu, *([Bound(COMPOSITION, losses.delta)] for losses in pair))
+    return Directions(mu, *([Bound(COMPOSITION, losses.delta)] for losses in pair))
 
 
 def _balls_in_bins(participation: Participation, rows: Array, asked: Asked) -> list[Directions]:
@@ -432,7 +428,7 @@ def _random_allocation(
         found = _balls_in_bins(participation, rows, asked)
     mu = math.sqrt(top)
     if count == 1 or max(c, count * count * d) > LARGEST_SQUARE:
-        return [*found, ListedDirections(mu, [], [])]
+        return [*found, Directions(mu)]
     # An addition after a removal of epsilon has e^-epsilon of delta at most, and a composition in
     # doubles loses what is below 1e-14.
     removal = epsilon_of(mu=mu, delta=asked.delta) if asked.adjacency == REPLACE else 0.0
@@ -443,7 +439,7 @@ def _random_allocation(
 def _cyclic_poisson(participation: CyclicPoisson, rows: Array, asked: Asked) -> list[Directions]:
     c, d, top = cyclic_products(rows, participation)
     if max(c, participation.epochs**2 * d) > LARGEST_SQUARE:
-        return [ListedDirections(math.sqrt(top), [], [])]
+        return [Directions(math.sqrt(top))]
     return [_of_pair(cyclic_poisson(c, d, participation), math.sqrt(top), asked)]
 
 
@@ -465,7 +461,7 @@ def _truncated_poisson(
             remedy='Take fewer bands, or kind = "cyclic-poisson" or "balls-in-bins".',
         )
     if c > LARGEST_SQUARE:
-        return [ListedDirections(math.sqrt(top), [], [])]
+        return [Directions(math.sqrt(top))]
     return [_of_pair(truncated_poisson(c, participation), math.sqrt(top), asked)]
 
 
@@ -489,7 +485,7 @@ def _b_min_sep(participation: BMinSepSampling, rows: Array, asked: Asked) -> lis
         samples=samples,
         rng=np.random.default_rng(asked.seed),
     )
-    return [ListedDirections(mu, [*remove, removed], [*add, added])]
+    return [Directions(mu, [*remove, removed], [*add, added])]
 
 
 KINDS: dict[str, Callable[[Any, Array, Asked], list[Directions]]] = {

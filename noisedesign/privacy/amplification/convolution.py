@@ -9,6 +9,7 @@ alike").
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -39,22 +40,13 @@ LARGEST_EXPONENT = 700.0  # exponents whose exponential surely is a double; exp(
 LOST = 1e-322  # what products below the least normal double lose, each three times half a least one
 
 
-def even_remove(c: float, bins: int, epsilon: float, *, common: float = 0.0) -> float:
-    """Upper bound of the direction remove at epsilon, for the Gram matrix c I + common J."""
-    return _direction(c, bins, epsilon, common, remove=True)
-
-
-def even_add(c: float, bins: int, epsilon: float, *, common: float = 0.0) -> float:
-    """Upper bound of the direction add, likewise."""
-    return _direction(c, bins, epsilon, common, remove=False)
-
-
 def even_deltas(c: float, bins: int, epsilon: float, *, common: float = 0.0) -> tuple[float, float]:
     """Both directions, (remove, add)."""
     return (even_remove(c, bins, epsilon, common=common), even_add(c, bins, epsilon, common=common))
 
 
-def _direction(c: float, bins: int, epsilon: float, common: float, *, remove: bool) -> float:
+def _direction(c: float, bins: int, epsilon: float, *, common: float = 0.0, remove: bool) -> float:
+    """Upper bound of a direction at epsilon, for the Gram matrix c I + common J."""
     if c + common == 0:
         return LEAST
     plain = delta_above(math.sqrt(c + common), epsilon)
@@ -70,9 +62,11 @@ def _direction(c: float, bins: int, epsilon: float, common: float, *, remove: bo
     return min(max(found, LEAST), plain)
 
 
+even_remove, even_add = partial(_direction, remove=True), partial(_direction, remove=False)
+
+
 def _with_common(c: float, bins: int, strike: float, common: float, *, remove: bool) -> float:
-    """A direction of v (w_1 + ... + w_b) / b, the lognormal v of the common factor spread over
-    nodes."""
+    """A direction of v (w_1 + ... + w_b) / b, the common factor v spread over nodes."""
     root = math.sqrt(common)
     order = math.log(strike) / (c + common) + 1  # by which options change with the strike
     z = np.linspace(-REACH, REACH + root, min(max(int(60 * root * order), 80), 1000))
@@ -333,8 +327,7 @@ class _Sum:
         self.sums = self.step * (self.start + np.arange(size, dtype=np.float64))
 
     def option(self, level: float) -> float:
-        """E(sign (w_1 + ... + w_b - level))_+ / b, rounded up; the mean or strike where doubles
-        overflow."""
+        """E(sign (w_1 + ... + w_b - level))_+ / b, rounded up; plain where doubles overflow."""
         t, sign = self.tilt.t, self.sign
         gain = sign * (self.sums - level)
         held = slice(int(np.searchsorted(self.sums, level)), None)

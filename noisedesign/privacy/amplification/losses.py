@@ -60,8 +60,7 @@ class Pair(NamedTuple):
 
 @dataclass(frozen=True)
 class Losses:
-    """One direction: a measure on the grid of losses, and what rounding may have taken from a
-    delta."""
+    """One direction: a measure on the grid of losses, and what rounding may have taken from it."""
 
     pmf: Any
     error: float
@@ -115,8 +114,7 @@ def require_resolved(error: float, delta: float) -> None:
 
 
 def cyclic_products(rows: Array, participation: CyclicPoisson) -> tuple[float, float, float]:
-    """Largest squared norm c of a column, product d of two of a group, and sensitivity without
-    coins."""
+    """Largest squared norm c of a column, product of two of a group, and square without coins."""
     c, d, top = 0.0, 0.0, 0.0
     for turns in participation.patterns:
         gram = rows[:, turns].T @ rows[:, turns]
@@ -189,8 +187,7 @@ def _poisson_step(c: float, rate: float) -> float:
 
 
 def allocated_products(rows: Array, count: int) -> tuple[float, float, float]:
-    """Largest squared norm of a column, product of two, and a bound of that of ``count``
-    columns."""
+    """Largest squared norm of a column, product of two, and bound of ``count`` columns."""
     gram = rows.T @ rows
     c = float(gram.diagonal().max())
     together = np.sort(gram, axis=1)[:, -count:].sum(axis=1)
@@ -235,8 +232,7 @@ def _joined(deltas: Callable[[float], tuple[float, float]], step: float, least: 
 
 
 def _both_sides(found: dict[int, tuple[float, float]], step: float, way: int) -> Array:
-    """Deltas from the lowest point on: at -epsilon they are E_Q (L - K)_+ = 1 - K + E_Q (K -
-    L)_+."""
+    """Deltas from the lowest point on, E_Q (L - K)_+ = 1 - K + E_Q (K - L)_+ at -epsilon."""
     below = []
     for k in reversed(found):
         if k:

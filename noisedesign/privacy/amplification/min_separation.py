@@ -266,8 +266,7 @@ def _log_skip(rate: float) -> float:
 
 
 def chosen(chain: Chain, delta: float, samples: int) -> tuple[Tilt, Tilt]:
-    """The tilt of the least epsilon at delta, and the one to draw from, for a delta that samples
-    resolve."""
+    """The tilt of the least epsilon at delta, and the one to draw from."""
     b, horizon = chain.participation.separation, len(chain.squares)
     # One chain, and as many as have few enough states together.
     few = [k for k in range(2, 6) if horizon * b**k <= 2**21]

@@ -124,8 +124,7 @@ def log_mean(logs: Array) -> Array:
 
 
 class Tuples(NamedTuple):
-    """All multisets of m bins: counts, logarithms of their numbers, and two sums in the
-    exponent."""
+    """All multisets of m bins: counts, logarithms of their numbers, two sums in the exponent."""
 
     counts: Array
     log_number: Array

@@ -19,7 +19,7 @@ from noisedesign.base.checks import Array
 from noisedesign.privacy.amplification.mixture import Order, Tuples, log_kappa, log_mean, log_sum
 
 SAMPLES = 2**17  # of each direction: a few per cent of delta, in a fraction of a second
-
+RESOLVED = 30.0  # sum of integrand over bound of all samples below which an estimate is none
 ROUNDING = 1e-9  # relative rounding of a ratio, with exponents up to thousands
 
 
@@ -29,14 +29,12 @@ def samples_for(bins: int) -> int:
 
 
 def mean_upper(values: Array, failure: float) -> float:
-    """Upper bound of the mean of independent variables of one law in [0, 1] (Hoeffding, theorem
-    1)."""
+    """Upper bound of the mean of variables of one law in [0, 1] (Hoeffding 1963, theorem 1)."""
     return coin_upper(min(float(values.mean()), 1.0), len(values), failure)
 
 
 def coin_upper(mean: float, samples: int, failure: float) -> float:
-    """The largest q with n KL(mean, q) <= log(1 / failure), for the mean of n samples, rounded
-    up."""
+    """The largest q with n KL(mean, q) <= log(1 / failure) for n samples, rounded up."""
     most = -math.log(failure) / samples
     most += 32 * settings.EPS * (1 + most)  # rounding of a divergence, a difference of logarithms
 
@@ -81,6 +79,10 @@ class Sampled:
         found = float(np.exp(np.minimum(logs, 0.0)).sum())
         return min(found / self.size * (1 + ROUNDING), 1.0)
 
+    def resolved(self, epsilon: float, *, samples: int | None = None) -> bool:
+        """Whether enough samples matter at epsilon for an estimate, were there so many."""
+        return self.mean(epsilon) * (samples or self.size) >= RESOLVED
+
     def log_integral(self, epsilon: float) -> float:
         """Logarithm of the integral of the bound at epsilon."""
         return self.log_bound - self.slope * epsilon
@@ -90,15 +92,13 @@ class Sampled:
         return math.exp(min(self.log_integral(epsilon), 700.0)) * self.mean(epsilon)
 
     def upper(self, epsilon: float, failure: float, *, samples: int | None = None) -> float:
-        """The direction, bounded with that failure, or forecast for so many ``samples`` of its
-        mean."""
+        """The direction, bounded with that failure, or forecast for so many ``samples``."""
         bound = coin_upper(self.mean(epsilon), samples or self.size, failure)
         return math.exp(min(self.log_integral(epsilon) + math.log(bound), 700.0)) * (1 + ROUNDING)
 
 
 class Proposal:
-    """The laws of moments that samples of a mixture are drawn from, for the least bounds at two
-    epsilons."""
+    """The laws that samples are drawn from, by moments, for the least bounds at two epsilons."""
 
     def __init__(
         self,
@@ -170,8 +170,7 @@ class Proposal:
 
 
 def log_geometric(gram: Array, epsilon: float) -> float:
-    """log E (1 - e^epsilon M)_+, a bound of add: M <= L is the geometric mean, whose log is
-    normal."""
+    """log E (1 - e^epsilon M)_+, a bound of add: M <= L is the geometric mean."""
     mean, root = -float(np.trace(gram)) / (2 * len(gram)), math.sqrt(float(gram.mean()))
     if root == 0:
         return -math.inf if epsilon + mean >= 0 else 0.0

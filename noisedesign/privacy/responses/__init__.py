@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,65 +32,19 @@ TIGHT = 2e-3  # gap, relative, above which another way is tried
 MANY_NODES = 100  # nodes above which one way and a tenth of the evaluations, .1 s each, are tried
 
 
-class Responsive(NamedTuple):
-    """A proved bound of one victim, and what some responses reach; both squared sensitivities."""
-
-    squared: float
-    lower_bound: float
-
-
-class Linear(NamedTuple):
-    """Linear responses that show much: the squared sensitivity before them, the factors on the
-    models of every node, shape (T, n), and the best seen changes of the record, shape (T,)."""
-
-    squared: float
-    factors: Array
-    changes: Array
-
-
-def worst_linear(
-    mechanism: LinearMechanism,
-    known: tuple[int, ...],
-    victim: int,
-    pattern: Sequence[int],
-    responses: Responses,
-) -> Linear | None:
-    """Responses of scalar models that a search found, fixed in advance and 1 for ``known`` nodes,
-    whose models are seen, where the record takes part at ``pattern``; None where there is none."""
-    game = game_of(mechanism, known)
-    enclosed = None if game is None else enclosed_stages(game)
-    if game is None or enclosed is None:
-        return None
-    given: dict[str, Any] = {
-        "game": game,
-        "stages": game.stages(enclosed),
-        "victim": game.place(victim),
-        "pattern": tuple(pattern),
-    }
-    recursion = Recursion(**given, rho=responses.rho, radius=responses.radius)
-    low, high = responses.rho - responses.radius, responses.rho + responses.radius
-    x = _feasible(recursion)
-    starts = [] if x is None else _starts(recursion, x)
-    squared, found, changes = Worst(**given, low=low, high=high).on_the_line(starts)
-    factors = np.ones((game.horizon, len(mechanism.transition)))
-    factors[:, game.nodes] = found
-    return Linear(squared, factors, changes)
-
-
 def responsive(
     mechanism: LinearMechanism,
     known: tuple[int, ...],
     victims: Sequence[int],
     participation: Participation,
     responses: Responses,
-) -> Iterator[Responsive]:
-    """The bounds of every victim in turn; infinite where nothing is proved. The observer knows the
-    models of ``known`` nodes, its own."""
+) -> Iterator[tuple[float, float]]:
+    """A proved bound and what responses reach, both squared, of every victim in turn."""
     game = game_of(mechanism, known)
     enclosed = None if game is None else enclosed_stages(game)
     for victim in victims:
         if game is None or enclosed is None:
-            yield Responsive(math.inf, 0.0)
+            yield math.inf, 0.0
         else:
             yield _of_victim(game, enclosed, game.place(victim), participation, responses)
 
@@ -102,10 +55,10 @@ def _of_victim(
     victim: int,
     participation: Participation,
     asked: Responses,
-) -> Responsive:
+) -> tuple[float, float]:
     patterns = _different(game, participation, game.active[:, victim])
     if len(patterns) > 1000:  # about a second each
-        return Responsive(math.inf, 0.0)
+        return math.inf, 0.0
     stages = game.stages(enclosed)
     low, high = asked.rho - asked.radius, asked.rho + asked.radius
     searches = [
@@ -126,7 +79,7 @@ def _of_victim(
         )
         least, reached, start = math.inf, 0.0, _feasible(recursion)
         if start is None:
-            return Responsive(math.inf, 0.0)
+            return math.inf, 0.0
         for weights in WAYS if len(game.nodes) <= MANY_NODES else WAYS[:1]:
             enough = worst * (1 - 1e-4)
             found, x = _certified(recursion, enclosed, start, weights, enough=enough)
@@ -139,11 +92,11 @@ def _of_victim(
             if least < reached * (1 + TIGHT):
                 break
         if math.isinf(least):
-            return Responsive(math.inf, 0.0)
+            return math.inf, 0.0
         if least > max(worst, reached * (1 + TIGHT)):
             reached = max(reached, search.in_space())
         worst, lower = max(worst, least), max(lower, reached)
-    return Responsive(worst, min(lower, worst))
+    return worst, min(lower, worst)
 
 
 def _different(
@@ -209,8 +162,7 @@ def _feasible(recursion: Recursion) -> Array | None:
 
 
 def _starts(recursion: Recursion, x: Array) -> list[Array]:
-    """First responses of a search: what multipliers hold to be worst, and on small graphs five
-    others."""
+    """First responses of a search: the worst by multipliers, and on small graphs five others."""
     shape = recursion.game.active.shape
     low, high = recursion.rho - recursion.radius, recursion.rho + recursion.radius
     drawn = np.random.default_rng(0).uniform(low, high, (2, *shape))

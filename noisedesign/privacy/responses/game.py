@@ -63,8 +63,7 @@ class Game:
 
 
 def game_of(mechanism: LinearMechanism, known: tuple[int, ...]) -> Game | None:
-    """The game before an observer who knows the models of ``known`` nodes; None where noise has too
-    long a memory, or any covariance over steps."""
+    """The game before who knows the models of ``known``; None where noise remembers too much."""
     if mechanism.joint is not None:
         return None
     n, horizon = len(mechanism.transition), mechanism.horizon

@@ -54,8 +54,7 @@ class Evaluated(NamedTuple):
 
 
 class _Link(NamedTuple):
-    """One step: Sbar, the factor of I - Sbar^(1/2) P Sbar^(1/2), (P^-1 - Sbar)^-1, and the closed
-    loop."""
+    """One step: Sbar, the factor of I - Sbar^(1/2) P Sbar^(1/2), (P^-1 - Sbar)^-1, closed loop."""
 
     step: int
     slack: Array
@@ -66,8 +65,7 @@ class _Link(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Recursion:
-    """The recursion P_t of multipliers, and derivatives of what they certify, for one victim and
-    pattern."""
+    """The recursion P_t of multipliers, and its derivatives, for one victim and pattern."""
 
     game: Game
     stages: list[Stage]
@@ -228,8 +226,7 @@ class Recursion:
 def minimized(
     recursion: Recursion, start: Array, *, weight: float, most: int, enough: float = 0.0
 ) -> Array:
-    """Logarithms of multipliers of about the least bound, or of ``enough``, by L-BFGS with steps
-    halved until they are feasible and lower (Nocedal and Wright, 7.2)."""
+    """Logarithms of multipliers of about the least bound, by L-BFGS (Nocedal and Wright, 7.2)."""
     x, first = start, recursion.evaluate(start, 0.0)
     assert first is not None
     # Relative decrease at which the search ends; with a barrier the minimum is another one anyway.

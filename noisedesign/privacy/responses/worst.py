@@ -112,8 +112,7 @@ class Worst:
         return value, responses, signs
 
     def in_space(self) -> float:
-        """The largest M found from drawn responses D = center + radius sin(A) and gradients h /
-        |h|, which need no bounds; 0 for large states."""
+        """The largest M from drawn responses center + radius sin(A) and gradients h / |h|."""
         if self.stages[0].seen.shape[0] > 75:  # a step takes 27 times as many operations
             return 0.0
         rng = np.random.default_rng(0)

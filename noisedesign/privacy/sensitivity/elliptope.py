@@ -35,8 +35,7 @@ PRODUCTS = 1500  # products M V that search may take: about the time of the inte
 
 @dataclass(frozen=True, kw_only=True)
 class Bounds:
-    """lower <= max <M, Y> <= upper, both proved. ``dual`` is the y, shape (k,), that ``upper`` is
-    the sum of, or None."""
+    """lower <= max <M, Y> <= upper, both proved, the latter by a y, shape (k,), or otherwise."""
 
     lower: float
     upper: float
@@ -242,8 +241,7 @@ class _Scaled:
 
 
 def certified_multiple(m: Sparse, y: Array) -> float:
-    """A t, nearly the least, with t Diag(y) - M proved positive semidefinite, y > 0, or
-    infinity."""
+    """A t, nearly the least, with t Diag(y) - M proved positive semidefinite, or infinity."""
     scaled = _Scaled.of(m, y)
     if scaled is None:
         return math.inf

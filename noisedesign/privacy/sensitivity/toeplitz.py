@@ -117,7 +117,6 @@ def _of_pattern(c: Array, steps: NDArray[np.intp]) -> Sensitivity:
 
 
 def _rounded_up(found: Sensitivity, horizon: int) -> Sensitivity:
-    """Sums of T nonnegative terms may come out this much too small; a proof allows for twice
-    that."""
+    """Sums of T terms may come out this much too small; a proof allows for twice that."""
     slack = 1 + 4 * settings.rank_tolerance(horizon)
     return Sensitivity(per_pattern=found.per_pattern * slack, kind=found.kind)

@@ -26,8 +26,7 @@ STATIONARY = 1e-13  # length of the gradient relative to the value at which roun
 
 
 class Found(NamedTuple):
-    """Unit vectors V, shape (k, rank); y_i = <v_i, (M V)_i>; and whether the search came to
-    rest."""
+    """Unit vectors V, shape (k, rank); y_i = <v_i, (M V)_i>; whether the search came to rest."""
 
     vectors: Array
     y: Array
@@ -61,8 +60,7 @@ def widened(vectors: Array, direction: Array) -> Array:
 
 
 def ascend(m: Matrix, vectors: Array, *, products: int) -> Found:
-    """A stationary point above ``vectors``, or as far as about so many products M V lead; 100 to
-    500 are usual."""
+    """A stationary point above ``vectors``, or as far as about so many products M V lead."""
     here = _point(m, vectors)
     widest = math.sqrt(len(vectors))
     radius = widest / 4
@@ -172,8 +170,7 @@ def _spread(m: Array) -> Array:
 
 
 def _coloured(m: scipy.sparse.csr_array, floor: float) -> Array:
-    """Signs from components of the graph of two copies of every index, in which positive entries
-    join copies of equal sign and negative ones of unlike sign."""
+    """Signs of two copies of every index: positive entries join like ones, negative unlike."""
     entries = m.tocoo()
     k = m.shape[0]
     kept = np.abs(entries.data) > floor

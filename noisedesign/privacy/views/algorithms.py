@@ -454,8 +454,7 @@ def _variance(value: Any, *, field: str) -> float:
 
 
 def _root(covariance: Any, *, field: str, size: int) -> Array:
-    """F with F F^T = covariance, once it is a covariance of ``size`` numbers; a direction whose
-    variance is rounding, which a Cholesky factorization does not tell, has no column."""
+    """F with F F^T = covariance, of ``size`` numbers, without a column where that is rounding."""
     r = _checks.symmetric_matrix(covariance, field=field, tolerance=settings.SYMMETRY_TOLERANCE)
     if len(r) != size:
         raise InputError(field, expected=f"shape ({size}, {size})", got=f"shape {r.shape}")

@@ -24,8 +24,7 @@ from noisedesign.privacy.views.noise import Gram, whitening
 
 
 class CausalRows(NamedTuple):
-    """V of one victim, shape (M, T), for unit gradients and noise, and the rows up to each step,
-    (T,)."""
+    """V of one victim, shape (M, T), and the number of rows up to each step, shape (T,)."""
 
     rows: Gram
     ends: NDArray[np.intp]
@@ -34,8 +33,7 @@ class CausalRows(NamedTuple):
 def causal_rows(
     mechanism: LinearMechanism, victims: Sequence[int]
 ) -> Iterator[tuple[int, CausalRows]]:
-    """V of some victims in their order, by the routes of their Grams, without what no noise
-    hides."""
+    """V of some victims in their order, without what no noise hides."""
     if not mechanism.complete:
         white = routes.white_in_time(mechanism)
         return (_by_innovations if white else _by_covariance)(mechanism, victims)
@@ -138,8 +136,7 @@ MOST_SPECTRA = 128  # patterns whose remainders are asked for eigenvalues: secon
 
 
 class BinsGram(NamedTuple):
-    """Gram matrix of the means, shape (b, b), for unit noise; ``exact`` where gradients attain
-    it."""
+    """Gram matrix of the means, shape (b, b), for unit noise; ``exact`` where attained."""
 
     gram: Array
     exact: bool

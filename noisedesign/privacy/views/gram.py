@@ -37,8 +37,7 @@ from noisedesign.privacy.views.noise import (
 
 
 def grams(mechanism: LinearMechanism, victims: Sequence[int]) -> Iterator[tuple[int, VictimGram]]:
-    """A_u^T (B B^T)^+ A_u of some victims in their order: in closed form for readers of all
-    messages; by innovations where noise is white in time, or C Toeplitz; else by the covariance."""
+    """A_u^T (B B^T)^+ A_u of some victims in their order, by the first route there is."""
     if mechanism.complete:
         return _closed_form(mechanism, victims)
     if white_in_time(mechanism):
@@ -319,8 +318,7 @@ def _update_root(covariance: Array, gramian: Array) -> Array | None:
 
 
 def stationary_grams(found: Stationary, horizon: int, rows: NDArray[np.intp]) -> Iterator[Gram]:
-    """Grams of the victims at some coordinates of the state, sparse beyond ``DENSE_HORIZON``
-    steps."""
+    """Grams of the victims at some coordinates, sparse beyond ``DENSE_HORIZON`` steps."""
     powers, gramians, generators = found
     place = np.minimum(horizon - 1 - np.arange(horizon), len(gramians) - 1)
     assemble = _dense if horizon <= DENSE_HORIZON else _sparse

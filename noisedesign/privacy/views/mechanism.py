@@ -90,8 +90,7 @@ class LinearMechanism(Shown):
         return seen
 
     def noise_rows(self, white: Array) -> list[Array]:
-        """B Z: (T, p, d) white noise (with ``joint``: (q, d)) to what is observed, shape (m_t, d) a
-        step."""
+        """B Z: (T, p, d) white noise (with ``joint``: (q, d)) to what is observed."""
         noise: Array = white
         if self.joint is not None:
             noise = (self.joint @ white).reshape(self.horizon, self.state_noise.shape[1], -1)
@@ -197,8 +196,7 @@ def _of_nodes(w: Array, factor: Array, observer: Observer, rounds: int) -> Step:
 
 
 def _of_server(w: Array, factor: Array, observer: Observer, rounds: int) -> Step:
-    """A step where nodes get the average alone, whose noise comes after; what they send is
-    exact."""
+    """A step where nodes get the average alone, under noise; what they send is exact."""
     n = len(w)
     if observer.sees in ("all", "sent"):
         sent = np.eye(n) if observer.sees == "all" else np.eye(n)[list(observer.listened)]
@@ -237,8 +235,7 @@ def _node_rows(w: Array, observer: Observer, rounds: int) -> Array:
 
 
 def _of_messages(noise: MessageNoise, w: Array, observer: Observer, rounds: int) -> Step:
-    """A step with fresh noise on every message of every round: round k sees W^k (x + g) and earlier
-    noise."""
+    """A step with fresh noise in every round: round k sees W^k (x + g), and earlier noise."""
     if rounds * len(noise.mixing) > 2000:  # the system of one step has gigabytes
         expected = "rounds times nodes at most 2000 where every message has its noise"
         got = f"{rounds} times {len(noise.mixing)}"

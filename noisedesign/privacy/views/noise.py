@@ -67,8 +67,7 @@ class NodeNoise(_FactoredNoise):
     strategy: Array | None = None
 
     def remaining(self, known: Knowledge) -> Array:
-        """A factor of what is unknown of one step's noise, (n, q): known seeds are left out, and
-        what known values span is projected out."""
+        """A factor of one step's noise that is unknown, shape (n, q)."""
         if known.everything:
             return np.zeros((len(self.factor), 1))
         factor, values = self.factor, set(known.values)
@@ -88,8 +87,7 @@ class NodeNoise(_FactoredNoise):
         return replace(self, factor=by[:, None] * self.factor)
 
     def full_view(self, known: Knowledge, horizon: int, *, rounds: int = 1) -> FullView:
-        """All messages reveal the noisy gradients, in the first gossip round: M_u = [R^-1]_uu C^T
-        C."""
+        """All messages reveal the noisy gradients, in the first round: M_u = [R^-1]_uu C^T C."""
         factor, c = self.remaining(known), self.strategy
         split = whitening(factor, noise_scale=self.noise_scale)
         return FullView(
@@ -216,8 +214,7 @@ class MessageNoise:
         )
 
     def _of_sender(self, sender: int, known: Knowledge) -> tuple[float, bool]:
-        """Precision with which one round's messages tell the model they carry, and whether
-        exactly."""
+        """Precision with which a round's messages tell their model, and whether exactly."""
         seen = np.flatnonzero(self.mixing[:, sender])
         seen = seen if self.self_seen else seen[seen != sender]
         if not seen.size:
@@ -271,8 +268,7 @@ Noise = NodeNoise | SpaceTimeNoise | MessageNoise | ServerNoise
 
 
 def _integrators(told: Array, growth: Array) -> tuple[Array, ...]:
-    """sqrt(told_t) growth_s ... growth_(t-1) for s <= t, shape (T, T), for every column of (T,
-    m)."""
+    """sqrt(told_t) growth_s ... growth_(t-1) for s <= t, (T, T), for every column of (T, m)."""
     horizon, found = len(told), []
     for weight, factor in zip(told.T, growth.T, strict=True):
         response = np.eye(horizon)
@@ -287,8 +283,7 @@ DENSE_HORIZON = 2048  # longest horizon whose T x T Gram matrices are dense arra
 
 
 class VictimGram(NamedTuple):
-    """The Gram of one victim, shape (T, T), and the steps at which its gradient is seen without
-    noise."""
+    """The Gram of one victim, shape (T, T), and the steps seen without noise."""
 
     gram: Gram
     unprotected: NDArray[np.bool_]
@@ -369,8 +364,7 @@ def row_space_projected_out(factor: Array, rows: list[int]) -> Array:
 
 
 def orthonormal_rows(rows: Array, *, against: Array) -> Array:
-    """Orthonormal basis of what ``rows`` span beyond ``against``; a direction too many does no
-    harm."""
+    """Orthonormal basis of what ``rows`` span beyond ``against``, down to rounding."""
     scale = float(np.linalg.norm(rows, axis=1).max(initial=0.0))
     for _ in range(2):  # once more cleans up what the first pass leaves by cancellation
         rows = rows - (rows @ against.T) @ against

@@ -74,8 +74,7 @@ def distances(mixing: Array, observer: Observer) -> list[int | None]:
 
 
 def arrivals(algorithm: Algorithm, observer: Observer) -> NDArray[np.bool_]:
-    """Whether anything of a node's gradient at a step can reach the observer by the end of the run,
-    however gradients answer, shape (T, n); more may be said to where rounds outnumber nodes."""
+    """Whether anything of a gradient can reach the observer by the end of the run, shape (T, n)."""
     horizon, period = algorithm.horizon, len(algorithm.phases)
     many = algorithm.rounds > len(algorithm.mixing)  # so that every path there is has an end
     arrives = np.zeros((horizon, len(algorithm.mixing)), dtype=bool)

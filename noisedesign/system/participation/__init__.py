@@ -28,6 +28,7 @@ from noisedesign.system.participation.scheme import (
     Steps as Steps,
     every_step as every_step,
     fixed_epoch as fixed_epoch,
+    require_fixed_epoch as require_fixed_epoch,
     single as single,
 )
 

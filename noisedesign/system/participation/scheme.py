@@ -29,8 +29,7 @@ class Cover(NamedTuple):
 
 
 class Participation:
-    """A scheme: its horizon T and maximal patterns, from which everything else follows. A subclass
-    is a frozen dataclass of numbers, and overrides what it knows in closed form."""
+    """A scheme, by its horizon T and maximal patterns; subclasses override what they know."""
 
     kind: ClassVar[str]
     """The name in files."""
@@ -198,30 +197,6 @@ class Participation:
             The cover; None where no such description is known.
         """
         return None
-
-    def fixed_epoch(
-        self,
-        *,
-        field: str = "participation",
-        expected: str = "(k, b) participation (epochs, separation)",
-        got: str = "",
-        remedy: str = "",
-    ) -> FixedEpoch:
-        """Itself, if it is (k, b) participation.
-
-        Args:
-            field: of the error.
-            expected: words of the error.
-            got: words of the error, by default its own.
-            remedy: words of the error.
-
-        Returns:
-            Itself.
-
-        Raises:
-            InputError: it is another scheme.
-        """
-        raise InputError(field, expected=expected, got=got or str(self), remedy=remedy)
 
     @property
     def told_horizon(self) -> tuple[str, str]:
@@ -432,14 +407,6 @@ class FixedEpoch(Participation):
         generators[order, np.arange(horizon)] = 1.0
         return Cover(generators, np.ones(horizon), order % self.separation)
 
-    def fixed_epoch(self, **_: str) -> FixedEpoch:
-        """Itself.
-
-        Returns:
-            Itself.
-        """
-        return self
-
     @property
     def told_horizon(self) -> tuple[str, str]:
         return "epochs * separation", f"{self.epochs} * {self.separation} = {self.horizon}"
@@ -476,6 +443,20 @@ def fixed_epoch(*, records: int, batch_size: int, epochs: int) -> FixedEpoch:
     return FixedEpoch(
         epochs=positive_int(epochs, field="epochs"), separation=-(-records // batch_size)
     )
+
+
+def require_fixed_epoch(
+    participation: Participation,
+    *,
+    field: str = "participation",
+    expected: str = "(k, b) participation (epochs, separation)",
+    got: str = "",
+    remedy: str = "",
+) -> FixedEpoch:
+    """The scheme, once it is (k, b) participation."""
+    if not isinstance(participation, FixedEpoch):
+        raise InputError(field, expected=expected, got=got or str(participation), remedy=remedy)
+    return participation
 
 
 class Spaced(Participation):

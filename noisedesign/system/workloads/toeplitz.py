@@ -24,8 +24,7 @@ class Workload(Protocol):
     def horizon(self) -> int: ...
 
     def error_and_gradient(self, noising: Array) -> tuple[float, Array]:
-        """Total squared error ||A C^-1||_F^2, and its gradient in ``noising``, shape (T,), the
-        first column of C^-1."""
+        """Total squared error ||A C^-1||_F^2, and its gradient in the column ``noising``."""
 
     def gram(self) -> Array:
         """H = A^T A, shape (T, T): O(T^2) memory."""

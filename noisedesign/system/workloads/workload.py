@@ -39,8 +39,7 @@ class Modes:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Workload:
-    """The error that noise causes where models mix by ``mixing``: every H is in squared error per
-    squared noise, symmetric positive semidefinite."""
+    """The error under ``mixing``: every H is in squared error per squared noise."""
 
     mixing: Any  # (n, n), those of a schedule (P, n, n), or a RandomMixing
     error: ErrorMeasure
