@@ -27,7 +27,6 @@ if TYPE_CHECKING:  # accounts of random participation load slowly
 OF_ALL_MESSAGES = "all-messages-upper-bound"  # what a reader of all messages learns
 MIXED_SIGNS = "mixed-signs-upper-bound"  # products of columns are taken by absolute value
 UNAMPLIFIED = "unamplified"  # that of known steps, where nothing less is proved
-
 ALIKE = 1e-11  # relative difference of entries that is rounding; all are rounded up by it
 
 
@@ -80,8 +79,7 @@ def amplified_victims(
 
 
 class _View(NamedTuple):
-    """A bound of a victim's account: the Gram of the means of a mixture over few patterns, or
-    nonnegative rows for more. ``upper`` names it where it is loose."""
+    """A bound by the Gram of a mixture, or by nonnegative rows; ``upper`` names it where loose."""
 
     array: Array
     upper: str
@@ -108,9 +106,8 @@ class _Accounts:
         self.known: list[tuple[_View, bool, Amplified]] = []
 
     def least(self, views: Sequence[_View], *, enough: float) -> Amplified:
-        """The least that is proved by one of them, or what is below ``enough`` without samples.
-        Which one is settled before sampling: the least of several estimates would hold with less
-        confidence."""
+        """The least that is proved by one of them, which is settled before sampling, or what is
+        below ``enough`` without samples."""
         *others, last = views
         if last.binned and (others or enough):
             last = min(views, key=lambda view: self.of(view, sampled=False).epsilon)

@@ -28,9 +28,7 @@ from noisedesign.privacy.views.observers import arrivals, distances
 from noisedesign.system.participation import Participation, require_room as participation_room
 
 UNBOUNDED = "unbounded"  # name of the number where a gradient is seen without noise
-
 OF_RESPONSES = "responses-upper-bound"  # what multipliers certify where gradients answer
-
 UNAMPLIFIED_MU = "mu_unamplified"  # so that nobody takes epsilon from it where steps are drawn
 
 
@@ -262,44 +260,30 @@ def account(
     question = drawn.Asked(
         participation=participation, delta=delta, noise_multiplier=factor, adjacency=adjacency
     )
-    by_victim = dict(zip(chosen, found, strict=True))
-    return _amplified(algorithm, observer, question, by_victim, progress, worst=worst)
-
-
-def _amplified(
-    algorithm: threats.Algorithm,
-    observer: threats.Observer,
-    asked: drawn.Asked,
-    exposures: Mapping[int, Exposure],
-    progress: Callable[[int, int], None] | None,
-    *,
-    worst: bool,
-) -> Listing[Exposure]:
-    """The exposures, with what is proved of records whose steps are drawn."""
     known = {
         victim: exposure.epsilon
-        for victim, exposure in exposures.items()
+        for victim, exposure in zip(chosen, found, strict=True)
         if exposure.epsilon is not None and 0 < exposure.mu < math.inf
     }
 
     def report(done: int) -> None:
         if progress is not None:
-            progress(len(exposures) - len(known) + done, len(exposures))
+            progress(len(found) - len(known) + done, len(found))
 
-    accounts = drawn.amplified_victims(algorithm, observer, asked, known, report, worst=worst)
-    found: Listing[Exposure] = Listing()
-    for victim, exposure in exposures.items():
-        changes: dict[str, Any] = {}
+    accounts = drawn.amplified_victims(algorithm, observer, question, known, report, worst=worst)
+    for place, (victim, exposure) in enumerate(zip(chosen, found, strict=True)):
         if told := accounts.get(victim):
-            changes = {
-                key: getattr(told, key)
-                for key in ("epsilon", "which", "confidence", "epsilon_estimate")
-            }
-            if exposure.theorem == runs.SEEN.number:
-                changes["theorem"] = runs.DRAWN.number
+            by_drawing = exposure.theorem == runs.SEEN.number
+            found[place] = replace(
+                exposure,
+                epsilon=told.epsilon,
+                which=told.which,
+                confidence=told.confidence,
+                epsilon_estimate=told.epsilon_estimate,
+                theorem=runs.DRAWN.number if by_drawing else exposure.theorem,
+            )
         elif victim in known:
-            changes["which"] = drawn.UNAMPLIFIED
-        found.append(replace(exposure, **changes))
+            found[place] = replace(exposure, which=drawn.UNAMPLIFIED)
     return found
 
 

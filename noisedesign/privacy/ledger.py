@@ -91,8 +91,8 @@ def neighboring_relation(run: Any) -> Any:
         >>> import noisedesign as nd
         >>> target = nd.PrivacyTarget(epsilon=1.0, adjacency="add-remove")
         >>> problem = nd.TimeProblem.prefix(participation=nd.single(2), privacy=target)
-        >>> nd.neighboring_relation(nd.solve(problem).design).name
-        'ADD_OR_REMOVE_ONE'
+        >>> print(nd.neighboring_relation(nd.solve(problem).design).name)
+        ADD_OR_REMOVE_ONE
     """
     library = _dp_accounting()
     adjacency = run.adjacency if isinstance(run, Ledger) else _stated(run)[1]

@@ -145,8 +145,8 @@ class SeedPlan:
 
 
 def seed_plan(*, nodes: int, cliques: Sequence[Sequence[int]], blocks: Sequence[Array]) -> SeedPlan:
-    """The seeds of R = sum_c E_c P_c E_c^T: a pair shares one for all of its covariance, and what
-    is left is a seed of each node; larger cliques share one for every eigenvector."""
+    """The seeds of R = sum_c E_c P_c E_c^T: one a pair, and one for every eigenvector of larger
+    cliques; what is left of pairs is a seed of each node."""
     own = np.zeros(nodes)
     seeds = []
     for clique, block in zip(cliques, blocks, strict=True):

@@ -27,7 +27,7 @@ def build_digraph(kind: str, **params: Any) -> nx.DiGraph:
     """A named digraph: "ring" (nodes; each sends to the next) or "erdos-renyi" (nodes, p, seed).
 
     The latter has every one-way link with probability p, and is the first strongly connected one
-    of networkx's generator under the seeds seed, seed + 1000, seed + 2000, ...
+    under the seeds seed, seed + 1000, seed + 2000, ...
 
     Args:
         kind: one of these.
@@ -87,9 +87,7 @@ def directed_mixing(digraph: nx.DiGraph, *, weights: str) -> Array:
 
 
 def check_directed(mixing: Any, *, stochastic: str) -> Array:
-    """W as a read-only array, shape (n, n), under which models converge: rows or columns sum to 1,
-    and every node reaches all others and keeps a positive share, without which W may only
-    permute."""
+    """W as a read-only array, (n, n), under which models converge: every node keeps a share."""
     _checks.one_of(stochastic, field="stochastic", allowed=("row", "column"))
     w = check_mixing(mixing, stochastic=stochastic)
     kept = np.diagonal(w)

@@ -27,12 +27,7 @@ from noisedesign.base.checks import Array, InputError
 from noisedesign.system.graph import mixing_matrix
 
 NORM_TOLERANCE = 1e-6  # distance of ||W - J||_2 from its bound that no run of D-SGD notices
-
-LINKED = 1e-8
-"""Share of Metropolis-Hastings weights mixed into the fastest. Weights that are zero but for a
-solver's last digits would otherwise decide who is whose neighbour; a hundredth of the tolerance
-is the most it costs."""
-
+LINKED = 1e-8  # share of Metropolis-Hastings weights, lest last digits decide who is linked
 TO_BOUNDARY = 0.98  # share of the longest step that keeps everything positive
 
 
@@ -307,9 +302,9 @@ def fastest_mixing(graph: nx.Graph) -> FastestMixing:
 
 
 def stated_fastest_mixing(graph: nx.Graph, *, known: Array | None = None) -> Array:
-    """W, shape (n, n), symmetric and doubly stochastic, positive on exactly the links of ``graph``,
-    with ||W - J||_2 (not squared) at most ``NORM_TOLERANCE`` above the least: the stored one as
-    long as it proves to be, since a solver's last digits are its own."""
+    """W, positive on exactly the links of ``graph``, with ||W - J||_2 at most ``NORM_TOLERANCE``
+    above the least: the stored one as long as it proves to be, as a solver's last digits are its
+    own."""
     plain = mixing_matrix(graph)
     found = fastest_mixing(graph)
     allowed = found.lower_bound + NORM_TOLERANCE

@@ -120,8 +120,7 @@ def graph_laplacian(mixing: Array) -> Array:
 
 
 def check_mixing(mixing: Any, *, stochastic: str, connected: bool = True) -> Array:
-    """W as a read-only float64 array, shape (n, n), finite, nonnegative, and ``stochastic`` by
-    "row", "column", "both" or "either"; ``connected`` where every node is to reach all others."""
+    """W as a read-only array, shape (n, n), nonnegative, by "row", "column", "both" or "either"."""
     _checks.one_of(stochastic, field="stochastic", allowed=("row", "column", "both", "either"))
     if isinstance(mixing, nx.Graph):
         expected = "W, an array of shape (n, n)"
@@ -564,8 +563,8 @@ def _edge_text(path: str | Path) -> str:
 
 
 def edge_list_graph(text: str, *, source: str, directed: bool = False) -> nx.Graph:
-    """The largest (strongly connected) component of an edge list: two node names a line, comments
-    after ``#``, without self-loops; nodes come sorted, as numbers where every name is one."""
+    """The largest component of an edge list, two names a line; nodes come sorted, as numbers where
+    every name is one."""
     pairs = _pairs(text, source=source)
     integers = all(name.removeprefix("-").isdecimal() for pair in pairs for name in pair)
     to_node: Callable[[str], Any] = int if integers else str

@@ -65,7 +65,6 @@ CONFIDENCE = 1 - 1e-6  # default of accounts that rest on samples
 PILOT = 2**14  # samples of a search, whose result is proved by others
 FORECAST = 2e-3  # relative digits of noise that a search with samples is for
 ATTEMPTS = 20  # proofs tried of what was searched with samples, before amplification is given up
-
 MOST_ACCOUNTS = 40  # accounts of a search, each with its share of 1 - confidence and fresh samples
 LARGEST_SQUARE = 200.0  # squared sensitivity beyond which nothing is composed: epsilon is about 100
 

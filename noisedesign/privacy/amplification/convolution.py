@@ -28,14 +28,9 @@ OUTSIDE = 1e-12  # tilted mass beyond the far end of the window, about
 MOST_POINTS = 2**21  # points of the grid and of the window; a wider one has a coarser grid
 NEGLIGIBLE = 1e-3  # share of a sum of options that is bounded by the largest bin alone
 REACH = 10.0  # standard deviations where the nodes end: more leave out less, and lie apart
-
 LARGEST_STRIKE = 1e130  # strike of options on the mean of the bins; the least is its inverse
 LARGEST_GRAM = 100.0  # c up to which lognormals and strikes are doubles; beyond, bins gain little
-
-FFT_ERROR = 16 * settings.EPS
-"""Error of a transform, relative in the Euclidean norm, for every factor 2 of its length: Higham
-2002, theorem 24.2, has 7 unit roundoffs (3.5 EPS) for radix 2 with accurate twiddles."""
-
+FFT_ERROR = 16 * settings.EPS  # of a transform, for a factor 2 of its length: Higham 2002, th. 24.2
 LARGEST_EXPONENT = 700.0  # exponents whose exponential surely is a double; exp(709.8) is the last
 LOST = 1e-322  # what products below the least normal double lose, each three times half a least one
 

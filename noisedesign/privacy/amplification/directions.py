@@ -34,7 +34,6 @@ COMPOSITION, TANGENT = "composition", "tangent"
 REPLACE: Adjacency = "replace"
 
 DIGITS = 1e-6  # relative width at which a search for epsilon ends, on the safe side
-
 MOST_CONVOLVED = 25.0  # squared sensitivity up to which a common factor is convolved: it takes long
 
 Curve = Callable[[float], float]  # a bound of delta by epsilon, at least 0; decreasing
@@ -302,8 +301,7 @@ def _convolved(mixture: Mixture, even: Callable[..., float]) -> list[Bound]:
 def _without_samples(
     mixture: Mixture, orders: list[tuple[Order, Tuples, float]]
 ) -> tuple[list[Bound], list[Bound]]:
-    """Moments, which come with their multisets, of removal, and the geometric mean of addition,
-    none where the convolution is nearly exact."""
+    """Moments of removal and the geometric mean of addition, none where convolution is exact."""
     own, remove, add = _own(mixture), [], []
     if mixture.bins == 1 or not mixture.sensitivity_squared:
         return [], []

@@ -94,8 +94,7 @@ def of_points(points: NDArray[np.int_], deltas: Array, step: float) -> Losses:
 
 
 def _fft_error(*parts: tuple[Any, int], cells: int) -> float:
-    """Bound of what the FFT of a composition may take from all cells together: an error of one
-    factor, in the Euclidean norm, reaches the product times the total masses of the others."""
+    """Bound of what the FFT may take from all cells: a factor's error times the others' masses."""
     doublings = math.log2(max(sum(count * pmf.size for pmf, count in parts), 2)) + 2
     totals = math.prod(max(float(pmf._probs.sum()), 1.0) ** count for pmf, count in parts)
     norms = sum((count + 1) * float(np.linalg.norm(pmf._probs)) for pmf, count in parts)
@@ -148,8 +147,7 @@ def cyclic_poisson(c: float, d: float, participation: CyclicPoisson) -> Pair:
 
 
 def truncated_poisson(c: float, participation: TruncatedPoisson) -> Pair:
-    """Bound zero-out where batches have a largest size and rows are disjoint: a record that is
-    zeroed may still push out another (Ganesh, McMahan, Thakurta, arXiv 2508.15089)."""
+    """Bound zero-out where batches have a largest size (Ganesh et al., arXiv 2508.15089)."""
     one = library().privacy_loss_distribution.from_truncated_subsampled_gaussian_mechanism(
         dataset_size=participation.group_size,
         sampling_probability=participation.rate,

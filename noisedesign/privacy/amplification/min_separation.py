@@ -166,8 +166,8 @@ class Tilt:
         return found
 
     def _choices(self, s: int, held: NDArray[np.intp], ahead: Array) -> Array:
-        """log weights of who takes part in step s and what follows, shape (2^m, N), where each is
-        ``held`` back for so many more steps, (m, N), and the weights ``ahead`` are by state."""
+        """log weights of who takes part in step s and what follows, (2^m, N), given who is ``held``
+        back."""
         rate, theta = self.chain.participation.rate, self.theta
         square = float(self.chain.squares[s])
         free = held == 0
@@ -285,8 +285,7 @@ def chosen(chain: Chain, delta: float, samples: int) -> tuple[Tilt, Tilt]:
 def sampled(
     tilt: Tilt, *, largest: float, failure: float, samples: int, rng: Generator
 ) -> tuple[Bound, Bound]:
-    """Removal and addition by Monte Carlo up to an epsilon, with one failure: each is bounded on a
-    grid chosen beforehand, and elsewhere by the epsilon below, since both directions decrease."""
+    """Removal and addition by Monte Carlo, on a grid chosen beforehand, with one failure."""
     epsilons = largest * np.arange(GRID + 1) / GRID
     share = failure / (2 * len(epsilons))
     chain = tilt.chain

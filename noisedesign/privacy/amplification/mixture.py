@@ -210,8 +210,8 @@ def sizes_for(bins: int) -> range:
 
 
 def even_orders(c: float, bins: int, *, common: float = 0.0) -> list[Order]:
-    """Moments of L for c I + common J, rounded up: E (w_1 + ... + w_b)^m is m! times a coefficient
-    of (sum_n s^n / n! E w^n)^b (Mironov 2017 for b = 1)."""
+    """Moments of L for c I + common J, rounded up: m! times a coefficient of a power (Mironov
+    2017)."""
     n = np.arange(ORDERS[-1] + 1.0)
     series: Array = c * n * (n - 1) / 2 - gammaln(n + 1)
     power = _log_power(series, bins)

@@ -53,8 +53,7 @@ def coin_upper(mean: float, samples: int, failure: float) -> float:
 
 @dataclass(frozen=True)
 class Sampled:
-    """A direction by samples: the integrand is divided by exp(log_weight + log_constant), and the
-    integral of its bound is exp(log_bound - slope epsilon)."""
+    """A direction by samples, with the integral exp(log_bound - slope epsilon) of its bound."""
 
     log_ratio: Array
     log_weight: Array

@@ -23,9 +23,8 @@ from noisedesign.privacy.views.mechanism import LinearMechanism
 from noisedesign.system.participation import Participation
 
 WAYS = ((1e-3, 1e-4), (1e-1, 1e-2, 1e-3, 1e-4), (1e-2, 1e-3, 1e-4))
-"""Weights of the barrier, over the bound and the number of multipliers, one after the other; the
-later ways are tried where a gap is left. Small first ones may stop at the edge, large ones drive
-multipliers to where slopes vanish; smaller last ones gain nothing, and proofs fail."""
+"""Weights of the barrier, over the bound and the number of multipliers; later ways are tried where
+a gap is left. Small first ones may stop at the edge, smaller last ones gain nothing."""
 
 EVALUATIONS = 1000  # for each weight; with a third of them one of the shipped bounds is 1 % larger
 TIGHT = 2e-3  # gap, relative, above which another way is tried
@@ -102,8 +101,7 @@ def _of_victim(
 def _different(
     game: Game, participation: Participation, arrives: NDArray[np.bool_]
 ) -> list[tuple[int, ...]]:
-    """Patterns that no other covers, of steps from which something arrives; where all steps are
-    alike an earlier one covers what has its steps, all moved."""
+    """Patterns, of steps from which something arrives, that no other covers, moved or not."""
     found: set[tuple[int, ...]] = set()
     for pattern in participation.maximal_patterns():
         if kept := tuple(t for t in pattern if arrives[t]):

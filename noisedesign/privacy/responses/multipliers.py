@@ -26,13 +26,11 @@ from noisedesign.base.checks import Array
 from noisedesign.privacy.responses.game import Game, Stage
 
 FLOOR = 1e-7  # least multiplier over the least variance of what is seen: a bound gains no more
-
 EDGE = 1e-7  # least pivot of I - Sbar^(1/2) P Sbar^(1/2): below it an inverse loses too many digits
 
 
 class Multipliers(NamedTuple):
-    """S, shape (T, nodes), zero where a model no longer matters, and sigma, shape (T,), zero where
-    the victim does not take part, or for the first time."""
+    """S, (T, nodes), and sigma, (T,), zero where they do not matter any more."""
 
     nodes: Array
     record: Array
@@ -44,8 +42,8 @@ class Multipliers(NamedTuple):
 
 
 class Evaluated(NamedTuple):
-    """The bound; with the barrier, its gradient by logarithms, and about its curvature: the sum of
-    a and b, of a exp(x) + b exp(-x)."""
+    """The bound; with the barrier, its gradient by logarithms, and a + b of a exp(x) + b
+    exp(-x)."""
 
     bound: float
     value: float
@@ -88,8 +86,7 @@ class Recursion:
         return float(min(1 / max(s.seen.diagonal()[:nodes].max(), 1e-300) for s in self.stages))
 
     def start(self, share: float) -> Array | None:
-        """Logarithms of feasible multipliers: from the last step on, rows of Sbar |P| sum to a
-        share of one; None where numbers overflow."""
+        """Logarithms of feasible multipliers: rows of Sbar |P| sum to a share of one; or None."""
         nodes, record = np.zeros(self.places.shape), np.zeros(self.game.horizon)
         information = self.stages[-1].seen
         for t in range(self.game.horizon - 1, self.pattern[0], -1):

@@ -151,8 +151,8 @@ class Group:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PatternBounds:
-    """Squared bounds on the elliptope maximum of every pattern, shape (p,), loose from above where
-    it cannot be the worst; ``absolute`` is the sum of |M_st|."""
+    """Squared bounds of every pattern, (p,), loose unless it is the worst; ``absolute`` sums
+    |M_st|."""
 
     lower: Array
     upper: Array

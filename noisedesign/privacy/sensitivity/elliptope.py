@@ -24,9 +24,7 @@ from noisedesign.base.machine import one_thread
 from noisedesign.privacy.sensitivity import unit_vectors
 
 SOLVED = 1e-9  # relative gap of the bounds to reach; rounding adds 2e-10 at most, k^2 EPS
-
 BLOCK_LIMIT = 1024  # largest dense block: seconds by interior points, growing as its cube
-
 SMALL = 128  # size up to which the interior-point method is the faster of the two searches
 NEWTON_STEPS = 100  # cap on its iterations; 12 to 25 are usual, at any size
 RANK = 6  # columns the low-rank search starts with; optima of matrices at hand have 1 to 4

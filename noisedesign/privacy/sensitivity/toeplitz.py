@@ -32,13 +32,11 @@ from noisedesign.system.participation import Participation, every_step
 
 DENSE_FLOATS = 1 << 24  # columns of a pattern with signs are written out up to here, 128 MB
 CORRELATED_FLOATS = 1 << 28  # k T up to which correlations are taken, in seconds
-
 DENSE_HORIZON = 1024  # longest horizon of signs that the general computation gets, for seconds
 
 
 def squared_sensitivity(coefficients: Any, participation: Participation) -> Sensitivity:
-    """Squared sensitivity of C, with first column c, to unit-norm vectors, rounded up; one entry
-    for the worst pattern of schemes with an order, else one a pattern."""
+    """Squared sensitivity of C, with first column c, to unit-norm vectors, rounded up."""
     horizon = participation.horizon
     c = series.resized(series.checked(coefficients, field="coefficients"), horizon)
     if participation.disjoint or participation.spaced:

@@ -249,14 +249,10 @@ def whisper(*, mixing: Any, covariance: Any, horizon: int, rounds: int = 1) -> A
             positive semidefinite; horizon < 1.
 
     Examples:
-        >>> import numpy as np
-        >>> import noisedesign as nd
         >>> from noisedesign.privacy import views
-        >>> R = np.array([[2.0, -1.0], [-1.0, 2.0]])
-        >>> algorithm = views.whisper(mixing=[[0.5, 0.5], [0.5, 0.5]], covariance=R, horizon=1)
-        >>> found = nd.account(algorithm, nd.ldp(), participation=nd.single(1))
-        >>> print(f"{found[0].sensitivity_squared:.4f}, {np.linalg.inv(R)[0, 0]:.4f}")
-        0.6667, 0.6667
+        >>> W, R = [[0.5, 0.5], [0.5, 0.5]], [[4.0, 0.0], [0.0, 9.0]]
+        >>> views.whisper(mixing=W, covariance=R, horizon=1).noise.factor.tolist()
+        [[2.0, 0.0], [0.0, 3.0]]
     """
     w = _mixing(mixing)
     factor = _root(covariance, field="covariance", size=len(w))
@@ -325,7 +321,7 @@ def zip_dl(
         variance: squared scale of the noise each message's noise is made of.
         neighbourhood: "closed" as published, or "open": a node keeps its own model without noise,
             and the weighted messages reveal it exactly to an eavesdropper.
-        self_message: whether a reader of messages sees the one a node keeps for itself. It never
+        self_message: whether a reader of messages sees the one a node keeps for itself, which never
             travels; were it "seen", the weighted messages would again reveal the model exactly.
         rounds: K, gossip rounds a step.
 
@@ -337,14 +333,9 @@ def zip_dl(
             or not finite.
 
     Examples:
-        >>> import noisedesign as nd
         >>> from noisedesign.privacy import views
-        >>> W = [[0.5, 0.5], [0.5, 0.5]]
-        >>> for kind in ("closed", "open"):
-        ...     algorithm = views.zip_dl(mixing=W, horizon=1, neighbourhood=kind)
-        ...     print(nd.account(algorithm, nd.ldp(), participation=nd.single(1))[0].which)
-        vector-exact
-        unbounded
+        >>> views.zip_dl(mixing=[[0.5, 0.5], [0.5, 0.5]], horizon=1).noise.closed
+        True
     """
     w, schedule = check_schedule(mixing, stochastic="row", connected=False)
     _checks.one_of(neighbourhood, field="algorithm.neighbourhood", allowed=("closed", "open"))
@@ -377,13 +368,10 @@ def space_time(*, mixing: Any, covariance: Any, horizon: int, rounds: int = 1) -
 
     Examples:
         >>> import numpy as np
-        >>> import noisedesign as nd
         >>> from noisedesign.privacy import views
         >>> noise = np.diag([1.0, 1.0, 4.0, 4.0])  # twice the noise at the second step
-        >>> algorithm = views.space_time(mixing=np.full((2, 2), 0.5), covariance=noise, horizon=2)
-        >>> found = nd.account(algorithm, nd.ldp(), participation=nd.every_step(2))
-        >>> print(f"{found[0].sensitivity_squared:.4f}")  # 1 + 1/4
-        1.2500
+        >>> views.space_time(mixing=np.full((2, 2), 0.5), covariance=noise, horizon=2).horizon
+        2
     """
     w = _mixing(mixing)
     horizon = _checks.positive_int(horizon, field="horizon")
@@ -420,13 +408,9 @@ def cdp(
 
     Examples:
         >>> import numpy as np
-        >>> import noisedesign as nd
         >>> from noisedesign.privacy import views
-        >>> algorithm = views.cdp(mixing=np.full((4, 4), 0.25), horizon=1, server_noise="sigma^2/n")
-        >>> for who in (nd.central(), nd.ldp()):
-        ...     print(nd.account(algorithm, who, participation=nd.single(1))[0].sensitivity_squared)
-        0.25
-        inf
+        >>> views.cdp(mixing=np.eye(4), horizon=1, server_noise="sigma^2/n").noise.stddev
+        0.5
     """
     n = len(_mixing(mixing))
     variances = {"sigma^2/n": 1 / n, "sigma^2/n^2": 1 / n**2}

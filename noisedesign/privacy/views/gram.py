@@ -180,15 +180,8 @@ def _unprotected(steps: list[Filtered], rows: NDArray[np.intp]) -> NDArray[np.bo
 
 
 FADED = 1e-20  # size of powers of F to drop: below rounding even over all pairs of 10,000 steps
-
-RESIDUAL = 1e-10
-"""Largest error of P, which is what one more step still changes or rounding, in variances of the
-least noisy combination of observations: so wrong may Grams be, relative to their size."""
-
-STABLE = 1e-6
-"""Distance of the closed loop's spectral radius from 1 below which its decay is not trusted: modes
-that receive no noise are at 1 up to rounding; mixing that slow would take a million steps."""
-
+RESIDUAL = 1e-10  # error of P, in variances of the least noisy combination of observations
+STABLE = 1e-6  # distance of the spectral radius from 1 to trust: modes without noise are at 1
 SETTLED = 4 * settings.EPS  # relative change of O that is rounding
 
 

@@ -205,8 +205,7 @@ def _of_server(w: Array, factor: Array, observer: Observer, rounds: int) -> Step
 
 
 def _node_rows(w: Array, observer: Observer, rounds: int) -> Array:
-    """H, shape (m, n), an orthonormal basis of the Krylov space S, S W, ..., S W^(K-1) of the rows
-    S seen in a round; messages whose noise the coalition knows are dropped."""
+    """H, an orthonormal basis of S, S W, ..., S W^(K-1) for the rows S seen in a round."""
     n = len(w)
     if observer.sees == "all":
         return np.eye(n)

@@ -21,8 +21,7 @@ from noisedesign.base.checks import Array, InputError
 
 @dataclass(frozen=True, kw_only=True)
 class Knowledge:
-    """The noise that an observer knows: all seeds of ``holders`` (or values they were given), the
-    total noise of ``values``, and single ``seeds``, named by their holders."""
+    """The noise known: all seeds of ``holders``, totals of ``values``, and ``seeds`` by holders."""
 
     holders: frozenset[int] = frozenset()
     values: frozenset[int] = frozenset()
@@ -38,13 +37,13 @@ class Knowledge:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FullView:
-    """Grams ``scale[u] * grams[which[u]]`` for a reader of all messages, lower triangular roots of
-    them, and the steps at which a gradient is seen without noise, shape (n, T)."""
+    """Grams ``scale[u] * grams[which[u]]``, their triangular roots, and steps seen without
+    noise."""
 
     scale: Array
     grams: tuple[Gram, ...]
     which: tuple[int, ...]
-    unprotected: NDArray[np.bool_]
+    unprotected: NDArray[np.bool_]  # shape (n, T)
     rows: tuple[Gram, ...] | None = None
 
 
@@ -139,15 +138,14 @@ class SpaceTimeNoise(_FactoredNoise):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MessageNoise:
-    """Zip-DL: another noise for every receiver, cancelling where messages are averaged (Zip-DL,
-    Algorithm 1, Lemma 3.1, for symmetric W). Node a draws Y_v for the d receivers of its
-    neighbourhood, itself too where it is ``closed``, and adds Z_v = Y_v - (1 / (d W_va)) sum_j W_ja
-    Y_j to the message for v. With ``self_seen`` readers also see the one a node keeps."""
+    """Zip-DL: noise for every receiver, cancelling where messages are averaged (Zip-DL, Algorithm
+    1, Lemma 3.1). Node a draws Y_v for the d receivers of its neighbourhood, itself too where it is
+    ``closed``, and adds Z_v = Y_v - (1 / (d W_va)) sum_j W_ja Y_j to the message for v."""
 
     mixing: Array
     variance: float
     closed: bool
-    self_seen: bool
+    self_seen: bool  # whether a reader of messages sees the one a node keeps for itself
     schedule: Array | None = None
     scales: Array | None = None
 
@@ -185,10 +183,9 @@ class MessageNoise:
         return np.zeros_like(result) if revealed else result
 
     def full_view(self, known: Knowledge, horizon: int, *, rounds: int = 1) -> FullView:
-        """The closed form against an eavesdropper: weighted noises cancel, so the state of node a
-        is an integrator x <- w (x + g), w = sum_v W_va, told in every round with information i_a,
-        and M_ss' = sum_{t >= max(s, s')} J_t q_ts q_ts' with J_t = i_a (1 + w^2 + ... + w^(2 K -
-        2)) and q_ts the product of w^K from s to t - 1."""
+        """The closed form: node a is an integrator x <- w (x + g), w = sum_v W_va, told in every
+        round with information i_a, and M_ss' = sum_{t >= max(s, s')} J_t q_ts q_ts' with J_t = i_a
+        (1 + w^2 + ... + w^(2 K - 2)) and q_ts the product of w^K from s to t - 1."""
         n, phases = len(self.mixing), self.phases
         growth = np.stack([phase.mixing.sum(axis=0) for phase in phases]).round(12)
         told = np.zeros((len(phases), n))
@@ -306,12 +303,11 @@ LEAK = 1e-10  # relative part of a unit signal on a noiseless direction that cou
 
 
 class Whitening(NamedTuple):
-    """Observations with noise, scaled to unit variance, and those without, whose largest entry is
-    1; ``shares`` are their orthonormal rows in units of each observation's own noise."""
+    """Observations with noise, scaled to unit variance, and without, of largest entry 1."""
 
     scaled: Array
     noiseless: Array
-    shares: Array
+    shares: Array  # the latter as orthonormal rows in units of each observation's own noise
 
     def leaks(self, signals: Array) -> NDArray[np.bool_]:
         """Whether a signal, a column of (m, k), moves a direction without noise, shape (k,)."""

@@ -157,17 +157,9 @@ def pndp(*, nodes: Sequence[int], own_noise: str = "seeds") -> Observer:
         InputError: no nodes, or one twice; another word for ``own_noise``.
 
     Examples:
-        On a path 0 - 1 - 2 what node 2 sends reaches node 0 one step later, through node 1: a
-        third of it, under a third of its noise and that of node 1, (1/9) / (1/9 + 1).
-
         >>> import noisedesign as nd
-        >>> from noisedesign.privacy import views
-        >>> W = nd.mixing_matrix(nd.build_graph("path", nodes=3))
-        >>> algorithm = views.dp_d_sgd(mixing=W, horizon=2)
-        >>> scheme, who = nd.single(2), nd.pndp(nodes=[0])
-        >>> found = nd.account(algorithm, who, participation=scheme, responses="fixed")
-        >>> [(e.node, round(e.sensitivity_squared, 4)) for e in found]
-        [('1', 1.0), ('2', 0.1)]
+        >>> nd.pndp(nodes=[0, 2]).sees, nd.pndp(nodes=[0, 2]).coalition
+        ('received', (0, 2))
     """
     members = members_of(nodes)
     return Observer(
@@ -266,15 +258,9 @@ def secure_sum(*, nodes: Sequence[int], own_noise: str = "seeds") -> Observer:
         InputError: no nodes, or one twice; another word for ``own_noise``.
 
     Examples:
-        Node 0 of a triangle sees (m_0 + m_1 + m_2) / 3: node 1 has the noise of node 2, too.
-
         >>> import noisedesign as nd
-        >>> from noisedesign.privacy import views
-        >>> W = nd.mixing_matrix(nd.build_graph("complete", nodes=3))
-        >>> algorithm = views.dp_d_sgd(mixing=W, horizon=1)
-        >>> found = nd.account(algorithm, nd.secure_sum(nodes=[0]), participation=nd.single(1))
-        >>> [round(e.sensitivity_squared, 4) for e in found]
-        [0.5, 0.5]
+        >>> nd.secure_sum(nodes=[0]).sees
+        'sums'
     """
     members = members_of(nodes)
     return Observer(

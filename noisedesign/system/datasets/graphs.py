@@ -29,8 +29,7 @@ _PEERTUBE_FIELD = "graph"
 
 
 def ego_facebook(ego: int) -> nx.Graph:
-    """Friendships among the friends of one Facebook user, the largest component: 324, 1034 and 148
-    nodes for egos 0, 107 and 414, of SNAP ego-Facebook (Leskovec and McAuley 2012)."""
+    """Friends of one Facebook user, the largest component (SNAP: Leskovec and McAuley 2012)."""
     if type(ego) is not int or ego not in EGO_FACEBOOK_SHA256:
         known = ", ".join(map(str, EGO_FACEBOOK_SHA256))
         raise InputError(_EGO_FIELD, expected=f"one of {known}", got=describe(ego))
@@ -54,9 +53,9 @@ def _ego_file(ego: int) -> DataFile:
 
 
 def peertube() -> nx.Graph:
-    """The PeerTube servers that follow each other, undirected (Fedivertex: Damie and Cyffers 2025):
-    of an edge list in the folder of ``NOISEDESIGN_DATA``, without a checksum, else of the package
-    ``fedivertex``, its largest strong component, as in the code of Mafalda-SGD."""
+    """The PeerTube servers that follow each other (Fedivertex: Damie and Cyffers 2025): a list in
+    the folder of ``NOISEDESIGN_DATA``, without a checksum, else by ``fedivertex``, as
+    Mafalda-SGD."""
     path = local_peertube()
     if path is None:
         return _fedivertex()

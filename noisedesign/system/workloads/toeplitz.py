@@ -7,7 +7,7 @@ a quadratic form in d, and sum_t (T - t) (a * d)_t^2 where A is the convolution 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -15,19 +15,6 @@ from noisedesign.base import checks as _checks, linalg as _linalg, settings
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.power_series import filtered
 from noisedesign.system.workloads.workload import sums_along_diagonals
-
-
-class Workload(Protocol):
-    """A workload A over ``horizon`` T steps."""
-
-    @property
-    def horizon(self) -> int: ...
-
-    def error_and_gradient(self, noising: Array) -> tuple[float, Array]:
-        """Total squared error ||A C^-1||_F^2, and its gradient in the column ``noising``."""
-
-    def gram(self) -> Array:
-        """H = A^T A, shape (T, T): O(T^2) memory."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -160,6 +147,9 @@ class PoleWorkload:
         last_rows = np.power.outer(self.poles, remaining)
         last_row_gram = (last_rows.T * self.weights) @ last_rows
         return sums_along_diagonals(last_row_gram[::-1, ::-1])[::-1, ::-1]
+
+
+Workload = GramWorkload | PoleWorkload
 
 
 def prefix_workload(*, horizon: int) -> PoleWorkload:
