@@ -1,14 +1,7 @@
-"""Conversions between mu, epsilon and delta of a design.
+"""Conversions between mu, epsilon and delta of a design, a Gaussian mechanism, to the safe side.
 
-Every design here is a Gaussian mechanism, exactly D-GDP for sensitivity D and unit noise, and
-conversion to (epsilon, delta) rounds to the safe side (docs/mathematics.md, "Privacy"): with Q and
-phi the upper tail and the density of the standard normal law,
-
-    delta(mu, epsilon) = Q(x) - e^epsilon Q(x + mu) = phi(x) I(x),      x = epsilon / mu - mu / 2,
-    I(x) = int_0^inf exp(-s^2 / 2 - s x) (1 - exp(-s mu)) ds,
-
-which loses no digits where mu or delta is small. An x that is lowered by its rounding gives an
-upper bound. dp-accounting, with which tests compare, often errs to the unsafe side.
+delta is phi(x) I(x), x = epsilon / mu - mu / 2, of an integral I that loses no digits where mu or
+delta is small (docs/mathematics.md, "Privacy"); an x lowered by its rounding bounds it from above.
 """
 
 from __future__ import annotations

@@ -1,9 +1,5 @@
-"""Epsilon of the victims of one observer where the steps of a record are drawn, in secret.
-
-The observer faces a mixture over a record's patterns (:mod:`.views.causal`), whose account is asked
-for once for all victims that are alike. The least is told of those of the observer's own rows, of a
-reader of all messages who knows the same, where the former are no exact pair, and of known steps.
-"""
+"""Epsilon of the victims of one observer where the steps of a record are drawn, in secret: the
+least by the observer's own rows, a reader of all messages who knows the same, and known steps."""
 
 from __future__ import annotations
 

@@ -1,10 +1,6 @@
-"""The privacy of several runs on one set of data.
-
-A run is one Gaussian mechanism of mu = sensitivity / noise_stddev, however its noise is correlated,
-and runs with independent noise compose, mu^2 = sum of mu_i^2 (Dong, Roth and Su 2022, corollary
-3.3). Runs with the *same* noise do not compose at all: the difference of their messages is free of
-it. A :class:`Ledger` therefore knows runs by the fingerprints of their secrets.
-"""
+"""The privacy of several runs on one set of data: mu^2 = sum of mu_i^2 under independent noise
+(Dong, Roth and Su 2022, corollary 3.3). Runs with the *same* noise do not compose, so that a
+:class:`Ledger` knows runs by the fingerprints of their secrets."""
 
 from __future__ import annotations
 

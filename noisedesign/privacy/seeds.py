@@ -1,8 +1,5 @@
-"""Who shares which seed, and with which coefficients: a covariance as noise that nodes draw.
-
-A block P_c on a clique c is a sum of a a^T over columns a, each of one seed: from it all members of
-c draw the same standard normal w, and node i adds a_i w to its message.
-"""
+"""Who shares which seed, and with which coefficients: from each seed its members draw the same
+standard normal w, and node i adds a_i w to its message."""
 
 from __future__ import annotations
 

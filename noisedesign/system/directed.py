@@ -1,10 +1,8 @@
 """Mixing on directed graphs, where an edge (j, i) says that j sends to i, with the weight W_ij.
 
-- Row stochastic (W 1 = 1): models agree on pi^T x, pi the left Perron vector
-  (``ErrorMeasure(average=pi)``); loss and gradients of node i count n pi_i times.
-- Column stochastic (1^T W = 1^T), as in push-sum (Kempe, Dobra and Gehrke 2003; Assran et al.
-  2019): the sum of the states is kept, and node i's model is x_i / y_i with y_{t+1} = W y_t,
-  y_1 = 1 (``ErrorMeasure(push_sum_weights=y)``).
+Row stochastic W agree on pi^T x, pi the left Perron vector; under column stochastic ones, as in
+push-sum (Kempe, Dobra and Gehrke 2003; Assran et al. 2019), node i's model is x_i / y_i with
+y_{t+1} = W y_t, y_1 = 1 (docs/mathematics.md, "Workloads in closed form").
 """
 
 from __future__ import annotations

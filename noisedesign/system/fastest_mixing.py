@@ -1,13 +1,9 @@
 """The fastest mixing of a graph: the symmetric W >= 0 under which models agree soonest.
 
-W = I - sum_e w_e b_e b_e^T, b_e = e_i - e_j, of least ||W - J||_2, J = 1 1^T / n, is a semidefinite
-program (Boyd, Diaconis and Xiao 2004): minimise s subject to F_1 = s I - (W - J) >= 0,
-F_2 = s I + (W - J) >= 0, w >= 0 and W_ii >= 0, with multipliers Y_1, Y_2 >= 0 of total trace 1, x
-of w and z of W_ii. As w changes F_k by a matrix of rank one an edge, Newton's equations of the path
-F_k Y_k = mu I are m x m for m edges, M_ef = sum_k (b_e^T F_k^-1 b_f) (b_e^T Y_k b_f), where a
-general conic solver has n (n + 1) rows (Mehrotra 1992; the direction is that of Helmberg, Rendl,
-Vanderbei and Wolkowicz 1996). Every step is feasible, and numbers are computed from a W that is
-made exactly so.
+W = I - sum_e w_e b_e b_e^T of least s = ||W - J||_2, J = 1 1^T / n, is found by a primal-dual
+method (Mehrotra 1992; Helmberg, Rendl, Vanderbei and Wolkowicz 1996) whose equations have one row
+an edge, as w_e changes F_1 = s I - (W - J) and F_2 = s I + (W - J) by a matrix of rank one
+(docs/mathematics.md, "Workloads in closed form"). Numbers are computed from an exactly feasible W.
 """
 
 from __future__ import annotations

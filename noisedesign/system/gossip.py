@@ -1,8 +1,5 @@
-"""Mixing between two gradient steps: several gossip rounds, and a W that changes by step.
-
-At step t K gossip rounds follow, x <- W_t^K m. W_t is the same at every step, comes round in a
-*schedule* of P known matrices (step t has number t modulo P), or is drawn for every round.
-"""
+"""Mixing between two gradient steps: several gossip rounds, x <- W_t^K m, and a W that changes by
+step: it comes round in a *schedule* of P matrices, or is drawn for every round."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
-"""Graphs and gossip matrices W: named graphs, edge lists, and the rules for W.
-
-Every graph is undirected, simple and unweighted, and rows of W follow ``graph.nodes``. W is made
-sparse, of a few numbers an edge, and dense only where an array is asked for.
-"""
+"""Graphs and gossip matrices W: named graphs, edge lists, and the rules for W, whose rows follow
+``graph.nodes`` of an undirected, simple and unweighted graph."""
 
 from __future__ import annotations
 

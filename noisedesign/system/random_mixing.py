@@ -1,8 +1,6 @@
 """Mixing that is drawn afresh at every step: nodes that drop out, edges that fail, gossip in pairs.
 
-Only E[W^T G W] enters a design, since E tr(W R W^T) = tr(E[W^T W] R). Every model is W = I - L with
-L the Laplacian of random edge weights, so that it is G - E[L] G - G E[L] + E[L G L], whose last
-term has a closed form by the second moments of the weights.
+Every W is I - L with L the Laplacian of random edge weights, and only E[W^T G W] enters a design.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
-"""Epsilon, delta and noise of a record whose steps are drawn at random, proved.
-
-A kind of participation says what bounds its two directions have (:data:`KINDS`), the unamplified
-one always among them, and the least of each counts (docs/mathematics.md, "Random participation").
-"""
+"""Epsilon, delta and noise of a record whose steps are drawn at random, proved by the least of the
+bounds that its kind of participation has (docs/mathematics.md, "Random participation")."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
 """Upper bounds of the two directions of an account, remove and add, and epsilon from delta.
-
-Every bound decreases in epsilon, and the least counts. "replace" is a removal and an addition in a
-row: delta(e1 + e2) <= remove(e1) + e^e1 add(e2) for every split.
-"""
+"replace" is both in a row: delta(e1 + e2) <= remove(e1) + e^e1 add(e2) for every split."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
 """Distributions of privacy losses, composed: Poisson sampling and random allocation.
 
-A measure on losses whose curve H(K) = E_Q (dP/dQ - K)_+ lies above stands for a pair in any
-composition: points of it are joined (Doroshenko et al. 2022, arXiv 2207.04380), and composed by FFT
-of ``dp_accounting``, whose a priori error is added (docs/mathematics.md, "Kinds other than balls in
-bins"; Choquette-Choo et al. 2023, arXiv 2306.08153, theorem 4; Feldman and Shenfeld 2025).
+A curve H(K) = E_Q (dP/dQ - K)_+ is joined at points (Doroshenko et al. 2022, arXiv 2207.04380) and
+composed by FFT of ``dp_accounting``, whose a priori error is added (docs/mathematics.md, "Kinds
+other than balls in bins").
 """
 
 from __future__ import annotations

@@ -1,10 +1,6 @@
-"""b-min-sep sampling: a record takes part by a coin, and then not for b - 1 steps.
-
-Up to b bands the likelihood ratio is a recursion over steps (Dong and Ganesh 2026, arXiv
-2602.09338, equation (2)). Its bounds by moments ("renyi"), samples ("monte-carlo"), tangents of
-log L ("tangent") and T subsampled Gaussians ("composition") are in docs/mathematics.md, "Kinds
-other than balls in bins".
-"""
+"""b-min-sep sampling (Dong and Ganesh 2026, arXiv 2602.09338): a recursion for the likelihood
+ratio, and its bounds by moments, samples, tangents and composition (docs/mathematics.md, "Kinds
+other than balls in bins")."""
 
 from __future__ import annotations
 

@@ -1,9 +1,5 @@
-"""The mixture that a record of random participation is: one of b means, which one is secret.
-
-By rotation everything is in the Gram matrix G of the means, b x b: the likelihood ratio L is the
-mean of w_j = exp(x_j - G_jj / 2), x ~ N(0, G). Moments of L bound removal (docs/mathematics.md,
-"Any Gram matrix, without samples").
-"""
+"""The mixture that a record of random participation is: one of b means, which one is secret. L is
+the mean of w_j = exp(x_j - G_jj / 2), x ~ N(0, G) (docs/mathematics.md, "Random participation")."""
 
 from __future__ import annotations
 

@@ -1,9 +1,6 @@
-"""Both directions by samples, with a one-sided confidence: importance sampling in b dimensions.
-
-Every variable that is averaged lies in [0, 1]: it is a direction's integrand over a bound of it
-whose integral is known (docs/mathematics.md, "Samples, with a confidence"). Bounds decrease with
-epsilon on the same samples: an epsilon found by them has one failure probability, whichever it is.
-"""
+"""Both directions by importance samples, with a one-sided confidence: what is averaged lies in [0,
+1], a direction's integrand over a bound of known integral (docs/mathematics.md, "Samples, with a
+confidence"). One failure probability holds for an epsilon found, whichever it is."""
 
 from __future__ import annotations
 

@@ -1,9 +1,6 @@
-"""Accounts of gradients that answer to models, before observers who see a part of a run.
-
-Source: docs/runs.md, theorem 4. :mod:`.game` states shifts of noise against responses,
-:mod:`.multipliers` finds what certifies a bound, :mod:`.proof` evaluates it, with every rounding,
-and :mod:`.worst` searches responses that come near.
-"""
+"""Accounts of gradients that answer to models, before observers who see a part of a run
+(docs/runs.md, theorem 4): the :mod:`.game`, :mod:`.multipliers`, their :mod:`.proof`, and
+:mod:`.worst` responses."""
 
 from __future__ import annotations
 

@@ -1,13 +1,7 @@
 """The game behind an account of gradients that answer to models: shifts of noise against responses.
 
-A shift u of the noise keeps what the observer sees equal, and its energy sum |u_t|^2 is the squared
-mu. With xi_t the difference of the states before step t, zeta_t that after everybody has answered,
-
-    zeta_t = rho xi_t + e_t + g_t e_v,    |e_i| <= r |xi_i|,    |g_t| <= 1 where v takes part,
-    H zeta_t + R u_t = 0,                 xi_{t+1} = F zeta_t + Q u_t.
-
-A step is the information J = H^T (R R^T)^-1 H, the way through F' = F - Q R^+ H, and the freedom
-S = Q (I - R^+ R) Q^T. Under noise with memory the state has what its next values depend on, too.
+A step is three matrices, J, F' and S (docs/runs.md, "Coupling"); under noise with memory the state
+is longer by what its next values depend on.
 """
 
 from __future__ import annotations

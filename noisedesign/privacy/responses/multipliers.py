@@ -1,13 +1,7 @@
 """Multipliers that certify a bound on the energy of shifts, and the search for good ones.
 
-For any S_t, sigma_t > 0 on the nodes and, where the victim takes part, on its gradient, with
-Sbar_t = S_t + sigma_t e_v e_v^T, P_{T-1} = J and, C multiplying models by rho,
-
-    X_t = C (P_{t+1}^-1 - Sbar_{t+1})^-1 C + r^2 S_{t+1}^-1,    P_t = J + F'^T (X_t^-1 + S)^-1 F',
-
-no responses make shifts cost more than <zeta_t, P_t zeta_t> + the sum of 1/sigma over later steps,
-as long as I - Sbar^(1/2) P Sbar^(1/2) is positive definite throughout (docs/runs.md, theorem 4); a
-barrier keeps L-BFGS away from where it is not. :mod:`.proof` evaluates what is found again.
+Symbols are those of docs/runs.md, "The bound", with S for its Lambda. A barrier keeps L-BFGS away
+from where I - Sbar^(1/2) P Sbar^(1/2) is singular; :mod:`.proof` evaluates what is found again.
 """
 
 from __future__ import annotations

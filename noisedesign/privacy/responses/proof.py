@@ -1,9 +1,5 @@
-"""The bound that multipliers certify, with every rounding accounted for.
-
-P_t is replaced by a matrix of floats that is proved to be no less. No inverse and no minimiser is
-trusted (docs/runs.md, theorem 4): with S = G G^T, F'^T (X^-1 + S)^-1 F' is at most
-(F' - G U)^T X (F' - G U) + U^T U for any U, and (P^-1 - Sbar)^-1 = P + P Q E^-1 Q P with
-E = I - Q P Q, proved positive definite, and Q^2 >= Sbar.
+"""The bound that multipliers certify, with every rounding accounted for: P_t is replaced by floats
+that are proved to be no less, and no inverse or minimiser is trusted (docs/runs.md, "The bound").
 """
 
 from __future__ import annotations

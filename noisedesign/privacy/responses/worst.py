@@ -1,9 +1,8 @@
 """A search for responses that cost shifts much: a lower bound, by some quadratic losses.
 
-With symmetric responses D_t of models in space, fixed in advance, and unit gradients g_t of the
-record the observer faces one Gaussian mechanism, whose squared sensitivity M = min sum |u_t|^2 is
-exact. A local search climbs over D, with eigenvalues in an interval, and over g. On the line signs
-take the place of unit vectors; three dimensions reach more where several ways meet.
+With symmetric responses D_t, fixed in advance, and unit gradients g_t the observer faces one
+Gaussian mechanism of squared sensitivity M = min sum |u_t|^2 (docs/runs.md, "How good the bound
+is"). A search climbs over both, on the line, with signs, and in three dimensions.
 """
 
 from __future__ import annotations

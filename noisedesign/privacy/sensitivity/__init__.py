@@ -1,12 +1,9 @@
 """Squared sensitivity of a strategy to unit-norm vector gradients, over a participation scheme.
 
-For one pattern and M (C^T C, or the Gram matrix of a view) restricted to it, gradients of norm at
-most one move the messages by max <M, Y> over positive semidefinite Y with unit diagonal (the
-elliptope), exactly where they have as many dimensions as the pattern steps. Squared,
-
-    max_signs c^T M c  <=  elliptope  <=  min( |pattern| lambda_max(M),  sum |M_st| ).
-
-The elliptope problem is solved only where the cheap bounds differ and the pattern may be the worst.
+For one pattern it is max <M, Y> over positive semidefinite Y with unit diagonal (the elliptope),
+between the maximum over signs and min(|pattern| lambda_max(M), sum |M_st|); it is solved only where
+these differ and the pattern may be the worst (docs/mathematics.md, "Sensitivity, and why
+orthogonality costs nothing").
 """
 
 from __future__ import annotations

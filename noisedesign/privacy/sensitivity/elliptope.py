@@ -1,10 +1,8 @@
 """Proved bounds on the elliptope maximum max <M, Y>, Y positive semidefinite with unit diagonal.
 
-A correlation matrix Y bounds it from below; sum(y) from above where Diag(y) - M passes a Cholesky
-factorisation, with its rounding added (Rump 2006), whether or not the search for y has converged.
-Searches are signs; for large M unit vectors of low rank (Burer and Monteiro 2003); and an
-interior-point method (Helmberg, Rendl, Vanderbei and Wolkowicz 1996), which needs no luck. Large or
-sparse matrices are bounded in the memory of their band.
+A correlation matrix bounds it from below; sum(y) from above where Diag(y) - M passes a Cholesky
+factorisation, with its rounding added (Rump 2006). The search is by signs, by unit vectors of low
+rank, and by interior points (Helmberg, Rendl, Vanderbei and Wolkowicz 1996).
 """
 
 from __future__ import annotations

@@ -1,13 +1,10 @@
-"""Squared sensitivity of a lower triangular Toeplitz strategy, at any horizon.
+"""Squared sensitivity of a lower triangular Toeplitz strategy, at any horizon, by its first column
+c.
 
-Column s of C is its first column c moved down by s and cut at the horizon. For gradients of norm at
-most one:
-
-* Fixed epochs: 0, b, 2b, ... is the worst pattern, and exact with c >= 0.
-* Min-separation: the same sum is exact with c >= 0 nonincreasing (Kalinin and Lampert 2024), or
-  with at most b coefficients; else steps i < j of a pattern have a product of at most the largest
-  correlation of |c|, cut to T - ib rows, over lags of (j - i) b and more.
-* Otherwise |c|, or the least nonincreasing vector above it, gives an upper bound.
+With c >= 0 the pattern 0, b, 2b, ... is the worst of fixed epochs, and of min-separation where c is
+nonincreasing (Kalinin and Lampert 2024) or has at most b coefficients; else steps i < j have a
+product of at most the largest correlation of |c|, cut to T - ib rows, over lags of (j - i) b and
+more. Signs give an upper bound by |c|, or by the least nonincreasing vector above it.
 """
 
 from __future__ import annotations

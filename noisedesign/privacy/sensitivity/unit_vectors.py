@@ -1,10 +1,9 @@
-"""Unit vectors v_i of few dimensions that make sum_ij M_ij <v_i, v_j> large.
+"""Unit vectors v_i of few dimensions that make sum_ij M_ij <v_i, v_j> large (Burer and Monteiro
+2003).
 
-That is <M, Y> for Y = V V^T (Burer and Monteiro 2003). On the product of spheres the gradient is
-the part of M V across the v_i, and with y_i = <v_i, (M V)_i> the second derivative that of
-Diag(y) - M. Newton steps are found by conjugate gradients inside a trust region (Absil, Mahony and
-Sepulchre 2008, chapter 7), by products M V only. Unit vectors of one dimension are signs, exact for
-scalars, and for vectors where flips of signs make M nonnegative. Everything is squared.
+Newton steps on the product of spheres are found by conjugate gradients inside a trust region
+(Absil, Mahony and Sepulchre 2008, chapter 7), by products M V only. In one dimension they are
+signs.
 """
 
 from __future__ import annotations

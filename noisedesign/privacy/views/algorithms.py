@@ -1,8 +1,6 @@
 """The published algorithms as values: how models mix, and which noise is added where.
 
-At step t node u adds its clipped gradient and its noise to its model and sends the sum,
-m_u = x_u + g_u + N_u; then x <- W m (learning rate and signs change nothing an observer learns).
-All messages together are Mafalda-SGD, equation (6).
+At step t node u sends m_u = x_u + g_u + N_u; then x <- W m (Mafalda-SGD, equation (6)).
 """
 
 from __future__ import annotations

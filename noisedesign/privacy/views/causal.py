@@ -1,10 +1,7 @@
 """The columns of one victim, whitened in the order of time, and their mixture over patterns.
 
-Where steps are drawn an adaptive run is compared step by step with one that is not, by V = L^-1 A_u
-with L L^T = B B^T in the order of time. The mixture over patterns i of a record is known by the
-Gram matrix of its means, G_ij = sum_t sum_{s in i, s' in j} N_t[s, s'] with N_t = V_t^T V_t, exact
-where no N_t has a negative entry, else bounded by |N_t| (docs/accounts.md, "Steps drawn at
-random").
+V = L^-1 A_u with L L^T = B B^T, by which an adaptive run is compared step by step with one that is
+not, and the Gram matrix of the mixture's means (docs/accounts.md, "Steps drawn at random").
 """
 
 from __future__ import annotations

@@ -1,15 +1,6 @@
-"""The squared sensitivity Gram of every victim, by the cheapest exact route.
-
-**Innovations**: observations are whitened one step at a time (Kalman), with the closed loops F_t
-and Lambda_t = Cov(innovation): with O_t = H^T Lambda_t^+ H + F_t^T O_{t+1} F_t,
-M_u[s, s'] = (O_{s'} F_{s'-1} ... F_s)_uu for s <= s'.
-
-**The stationary filter** has a closed loop F that does not vary, as if the state had started with
-the stationary P; knowing the start adds an update of rank n, r_s^T Gamma r_s' with
-r_s = (F^T)^s O_s e_u and Gamma = P (I - O_0 P)^-1, at a cost linear in the horizon.
-
-**The covariance** K = B B^T is factored for noise with long memory: |K^(-1/2) A_u|^2.
-"""
+"""The squared sensitivity Gram of every victim, by the cheapest exact route: innovations, the
+stationary filter where there is one, or the covariance of the observations (docs/accounts.md,
+"Computing it without stacking")."""
 
 from __future__ import annotations
 

@@ -1,11 +1,7 @@
 """The view of one observer of one algorithm, as a linear system that is never stacked.
 
-The observations are O = A G + B Z (Mafalda-SGD, Definition 4), kept as the system
-
-    x_{t+1} = F (x_t + g_t) + q_t,        y_t = H (x_t + g_t) + r_t,
-
-with q_t and r_t linear in the unknown noise of step t; known noise is conditioned on. For a victim
-u, A_u = B C_u with C_u its columns of the encoder, unless part of A_u carries no noise.
+The observations O = A G + B Z (Mafalda-SGD, Definition 4) are kept as x_{t+1} = F (x_t + g_t) + q_t
+and y_t = H (x_t + g_t) + r_t, with q_t and r_t linear in the unknown noise of step t.
 """
 
 from __future__ import annotations

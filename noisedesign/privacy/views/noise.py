@@ -1,9 +1,5 @@
-"""The noise of an algorithm, and what is left of it for an observer who knows part of it.
-
-Four kinds cover the published algorithms: noise of nodes (correlated over nodes, steps or both), of
-any covariance over nodes and steps, of every single message, and of a trusted server. Each says
-what remains unknown, and what a reader of *all* messages learns, in closed form.
-"""
+"""The noise of an algorithm, what is left of it for an observer who knows part of it, and what a
+reader of *all* messages learns, in closed form."""
 
 from __future__ import annotations
 

@@ -1,9 +1,6 @@
-"""Participation: at which steps one record may take part.
+"""Participation: at which steps one record may take part, by the patterns that a scheme names.
 
-A scheme names its patterns, each a set of steps, over which sensitivity is a maximum. It grows with
-the pattern, so those that can be extended need not be named. Nodes may also draw in secret which
-steps a record takes (:mod:`.sampled`). A new scheme is a subclass of :class:`Participation` and a
-line of :data:`SCHEMES`.
+A new scheme is a subclass of :class:`Participation` and a line of :data:`SCHEMES`.
 """
 
 from __future__ import annotations

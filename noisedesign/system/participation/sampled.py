@@ -1,8 +1,5 @@
-"""Schemes whose steps are drawn at random, in secret, for every record on its own.
-
-Accounts that know no randomness take the patterns of :attr:`~Participation.fixed`, and hold for any
-law; one of the law itself holds where whoever batches the records draws by it, and keeps it secret.
-"""
+"""Schemes whose steps are drawn at random, in secret, for every record on its own. Accounts that
+know no randomness take the patterns of :attr:`~Participation.fixed`, and hold for any law."""
 
 from __future__ import annotations
 

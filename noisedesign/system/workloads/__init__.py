@@ -1,7 +1,4 @@
-"""The error of a design, as the matrix H of its convex program.
-
-An :class:`ErrorMeasure` says what is measured; a :class:`Workload` turns it and a mixing into H.
-"""
+"""The error of a design, as the matrix H of its convex program."""
 
 from noisedesign.system.workloads.error import ERRORS as ERRORS, ErrorMeasure as ErrorMeasure
 from noisedesign.system.workloads.workload import (

@@ -1,8 +1,4 @@
-"""Error workloads of Toeplitz strategies: quadratic forms of T coefficients.
-
-Column s of C^-1 is its first column d moved down by s, so the total squared error ||A C^-1||_F^2 is
-a quadratic form in d, and sum_t (T - t) (a * d)_t^2 where A is the convolution with a.
-"""
+"""Error workloads of Toeplitz strategies: quadratic forms of the T coefficients of C^-1."""
 
 from __future__ import annotations
 

@@ -1,15 +1,8 @@
 """The error of models under a mixing, as Gram matrices H in space, in time and in both.
 
-Noise has one coordinate a step and node, in time-major order. With covariance Sigma the expected
-squared error is tr(H Sigma), H of shape (nT, nT); for S x R, S in time and R in space, it is
-tr(time_gram(R) S) = tr(space_gram(S) R), for which nothing of size nT is formed. All of it follows
-from the suffix Grams, the error that one unit of state entering at step s causes from there on,
-
-    S_s = W_s^T (a_s Q_s + S_{s+1}) W_s,   S_{T+1} = 0,   shape (n, n):
-
-for s <= s' the block of H is (W_{s'-1} ... W_s)^T S_s'. Where W_t is drawn this holds in
-expectation. Shorter ways of the plain error are in docs/mathematics.md, "Workloads in closed
-form". A new kind of temporal workload is a :class:`WorkloadKind` and a line of :data:`WORKLOADS`.
+Noise has one coordinate a step and node, in time-major order; tr(H Sigma) is the expected squared
+error. All H follow from the suffix Grams S_s = W_s^T (a_s Q_s + S_{s+1}) W_s (docs/mathematics.md,
+"Workloads in closed form"). A new kind of temporal workload is a line of :data:`WORKLOADS`.
 """
 
 from __future__ import annotations
