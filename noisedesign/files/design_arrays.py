@@ -29,6 +29,7 @@ from noisedesign.forms import (
 )
 from noisedesign.forms.registry import REGISTRY
 from noisedesign.problem.problem import JOINTS, Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
+from noisedesign.system.participation import require_fixed_epoch
 from noisedesign.system.workloads import WORKLOADS
 
 STATED = {
@@ -309,8 +310,8 @@ def _space_time(arrays: Mapping[str, Array], manifest: Manifest, fields: dict[st
         raise InputError(f"{FIELD}.structure.joint", expected=expected, got="nothing")
     scheme = fields.pop("participation")
     return SpaceTimeProblem(
-        participation=scheme.fixed_epoch(
-            field=f"{FIELD}.participation", expected="epochs and separation"
+        participation=require_fixed_epoch(
+            scheme, field=f"{FIELD}.participation", expected="epochs and separation"
         ),
         budget=arrays["budget"],
         max_variance=arrays.get("max_variance"),

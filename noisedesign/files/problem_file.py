@@ -38,6 +38,7 @@ from noisedesign.files.toml import opened, parsed, renamed
 from noisedesign.forms.registry import SPARSE_FORMS, sparse_kinds
 from noisedesign.problem.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
 from noisedesign.system.gossip import checked_rounds
+from noisedesign.system.participation import require_fixed_epoch
 from noisedesign.system.workloads import WORKLOADS, ErrorMeasure, WorkloadKind
 
 FIELD = "problem"
@@ -240,7 +241,8 @@ class SpaceTimeFile(_ProblemFile):
         return {"participation": self.participation.scheme()}
 
     def problem(self, folder: Path, known: Array | None) -> SpaceTimeProblem:
-        participation = self.participation.scheme().fixed_epoch(
+        participation = require_fixed_epoch(
+            self.participation.scheme(),
             field="participation.kind",
             expected="fixed-epoch for a space-time design",
             got=self.participation.kind,

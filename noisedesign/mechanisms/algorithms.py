@@ -24,7 +24,12 @@ from noisedesign.privacy import views as threats
 from noisedesign.privacy.views import Algorithm
 from noisedesign.privacy.views.noise import ServerNoise
 from noisedesign.problem.problem import Problem, SpaceProblem, TimeProblem
-from noisedesign.system.participation import FixedEpoch, Participation, require_room
+from noisedesign.system.participation import (
+    FixedEpoch,
+    Participation,
+    require_fixed_epoch,
+    require_room,
+)
 
 
 def algorithm(
@@ -216,7 +221,8 @@ KINDS: tuple[str, ...] = tuple(_BUILDERS)
 
 
 def _fixed_epoch(participation: Participation, *, kind: str) -> FixedEpoch:
-    return participation.fixed.fixed_epoch(
+    return require_fixed_epoch(
+        participation.fixed,
         field="participation.kind",
         expected=f"fixed-epoch, single or every-step, which the strategy of {kind} is optimal for",
         remedy='Give the strategy itself: algorithm.kind = "mf-d-sgd" with algorithm.file.',

@@ -1,17 +1,7 @@
-"""Conversions between mu, epsilon and delta of a design.
+"""Conversions between mu, epsilon and delta of a design, a Gaussian mechanism, to the safe side.
 
-Every design here is a Gaussian mechanism: with sensitivity D and noise of standard deviation 1 it
-is D-GDP, exactly. Conversion to (epsilon, delta) rounds to the safe side. A mu-GDP mechanism is
-(epsilon, delta)-DP exactly for delta at least (Balle and Wang 2018, theorem 8; Dong, Roth and Su
-2022, corollary 2.13), with Q and phi the upper tail and the density of the standard normal law,
-
-    delta(mu, epsilon) = Q(x) - e^epsilon Q(x + mu) = phi(x) I(x),      x = epsilon / mu - mu / 2,
-    I(x) = int_0^inf exp(-s^2 / 2 - s x) (1 - exp(-s mu)) ds,
-
-an integral of a positive function, which loses no digits where mu or delta is small. delta
-decreases in x and increases in mu, so an x that is lowered by its rounding, and an allowance for
-that of the rest, give an upper bound. dp-accounting, with which tests compare, often errs to the
-unsafe side, by a relative 1e-13 to 1e-6.
+delta is phi(x) I(x), x = epsilon / mu - mu / 2, of an integral I that loses no digits where mu or
+delta is small (docs/mathematics.md, "Privacy"); an x lowered by its rounding bounds it from above.
 """
 
 from __future__ import annotations
@@ -33,18 +23,17 @@ from noisedesign.privacy.target import (
     check_conversion,
 )
 
-LARGEST_MU = 1e150
-"""Its square is still a double."""
+LARGEST_MU = 1e150  # its square is still a double
 
 
 def mu_of(*, epsilon: float, delta: float, conversion: str = "gdp") -> float:
     """Largest mu whose Gaussian mechanism is (epsilon, delta)-DP, rounded down.
 
-    ``gdp`` is exact but for the last digits (Balle and Wang 2018, theorem 8; Dong, Roth and Su
-    2022, corollary 2.13). ``rdp`` is the Renyi bound in the code of Whisper D-SGD,
-    mu = sqrt(2) (sqrt(L + epsilon) - sqrt(L)), L = log(1/delta), which asks for more noise;
-    ``whisper`` equation (10) of its paper with its inequality the right way round,
-    mu = epsilon / (2 sqrt(L)) for epsilon < L (Proposition 1), which asks for more still.
+    With L = log(1/delta), ``gdp`` is exact but for the last digits (Balle and Wang 2018, theorem 8;
+    Dong, Roth and Su 2022, corollary 2.13), ``rdp`` the Renyi bound in the code of Whisper D-SGD,
+    sqrt(2) (sqrt(L + epsilon) - sqrt(L)), which asks for more noise, and ``whisper`` equation (10)
+    of its paper with the inequality the right way round, epsilon / (2 sqrt(L)) for epsilon < L
+    (Proposition 1), which asks for more still.
 
     Args:
         epsilon: of the target, in [1e-100, 1e100].
@@ -61,13 +50,8 @@ def mu_of(*, epsilon: float, delta: float, conversion: str = "gdp") -> float:
     Examples:
         >>> import math
         >>> import noisedesign as nd
-        >>> mu = nd.mu_of(epsilon=1.0, delta=1e-6)
-        >>> nd.delta_of(mu=mu, epsilon=1.0) <= 1e-6
-        True
         >>> print(f"{nd.mu_of(epsilon=3.0, delta=math.exp(-1), conversion='rdp'):.4f}")  # L = 1
         1.4142
-        >>> print(f"{nd.mu_of(epsilon=3.0, delta=math.exp(-4), conversion='whisper'):.4f}")  # L = 4
-        0.7500
     """
     epsilon = _checks.scale(epsilon, field="epsilon")
     delta = _delta(delta)
@@ -77,16 +61,8 @@ def mu_of(*, epsilon: float, delta: float, conversion: str = "gdp") -> float:
     if name == WHISPER:
         return epsilon / (2 * math.sqrt(large))
 
-    def fits(mu: float) -> bool:
-        return is_private(mu, epsilon, delta)
-
-    inside = renyi_mu(epsilon, delta)
-    while not fits(inside):  # at most a few times, for the allowances
-        inside /= 2
-    outside = 2 * inside
-    while fits(outside):
-        inside, outside = outside, outside * 2
-    return _bisected(inside, outside, fits)
+    # The Renyi bound fits but for the allowances.
+    return _last(renyi_mu(epsilon, delta), lambda mu: is_private(mu, epsilon, delta), step=2.0)
 
 
 def _mu(value: Any) -> float:
@@ -105,9 +81,7 @@ def _delta(value: Any) -> float:
 
 
 def epsilon_of(*, mu: float, delta: float, conversion: str = "gdp") -> float:
-    """Smallest epsilon at ``delta`` of a mu-GDP mechanism, rounded up; see :func:`mu_of`.
-
-    It is 0 where delta alone does.
+    """Smallest epsilon at ``delta`` of a mu-GDP mechanism, rounded up; 0 where delta alone does.
 
     Args:
         mu: GDP parameter, not squared, in [1e-100, 1e150].
@@ -122,12 +96,7 @@ def epsilon_of(*, mu: float, delta: float, conversion: str = "gdp") -> float:
             "whisper" where it says nothing, mu >= sqrt(log(1/delta)) / 2.
 
     Examples:
-        By Renyi divergences it is mu^2 / 2 + mu sqrt(2 log(1/delta)), here 1/2 + 2.
-
-        >>> import math
         >>> import noisedesign as nd
-        >>> print(f"{nd.epsilon_of(mu=1.0, delta=math.exp(-2), conversion='rdp'):.4f}")
-        2.5000
         >>> print(f"{nd.epsilon_of(mu=1.0, delta=0.126937):.4f}")  # see delta_of
         1.0000
     """
@@ -143,16 +112,7 @@ def epsilon_of(*, mu: float, delta: float, conversion: str = "gdp") -> float:
     if is_private(mu, 0.0, delta):
         return 0.0
 
-    def fits(epsilon: float) -> bool:
-        return is_private(mu, epsilon, delta)
-
-    inside = renyi_epsilon(mu, delta)
-    while not fits(inside):
-        inside *= 2
-    outside = inside / 2
-    while outside > 0 and fits(outside):
-        inside, outside = outside, outside / 2
-    return _bisected(inside, outside, fits)
+    return _last(renyi_epsilon(mu, delta), lambda eps: is_private(mu, eps, delta), step=0.5)
 
 
 def delta_of(*, mu: float, epsilon: float) -> float:
@@ -172,15 +132,8 @@ def delta_of(*, mu: float, epsilon: float) -> float:
         InputError: mu outside [1e-100, 1e150], epsilon outside [1e-100, 1e100].
 
     Examples:
-        At mu = epsilon = 1 it is Q(1/2) - e Q(3/2).
-
-        >>> from math import e
-        >>> from statistics import NormalDist
         >>> import noisedesign as nd
-        >>> tail = NormalDist().cdf
-        >>> print(f"{tail(-0.5) - e * tail(-1.5):.6f}")
-        0.126937
-        >>> print(f"{nd.delta_of(mu=1.0, epsilon=1.0):.6f}")
+        >>> print(f"{nd.delta_of(mu=1.0, epsilon=1.0):.6f}")  # Q(1/2) - e Q(3/2)
         0.126937
     """
     mu, epsilon = _mu(mu), _checks.scale(epsilon, field="epsilon")
@@ -223,8 +176,6 @@ def noise_stddev_for(
 ) -> float:
     """Factor on the standard deviation of the noise that meets (epsilon, delta).
 
-    It is sqrt(sensitivity_squared) times the largest change of a step, over mu.
-
     Args:
         sensitivity_squared: squared sensitivity to unit changes, for unit noise.
         epsilon: of the target, in [1e-100, 1e100].
@@ -233,7 +184,8 @@ def noise_stddev_for(
         adjacency: "replace" (a step changes by up to 2 clip), "zero-out" or "add-remove" (clip).
 
     Returns:
-        The factor, not squared, in the units of the clip.
+        sqrt(sensitivity_squared) times the largest change of a step, over mu; not squared, in the
+        units of the clip.
 
     Raises:
         InputError: as :class:`PrivacyTarget`; a sensitivity that no noise makes up for.
@@ -250,15 +202,9 @@ def noise_stddev_for(
     return math.sqrt(squared) * target.step_sensitivity / mu_of(epsilon=epsilon, delta=delta)
 
 
-ALLOWANCE = 1e-11
-"""Relative rounding of delta that is allowed for: exp(-x^2 / 2) keeps 1e-13 at the least delta, the
-quadrature and the tail functions 1e-14."""
-
-LEAST = 1e-300
-"""The least delta whose digits hold; what is below is told as this."""
-
-SMALL = 1.0
-"""mu up to which the difference is taken as an integral."""
+ALLOWANCE = 1e-11  # rounding allowed for, of delta: its exponential keeps 1e-13, the rest 1e-14
+LEAST = 1e-300  # the least delta whose digits hold; what is below is told as this
+SMALL = 1.0  # mu up to which the difference is taken as an integral
 
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(80)
 """Quadrature on [-1, 1], exact for exp(-s^2 / 2 - s x) over 50 units of its exponent."""
@@ -291,8 +237,13 @@ def renyi_epsilon(mu: float, delta: float) -> float:
     return mu * (mu / 2 + math.sqrt(-2 * math.log(delta)))
 
 
-def _bisected(inside: float, outside: float, fits: Callable[[float], bool]) -> float:
-    """The last number that fits on the way from one that does to one that does not."""
+def _last(inside: float, fits: Callable[[float], bool], *, step: float) -> float:
+    """The last number that fits on the way by factors ``step`` to those that do not."""
+    while not fits(inside):
+        inside /= step
+    outside = step * inside
+    while outside > 0 and fits(outside):
+        inside, outside = outside, step * outside
     while True:
         middle = (inside + outside) / 2
         if middle in (inside, outside):

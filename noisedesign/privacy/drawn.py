@@ -1,14 +1,5 @@
-"""Epsilon of the victims of one observer where the steps of a record are drawn, in secret.
-
-The observer faces a mixture over a record's patterns (:mod:`.views.causal`), whose account is asked
-for once for all victims that are alike. The least of these numbers is told:
-
-- that of the observer's own rows: the exact pair, or an upper bound where products of columns have
-  mixed signs;
-- in that case also that of a reader of all messages who knows the same, of which what the observer
-  sees is a part;
-- that of a record whose steps are known.
-"""
+"""Epsilon of the victims of one observer where the steps of a record are drawn, in secret: the
+least by the observer's own rows, a reader of all messages who knows the same, and known steps."""
 
 from __future__ import annotations
 
@@ -29,17 +20,10 @@ from noisedesign.system.participation import Participation
 if TYPE_CHECKING:  # accounts of random participation load slowly
     from noisedesign.privacy.amplification import Amplified
 
-OF_ALL_MESSAGES = "all-messages-upper-bound"
-"""Name of the number where that of a reader of all messages bounds what an observer learns."""
-
-MIXED_SIGNS = "mixed-signs-upper-bound"
-"""Name of the number where products of the columns of what is seen are taken by absolute value."""
-
-UNAMPLIFIED = "unamplified"
-"""Name of the number of a record whose steps are known, where nothing less is proved."""
-
-ALIKE = 1e-11
-"""Relative difference of the entries of two victims that is rounding; all are rounded up by it."""
+OF_ALL_MESSAGES = "all-messages-upper-bound"  # what a reader of all messages learns
+MIXED_SIGNS = "mixed-signs-upper-bound"  # products of columns are taken by absolute value
+UNAMPLIFIED = "unamplified"  # that of known steps, where nothing less is proved
+ALIKE = 1e-11  # relative difference of entries that is rounding; all are rounded up by it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,8 +57,7 @@ def amplified_victims(
     *,
     worst: bool = False,
 ) -> dict[int, Amplified]:
-    """The account of every victim of ``known``, by epsilon where steps are known; with ``worst``
-    those are left out who would have a smaller epsilon even so."""
+    """Accounts by victim of ``known``; with ``worst`` of those who may have the largest epsilon."""
     views = _views(algorithm, observer, list(known), asked.participation)
     accounts = _accounts(asked)
     found: dict[int, Amplified] = {}
@@ -92,8 +75,7 @@ def amplified_victims(
 
 
 class _View(NamedTuple):
-    """A bound of a victim's account: the Gram of the means of a mixture over few patterns, or
-    nonnegative rows for more of them than can be listed. ``upper`` names it where it is loose."""
+    """A bound by the Gram of a mixture, or by nonnegative rows; ``upper`` names it where loose."""
 
     array: Array
     upper: str
@@ -120,9 +102,8 @@ class _Accounts:
         self.known: list[tuple[_View, bool, Amplified]] = []
 
     def least(self, views: Sequence[_View], *, enough: float) -> Amplified:
-        """The least that is proved by one of them, or what is below ``enough`` without samples. It
-        is settled before sampling which one: the least of several estimates would hold with less
-        confidence."""
+        """The least that is proved by one of them, which is settled before sampling, or what is
+        below ``enough`` without samples."""
         *others, last = views
         if last.binned and (others or enough):
             last = min(views, key=lambda view: self.of(view, sampled=False).epsilon)
@@ -171,8 +152,7 @@ def _views(
     victims: list[int],
     participation: Participation,
 ) -> dict[int, list[_View]]:
-    """The views that bound each account: the victim's own rows, and where that is not exact, or is
-    more than a scheme's account takes, all messages."""
+    """The views that bound each account: the victim's rows and, where need be, all messages."""
     mechanism = threats.view(algorithm, observer)
     instead = OF_ALL_MESSAGES if mechanism.complete and observer.sees != "all" else ""
     make = _binned if participation.binned else _in_rows

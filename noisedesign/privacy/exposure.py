@@ -1,7 +1,4 @@
-"""The account: what one observer learns about every victim, in numbers.
-
-Exact where exactness is possible, and every number says which one it is.
-"""
+"""The account: what one observer learns about every victim, in numbers that say which they are."""
 
 from __future__ import annotations
 
@@ -30,14 +27,9 @@ from noisedesign.privacy.views.noise import MessageNoise, NodeNoise, Noise, Serv
 from noisedesign.privacy.views.observers import arrivals, distances
 from noisedesign.system.participation import Participation, require_room as participation_room
 
-UNBOUNDED = "unbounded"
-"""Name of the number where a gradient is seen without noise."""
-
-OF_RESPONSES = "responses-upper-bound"
-"""Name of the number that multipliers certify for gradients which answer to models."""
-
-UNAMPLIFIED_MU = "mu_unamplified"
-"""Name of mu where steps are drawn at random, so that nobody takes epsilon from it."""
+UNBOUNDED = "unbounded"  # name of the number where a gradient is seen without noise
+OF_RESPONSES = "responses-upper-bound"  # what multipliers certify where gradients answer
+UNAMPLIFIED_MU = "mu_unamplified"  # so that nobody takes epsilon from it where steps are drawn
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -52,13 +44,12 @@ class Exposure(ShownInline):
             one at each step of a pattern, for unit noise; infinite where some have no noise.
         which: name of that number: "vector-exact", one of the upper bounds, or "unbounded"; where
             steps are drawn at random, of ``epsilon``.
-        responses: how gradients may answer to models: "any" way, as those of a declared class of
-            losses, or not at all, which is "fixed".
+        responses: how gradients may answer to models, as for :func:`noisedesign.account`.
         theorem: number of the theorem of docs/runs.md on which the numbers rest.
         lower_bound: squared sensitivity that some losses of the declared class reach, or None.
         mu: GDP parameter, sqrt(sensitivity_squared) * (largest change of a step / clip)
-            / noise_multiplier. Where steps are drawn it is that of a record whose steps are known,
-            and ``epsilon`` does not follow from it.
+            / noise_multiplier. Where steps are drawn it is that of known ones, and ``epsilon``
+            does not follow from it.
         adjacency: for which mu and epsilon are stated.
         epsilon: smallest epsilon at the delta asked for, proved where steps are drawn, or None.
         delta: that delta.
@@ -67,8 +58,6 @@ class Exposure(ShownInline):
         epsilon_estimate: of these samples, without their uncertainty, or None.
 
     Examples:
-        One step of DP-D-SGD on a ring of four, as node 0 sees it: it receives nothing of node 2.
-
         >>> import noisedesign as nd
         >>> from noisedesign.privacy import views
         >>> W = nd.mixing_matrix(nd.build_graph("ring", nodes=4))
@@ -113,8 +102,7 @@ class Exposure(ShownInline):
 
     @property
     def gap(self) -> float | None:
-        """Relative excess of the squared sensitivity over the least that may hold; None where no
-        lower bound was asked for."""
+        """Relative excess over the least that may hold; None where no lower bound was asked for."""
         if self.lower_bound is None:
             return None
         if self.sensitivity_squared == self.lower_bound:
@@ -175,20 +163,20 @@ def account(
     victims: Sequence[int] | None = None,
     responses: str | Responses = "any",
     progress: Callable[[int, int], None] | None = None,
+    worst: bool = False,
 ) -> Listing[Exposure]:
     """State what ``observer`` learns about every victim when ``algorithm`` runs.
 
-    Gradients answer to models. Who sees all that enters the models faces the Gaussian mechanism
-    A_u^T (B B^T)^+ A_u over vector gradients of the worst participation pattern (docs/runs.md,
-    theorem 1). Who sees a part learns at most what a reader of all messages does, and nothing where
-    nothing of the record can have arrived (theorem 2). Less holds for a declared class of losses
-    (theorem 4), and for ``responses="fixed"``, gradients that answer to nothing unseen (theorem 3;
-    Mafalda-SGD, Theorem 7; Koskela and Kulkarni, Lemma 6), which no training keeps to.
+    Who sees all that enters the models faces the Gaussian mechanism A_u^T (B B^T)^+ A_u over vector
+    gradients of the worst pattern (docs/runs.md, theorem 1). Who sees a part learns at most what a
+    reader of all messages does, and nothing where nothing of the record can have arrived (theorem
+    2). Less holds for a declared class of losses (theorem 4), and for ``responses="fixed"``
+    (theorem 3; Mafalda-SGD, Theorem 7; Koskela and Kulkarni, Lemma 6), which no training keeps to.
 
-    Where steps are drawn at random, epsilon is that of the mixture which the observer faces
-    (Choquette-Choo et al. 2024, "Near exact privacy amplification for matrix mechanisms"), never
-    above that of a record whose steps are known. It holds while nobody but the node knows which
-    steps were drawn, for one run with them, and for sums of gradients over a fixed number.
+    Where steps are drawn at random, epsilon is that of a mixture (Choquette-Choo et al. 2024, "Near
+    exact privacy amplification for matrix mechanisms"), never above that of known steps. It holds
+    while nobody but the node knows which were drawn, for one run, and for sums of gradients over a
+    fixed number.
 
     Args:
         algorithm: what the nodes send, of :mod:`noisedesign.privacy.views`.
@@ -204,6 +192,8 @@ def account(
         responses: how gradients answer to models, one of "any", "convex", "smooth" and "fixed", or
             a :class:`noisedesign.privacy.runs.Responses` that declares more.
         progress: called with victims done and in total.
+        worst: whether victims who cannot have the largest epsilon are left with that of known
+            steps, an upper bound, where steps are drawn.
 
     Returns:
         An :class:`Exposure` of every victim, in the order of the nodes.
@@ -215,46 +205,14 @@ def account(
             entries, or delta out of reach.
 
     Examples:
-        A replaced record moves a message by up to two clips, under noise of as much:
-
         >>> import noisedesign as nd
         >>> from noisedesign.privacy import views
-        >>> W = nd.mixing_matrix(nd.build_graph("path", nodes=3))
-        >>> algorithm = views.dp_d_sgd(mixing=W, horizon=1)
-        >>> found = nd.account(
-        ...     algorithm, nd.ldp(), participation=nd.single(1), noise_multiplier=2.0, delta=1e-5
-        ... )
+        >>> algorithm = views.dp_d_sgd(mixing=[[0.5, 0.5], [0.5, 0.5]], horizon=1)
+        >>> use = {"participation": nd.single(1), "noise_multiplier": 2.0, "delta": 1e-5}
+        >>> found = nd.account(algorithm, nd.ldp(), **use)  # 2 clips, under noise of as much
         >>> [(e.node, round(e.mu, 4), round(e.epsilon, 2)) for e in found]
-        [('0', 1.0, 4.38), ('1', 1.0, 4.38), ('2', 1.0, 4.38)]
+        [('0', 1.0, 4.38), ('1', 1.0, 4.38)]
     """
-    return exposures(
-        algorithm,
-        observer,
-        participation=participation,
-        noise_multiplier=noise_multiplier,
-        adjacency=adjacency,
-        delta=delta,
-        victims=victims,
-        responses=responses,
-        progress=progress,
-    )
-
-
-def exposures(
-    algorithm: threats.Algorithm,
-    observer: threats.Observer,
-    *,
-    participation: Participation,
-    noise_multiplier: Any,
-    adjacency: str,
-    delta: float | None,
-    victims: Sequence[int] | None = None,
-    responses: str | Responses = "any",
-    progress: Callable[[int, int], None] | None = None,
-    worst: bool = False,
-) -> Listing[Exposure]:
-    """Account as :func:`account` does; with ``worst``, where steps are drawn, victims who cannot
-    have the largest epsilon are left with that of known steps, which is below it."""
     threats.check_kinds(algorithm, observer)
     schemes = "FixedEpoch(...), BallsInBins(...), MinSeparation(...) or Patterns(...)"
     _checks.instance(participation, Participation, field="participation", expected=schemes)
@@ -268,7 +226,7 @@ def exposures(
         drawn.require_nonnegative(algorithm)
     algorithm, factor = with_multiplier(algorithm, noise_multiplier)
     require_room(algorithm.noise, observer, participation)
-    asked = runs.responses_of(responses)
+    asked, worst = runs.responses_of(responses), _checks.flag(worst, field="worst")
     mechanism = threats.view(algorithm, observer)
     chosen = _victims(algorithm, observer, victims)
     hops = distances(algorithm.mixing, observer)
@@ -302,44 +260,30 @@ def exposures(
     question = drawn.Asked(
         participation=participation, delta=delta, noise_multiplier=factor, adjacency=adjacency
     )
-    by_victim = dict(zip(chosen, found, strict=True))
-    return _amplified(algorithm, observer, question, by_victim, progress, worst=worst)
-
-
-def _amplified(
-    algorithm: threats.Algorithm,
-    observer: threats.Observer,
-    asked: drawn.Asked,
-    exposures: Mapping[int, Exposure],
-    progress: Callable[[int, int], None] | None,
-    *,
-    worst: bool,
-) -> Listing[Exposure]:
-    """The exposures, with what is proved of records whose steps are drawn."""
     known = {
         victim: exposure.epsilon
-        for victim, exposure in exposures.items()
+        for victim, exposure in zip(chosen, found, strict=True)
         if exposure.epsilon is not None and 0 < exposure.mu < math.inf
     }
 
     def report(done: int) -> None:
         if progress is not None:
-            progress(len(exposures) - len(known) + done, len(exposures))
+            progress(len(found) - len(known) + done, len(found))
 
-    accounts = drawn.amplified_victims(algorithm, observer, asked, known, report, worst=worst)
-    found: Listing[Exposure] = Listing()
-    for victim, exposure in exposures.items():
-        changes: dict[str, Any] = {}
+    accounts = drawn.amplified_victims(algorithm, observer, question, known, report, worst=worst)
+    for place, (victim, exposure) in enumerate(zip(chosen, found, strict=True)):
         if told := accounts.get(victim):
-            changes = {
-                key: getattr(told, key)
-                for key in ("epsilon", "which", "confidence", "epsilon_estimate")
-            }
-            if exposure.theorem == runs.SEEN.number:
-                changes["theorem"] = runs.DRAWN.number
+            by_drawing = exposure.theorem == runs.SEEN.number
+            found[place] = replace(
+                exposure,
+                epsilon=told.epsilon,
+                which=told.which,
+                confidence=told.confidence,
+                epsilon_estimate=told.epsilon_estimate,
+                theorem=runs.DRAWN.number if by_drawing else exposure.theorem,
+            )
         elif victim in known:
-            changes["which"] = drawn.UNAMPLIFIED
-        found.append(replace(exposure, **changes))
+            found[place] = replace(exposure, which=drawn.UNAMPLIFIED)
     return found
 
 
@@ -404,8 +348,7 @@ def _victims(
 
 
 class _Number(NamedTuple):
-    """The squared sensitivity of one victim, which number that is, the theorem it rests on, the
-    responses it holds for, and what some of them reach."""
+    """The squared sensitivity of one victim, its name, theorem, responses, and what some reach."""
 
     squared: float
     which: str
@@ -438,18 +381,17 @@ def _numbers(
         yield from bounds
         return
     found = responsive(mechanism, observer.coalition, victims, participation, asked)
-    for bound, told in zip(bounds, found, strict=True):
-        if told.squared < bound.squared:
-            yield _Number(told.squared, OF_RESPONSES, runs.SHIFTS, str(asked), told.lower_bound)
+    for bound, (squared, lower) in zip(bounds, found, strict=True):
+        if squared < bound.squared:
+            yield _Number(squared, OF_RESPONSES, runs.SHIFTS, str(asked), lower)
         else:
-            yield bound._replace(lower_bound=min(told.lower_bound, bound.squared))
+            yield bound._replace(lower_bound=min(lower, bound.squared))
 
 
 def _models_are_seen(
     algorithm: threats.Algorithm, mechanism: LinearMechanism, observer: threats.Observer
 ) -> bool:
-    """Whether every model that a gradient is taken at follows from what was seen before: from all
-    messages, from the average that all go on from, or because there is one step alone."""
+    """Whether every model that a gradient is taken at follows from what was seen before."""
     if algorithm.horizon == 1:
         return True
     if isinstance(algorithm.noise, ServerNoise):
@@ -500,8 +442,7 @@ def _bounds_of_all_messages(
 
 
 def _told_last(mechanism: LinearMechanism) -> NDArray[np.float64]:
-    """Squared sensitivity of what the messages of the last step tell of every gradient of it, its
-    own noise alone hiding it, shape (n,)."""
+    """Information that messages of the last step carry on its gradients, shape (n,)."""
     steps = mechanism.steps
     last = steps[(mechanism.horizon - 1) % len(steps)]
     split = whitening(last.output_noise, noise_scale=mechanism.noise_scale)

@@ -1,12 +1,6 @@
-"""The privacy of several runs on one set of data.
-
-The whole run of a design is one Gaussian mechanism of mu = sensitivity / noise_stddev, however its
-noise is correlated, and an accountant books it as *one* Gaussian of noise multiplier 1 / mu
-(:func:`dp_event`). Runs with independent noise compose as Gaussians do, mu^2 = sum of mu_i^2 (Dong,
-Roth and Su 2022, corollary 3.3). Where participation is random mu is that of any order of records.
-Runs with the *same* noise do not compose at all: the difference of their messages is free of it. A
-:class:`Ledger` therefore knows runs by the fingerprints of their secrets.
-"""
+"""The privacy of several runs on one set of data: mu^2 = sum of mu_i^2 under independent noise
+(Dong, Roth and Su 2022, corollary 3.3). Runs with the *same* noise do not compose, so that a
+:class:`Ledger` knows runs by the fingerprints of their secrets."""
 
 from __future__ import annotations
 
@@ -17,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from noisedesign.base import atomic, checks as _checks
 from noisedesign.base.checks import InputError
@@ -30,8 +24,7 @@ from noisedesign.privacy.accounting import delta_of, epsilon_of
 from noisedesign.privacy.target import ADJACENCIES
 
 VERSION = 1
-PATIENCE = 60.0
-"""Seconds to wait for another process that books a run."""
+PATIENCE = 60.0  # seconds to wait for another process that books a run
 
 _FINGERPRINT = re.compile(r"[0-9a-f]{32}")
 
@@ -65,24 +58,20 @@ def dp_event(run: Any) -> Any:
 
     Examples:
         >>> import noisedesign as nd
-        >>> target = nd.PrivacyTarget(epsilon=1.0, delta=1e-6)
-        >>> problem = nd.TimeProblem.prefix(participation=nd.single(2), privacy=target)
-        >>> event = nd.dp_event(nd.solve(problem).design)
-        >>> print(f"{event.noise_multiplier * nd.mu_of(epsilon=1.0, delta=1e-6):.4f}")
-        1.0000
+        >>> nd.dp_event(nd.Ledger())
+        ComposedDpEvent(events=[])
     """
     library = _dp_accounting()
     if isinstance(run, Ledger):
         return library.ComposedDpEvent([_gaussian(library, entry.mu) for entry in run.entries])
-    return _gaussian(library, _stated(run).mu)
+    return _gaussian(library, _stated(run)[0])
 
 
 def neighboring_relation(run: Any) -> Any:
     """The relation that an accountant of ``dp_accounting`` takes for :func:`dp_event` of ``run``.
 
     "add-remove" is ``ADD_OR_REMOVE_ONE``, the others are ``REPLACE_SPECIAL``: mu has the two clips
-    of a replaced record in it already, and under ``REPLACE_ONE`` the PLD accountant doubles the
-    change of a Gaussian event, where the RDP accountant does not.
+    of a replaced record in it already, which ``REPLACE_ONE`` would double in the PLD accountant.
 
     Args:
         run: as for :func:`dp_event`.
@@ -96,13 +85,13 @@ def neighboring_relation(run: Any) -> Any:
 
     Examples:
         >>> import noisedesign as nd
-        >>> target = nd.PrivacyTarget(epsilon=1.0, delta=1e-6, adjacency="add-remove")
+        >>> target = nd.PrivacyTarget(epsilon=1.0, adjacency="add-remove")
         >>> problem = nd.TimeProblem.prefix(participation=nd.single(2), privacy=target)
-        >>> nd.neighboring_relation(nd.solve(problem).design).name
-        'ADD_OR_REMOVE_ONE'
+        >>> print(nd.neighboring_relation(nd.solve(problem).design).name)
+        ADD_OR_REMOVE_ONE
     """
     library = _dp_accounting()
-    adjacency = run.adjacency if isinstance(run, Ledger) else _stated(run).adjacency
+    adjacency = run.adjacency if isinstance(run, Ledger) else _stated(run)[1]
     if adjacency is None:
         raise InputError("ledger", expected="at least one run", got="none")
     return library.NeighboringRelation[RELATIONS[adjacency]]
@@ -126,13 +115,8 @@ def _gaussian(library: Any, mu: float) -> Any:
     return library.GaussianDpEvent(math.nextafter(1 / mu, 0.0))
 
 
-class _Stated(NamedTuple):
-    mu: float
-    adjacency: str
-
-
-def _stated(run: Any) -> _Stated:
-    """The claim of a run, which must have one."""
+def _stated(run: Any) -> tuple[float, str]:
+    """The mu and adjacency that a run claims."""
     for found in (run, getattr(run, "design", None)):
         claim = getattr(found, "claim", None)
         if not isinstance(claim, Claim):
@@ -140,7 +124,7 @@ def _stated(run: Any) -> _Stated:
         if claim.mu is None or claim.adjacency is None:
             remedy = "State epsilon, delta and clip in [privacy]."
             raise InputError("run", expected="a privacy target", got="none", remedy=remedy)
-        return _Stated(claim.mu, claim.adjacency)
+        return claim.mu, claim.adjacency
     expected = "a design, the plan or noise of a node, a loaded export, or privacy_after one"
     raise InputError("run", expected=expected, got=_checks.describe(run))
 
@@ -166,8 +150,8 @@ class Entry(Shown):
 class Ledger(Shown):
     """The runs on one set of data, and what they tell together.
 
-    Runs whose noise is independent compose as Gaussians do, mu^2 = sum of mu_i^2 (Dong, Roth and
-    Su 2022, corollary 3.3); runs with the same noise do not compose, so a secret serves one.
+    Runs whose noise is independent compose, mu^2 = sum of mu_i^2 (Dong, Roth and Su 2022, corollary
+    3.3); runs with the same noise do not, so a secret serves one.
 
     Args:
         path: of a file that keeps them, made with the first run; None keeps them in memory.
@@ -177,12 +161,10 @@ class Ledger(Shown):
 
     Examples:
         >>> import noisedesign as nd
-        >>> from noisedesign.noise import Secret
         >>> target = nd.PrivacyTarget(epsilon=1.0, delta=1e-6)
         >>> problem = nd.TimeProblem.prefix(participation=nd.single(2), privacy=target)
-        >>> design = nd.solve(problem).design
-        >>> ledger = nd.Ledger()
-        >>> entries = [ledger.add(design, secret=Secret.new()) for _ in range(4)]
+        >>> design, ledger = nd.solve(problem).design, nd.Ledger()
+        >>> entries = [ledger.add(design, secret=nd.noise.Secret.new()) for _ in range(4)]
         >>> print(f"{ledger.mu / design.claim.mu:.4f}")  # sqrt(4)
         2.0000
     """
@@ -196,14 +178,13 @@ class Ledger(Shown):
     def add(self, run: Any, *, secret: Any = None, name: str = "", resume: bool = False) -> Entry:
         """Book a run. On disk it is booked when this returns, and not at all where it raises.
 
-        Book it before it starts: it counts whether or not all its steps are taken. A run that has
-        ended early may be booked again by ``resume`` with what :func:`noisedesign.privacy_after`
-        gives.
+        Book it before it starts: it counts whether or not all its steps are taken. One that ended
+        early may be booked again by ``resume``, with what :func:`noisedesign.privacy_after` gives.
 
         Args:
             run: as for :func:`dp_event`, but no ledger.
             secret: the :class:`noisedesign.noise.Secret` of its noise (and of random batches, where
-                that is another one), its fingerprint, or a list; not needed for noise of a node.
+                that is another one), its fingerprint, or a list; the noise of a node needs none.
             name: in what is shown.
             resume: in place of the entry of the same secrets.
 
@@ -214,18 +195,18 @@ class Ledger(Shown):
             InputError: a secret that a run in this ledger has used; no secret; another adjacency
                 than that of the runs before; nothing to resume; ``run`` as :func:`dp_event`.
         """
-        stated, name = _stated(run), _checks.text(name, field="name")
+        (mu, adjacency), name = _stated(run), _checks.text(name, field="name")
         resume = _checks.flag(resume, field="resume")
-        entry = Entry(name=name, mu=stated.mu, secrets=_fingerprints(run, secret))
+        entry = Entry(name=name, mu=mu, secrets=_fingerprints(run, secret))
         with self._alone():
             self._read()
-            if self._adjacency not in (None, stated.adjacency):
+            if self._adjacency not in (None, adjacency):
                 expected = f"adjacency {self._adjacency!r}, that of the runs before"
-                got = f"{stated.adjacency!r}"
+                got = f"{adjacency!r}"
                 remedy = "What mu means differs. Keep a ledger for each adjacency."
                 raise InputError("run", expected=expected, got=got, remedy=remedy)
             kept = self._without(entry, resume=resume)
-            self._write((*kept, entry), stated.adjacency)
+            self._write((*kept, entry), adjacency)
         return entry
 
     def _without(self, entry: Entry, *, resume: bool) -> tuple[Entry, ...]:

@@ -1,8 +1,5 @@
-"""The model of a run: who may depend on what, and which theorem of docs/runs.md a number rests on.
-
-Initial models, batches and W depend on no data of the record; a gradient is any function of the
-node's model and of what was sent before: it *answers*.
-"""
+"""The model of a run: who may depend on what, and which theorem of docs/runs.md a number rests
+on."""
 
 from __future__ import annotations
 
@@ -54,9 +51,8 @@ class Responses:
     by d the results differ by D d with D about rho I: |result - rho d| <= radius |d|.
 
     Args:
-        kind: "any" function at all; "convex" losses; "smooth" ones, convex or not, whose gradients
-            are Lipschitz; or "fixed": gradients do not answer to anything that is not seen, which
-            no training keeps to.
+        kind: "any" function at all; "convex" losses; "smooth" ones, whose gradients are Lipschitz;
+            or "fixed": gradients answer to nothing unseen, which no training keeps to.
         smoothness: eta L, the learning rate times the Lipschitz constant of G, no unit; default 1
             for "convex", needed for "smooth".
         convexity: eta m, the learning rate times what strong convexity is not clipped away, as that
@@ -70,14 +66,10 @@ class Responses:
             numbers of another kind.
 
     Examples:
-        Convex losses of generalised linear models and a step of at most 1 / L contract.
-
         >>> from noisedesign.privacy.runs import Responses
         >>> glm = Responses(kind="convex", losses="generalised-linear")
-        >>> glm.rho, glm.radius
+        >>> glm.rho, glm.radius  # a step of at most 1 / L contracts
         (0.5, 0.5)
-        >>> print(glm)
-        convex, smoothness 1, generalised-linear losses clipped by record
     """
 
     kind: Kind = "any"

@@ -1,9 +1,5 @@
-"""Who shares which seed, and with which coefficients: a covariance as noise that nodes draw.
-
-A block P_c on a clique c is a sum of a a^T over columns a. Each column is one seed, known to the
-members of c: from it all of them draw the same standard normal w, and node i adds a_i w to its
-message. A column with a single entry is a seed of one node alone.
-"""
+"""Who shares which seed, and with which coefficients: from each seed its members draw the same
+standard normal w, and node i adds a_i w to its message."""
 
 from __future__ import annotations
 
@@ -26,10 +22,9 @@ class SharedSeed:
 
     Examples:
         >>> import numpy as np
-        >>> from noisedesign.privacy.seeds import SeedPlan, SharedSeed
-        >>> seed = SharedSeed(members=(0, 1), coefficients=np.array([1.0, -1.0]))
-        >>> SeedPlan(nodes=2, seeds=(seed,)).covariance().tolist()
-        [[1.0, -1.0], [-1.0, 1.0]]
+        >>> from noisedesign.privacy.seeds import SharedSeed
+        >>> SharedSeed(members=(0, 1), coefficients=np.array([1.0, -1.0])).members
+        (0, 1)
     """
 
     members: tuple[int, ...]
@@ -45,17 +40,12 @@ class SeedPlan:
         seeds: who holds each, and what they multiply it by.
 
     Examples:
-        DECOR on two nodes: R = I + Laplacian.
-
         >>> import numpy as np
         >>> from noisedesign.privacy.seeds import SeedPlan, SharedSeed
         >>> edge = SharedSeed(members=(0, 1), coefficients=np.array([1.0, -1.0]))
-        >>> own = [SharedSeed(members=(node,), coefficients=np.ones(1)) for node in (0, 1)]
-        >>> plan = SeedPlan(nodes=2, seeds=(edge, *own))
-        >>> plan.covariance().tolist()
-        [[2.0, -1.0], [-1.0, 2.0]]
-        >>> plan.held_by(1)
-        (0, 2)
+        >>> plan = SeedPlan(nodes=2, seeds=(edge,))
+        >>> plan.covariance().tolist(), plan.held_by(1)
+        ([[1.0, -1.0], [-1.0, 1.0]], (0,))
     """
 
     nodes: int
@@ -123,8 +113,7 @@ class SeedPlan:
         """The noise that one node adds at one step, from the seeds it holds and no other.
 
         This is for simulation: who knows ``secret`` knows all noise, and PCG64 is no cryptographic
-        generator. :func:`noisedesign.noise.noise` is for deployment, where the holders of a seed
-        agree on a secret of their own (:class:`noisedesign.noise.Agreement`).
+        generator. :func:`noisedesign.noise.noise` is for deployment.
 
         Args:
             node: zero-based.
@@ -153,9 +142,8 @@ class SeedPlan:
 
 
 def seed_plan(*, nodes: int, cliques: Sequence[Sequence[int]], blocks: Sequence[Array]) -> SeedPlan:
-    """The seeds of R = sum_c E_c P_c E_c^T, for blocks P_c on cliques. A pair shares one seed for
-    all of its covariance, and what is left is a seed of each node; larger cliques share one for
-    every eigenvector."""
+    """The seeds of R = sum_c E_c P_c E_c^T: one a pair, and one for every eigenvector of larger
+    cliques; what is left of pairs is a seed of each node."""
     own = np.zeros(nodes)
     seeds = []
     for clique, block in zip(cliques, blocks, strict=True):
@@ -201,8 +189,7 @@ def _pair(p: Array) -> Array:
 
 
 def edge_shares(covariance: Array, laplacian: Array) -> tuple[float, float]:
-    """s and c of R = s I + c L, read off the means of R over nodes and over edges: the squared
-    shares of a node's own seed and of an edge's (DECOR, Allouah et al. 2024)."""
+    """The s and c of R = s I + c L by means over nodes and edges, squared (Allouah et al. 2024)."""
     edges = laplacian < 0
     shared = -float(covariance[edges].mean()) if edges.any() else 0.0
     return float((np.diagonal(covariance) - shared * np.diagonal(laplacian)).mean()), shared

@@ -14,8 +14,7 @@ Adjacency = Literal["replace", "zero-out", "add-remove"]
 ADJACENCIES: tuple[Adjacency, ...] = get_args(Adjacency)
 
 Kind = Literal["any", "convex", "smooth", "fixed"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
-"""Classes of responses; see :class:`noisedesign.privacy.runs.Responses`."""
+KINDS: tuple[Kind, ...] = get_args(Kind)  # classes of :class:`.runs.Responses`
 
 Losses = Literal["general", "generalised-linear"]
 LOSSES: tuple[Losses, ...] = get_args(Losses)
@@ -23,15 +22,11 @@ LOSSES: tuple[Losses, ...] = get_args(Losses)
 Clipping = Literal["record", "none"]
 CLIPPINGS: tuple[Clipping, ...] = get_args(Clipping)
 
-DEFAULT_ADJACENCY: Adjacency = "replace"
-"""The one default of targets and accounts: of the three the one with the largest epsilon."""
-
-DEFAULT_DELTA = 1e-6
-"""The one default of targets and accounts."""
+DEFAULT_ADJACENCY: Adjacency = "replace"  # of targets and accounts: that of the largest epsilon
+DEFAULT_DELTA = 1e-6  # the one default of targets and accounts
 
 GDP, RDP, WHISPER = "gdp", "rdp", "whisper"
-CONVERSIONS = (GDP, RDP, WHISPER)
-"""Rules from (epsilon, delta) to mu: see :func:`noisedesign.mu_of`."""
+CONVERSIONS = (GDP, RDP, WHISPER)  # rules from (epsilon, delta) to mu: :func:`noisedesign.mu_of`
 
 
 def check_conversion(
@@ -59,10 +54,8 @@ class PrivacyTarget:
             them. Other designs have a participation, and so may a spatial one; it must agree.
         adjacency: what a neighbouring data set is. Under "replace" one record becomes another and
             a step moves by up to 2 clip; under "zero-out" its gradients become zero and a step
-            moves by up to clip; "add-remove" is the same as zero-out, since batches are fixed in
-            advance (:data:`CHANGE_OVER_CLIP`).
-        conversion: "gdp", exact for the Gaussian mechanism; "rdp", the Renyi rule in the code of
-            Whisper D-SGD; "whisper", equation (10) of its paper; see :func:`noisedesign.mu_of`.
+            moves by up to clip, as under "add-remove", since batches are fixed in advance.
+        conversion: "gdp", "rdp" or "whisper", see :func:`noisedesign.mu_of`.
 
     Raises:
         InputError: epsilon or clip outside [1e-100, 1e100], delta outside (0, 1), steps < 1,
@@ -72,8 +65,6 @@ class PrivacyTarget:
         >>> import noisedesign as nd
         >>> nd.PrivacyTarget(epsilon=1.0, delta=1e-6, clip=0.5).step_sensitivity
         1.0
-        >>> nd.PrivacyTarget(epsilon=1.0, clip=0.5, adjacency="zero-out").step_sensitivity
-        0.5
     """
 
     epsilon: float
@@ -94,8 +85,5 @@ class PrivacyTarget:
 
     @property
     def step_sensitivity(self) -> float:
-        """Largest Euclidean change of one step's gradient, not squared.
-
-        It is 2 clip under "replace", else clip.
-        """
+        """Largest Euclidean change of a step, not squared, 2 clip under "replace", else clip."""
         return CHANGE_OVER_CLIP[self.adjacency] * self.clip

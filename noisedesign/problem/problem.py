@@ -45,6 +45,7 @@ from noisedesign.system.participation import (
     FixedEpoch,
     Participation,
     every_step,
+    require_fixed_epoch,
     require_room,
     single,
 )
@@ -720,7 +721,7 @@ class TimeProblem(_OnGraph):
         Raises:
             InputError: it is another.
         """
-        return self.participation.fixed_epoch()
+        return require_fixed_epoch(self.participation)
 
     @classmethod
     def decentralized(cls, *, mixing: Any, participation: Participation, **kwargs: Any) -> Self:

@@ -1,11 +1,8 @@
 """Mixing on directed graphs, where an edge (j, i) says that j sends to i, with the weight W_ij.
 
-- Row stochastic (W 1 = 1): nodes weigh what they receive. Models agree on pi^T x, pi the left
-  Perron vector (pi^T W = pi^T): ``ErrorMeasure(average=pi)``. Loss and gradients of node i count
-  n pi_i times what they would on an undirected graph.
-- Column stochastic (1^T W = 1^T): nodes split what they send, as in push-sum (Kempe, Dobra and
-  Gehrke 2003; stochastic gradient push, Assran et al. 2019). The sum of the states is kept, and
-  node i's model is x_i / y_i with y_{t+1} = W y_t, y_1 = 1: ``ErrorMeasure(push_sum_weights=y)``.
+Row stochastic W agree on pi^T x, pi the left Perron vector; under column stochastic ones, as in
+push-sum (Kempe, Dobra and Gehrke 2003; Assran et al. 2019), node i's model is x_i / y_i with
+y_{t+1} = W y_t, y_1 = 1 (docs/mathematics.md, "Workloads in closed form").
 """
 
 from __future__ import annotations
@@ -28,7 +25,7 @@ def build_digraph(kind: str, **params: Any) -> nx.DiGraph:
     """A named digraph: "ring" (nodes; each sends to the next) or "erdos-renyi" (nodes, p, seed).
 
     The latter has every one-way link with probability p, and is the first strongly connected one
-    of networkx's generator under the seeds seed, seed + 1000, seed + 2000, ...
+    under the seeds seed, seed + 1000, seed + 2000, ...
 
     Args:
         kind: one of these.
@@ -62,10 +59,9 @@ DIGRAPH_KINDS: tuple[str, ...] = tuple(_BUILDERS)
 
 
 def directed_mixing(digraph: nx.DiGraph, *, weights: str) -> Array:
-    """W of a digraph.
+    """W of a digraph, with shares that are equal: "row-stochastic" or "column-stochastic".
 
-    - ``row-stochastic``: W_ij = 1 / (1 + in-degree of i) for i itself and every j that sends to i;
-    - ``column-stochastic``: W_ij = 1 / (1 + out-degree of j) for j itself and every i it sends to.
+    W_ij is 1 / (1 + in-degree of i), or 1 / (1 + out-degree of j), where j sends to i or is i.
 
     Args:
         digraph: strongly connected and simple; an edge (j, i) says that j sends to i.
@@ -89,11 +85,7 @@ def directed_mixing(digraph: nx.DiGraph, *, weights: str) -> Array:
 
 
 def check_directed(mixing: Any, *, stochastic: str) -> Array:
-    """W as a read-only float64 array, shape (n, n), under which models converge.
-
-    Rows or columns sum to 1, every node reaches every other, and every node keeps a positive share,
-    without which W may only permute.
-    """
+    """W as a read-only array, (n, n), under which models converge: every node keeps a share."""
     _checks.one_of(stochastic, field="stochastic", allowed=("row", "column"))
     w = check_mixing(mixing, stochastic=stochastic)
     kept = np.diagonal(w)
@@ -106,11 +98,7 @@ def check_directed(mixing: Any, *, stochastic: str) -> Array:
 
 
 def perron_vector(mixing: Any, *, stochastic: str) -> Array:
-    """pi > 0, shape (n,), summing to 1: pi^T W = pi^T (row) or W pi = pi (column).
-
-    The elimination of Grassmann, Taksar and Heyman (1985) subtracts nothing, so that every entry is
-    accurate relative to itself, however small.
-    """
+    """The pi > 0 of sum 1 with pi^T W = pi^T (row) or W pi = pi (column): Grassmann et al. 1985."""
     _checks.one_of(stochastic, field="stochastic", allowed=("row", "column"))
     w = check_mixing(mixing, stochastic=stochastic)
     chain = np.array(w if stochastic == "row" else w.T)

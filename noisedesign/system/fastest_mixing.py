@@ -1,24 +1,9 @@
 """The fastest mixing of a graph: the symmetric W >= 0 under which models agree soonest.
 
-A graph's symmetric W with W 1 = 1 are W = I - sum_e w_e b_e b_e^T, b_e = e_i - e_j, one weight an
-edge. How fast models agree is ||W - J||_2, J = 1 1^T / n, convex in w: the fastest W is a
-semidefinite program (Boyd, Diaconis and Xiao 2004), here solved by a primal-dual method. Whatever
-it finds is made exactly feasible, and every number is computed from that matrix.
-
-Unknown are the weights w and s >= ||W - J||_2:
-
-    minimise s   subject to   F_1 = s I - (W - J) >= 0,   F_2 = s I + (W - J) >= 0,
-
-w >= 0 and W_ii >= 0. Multipliers are Y_1, Y_2 >= 0 of total trace 1, x of w and z of W_ii. A
-general conic solver has n (n + 1) rows for the two cones, and factors systems of that size. Yet w
-changes F_k by a matrix of rank one an edge, so Newton's equations of the path F_k Y_k = mu I are
-
-    M_ef = sum_k (b_e^T F_k^-1 b_f) (b_e^T Y_k b_f),
-
-entrywise products of matrices whose entries are read off F_k^-1 and Y_k: m x m for m edges, at
-O(m^2) to form and m^3 / 3 to factor, whatever the rest. Twice solved a step, for a predictor and a
-corrector (Mehrotra 1992; the direction is that of Helmberg, Rendl, Vanderbei and Wolkowicz 1996).
-F_k, w and W_ii are computed from (w, s) and stay positive: every step is feasible.
+W = I - sum_e w_e b_e b_e^T of least s = ||W - J||_2, J = 1 1^T / n, is found by a primal-dual
+method (Mehrotra 1992; Helmberg, Rendl, Vanderbei and Wolkowicz 1996) whose equations have one row
+an edge, as w_e changes F_1 = s I - (W - J) and F_2 = s I + (W - J) by a matrix of rank one
+(docs/mathematics.md, "Workloads in closed form"). Numbers are computed from an exactly feasible W.
 """
 
 from __future__ import annotations
@@ -37,17 +22,9 @@ from noisedesign.base import memory, settings
 from noisedesign.base.checks import Array, InputError
 from noisedesign.system.graph import mixing_matrix
 
-NORM_TOLERANCE = 1e-6
-"""Distance of ||W - J||_2 of a W that counts as fastest from a proved bound; no run of D-SGD
-notices it."""
-
-LINKED = 1e-8
-"""Share of Metropolis-Hastings weights mixed into the fastest. Weights that are zero but for a
-solver's last digits would otherwise decide who is whose neighbour; a hundredth of the tolerance
-is the most it costs."""
-
-TO_BOUNDARY = 0.98
-"""Share of the longest step that keeps everything positive."""
+NORM_TOLERANCE = 1e-6  # distance of ||W - J||_2 from its bound that no run of D-SGD notices
+LINKED = 1e-8  # share of Metropolis-Hastings weights, lest last digits decide who is linked
+TO_BOUNDARY = 0.98  # share of the longest step that keeps everything positive
 
 
 class EdgeWeights:
@@ -109,13 +86,11 @@ class Point(NamedTuple):
     of_nodes: Array  # z of W_ii >= 0, shape (n,)
 
 
-SIGNS = np.array([1.0, -1.0])[:, None, None]
-"""Signs of the Laplacian of the weights in F_1 and F_2."""
+SIGNS = np.array([1.0, -1.0])[:, None, None]  # signs of the Laplacian of the weights in F_1 and F_2
 
 
 def _longest(root: Array, change: Array) -> float:
-    """The longest step along ``change`` from L L^T that stays positive semidefinite, at most 1 over
-    TO_BOUNDARY."""
+    """The longest step from L L^T that stays positive semidefinite, at most 1 over TO_BOUNDARY."""
     half = scipy.linalg.solve_triangular(root, change, lower=True, check_finite=False)
     inner = scipy.linalg.solve_triangular(root, half.T, lower=True, check_finite=False)
     least = float(np.linalg.eigvalsh(inner)[0])
@@ -172,8 +147,7 @@ class _Step:
         return 3 * len(self.kept) + len(self.here.weights)
 
     def towards(self, mu: float, ahead: tuple[Point, Array, Array] | None = None) -> Point:
-        """The change that leads to F_k Y_k = mu I, w x = mu and W_ii z_i = mu to first order, with
-        what the product of a step ``ahead`` with itself leaves taken off."""
+        """The change that leads to F_k Y_k = mu I, w x = mu and W_ii z_i = mu to first order."""
         here, graph = self.here, self.graph
         y, x, z = mu * self.inverse, mu / here.weights, mu / self.kept
         if ahead is not None:
@@ -267,10 +241,9 @@ def norm_lower_bound(
 ) -> float:
     """A bound below ||W - J||_2 for every symmetric W >= 0 on the edges (m, 2) with W 1 = 1.
 
-    For symmetric Y (``distance``) of nuclear norm 1, ||W - J|| >= <Y, W - J> = tr(Y (I - J)) -
-    sum_e w_e y_e with y_e = b_e^T Y b_e; with z >= 0 (``self_weights``) for W_ii >= 0,
-    y_e <= z_i + z_j, at the price sum z. What is left is paid at the largest weight. Multipliers
-    may have any scale; those that are not finite prove nothing, and give 0.
+    For Y (``distance``) of nuclear norm 1 it is <Y, W - J> = tr(Y (I - J)) - sum_e w_e y_e with
+    y_e = b_e^T Y b_e, at most z_i + z_j at the price sum z (``self_weights``), the rest paid at the
+    largest weight. Multipliers may have any scale; those that are not finite give 0.
     """
     if not np.isfinite(distance).all():
         return 0.0
@@ -325,13 +298,9 @@ def fastest_mixing(graph: nx.Graph) -> FastestMixing:
 
 
 def stated_fastest_mixing(graph: nx.Graph, *, known: Array | None = None) -> Array:
-    """W, shape (n, n), symmetric and doubly stochastic, positive on exactly the links of ``graph``.
-
-    A solver's last digits are its own, and the fastest W need not be unique. So the weights of a
-    problem that was solved are those stored with its design, as long as they still prove to be
-    fastest: W is judged by the bound, which any solver's multipliers prove, and not by its entries.
-    Of all such W none has ||W - J||_2 (not squared) more than ``NORM_TOLERANCE`` below.
-    """
+    """W, positive on exactly the links of ``graph``, with ||W - J||_2 at most ``NORM_TOLERANCE``
+    above the least: the stored one as long as it proves to be, as a solver's last digits are its
+    own."""
     plain = mixing_matrix(graph)
     found = fastest_mixing(graph)
     allowed = found.lower_bound + NORM_TOLERANCE

@@ -1,9 +1,5 @@
-"""Mixing between two gradient steps: several gossip rounds, and a W that changes by step.
-
-At step t every node sends its message m and K gossip rounds follow, x <- W_t^K m. W_t is the same
-at every step, comes round in a *schedule* of P known matrices (step t, counted from 0, has number
-t modulo P), or is drawn afresh for every round. To the error of models this is one matrix a step.
-"""
+"""Mixing between two gradient steps: several gossip rounds, x <- W_t^K m, and a W that changes by
+step: it comes round in a *schedule* of P matrices, or is drawn for every round."""
 
 from __future__ import annotations
 
@@ -17,8 +13,7 @@ from noisedesign.base.checks import Array, InputError
 from noisedesign.system.graph import check_mixing
 from noisedesign.system.random_mixing import RandomMixing
 
-MOST_ROUNDS = 10_000
-"""Most gossip rounds a step; models that mix at all agree long before."""
+MOST_ROUNDS = 10_000  # most gossip rounds a step; models that mix at all agree long before
 
 
 def checked_rounds(rounds: Any, *, field: str = "workload.rounds") -> int:
@@ -33,11 +28,7 @@ def checked_rounds(rounds: Any, *, field: str = "workload.rounds") -> int:
 def check_schedule(
     mixing: Any, *, stochastic: str, connected: bool = True
 ) -> tuple[Array, Array | None]:
-    """(W, None), or the average of a schedule, shape (n, n), and its matrices, shape (P, n, n).
-
-    Nodes need to reach each other on the graph of the average, which has a weight wherever messages
-    ever travel. A schedule of equal matrices is one matrix.
-    """
+    """(W, None), or the average of a schedule and its matrices, shape (P, n, n)."""
     if not _checks.is_stack(mixing):
         return check_mixing(mixing, stochastic=stochastic, connected=connected), None
     stack = _checks.square_matrices(mixing, field="mixing")

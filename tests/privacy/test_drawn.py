@@ -18,7 +18,7 @@ import pytest
 from noisedesign import InputError
 from noisedesign.privacy import amplification, drawn, views as threats
 from noisedesign.privacy.accounting import epsilon_of
-from noisedesign.privacy.exposure import Exposure, account, exposures
+from noisedesign.privacy.exposure import Exposure, account
 from noisedesign.system.participation import BallsInBins, FixedEpoch, Participation
 from tests.support import mixture_oracles as quadrature, oracles, transcripts
 from tests.support.transcripts import Observer, Traced
@@ -295,8 +295,8 @@ def test_the_worst_victim_is_the_worst_of_all() -> None:
         "delta": DELTA,
         "responses": "fixed",
     }
-    everybody = exposures(**how)  # type: ignore[arg-type]
-    worst = exposures(**how, worst=True)  # type: ignore[arg-type]
+    everybody = account(**how)  # type: ignore[arg-type]
+    worst = account(**how, worst=True)  # type: ignore[arg-type]
     assert max(worst, key=lambda e: e.loss) == max(everybody, key=lambda e: e.loss)
     for short, full in zip(worst, everybody, strict=True):
         assert short.loss >= full.loss * (1 - 1e-9)

@@ -194,6 +194,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
             "adjacency": "replace",
             "delta": 1e-5,
             "victims": [0, 1],
+            "worst": False,
         },
     ),
     "export": (nd.export, {"design": DESIGN, "to": "npy", "path": "out.npy"}),

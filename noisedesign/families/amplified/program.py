@@ -32,6 +32,7 @@ from noisedesign.privacy.amplification import (
 from noisedesign.privacy.amplification.account import CONFIDENCE
 from noisedesign.privacy.amplification.sampled import samples_for
 from noisedesign.privacy.target import PrivacyTarget
+from noisedesign.system.participation import require_fixed_epoch
 
 ROOM = 1e-3
 """Relative noise beyond what the account of a search asks for: another sample of the same size then
@@ -66,7 +67,7 @@ class NonnegativeProgram(TemporalProgram):
     @cached_property
     def fixed(self) -> Program:
         """The convex program without random participation, and without a structure."""
-        steps = self.participation.fixed.fixed_epoch()
+        steps = require_fixed_epoch(self.participation.fixed)
         return Program(gram=self.gram, participation=steps, budget=np.ones(steps.separation))
 
     @cached_property

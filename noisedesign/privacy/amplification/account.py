@@ -1,11 +1,5 @@
-"""Epsilon, delta and noise of a record whose steps are drawn at random, proved.
-
-A kind of participation says what bounds its two directions have (:data:`KINDS`): remove,
-E_Q (L - e^epsilon)_+, and add, E_Q (1 - e^epsilon L)_+, Q being the run without the record. The
-least bound of each counts, and the unamplified one is always among them. Mixtures are bounded by
-convolution, nearly exact where bins are orthogonal and alike, by moments (remove alone), and by
-samples, with a confidence.
-"""
+"""Epsilon, delta and noise of a record whose steps are drawn at random, proved by the least of the
+bounds that its kind of participation has (docs/mathematics.md, "Random participation")."""
 
 from __future__ import annotations
 
@@ -26,15 +20,12 @@ from noisedesign.privacy.amplification.directions import (
     MONTE_CARLO,
     RENYI,
     REPLACE,
-    RESOLVED,
     TANGENT,
     UNAMPLIFIED,
     Bins,
     Bound,
     Directions,
-    ListedDirections,
     Parts,
-    SampledDirections,
     best_share,
     best_split,
     least_delta,
@@ -53,7 +44,7 @@ from noisedesign.privacy.amplification.losses import (
 )
 from noisedesign.privacy.amplification.min_separation import Chain, chosen, sampled
 from noisedesign.privacy.amplification.mixture import Mixture, bins_of
-from noisedesign.privacy.amplification.sampled import samples_for
+from noisedesign.privacy.amplification.sampled import RESOLVED, samples_for
 from noisedesign.privacy.runs import LEMMA
 from noisedesign.privacy.target import ADJACENCIES, DEFAULT_ADJACENCY
 from noisedesign.system.participation import (
@@ -67,32 +58,20 @@ from noisedesign.system.participation import (
 AUTO, PROVED = "auto", "proved"
 METHODS = (AUTO, PROVED, MONTE_CARLO)
 
-CONFIDENCE = 1 - 1e-6
-"""Default of accounts that rest on samples."""
-
-PILOT = 2**14
-"""Samples of a search, whose result is proved by others."""
-
-FORECAST = 2e-3
-"""Relative digits of noise that a search with samples is for."""
-
-ATTEMPTS = 20
-"""Proofs that are tried of what was searched with samples, before amplification is given up."""
-
-MOST_ACCOUNTS = 40
-"""Accounts of one search, each with its share of 1 - confidence and samples of its own."""
-
-LARGEST_SQUARE = 200.0
-"""Squared sensitivity, of one step or in all, beyond which nothing is composed: epsilon is about
-100 or more, chance gains little, and losses would fill the memory."""
+CONFIDENCE = 1 - 1e-6  # default of accounts that rest on samples
+PILOT = 2**14  # samples of a search, whose result is proved by others
+FORECAST = 2e-3  # relative digits of noise that a search with samples is for
+ATTEMPTS = 20  # proofs tried of what was searched with samples, before amplification is given up
+MOST_ACCOUNTS = 40  # accounts of a search, each with its share of 1 - confidence and fresh samples
+LARGEST_SQUARE = 200.0  # squared sensitivity beyond which nothing is composed: epsilon is about 100
 
 
 @dataclass(frozen=True, kw_only=True)
 class Amplified:
-    """Privacy of one record under random participation: ``epsilon`` is proved at ``delta``,
-    infinite where nothing finite is, by ``which``, the bound of the direction that decides, with
-    probability ``confidence`` where samples enter; ``epsilon_estimate`` is no bound. ``remove`` and
-    ``add`` are the epsilons of the two directions, under "replace" their parts of epsilon."""
+    """The account of a record: ``epsilon`` is proved at ``delta``, infinite where nothing finite
+    is, by ``which`` bound, with probability ``confidence`` where samples enter;
+    ``epsilon_estimate`` is no bound. ``remove`` and ``add`` are those of the directions, parts of
+    epsilon under "replace"."""
 
     epsilon: float
     delta: float
@@ -107,11 +86,11 @@ class Amplified:
 class How(TypedDict, total=False):
     """Options of every account.
 
-    adjacency: "replace" (by a removal and an addition; the default), "zero-out" or "add-remove",
-        for which batches are divided by a fixed number, never by the size drawn.
+    adjacency: "replace" (a removal and an addition; default), "zero-out" or "add-remove"; for the
+        last two batches are divided by a fixed number, never by the size drawn.
     confidence: probability that epsilon is right where it rests on samples; default 1 - 1e-6.
     samples: draws of each direction; None: as many as the kind takes by default.
-    seed: of the samples, an integer >= 0. Nobody who gains by a small epsilon should choose it.
+    seed: of the samples, >= 0. Nobody who gains by a small epsilon should choose it.
     """
 
     adjacency: str
@@ -167,11 +146,9 @@ def amplified_epsilon(
     method: str = AUTO,
     **how: Unpack[How],
 ) -> Amplified:
-    """Smallest epsilon that is proved at delta, both directions counted. The mixture is for unit
-    changes and unit noise, ``noise_multiplier`` the standard deviation of the noise over the clip,
-    not squared. ``method`` is "proved", without samples; "monte-carlo", by samples alone, of which
-    too few are refused; or "auto", without samples where bins are orthogonal and alike, else the
-    least of all bounds."""
+    """The smallest epsilon that is proved at delta, of a mixture for unit changes and unit noise,
+    under ``noise_multiplier`` over the clip, not squared. ``method`` is "proved", without samples;
+    "monte-carlo", by samples alone, of which too few are refused; or "auto", the least of all."""
     asked = Asked(delta=delta, method=method, **how)
     noise = _checks.scale(noise_multiplier, field="noise_multiplier")
     return _told(_of_mixture(mixture, noise, asked), asked)
@@ -206,10 +183,9 @@ def amplified_delta(
 def amplified_noise(
     mixture: Mixture, *, epsilon: float, delta: float, method: str = AUTO, **how: Unpack[How]
 ) -> tuple[float, Amplified]:
-    """Smallest noise that is proved to meet (epsilon, delta), over the clip, and its account; see
-    :func:`amplified_epsilon`. Where it rests on samples it is searched with some, and proved once
-    by fresh ones. Where they fail to, a little more noise is tried, each time with its share of 1 -
-    confidence."""
+    """The smallest noise over the clip that is proved to meet (epsilon, delta), and its account.
+    Where it rests on samples it is searched with some and proved by fresh ones, each time with a
+    little more noise and its share of 1 - confidence."""
     epsilon = _checks.scale(epsilon, field="epsilon")
     asked = Asked(delta=delta, method=method, **how)
     samples = _samples(mixture, asked)
@@ -224,7 +200,7 @@ def amplified_noise(
     at = (epsilon / asked.steps,) * 2
     alone = asked.method == MONTE_CARLO
 
-    def ahead(noise: float) -> SampledDirections:
+    def ahead(noise: float) -> Directions:
         return bins.sampled(
             noise, at, PILOT, asked.failure, asked.generator(0), alone=alone, as_if=samples
         )
@@ -280,6 +256,7 @@ def _pilot(bins: Bins, noise: float, asked: Asked, samples: int) -> tuple[Parts,
     at = (start, start)
     for stage in (2, 3):  # the second with samples drawn about where the first one ends
         found = bins.sampled(noise, at, PILOT, asked.failure, asked.generator(0, stage))
+        assert found.estimates is not None
         parts = least_epsilon(*found.estimates, delta=asked.delta, adjacency=asked.adjacency)
         parts = Parts(*(min(epsilon, 2 * start) for epsilon in parts))  # none may be finite
         at = (parts.remove, parts.add)
@@ -287,9 +264,8 @@ def _pilot(bins: Bins, noise: float, asked: Asked, samples: int) -> tuple[Parts,
     return parts, _share(bins.sampled(noise, at, PILOT, asked.failure, fresh, as_if=samples), asked)
 
 
-def _share(ahead: SampledDirections, asked: Asked) -> float | None:
-    """Share of delta for the removal under "replace", from other samples than those that prove: a
-    share that these choose would be one of many, each of which may fail."""
+def _share(ahead: Directions, asked: Asked) -> float | None:
+    """Share of delta for the removal under "replace", by other samples than those that prove."""
     if asked.adjacency != REPLACE:
         return None
     return best_share(ahead.remove, ahead.add, delta=asked.delta)
@@ -325,7 +301,7 @@ def _delta_of(
     return min(found, delta_above(top, epsilon)) if top else LEAST
 
 
-def _meets(directions: SampledDirections, epsilon: float, asked: Asked) -> bool:
+def _meets(directions: Directions, epsilon: float, asked: Asked) -> bool:
     """Whether fresh samples prove that noise meets the target."""
     if directions.share is None:
         return _delta_of(directions, epsilon, asked) <= asked.delta
@@ -372,14 +348,12 @@ def _estimate(directions: Directions, parts: Parts, asked: Asked) -> float | Non
     estimates = directions.estimates
     if estimates is None:
         return None
-    if isinstance(directions, SampledDirections):
-        for part, remove in ((parts.remove, True), (parts.add, False)):
-            decides = asked.adjacency == REPLACE or part == max(parts.remove, parts.add)
-            if not decides or directions.resolved(part, remove=remove):
-                continue
+    for remove, drawn in (directions.samples or {}).items():
+        part, way = (parts.remove, "remove") if remove else (parts.add, "add")
+        decides = asked.adjacency == REPLACE or part == max(parts.remove, parts.add)
+        if decides and not drawn.resolved(part):
             if not directions.alone:
                 return None
-            drawn, way = directions.of(remove=remove), "remove" if remove else "add"
             needed = RESOLVED / max(drawn.mean(part), 1e-3 / drawn.size)
             raise InputError(
                 "samples",
@@ -402,18 +376,13 @@ def amplified(
     noise_multiplier: float = 1.0,
     **how: Unpack[How],
 ) -> Amplified:
-    """Smallest epsilon that is proved at delta for a record that takes part at random.
+    """The smallest epsilon that is proved at delta for a record that takes part at random.
 
-    ``participation`` is drawn in secret: balls in bins, random allocation, cyclic or truncated
-    Poisson, b-min-sep sampling. ``rows``, shape (m, T), are those of the strategy, or of an
-    observer's whitened view, for a unit change and unit noise, nonnegative. ``noise_multiplier`` is
-    the standard deviation of the noise over the clip, not squared; further options are those of
-    :class:`How`. Under truncated Poisson sampling the adjacency is not "add-remove", as the number
-    of records is known.
-
-    Raises InputError for a scheme that is not random, negative rows, a strategy that the scheme's
-    account does not hold for, and a delta that is lost in rounding; ModuleNotFoundError where
-    dp-accounting, which composes privacy losses, is not installed.
+    ``participation`` is drawn in secret. ``rows``, shape (m, T), nonnegative, are those of the
+    strategy or of a whitened view, for a unit change and unit noise; ``noise_multiplier`` is over
+    the clip, not squared. Raises InputError for a scheme that is not random, negative rows, what
+    its account does not hold for, and a delta lost in rounding; ModuleNotFoundError without
+    dp-accounting, which composes privacy losses.
     """
     if not participation.random or participation.kind not in KINDS:
         raise InputError(
@@ -430,14 +399,14 @@ def amplified(
     asked = Asked(delta=delta, **how)
     noise = _checks.scale(noise_multiplier, field="noise_multiplier")
     if not matrix.any():
-        return _told(ListedDirections(0.0, [], []), asked)
+        return _told(Directions(0.0), asked)
     found = KINDS[participation.kind](participation, matrix / noise, asked)
     return min((_told(one, asked) for one in found), key=lambda account: account.epsilon)
 
 
 def _of_pair(pair: Pair, mu: float, asked: Asked) -> Directions:
     require_resolved(max(pair.remove.error, pair.add.error), asked.delta)
-    return ListedDirections(mu, *([Bound(COMPOSITION, losses.delta)] for losses in pair))
+    return Directions(mu, *([Bound(COMPOSITION, losses.delta)] for losses in pair))
 
 
 def _balls_in_bins(participation: Participation, rows: Array, asked: Asked) -> list[Directions]:
@@ -455,7 +424,7 @@ def _random_allocation(
         found = _balls_in_bins(participation, rows, asked)
     mu = math.sqrt(top)
     if count == 1 or max(c, count * count * d) > LARGEST_SQUARE:
-        return [*found, ListedDirections(mu, [], [])]
+        return [*found, Directions(mu)]
     # An addition after a removal of epsilon has e^-epsilon of delta at most, and a composition in
     # doubles loses what is below 1e-14.
     removal = epsilon_of(mu=mu, delta=asked.delta) if asked.adjacency == REPLACE else 0.0
@@ -466,7 +435,7 @@ def _random_allocation(
 def _cyclic_poisson(participation: CyclicPoisson, rows: Array, asked: Asked) -> list[Directions]:
     c, d, top = cyclic_products(rows, participation)
     if max(c, participation.epochs**2 * d) > LARGEST_SQUARE:
-        return [ListedDirections(math.sqrt(top), [], [])]
+        return [Directions(math.sqrt(top))]
     return [_of_pair(cyclic_poisson(c, d, participation), math.sqrt(top), asked)]
 
 
@@ -488,7 +457,7 @@ def _truncated_poisson(
             remedy='Take fewer bands, or kind = "cyclic-poisson" or "balls-in-bins".',
         )
     if c > LARGEST_SQUARE:
-        return [ListedDirections(math.sqrt(top), [], [])]
+        return [Directions(math.sqrt(top))]
     return [_of_pair(truncated_poisson(c, participation), math.sqrt(top), asked)]
 
 
@@ -512,7 +481,7 @@ def _b_min_sep(participation: BMinSepSampling, rows: Array, asked: Asked) -> lis
         samples=samples,
         rng=np.random.default_rng(asked.seed),
     )
-    return [ListedDirections(mu, [*remove, removed], [*add, added])]
+    return [Directions(mu, [*remove, removed], [*add, added])]
 
 
 KINDS: dict[str, Callable[[Any, Array, Asked], list[Directions]]] = {
@@ -531,10 +500,9 @@ KINDS: dict[str, Callable[[Any, Array, Asked], list[Directions]]] = {
 def amplified_noise_of(
     participation: Participation, rows: Any, *, epsilon: float, delta: float, **how: Unpack[How]
 ) -> tuple[float, Amplified]:
-    """Noise over the clip that is proved to meet (epsilon, delta), and the account under it, by
-    :func:`amplified`, to 1e-4 of the noise or of epsilon, to a hundredth where it rests on samples.
-    Every account of the search is of fresh samples and has its share of 1 - confidence, so that the
-    one it ends with is a proof."""
+    """The noise over the clip that is proved to meet (epsilon, delta), to 1e-4, or to a hundredth
+    where it rests on samples, and the account under it; each account of the search is of fresh
+    samples, with its share of 1 - confidence."""
     epsilon = _checks.scale(epsilon, field="epsilon")
     asked = Asked(delta=delta, **how)
     if participation.binned:

@@ -1,16 +1,13 @@
 """Mixtures whose bins are orthogonal and alike: sums of independent lognormals, on a grid.
 
-With the Gram matrix c I the likelihood ratio is L = (w_1 + ... + w_b) / b, w independent lognormals
-of mean 1, and both directions are options on the sum: E(L - K)_+, a call, and K E(1/K - L)_+, a
-put. The mass of each cell of a grid goes to its ends, its mean kept, so that options grow. The law
-is tilted by exp(t w), so that the error of its b-fold convolution by FFT is small *relative* to the
-option, and that error is added. Sums beyond the window of the FFT only add to the option but for
-those beyond the far end, whose value is bounded (docs/mathematics.md).
+Both directions are options on the sum. Its law is tilted, so that the error of a convolution by FFT
+is small *relative* to the option (docs/mathematics.md, "Bins that are orthogonal and alike").
 """
 
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -22,61 +19,27 @@ from noisedesign.base.checks import Array
 from noisedesign.privacy.accounting import LEAST, delta_above
 from noisedesign.privacy.amplification.mixture import log_sum
 
-TOLERANCE = 1e-4
-"""Relative growth of the option that the spread of cells is to cost, about."""
-
-FAR = 32.0
-"""Units of 1 / t behind the strike that the window holds; e^-32 is 1e-14."""
-
-CUT = 1e-6
-"""Share of the option that what is cut off the law of one bin may cost, about."""
-
-OUTSIDE = 1e-12
-"""Tilted mass beyond the far end of the window, about."""
-
-MOST_POINTS = 2**21
-"""Points of the grid and of the window; a wider one has a coarser grid."""
-
-NEGLIGIBLE = 1e-3
-"""Share of a sum of options that is bounded by the largest bin alone."""
-
-REACH = 10.0
-"""The nodes end so many standard deviations from its mean: more leave out less, and lie apart."""
-
-LARGEST_STRIKE = 1e130
-"""Largest strike of options on the mean of the bins, and its inverse the least."""
-
-LARGEST_GRAM = 100.0
-"""c up to which lognormals and strikes are doubles with room to spare; beyond, bins gain little."""
-
-FFT_ERROR = 16 * settings.EPS
-"""Error of a transform, relative in the Euclidean norm, for every factor 2 of its length: Higham
-2002, theorem 24.2, has 7 unit roundoffs (3.5 EPS) for radix 2 with accurate twiddles."""
-
-LARGEST_EXPONENT = 700.0
-"""Largest exponent whose exponential surely is a double; exp(709.8) is the last."""
-
-LOST = 1e-322
-"""More than products lose that are below the least normal double: each loses half a least double of
-5e-324, and is a sum of three."""
-
-
-def even_remove(c: float, bins: int, epsilon: float, *, common: float = 0.0) -> float:
-    """Upper bound of the direction remove at epsilon, for the Gram matrix c I + common J."""
-    return _direction(c, bins, epsilon, common, remove=True)
-
-
-def even_add(c: float, bins: int, epsilon: float, *, common: float = 0.0) -> float:
-    """Upper bound of the direction add; see :func:`even_remove`."""
-    return _direction(c, bins, epsilon, common, remove=False)
+TOLERANCE = 1e-4  # relative growth of the option that the spread of cells is to cost, about
+FAR = 32.0  # units of 1 / t behind the strike that the window holds; e^-32 is 1e-14
+CUT = 1e-6  # share of the option that what is cut off the law of one bin may cost, about
+OUTSIDE = 1e-12  # tilted mass beyond the far end of the window, about
+MOST_POINTS = 2**21  # points of the grid and of the window; a wider one has a coarser grid
+NEGLIGIBLE = 1e-3  # share of a sum of options that is bounded by the largest bin alone
+REACH = 10.0  # standard deviations where the nodes end: more leave out less, and lie apart
+LARGEST_STRIKE = 1e130  # strike of options on the mean of the bins; the least is its inverse
+LARGEST_GRAM = 100.0  # c up to which lognormals and strikes are doubles; beyond, bins gain little
+FFT_ERROR = 16 * settings.EPS  # of a transform, for a factor 2 of its length: Higham 2002, th. 24.2
+LARGEST_EXPONENT = 700.0  # exponents whose exponential surely is a double; exp(709.8) is the last
+LOST = 1e-322  # what products below the least normal double lose, each three times half a least one
 
 
 def even_deltas(c: float, bins: int, epsilon: float, *, common: float = 0.0) -> tuple[float, float]:
-    """Both directions, (remove, add); see :func:`even_remove`."""
+    """Both directions, (remove, add)."""
     return (even_remove(c, bins, epsilon, common=common), even_add(c, bins, epsilon, common=common))
 
 
-def _direction(c: float, bins: int, epsilon: float, common: float, *, remove: bool) -> float:
+def _direction(c: float, bins: int, epsilon: float, *, common: float = 0.0, remove: bool) -> float:
+    """Upper bound of a direction at epsilon, for the Gram matrix c I + common J."""
     if c + common == 0:
         return LEAST
     plain = delta_above(math.sqrt(c + common), epsilon)
@@ -92,9 +55,11 @@ def _direction(c: float, bins: int, epsilon: float, common: float, *, remove: bo
     return min(max(found, LEAST), plain)
 
 
+even_remove, even_add = partial(_direction, remove=True), partial(_direction, remove=False)
+
+
 def _with_common(c: float, bins: int, strike: float, common: float, *, remove: bool) -> float:
-    """A direction of the ratio v (w_1 + ... + w_b) / b, v the lognormal of the common factor,
-    spread over nodes."""
+    """A direction of v (w_1 + ... + w_b) / b, the common factor v spread over nodes."""
     root = math.sqrt(common)
     order = math.log(strike) / (c + common) + 1  # by which options change with the strike
     z = np.linspace(-REACH, REACH + root, min(max(int(60 * root * order), 80), 1000))
@@ -118,8 +83,7 @@ def _with_common(c: float, bins: int, strike: float, common: float, *, remove: b
 
 
 def _options(c: float, bins: int, strikes: Array, sign: int, weights: Array) -> float:
-    """Upper bound of a sum of calls or puts at several strikes, of which those close to others
-    share one law and the least are bounded by the largest bin alone. In the money is parity."""
+    """Upper bound of a sum of calls or puts: close strikes share a law, the least are plain."""
     root = math.sqrt(c)
     logs = np.log(strikes)
     total = float(weights @ np.maximum(sign * (1 - strikes), 0.0))
@@ -356,8 +320,7 @@ class _Sum:
         self.sums = self.step * (self.start + np.arange(size, dtype=np.float64))
 
     def option(self, level: float) -> float:
-        """E(sign (w_1 + ... + w_b - level))_+ / b, rounded up; the mean or the strike where doubles
-        overflow."""
+        """E(sign (w_1 + ... + w_b - level))_+ / b, rounded up; plain where doubles overflow."""
         t, sign = self.tilt.t, self.sign
         gain = sign * (self.sums - level)
         held = slice(int(np.searchsorted(self.sums, level)), None)

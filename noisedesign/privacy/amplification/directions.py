@@ -1,17 +1,12 @@
 """Upper bounds of the two directions of an account, remove and add, and epsilon from delta.
-
-A direction may have several bounds, each decreasing in epsilon, of which the least counts.
-"replace" adjacency is a removal and an addition in a row: between runs with one record, without it
-and with the other, delta(e1 + e2) <= remove(e1) + e^e1 add(e2) for every split.
-"""
+"replace" is both in a row: delta(e1 + e2) <= remove(e1) + e^e1 add(e2) for every split."""
 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Callable
-from functools import cached_property
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
+from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import brentq, minimize_scalar
@@ -35,17 +30,10 @@ COMPOSITION, TANGENT = "composition", "tangent"
 
 REPLACE: Adjacency = "replace"
 
-DIGITS = 1e-6
-"""Relative width at which a search for epsilon ends, on the safe side."""
+DIGITS = 1e-6  # relative width at which a search for epsilon ends, on the safe side
+MOST_CONVOLVED = 25.0  # squared sensitivity up to which a common factor is convolved: it takes long
 
-MOST_CONVOLVED = 25.0
-"""Squared sensitivity up to which a common factor is convolved: beyond, it takes long."""
-
-RESOLVED = 30.0
-"""Sum of integrand over bound of all samples below which an estimate is none."""
-
-Curve = Callable[[float], float]
-"""A bound of delta by epsilon, at least 0; decreasing."""
+Curve = Callable[[float], float]  # a bound of delta by epsilon, at least 0; decreasing
 
 
 # --- from delta to epsilon ------------------------------------------------------------------------
@@ -101,9 +89,8 @@ class Remembered:
 def least_epsilon(
     remove: Curve, add: Curve, *, delta: float, adjacency: str, share: float | None = None
 ) -> Parts:
-    """Smallest epsilon at delta, rounded up. Under "replace" the removal has ``share`` of delta, by
-    default the best, which bounds from samples must not choose: each fails with its own
-    probability."""
+    """The smallest epsilon at delta, rounded up. Under "replace" the removal has ``share`` of
+    delta, by default the best, which bounds by samples must not choose, as each may fail."""
     removal, addition = _remembered(remove), _remembered(add)
     if adjacency != REPLACE:
         first, second = removal.epsilon(delta), addition.epsilon(delta)
@@ -140,8 +127,7 @@ def _shared(
 def least_delta(
     remove: Curve, add: Curve, *, epsilon: float, adjacency: str, split: float | None = None
 ) -> float:
-    """Smallest delta at epsilon, at most 1. Under "replace" the removal has the part ``split`` of
-    epsilon, by default the best."""
+    """The smallest delta at epsilon; under "replace" removal has ``split``, or the best part."""
     if adjacency != REPLACE:
         return max(remove(epsilon), add(epsilon))
     first = best_split(remove, add, epsilon=epsilon) if split is None else split
@@ -174,29 +160,57 @@ def _remembered(curve: Curve) -> Remembered:
 # --- bounds of both directions --------------------------------------------------------------------
 
 
-class Directions(ABC):
-    """Bounds of remove and add by name.
+class Bound(NamedTuple):
+    """An upper bound of one direction: its name, delta by epsilon, and an estimate of that."""
 
-    ``mu`` is the unamplified sensitivity over the noise, not squared; ``upper`` names the larger
-    pair that they belong to, where it is not the observer's own; ``share`` is that of delta for the
-    removal under "replace" where it was chosen beforehand.
-    """
+    name: str
+    delta: Curve
+    estimate: Curve | None = None
 
-    share: float | None = None
 
-    def __init__(self, mu: float, upper: str = "") -> None:
-        self.mu, self.upper = mu, upper
+class Directions:
+    """Bounds of remove and add by name, beside the unamplified one of ``mu``, not squared;
+    ``upper`` names a pair above the observer's own, ``share`` is that of removals if chosen
+    beforehand, and ``samples`` are those of remove (True) and add, if there are any."""
+
+    def __init__(
+        self,
+        mu: float,
+        remove: Sequence[Bound] = (),
+        add: Sequence[Bound] = (),
+        *,
+        upper: str = "",
+        share: float | None = None,
+        samples: Mapping[bool, Sampled] | None = None,
+        alone: bool = False,
+    ) -> None:
+        self.mu, self.upper, self.share, self.samples, self.alone = mu, upper, share, samples, alone
+        plain = Bound(UNAMPLIFIED, self.unamplified)  # the simplest, first where several are
+        self._listed = {True: [plain, *remove], False: [plain, *add]}
         self.remove = Remembered(lambda epsilon: min(self.bounds(epsilon, remove=True).values()))
         self.add = Remembered(lambda epsilon: min(self.bounds(epsilon, remove=False).values()))
 
-    @abstractmethod
     def bounds(self, epsilon: float, *, remove: bool) -> dict[str, float]:
         """Every bound of a direction at epsilon, by its name."""
+        return {bound.name: bound.delta(epsilon) for bound in self._listed[remove]}
 
     @property
     def estimates(self) -> tuple[Curve, Curve] | None:
         """Both directions estimated, which bounds nothing; None without samples."""
-        return None
+        remove, add = (
+            [bound.estimate for bound in self._listed[way] if bound.estimate is not None]
+            for way in (True, False)
+        )
+        if not remove and not add:
+            return None
+        return self._estimate(remove) or self.remove, self._estimate(add) or self.add
+
+    def _estimate(self, given: list[Curve]) -> Curve | None:
+        if not given:
+            return None
+        return lambda epsilon: min(
+            *(estimate(epsilon) for estimate in given), self.unamplified(epsilon)
+        )
 
     def unamplified(self, epsilon: float) -> float:
         """Delta of a record whose steps are known."""
@@ -206,131 +220,6 @@ class Directions(ABC):
         """Name of the least bound of a direction at epsilon."""
         bounds = self.bounds(epsilon, remove=remove)
         return min(bounds, key=lambda name: bounds[name])
-
-
-class Bound(NamedTuple):
-    """An upper bound of one direction: its name, delta by epsilon, and an estimate of that."""
-
-    name: str
-    delta: Curve
-    estimate: Curve | None = None
-
-
-class ListedDirections(Directions):
-    """Bounds that are written out, beside the unamplified one."""
-
-    def __init__(self, mu: float, remove: list[Bound], add: list[Bound]) -> None:
-        super().__init__(mu)
-        self._listed = {True: remove, False: add}
-
-    def bounds(self, epsilon: float, *, remove: bool) -> dict[str, float]:
-        found = {bound.name: bound.delta(epsilon) for bound in self._listed[remove]}
-        return found | {UNAMPLIFIED: self.unamplified(epsilon)}
-
-    @property
-    def estimates(self) -> tuple[Curve, Curve] | None:
-        remove, add = (
-            [bound.estimate for bound in self._listed[way] if bound.estimate is not None]
-            for way in (True, False)
-        )
-        if not remove and not add:
-            return None
-        return self._estimate(remove) or self.remove, self._estimate(add) or self.add
-
-    def _estimate(self, estimates: list[Curve]) -> Curve | None:
-        if not estimates:
-            return None
-        return lambda epsilon: min(
-            *(estimate(epsilon) for estimate in estimates), self.unamplified(epsilon)
-        )
-
-
-class MixtureDirections(Directions):
-    """Bounds of a mixture without samples; moments come with their multisets."""
-
-    def __init__(self, mixture: Mixture, orders: list[tuple[Order, Tuples, float]]) -> None:
-        super().__init__(math.sqrt(mixture.sensitivity_squared), mixture.upper)
-        self.mixture = mixture
-        self._common = mixture.common
-        self._own = max(mixture.sensitivity_squared - self._common, 0.0)
-        self._orders = [order for order, _, _ in orders]
-
-    def bounds(self, epsilon: float, *, remove: bool) -> dict[str, float]:
-        found = {UNAMPLIFIED: self.unamplified(epsilon)}  # the simplest, first where several are
-        if self.mixture.bins == 1 or not self.mu:
-            return found
-        if self._convolves(epsilon, remove=remove):
-            bound = even_remove if remove else even_add
-            found[CONVOLUTION] = bound(self._own, self.mixture.bins, epsilon, common=self._common)
-        if remove and self._moments:
-            found[RENYI] = max(renyi_remove(self._moments, epsilon), LEAST)
-        if not remove and not self.mixture.even:
-            found[GEOMETRIC] = max(math.exp(log_geometric(self.mixture.gram, epsilon)), LEAST)
-        return found
-
-    def _convolves(self, epsilon: float, *, remove: bool) -> bool:
-        """Whether the convolution of the least even Gram matrix above is among the bounds."""
-        return self._common == 0 or self._own + self._common <= MOST_CONVOLVED
-
-    @cached_property
-    def _moments(self) -> list[Order]:
-        """Bounds of moments, none where the convolution is nearly exact."""
-        if self.mixture.even and self._own <= LARGEST_GRAM:
-            return []
-        return self._orders + even_orders(self._own, self.mixture.bins, common=self._common)
-
-
-class SampledDirections(MixtureDirections):
-    """The same with bounds from samples, each of which fails with half of a probability; with
-    ``alone`` of the others only the unamplified one, and in a forecast ``as_if`` samples were so
-    many."""
-
-    def __init__(
-        self,
-        mixture: Mixture,
-        orders: list[tuple[Order, Tuples, float]],
-        samples: tuple[Sampled, Sampled],
-        failure: float,
-        *,
-        alone: bool = False,
-        as_if: int | None = None,
-        share: float | None = None,
-    ) -> None:
-        super().__init__(mixture, orders)
-        self.samples, self.failure, self.alone, self.as_if = samples, failure, alone, as_if
-        self.share = share
-
-    def of(self, *, remove: bool) -> Sampled:
-        """The samples of a direction."""
-        return self.samples[0 if remove else 1]
-
-    def bounds(self, epsilon: float, *, remove: bool) -> dict[str, float]:
-        found = super().bounds(epsilon, remove=remove)
-        if self.alone:
-            found = {UNAMPLIFIED: found[UNAMPLIFIED]}
-        upper = self.of(remove=remove).upper(epsilon, self.failure / 2, samples=self.as_if)
-        return found | {MONTE_CARLO: max(upper, LEAST)}
-
-    def _convolves(self, epsilon: float, *, remove: bool) -> bool:
-        # Samples are better but for additions of which they see little, whose bounds are poor.
-        if self.alone or remove or self.resolved(epsilon, remove=False):
-            return False
-        return super()._convolves(epsilon, remove=remove)
-
-    def resolved(self, epsilon: float, *, remove: bool) -> bool:
-        """Whether enough samples matter at epsilon for an estimate."""
-        sampled = self.of(remove=remove)
-        return sampled.mean(epsilon) * (self.as_if or sampled.size) >= RESOLVED
-
-    @property
-    def estimates(self) -> tuple[Curve, Curve]:
-        first, second = (self._estimate(sampled) for sampled in self.samples)
-        return first, second
-
-    def _estimate(self, sampled: Sampled) -> Curve:
-        return Remembered(
-            lambda epsilon: min(max(sampled.estimate(epsilon), LEAST), self.unamplified(epsilon))
-        )
 
 
 class Bins:
@@ -349,10 +238,14 @@ class Bins:
             self._known = noise, self._multisets.orders(1 / noise / noise)
         return self._known[1]
 
-    def proved(self, noise: float) -> MixtureDirections:
+    def proved(self, noise: float) -> Directions:
         """Bounds without samples."""
         orders = [] if self.mixture.even or self.mixture.bins == 1 else self._orders(noise)
-        return MixtureDirections(self.mixture.scaled(noise), orders)
+        mixture = self.mixture.scaled(noise)
+        remove, add = _without_samples(mixture, orders)
+        for bounds, even in ((remove, even_remove), (add, even_add)):
+            bounds[:0] = _convolved(mixture, even)
+        return Directions(math.sqrt(mixture.sensitivity_squared), remove, add, upper=mixture.upper)
 
     def sampled(
         self,
@@ -361,10 +254,74 @@ class Bins:
         samples: int,
         failure: float,
         generator: np.random.Generator,
-        **how: Any,
-    ) -> SampledDirections:
-        """Bounds with fresh samples, drawn so that they are good at the epsilons ``at``."""
+        *,
+        alone: bool = False,
+        as_if: int | None = None,
+        share: float | None = None,
+    ) -> Directions:
+        """Bounds with fresh samples, drawn so that they are good at the epsilons ``at``, each with
+        half of a failure; ``alone`` leaves the unamplified one beside them, and ``as_if`` forecasts
+        so many samples."""
         mixture, orders = self.mixture.scaled(noise), self._orders(noise)
         proposal = Proposal(mixture.gram, orders, remove_at=at[0], add_at=at[1])
-        drawn = (proposal.remove(samples, generator), proposal.add(samples, generator))
-        return SampledDirections(mixture, orders, drawn, failure, **how)
+        drawn = {True: proposal.remove(samples, generator), False: proposal.add(samples, generator)}
+        remove, add = ([], []) if alone else _without_samples(mixture, orders)
+        for bound in [] if alone else _convolved(mixture, even_add):
+            # Samples are better but for additions of which they see little.
+            add.insert(0, bound._replace(delta=partial(_unresolved, bound, drawn[False], as_if)))
+        for bounds, of in ((remove, drawn[True]), (add, drawn[False])):
+            bounds.append(_by_samples(of, failure / 2, as_if))
+        return Directions(
+            math.sqrt(mixture.sensitivity_squared),
+            remove,
+            add,
+            upper=mixture.upper,
+            share=share,
+            samples=drawn,
+            alone=alone,
+        )
+
+
+def _own(mixture: Mixture) -> float:
+    """c of the least even Gram matrix above, c I + common J."""
+    return max(mixture.sensitivity_squared - mixture.common, 0.0)
+
+
+def _convolved(mixture: Mixture, even: Callable[..., float]) -> list[Bound]:
+    """The convolution of the least even Gram matrix above, where it does not take long."""
+    own, common = _own(mixture), mixture.common
+    if mixture.bins == 1 or own + common == 0 or (common and own + common > MOST_CONVOLVED):
+        return []
+    return [Bound(CONVOLUTION, partial(even, own, mixture.bins, common=common))]
+
+
+def _without_samples(
+    mixture: Mixture, orders: list[tuple[Order, Tuples, float]]
+) -> tuple[list[Bound], list[Bound]]:
+    """Moments of removal and the geometric mean of addition, none where convolution is exact."""
+    own, remove, add = _own(mixture), [], []
+    if mixture.bins == 1 or not mixture.sensitivity_squared:
+        return [], []
+    if not mixture.even or own > LARGEST_GRAM:
+        moments = [order for order, _, _ in orders]
+        moments += even_orders(own, mixture.bins, common=mixture.common)
+        remove.append(Bound(RENYI, lambda epsilon: max(renyi_remove(moments, epsilon), LEAST)))
+    if not mixture.even:
+        gram = mixture.gram
+        add.append(
+            Bound(GEOMETRIC, lambda epsilon: max(math.exp(log_geometric(gram, epsilon)), LEAST))
+        )
+    return remove, add
+
+
+def _by_samples(drawn: Sampled, failure: float, as_if: int | None) -> Bound:
+    return Bound(
+        MONTE_CARLO,
+        lambda epsilon: max(drawn.upper(epsilon, failure, samples=as_if), LEAST),
+        lambda epsilon: max(drawn.estimate(epsilon), LEAST),
+    )
+
+
+def _unresolved(bound: Bound, drawn: Sampled, as_if: int | None, epsilon: float) -> float:
+    """The bound where samples see too little."""
+    return math.inf if drawn.resolved(epsilon, samples=as_if) else bound.delta(epsilon)

@@ -1,15 +1,8 @@
 """Distributions of privacy losses, composed: Poisson sampling and random allocation.
 
-One direction of a pair (P, Q) is its curve H(K) = E_Q (dP/dQ - K)_+. A measure on losses whose
-curve lies above stands for the pair in any composition. Curves are known at points and joined
-between them (Doroshenko et al. 2022, "Connect the dots", arXiv 2207.04380), which lies above as
-they are convex; composition is by FFT of ``dp_accounting``, whose a priori error is added.
-
-Up to b bands the turns of a group under cyclic Poisson sampling are subsampled Gaussians
-(Choquette-Choo et al. 2023, arXiv 2306.08153, theorem 4). Random allocation of t of T steps is at
-most as bad as t runs of one step of floor(T / t) or ceil(T / t) (Feldman and Shenfeld 2025, arXiv
-2502.08202, have floor(T / t) for all). Longer bands are the run without the overlap and one more
-Gaussian that does not depend on what is drawn. Proofs are in docs/mathematics.md.
+A curve H(K) = E_Q (dP/dQ - K)_+ is joined at points (Doroshenko et al. 2022, arXiv 2207.04380) and
+composed by FFT of ``dp_accounting``, whose a priori error is added (docs/mathematics.md, "Kinds
+other than balls in bins").
 """
 
 from __future__ import annotations
@@ -28,18 +21,10 @@ from noisedesign.privacy.accounting import delta_above
 from noisedesign.privacy.amplification.convolution import FFT_ERROR, even_deltas
 from noisedesign.system.participation import CyclicPoisson, RandomAllocation, TruncatedPoisson
 
-LOWEST = 1e-14
-"""Rounding of a delta of one factor: differences of tails of normal distributions."""
-
-HEADROOM = 10.0
-"""A delta this many times what rounding adds is still told; below, it is refused."""
-
-TAIL = 1e-16
-"""Mass that a composition may move to an infinite loss."""
-
-FINE = 8
-"""Points of a curve for every standard deviation of the loss, near 0; half as many for each factor
-2 of the loss from then on."""
+LOWEST = 1e-14  # rounding of a delta of one factor: differences of tails of normal distributions
+HEADROOM = 10.0  # a delta this many times what rounding adds is still told; below, it is refused
+TAIL = 1e-16  # mass that a composition may move to an infinite loss
+FINE = 8  # points of a curve a standard deviation of the loss near 0; half for each factor 2 beyond
 
 
 def library() -> Any:
@@ -74,8 +59,7 @@ class Pair(NamedTuple):
 
 @dataclass(frozen=True)
 class Losses:
-    """One direction: a measure on the grid of losses, in the safe direction, and what rounding may
-    have taken from a delta of it."""
+    """One direction: a measure on the grid of losses, and what rounding may have taken from it."""
 
     pmf: Any
     error: float
@@ -109,9 +93,7 @@ def of_points(points: NDArray[np.int_], deltas: Array, step: float) -> Losses:
 
 
 def _fft_error(*parts: tuple[Any, int], cells: int) -> float:
-    """Bound of what the FFT of a composition may take from all cells together: an error of one
-    factor, relative in the Euclidean norm, reaches the product times the total masses of the
-    others."""
+    """Bound of what the FFT may take from all cells: a factor's error times the others' masses."""
     doublings = math.log2(max(sum(count * pmf.size for pmf, count in parts), 2)) + 2
     totals = math.prod(max(float(pmf._probs.sum()), 1.0) ** count for pmf, count in parts)
     norms = sum((count + 1) * float(np.linalg.norm(pmf._probs)) for pmf, count in parts)
@@ -130,8 +112,7 @@ def require_resolved(error: float, delta: float) -> None:
 
 
 def cyclic_products(rows: Array, participation: CyclicPoisson) -> tuple[float, float, float]:
-    """Largest squared norm c of a column, largest product d of two columns of one group, and the
-    largest squared norm of the sum of a group's columns, which is the sensitivity without coins."""
+    """Largest squared norm c of a column, product of two of a group, and square without coins."""
     c, d, top = 0.0, 0.0, 0.0
     for turns in participation.patterns:
         gram = rows[:, turns].T @ rows[:, turns]
@@ -158,16 +139,14 @@ def every_step(c: float, rate: float, steps: int) -> Pair:
 
 
 def cyclic_poisson(c: float, d: float, participation: CyclicPoisson) -> Pair:
-    """Bound both directions of one group, with c the squared sensitivity of a turn and d the
-    largest product of two columns, 0 up to b bands."""
+    """Bound one group, c the squared norm of a column and d a product of two, 0 up to b bands."""
     step, k = _poisson_step(c, participation.rate), participation.epochs
     pair = _subsampled(math.sqrt(c), participation.rate, step).times(k)
     return pair if d == 0 else pair.then(_subsampled(k * math.sqrt(d), 1.0, step))
 
 
 def truncated_poisson(c: float, participation: TruncatedPoisson) -> Pair:
-    """Bound zero-out where batches have a largest size and rows are disjoint: a record that is
-    zeroed may still push out another (Ganesh, McMahan, Thakurta, arXiv 2508.15089)."""
+    """Bound zero-out where batches have a largest size (Ganesh et al., arXiv 2508.15089)."""
     one = library().privacy_loss_distribution.from_truncated_subsampled_gaussian_mechanism(
         dataset_size=participation.group_size,
         sampling_probability=participation.rate,
@@ -205,8 +184,7 @@ def _poisson_step(c: float, rate: float) -> float:
 
 
 def allocated_products(rows: Array, count: int) -> tuple[float, float, float]:
-    """Largest squared norm c of a column, largest product d of two, and a bound of the largest
-    squared norm of a sum of ``count`` columns: count times the largest products of one of them."""
+    """Largest squared norm of a column, product of two, and bound of ``count`` columns."""
     gram = rows.T @ rows
     c = float(gram.diagonal().max())
     together = np.sort(gram, axis=1)[:, -count:].sum(axis=1)
@@ -214,8 +192,7 @@ def allocated_products(rows: Array, count: int) -> tuple[float, float, float]:
 
 
 def random_allocation(c: float, d: float, participation: RandomAllocation, delta: float) -> Pair:
-    """Bound both directions down to ``delta``, with c the squared sensitivity of a step and d the
-    largest product of two columns, 0 where noise is white in time."""
+    """Bound both directions down to ``delta``; c and d are as for :func:`cyclic_poisson`."""
     horizon, count = participation.horizon, participation.participations
     floor, larger = divmod(horizon, count)
     own = max(c - d, 0.0)
@@ -252,8 +229,7 @@ def _joined(deltas: Callable[[float], tuple[float, float]], step: float, least: 
 
 
 def _both_sides(found: dict[int, tuple[float, float]], step: float, way: int) -> Array:
-    """Deltas of a direction from the lowest point to the highest: E_Q (L - K)_+ = 1 - K + E_Q (K -
-    L)_+ is the other direction at -epsilon."""
+    """Deltas from the lowest point on, E_Q (L - K)_+ = 1 - K + E_Q (K - L)_+ at -epsilon."""
     below = []
     for k in reversed(found):
         if k:

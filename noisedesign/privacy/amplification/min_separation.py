@@ -1,16 +1,6 @@
-"""b-min-sep sampling: a record takes part by a coin, and then not for b - 1 steps.
-
-Up to b bands the likelihood ratio is a recursion over steps, with r_s = exp(x_s - |v_s|^2 / 2),
-
-    L_s = (1 - p) L_{s+1} + p r_s L_{s+b},        L_s = 1 for s >= T,
-
-and L = sum_r h_r L_r with the law h of the start (Dong and Ganesh 2026, arXiv 2602.09338, equation
-(2)). Removal is bounded by M = (sum p w^theta)^k over patterns, whose mean Z is a recursion over
-the states of k chains ("renyi"), and by draws from M dQ / Z ("monte-carlo"). Addition is drawn from
-Q; log L is above its tangents, each of a Gaussian mechanism ("tangent"); and where columns are
-orthogonal the run is at most T Poisson-subsampled Gaussians ("composition"). See
-docs/mathematics.md, "Kinds other than balls in bins".
-"""
+"""b-min-sep sampling (Dong and Ganesh 2026, arXiv 2602.09338): a recursion for the likelihood
+ratio, and its bounds by moments, samples, tangents and composition (docs/mathematics.md, "Kinds
+other than balls in bins")."""
 
 from __future__ import annotations
 
@@ -34,19 +24,14 @@ from noisedesign.privacy.amplification.mixture import log_kappa
 from noisedesign.privacy.amplification.sampled import mean_upper
 from noisedesign.system.participation import BMinSepSampling
 
-ROUNDING = 64 * settings.EPS
-"""Products of columns below this share of the largest are 0 but for rounding."""
-
-TANGENTS = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
-"""Distances, against their slope, of the points of tangents that bound addition."""
-
-GRID = 200
-"""Epsilons at which both directions are bounded."""
+ROUNDING = 64 * settings.EPS  # share of the largest product of columns that is rounding
+TANGENTS = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)  # distances of their points over their slopes
+GRID = 200  # epsilons at which both directions are bounded
 
 
 @dataclass(frozen=True, eq=False)
 class Chain:
-    """The pair of a run: the columns over unit noise, shape (m, T), and who may take part when."""
+    """The columns of a run over unit noise, shape (m, T), and who may take part when."""
 
     rows: Array
     participation: BMinSepSampling
@@ -177,8 +162,8 @@ class Tilt:
         return found
 
     def _choices(self, s: int, held: NDArray[np.intp], ahead: Array) -> Array:
-        """log weights of who takes part in step s and what follows, shape (2^m, N), where each is
-        ``held`` back for so many more steps, (m, N), and the weights ``ahead`` are by state."""
+        """log weights of who takes part in step s and what follows, (2^m, N), given who is ``held``
+        back."""
         rate, theta = self.chain.participation.rate, self.theta
         square = float(self.chain.squares[s])
         free = held == 0
@@ -277,8 +262,7 @@ def _log_skip(rate: float) -> float:
 
 
 def chosen(chain: Chain, delta: float, samples: int) -> tuple[Tilt, Tilt]:
-    """The tilt that proves the least epsilon at delta by its moment, and the one to draw from, by
-    whose moment delta is a share that the samples resolve well."""
+    """The tilt of the least epsilon at delta, and the one to draw from."""
     b, horizon = chain.participation.separation, len(chain.squares)
     # One chain, and as many as have few enough states together.
     few = [k for k in range(2, 6) if horizon * b**k <= 2**21]
@@ -297,11 +281,7 @@ def chosen(chain: Chain, delta: float, samples: int) -> tuple[Tilt, Tilt]:
 def sampled(
     tilt: Tilt, *, largest: float, failure: float, samples: int, rng: Generator
 ) -> tuple[Bound, Bound]:
-    """Removal and addition by Monte Carlo up to an epsilon, with one failure of all bounds.
-
-    They are bounded at every epsilon of a grid that is chosen before the samples are drawn, each
-    with its share of the failure; elsewhere by the next one below, since both directions decrease.
-    """
+    """Removal and addition by Monte Carlo, on a grid chosen beforehand, with one failure."""
     epsilons = largest * np.arange(GRID + 1) / GRID
     share = failure / (2 * len(epsilons))
     chain = tilt.chain

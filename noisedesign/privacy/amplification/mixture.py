@@ -1,12 +1,5 @@
-"""The mixture that a record of random participation is: one of b means, which one is secret.
-
-A record falls into one of b bins, each equally likely; m_j is the mean of the observer's whitened
-view under bin j. By rotation everything is in the Gram matrix G of the means, b x b: the likelihood
-ratio L is the mean of w_j = exp(x_j - G_jj / 2), x ~ N(0, G). For theta >= 1 and an integer m,
-L^(m theta) is at most the m-th power of the mean of w_j^theta, whose mean is a sum over multisets
-of m bins; with theta = 1 it is the exact moment. (L - K)_+ <= kappa K^(1 - alpha) L^alpha then
-bounds removal (docs/mathematics.md, "Any Gram matrix, without samples").
-"""
+"""The mixture that a record of random participation is: one of b means, which one is secret. L is
+the mean of w_j = exp(x_j - G_jj / 2), x ~ N(0, G) (docs/mathematics.md, "Random participation")."""
 
 from __future__ import annotations
 
@@ -22,23 +15,19 @@ from noisedesign.base.checks import Array, InputError
 from noisedesign.privacy.runs import LEMMA
 from noisedesign.system.participation import Participation
 
-MOST_MULTISETS = 60_000
-"""Multisets of bins that are listed: a few hundredths of a second each."""
+MOST_MULTISETS = 60_000  # multisets of bins that are listed: a few hundredths of a second each
 
 THETAS = (1.0, 1.2, 1.45, 1.75, 2.1, 2.5, 3.0, 3.7, 4.5, 6.0, 8.0, 11.0, 16.0, 32.0, 128.0, 1024.0)
 """Exponents of single ratios that are tried."""
 
-ORDERS = np.arange(2, 61)
-"""Orders of the moments of bins that are alike."""
+ORDERS = np.arange(2, 61)  # orders of the moments of bins that are alike
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Mixture:
-    """The Gram matrix G_ij = <m_i, m_j> of the means of b bins, all equally likely, for a unit
-    change of every step's gradient and unit noise: nonnegative and positive semidefinite, squared
-    units. The pair P = (1/b) sum_j N(m_j, I) against Q = N(0, I) dominates what an observer learns
-    of one record; ``upper`` names the bound where G is larger than that of the observer's own
-    pair."""
+    """The Gram matrix of the means of b equally likely bins, nonnegative, for a unit change of
+    every gradient and unit noise: the pair P = (1/b) sum_j N(m_j, I), Q = N(0, I) dominates what an
+    observer learns; ``upper`` names G where it is larger than the observer's own."""
 
     gram: Array
     upper: str = ""
@@ -58,7 +47,6 @@ class Mixture:
 
     @property
     def bins(self) -> int:
-        """b, the number of bins."""
         return len(self.gram)
 
     @property
@@ -82,7 +70,7 @@ class Mixture:
 
     @property
     def known(self) -> Mixture:
-        """The largest bin alone, as if it were known: an upper bound that takes no samples."""
+        """The largest bin alone, as if it were known: an upper bound."""
         return Mixture(gram=np.array([[self.sensitivity_squared]]), upper=self.upper)
 
     def scaled(self, factor: float) -> Mixture:
@@ -92,10 +80,9 @@ class Mixture:
 
 
 def bins_of(rows: Any, participation: Participation) -> Mixture:
-    """The mixture of a nonnegative strategy C for unit noise, or of whitened rows, one column a
-    step, shape (m, T), under random participation with few patterns. The mean of a bin is the sum
-    of its columns: gradients all equal and of norm 1 are the worst case, also where they are chosen
-    adaptively (docs/mathematics.md, T2). G is rounded up."""
+    """The mixture of a nonnegative strategy for unit noise, or of whitened rows, shape (m, T): a
+    mean is the sum of a bin's columns, as equal gradients of norm 1 are worst, also where they are
+    adaptive (docs/mathematics.md, T2). G is rounded up."""
     array = _checks.matrix(rows, field="strategy")
     if array.shape[1] != participation.horizon:
         expected = f"{participation.horizon} columns, one a step of the participation"
@@ -133,8 +120,7 @@ def log_mean(logs: Array) -> Array:
 
 
 class Tuples(NamedTuple):
-    """All multisets of m bins: counts, logarithms of how many tuples each stands for, and the two
-    sums in the exponent."""
+    """All multisets of m bins: counts, logarithms of their numbers, two sums in the exponent."""
 
     counts: Array
     log_number: Array
@@ -143,7 +129,6 @@ class Tuples(NamedTuple):
 
     @property
     def size(self) -> int:
-        """m, the number of bins of a multiset."""
         return int(self.counts[0].sum())
 
     def scaled(self, factor: float) -> Tuples:
@@ -221,9 +206,8 @@ def sizes_for(bins: int) -> range:
 
 
 def even_orders(c: float, bins: int, *, common: float = 0.0) -> list[Order]:
-    """Moments of L for the Gram matrix c I + common J, of the orders ORDERS, rounded up: E (w_1 +
-    ... + w_b)^m is m! times the coefficient of s^m in (sum_n s^n / n! E w^n)^b (Mironov 2017 for b
-    = 1)."""
+    """Moments of L for c I + common J, rounded up: m! times a coefficient of a power (Mironov
+    2017)."""
     n = np.arange(ORDERS[-1] + 1.0)
     series: Array = c * n * (n - 1) / 2 - gammaln(n + 1)
     power = _log_power(series, bins)

@@ -1,12 +1,6 @@
-"""Both directions by samples, with a one-sided confidence: importance sampling in b dimensions.
-
-Every variable that is averaged lies in [0, 1]: it is a direction's integrand over a bound of it
-whose integral is known. Removals are drawn from the bound by moments (:mod:`.mixture`), of normals
-for every multiset of bins; additions, with the geometric mean M <= L of the w_j, from that of
-(1 - K L)_+ <= kappa_s K^-s M^-s, kappa_s = s^s / (s + 1)^(s + 1), a shifted normal. So a delta of
-1e-12 takes no more samples than one of 1e-2. Bounds decrease with epsilon on the same samples: an
-epsilon found by them has one failure probability, whichever it is.
-"""
+"""Both directions by importance samples, with a one-sided confidence: what is averaged lies in [0,
+1], a direction's integrand over a bound of known integral (docs/mathematics.md, "Samples, with a
+confidence"). One failure probability holds for an epsilon found, whichever it is."""
 
 from __future__ import annotations
 
@@ -21,11 +15,9 @@ from noisedesign.base import settings
 from noisedesign.base.checks import Array
 from noisedesign.privacy.amplification.mixture import Order, Tuples, log_kappa, log_mean, log_sum
 
-SAMPLES = 2**17
-"""Samples of each direction: a few per cent of delta, a fraction of a second for tens of bins."""
-
-ROUNDING = 1e-9
-"""Relative rounding of a ratio, with exponents up to thousands."""
+SAMPLES = 2**17  # of each direction: a few per cent of delta, in a fraction of a second
+RESOLVED = 30.0  # sum of integrand over bound of all samples below which an estimate is none
+ROUNDING = 1e-9  # relative rounding of a ratio, with exponents up to thousands
 
 
 def samples_for(bins: int) -> int:
@@ -34,13 +26,12 @@ def samples_for(bins: int) -> int:
 
 
 def mean_upper(values: Array, failure: float) -> float:
-    """Upper bound of the mean of independent variables in [0, 1] of one law: the largest q with n
-    KL(mean, q) <= log(1 / failure) (Hoeffding 1963, theorem 1)."""
+    """Upper bound of the mean of variables of one law in [0, 1] (Hoeffding 1963, theorem 1)."""
     return coin_upper(min(float(values.mean()), 1.0), len(values), failure)
 
 
 def coin_upper(mean: float, samples: int, failure: float) -> float:
-    """The bound of :func:`mean_upper` from the mean of so many samples, rounded up."""
+    """The largest q with n KL(mean, q) <= log(1 / failure) for n samples, rounded up."""
     most = -math.log(failure) / samples
     most += 32 * settings.EPS * (1 + most)  # rounding of a divergence, a difference of logarithms
 
@@ -59,8 +50,7 @@ def coin_upper(mean: float, samples: int, failure: float) -> float:
 
 @dataclass(frozen=True)
 class Sampled:
-    """A direction by samples: the integrand is divided by exp(log_weight + log_constant), and the
-    integral of its bound is exp(log_bound - slope epsilon)."""
+    """A direction by samples, with the integral exp(log_bound - slope epsilon) of its bound."""
 
     log_ratio: Array
     log_weight: Array
@@ -71,7 +61,6 @@ class Sampled:
 
     @property
     def size(self) -> int:
-        """The number of samples."""
         return len(self.log_ratio)
 
     def mean(self, epsilon: float) -> float:
@@ -86,6 +75,10 @@ class Sampled:
         found = float(np.exp(np.minimum(logs, 0.0)).sum())
         return min(found / self.size * (1 + ROUNDING), 1.0)
 
+    def resolved(self, epsilon: float, *, samples: int | None = None) -> bool:
+        """Whether enough samples matter at epsilon for an estimate, were there so many."""
+        return self.mean(epsilon) * (samples or self.size) >= RESOLVED
+
     def log_integral(self, epsilon: float) -> float:
         """Logarithm of the integral of the bound at epsilon."""
         return self.log_bound - self.slope * epsilon
@@ -95,15 +88,13 @@ class Sampled:
         return math.exp(min(self.log_integral(epsilon), 700.0)) * self.mean(epsilon)
 
     def upper(self, epsilon: float, failure: float, *, samples: int | None = None) -> float:
-        """The direction, bounded with that probability of failure, or forecast for so many
-        ``samples`` of the same mean."""
+        """The direction, bounded with that failure, or forecast for so many ``samples``."""
         bound = coin_upper(self.mean(epsilon), samples or self.size, failure)
         return math.exp(min(self.log_integral(epsilon) + math.log(bound), 700.0)) * (1 + ROUNDING)
 
 
 class Proposal:
-    """The laws that samples of a mixture are drawn from, by moments, so that bounds are least at
-    two epsilons."""
+    """The laws that samples are drawn from, by moments, for the least bounds at two epsilons."""
 
     def __init__(
         self,
@@ -175,8 +166,7 @@ class Proposal:
 
 
 def log_geometric(gram: Array, epsilon: float) -> float:
-    """Logarithm of an upper bound of add without samples, E (1 - e^epsilon M)_+ with M <= L, whose
-    logarithm is normal."""
+    """log E (1 - e^epsilon M)_+, a bound of add: M <= L is the geometric mean."""
     mean, root = -float(np.trace(gram)) / (2 * len(gram)), math.sqrt(float(gram.mean()))
     if root == 0:
         return -math.inf if epsilon + mean >= 0 else 0.0

@@ -1,16 +1,11 @@
-"""Accounts of gradients that answer to models, before observers who see a part of a run.
-
-Source: docs/runs.md, theorem 4. :mod:`.game` states what an observer sees as a game of shifts of
-noise against responses, :mod:`.multipliers` finds what certifies a bound, :mod:`.proof` evaluates
-it with every rounding accounted for, and :mod:`.worst` searches responses that come near.
-:mod:`.magnitudes` bounds what is too large for that.
-"""
+"""Accounts of gradients that answer to models, before observers who see a part of a run
+(docs/runs.md, theorem 4): the :mod:`.game`, :mod:`.multipliers`, their :mod:`.proof`, :mod:`.worst`
+responses, and :mod:`.magnitudes` where that is too much."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,71 +21,15 @@ from noisedesign.privacy.views.mechanism import LinearMechanism
 from noisedesign.system.participation import Participation
 
 WAYS = ((1e-3, 1e-4), (1e-1, 1e-2, 1e-3, 1e-4), (1e-2, 1e-3, 1e-4))
-"""Weights of the barrier, over the bound and the number of multipliers, one after the other; the
-later ways are tried where a gap is left. Small first ones may stop at the edge, large ones drive
-multipliers to where slopes vanish; smaller last ones gain nothing, and proofs fail."""
+"""Weights of the barrier, over the bound and the number of multipliers; later ways are tried where
+a gap is left. Small first ones may stop at the edge, smaller last ones gain nothing."""
 
-EVALUATIONS = 1000
-"""Evaluations for each weight; with a third of them one of the shipped bounds is 1 % larger."""
+EVALUATIONS = 1000  # for each weight; with a third of them one of the shipped bounds is 1 % larger
+TIGHT = 2e-3  # gap, relative, above which another way is tried
+MANY_NODES = 100  # nodes above which one way and a tenth of the evaluations, .1 s each, are tried
 
-TIGHT = 2e-3
-"""Gap, relative, above which another way is tried."""
-
-MANY_NODES = 100
-"""Nodes above which the first way alone is tried, with a tenth of the evaluations, as each takes
-a tenth of a second, and responses are searched from one start."""
-
-
-MOST_PRODUCTS = 2e8
-"""Nodes squared times steps up to which a bound by magnitudes takes at most some two minutes."""
-
-FEW_PATTERNS = 8
-"""Patterns that a bound by magnitudes takes: each costs as much as the first."""
-
-
-class Responsive(NamedTuple):
-    """A proved bound of one victim, and what some responses reach; both squared sensitivities."""
-
-    squared: float
-    lower_bound: float
-
-
-class Linear(NamedTuple):
-    """Linear responses that show much: the squared sensitivity before them, the factors on the
-    models of every node, shape (T, n), and the best seen changes of the record, shape (T,)."""
-
-    squared: float
-    factors: Array
-    changes: Array
-
-
-def worst_linear(
-    mechanism: LinearMechanism,
-    known: tuple[int, ...],
-    victim: int,
-    pattern: Sequence[int],
-    responses: Responses,
-) -> Linear | None:
-    """Responses of scalar models that a search found, fixed in advance and 1 for ``known`` nodes,
-    whose models are seen, where the record takes part at ``pattern``; None where there is none."""
-    game = game_of(mechanism, known)
-    enclosed = None if game is None else enclosed_stages(game)
-    if game is None or enclosed is None:
-        return None
-    given: dict[str, Any] = {
-        "game": game,
-        "stages": game.stages(enclosed),
-        "victim": game.place(victim),
-        "pattern": tuple(pattern),
-    }
-    recursion = Recursion(**given, rho=responses.rho, radius=responses.radius)
-    low, high = responses.rho - responses.radius, responses.rho + responses.radius
-    x = _feasible(recursion)
-    starts = [] if x is None else _starts(recursion, x)
-    squared, found, changes = Worst(**given, low=low, high=high).on_the_line(starts)
-    factors = np.ones((game.horizon, len(mechanism.transition)))
-    factors[:, game.nodes] = found
-    return Linear(squared, factors, changes)
+MOST_PRODUCTS = 2e8  # nodes squared times steps that a bound by magnitudes takes two minutes for
+FEW_PATTERNS = 8  # patterns that a bound by magnitudes takes: each costs as much as the first
 
 
 def responsive(
@@ -99,9 +38,8 @@ def responsive(
     victims: Sequence[int],
     participation: Participation,
     responses: Responses,
-) -> Iterator[Responsive]:
-    """The bounds of every victim in turn for responses of a declared class; infinite where nothing
-    is proved. The observer knows the models of ``known`` nodes because they are its own."""
+) -> Iterator[tuple[float, float]]:
+    """A proved bound and what responses reach, both squared, of every victim in turn."""
     game = game_of(mechanism, known)
     enclosed = None if game is None else enclosed_stages(game)
     if game is None or enclosed is None:
@@ -109,7 +47,7 @@ def responsive(
         return
     for victim in victims:
         found = _of_victim(game, enclosed, game.place(victim), participation, responses)
-        if math.isinf(found.squared):
+        if math.isinf(found[0]):
             (found,) = _by_magnitudes(mechanism, known, [victim], participation, responses)
         yield found
 
@@ -120,20 +58,21 @@ def _by_magnitudes(
     victims: Sequence[int],
     participation: Participation,
     responses: Responses,
-) -> Iterator[Responsive]:
+) -> Iterator[tuple[float, float]]:
     """The bounds where there are no multipliers; infinite of what is too large for these too."""
     nodes = np.setdiff1d(np.arange(len(mechanism.transition)), known)
-    constant = len(mechanism.steps) == 1
-    every = np.ones(mechanism.horizon, bool)
-    found, patterns = None, _different(constant, participation, every)
+    patterns = _different(
+        len(mechanism.steps) == 1, participation, np.ones(mechanism.horizon, bool)
+    )
+    found = None
     if len(nodes) ** 2 * mechanism.horizon <= MOST_PRODUCTS and len(patterns) <= FEW_PATTERNS:
         growth = responses.rho + responses.radius
         found = Magnitudes.of(mechanism, nodes, growth=growth)
     if found is None:
-        yield from [Responsive(math.inf, 0.0)] * len(victims)
+        yield from [(math.inf, 0.0)] * len(victims)
         return
     for squared in found.bounds(np.searchsorted(nodes, victims), patterns):
-        yield Responsive(float(squared), 0.0)
+        yield float(squared), 0.0
 
 
 def _of_victim(
@@ -142,10 +81,10 @@ def _of_victim(
     victim: int,
     participation: Participation,
     asked: Responses,
-) -> Responsive:
+) -> tuple[float, float]:
     patterns = _different(game.constant, participation, game.active[:, victim])
     if len(patterns) > 1000:  # about a second each
-        return Responsive(math.inf, 0.0)
+        return math.inf, 0.0
     stages = game.stages(enclosed)
     low, high = asked.rho - asked.radius, asked.rho + asked.radius
     searches = [
@@ -166,7 +105,7 @@ def _of_victim(
         )
         least, reached, start = math.inf, 0.0, _feasible(recursion)
         if start is None:
-            return Responsive(math.inf, 0.0)
+            return math.inf, 0.0
         for weights in WAYS if len(game.nodes) <= MANY_NODES else WAYS[:1]:
             enough = worst * (1 - 1e-4)
             found, x = _certified(recursion, enclosed, start, weights, enough=enough)
@@ -179,18 +118,17 @@ def _of_victim(
             if least < reached * (1 + TIGHT):
                 break
         if math.isinf(least):
-            return Responsive(math.inf, 0.0)
+            return math.inf, 0.0
         if least > max(worst, reached * (1 + TIGHT)):
             reached = max(reached, search.in_space())
         worst, lower = max(worst, least), max(lower, reached)
-    return Responsive(worst, min(lower, worst))
+    return worst, min(lower, worst)
 
 
 def _different(
     constant: bool, participation: Participation, arrives: NDArray[np.bool_]
 ) -> list[tuple[int, ...]]:
-    """Patterns that no other one covers, of steps from which something arrives. Where all steps are
-    alike a pattern is covered by one that starts earlier and has its steps, all moved."""
+    """Patterns, of steps from which something arrives, that no other covers, moved or not."""
     found: set[tuple[int, ...]] = set()
     for pattern in participation.maximal_patterns():
         if kept := tuple(t for t in pattern if arrives[t]):
@@ -238,8 +176,7 @@ def _certified(
 
 
 def _feasible(recursion: Recursion) -> Array | None:
-    """Logarithms of first multipliers, at the best of some shares of what is feasible; None where
-    none are."""
+    """Logarithms of first multipliers, at the best of some shares of what is feasible, or None."""
     best, least = None, math.inf
     for share in (0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.1, 1e-2, 1e-3):
         x = recursion.start(share)
@@ -250,8 +187,7 @@ def _feasible(recursion: Recursion) -> Array | None:
 
 
 def _starts(recursion: Recursion, x: Array) -> list[Array]:
-    """First responses of a search: what the multipliers hold to be worst, and on graphs that are
-    not large both ends, the middle, and two drawn ones."""
+    """First responses of a search: the worst by multipliers, and on small graphs five others."""
     shape = recursion.game.active.shape
     low, high = recursion.rho - recursion.radius, recursion.rho + recursion.radius
     drawn = np.random.default_rng(0).uniform(low, high, (2, *shape))

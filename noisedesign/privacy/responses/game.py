@@ -1,17 +1,7 @@
 """The game behind an account of gradients that answer to models: shifts of noise against responses.
 
-Two worlds, with and without the record, run on noise z and z + u. The shift u keeps what the
-observer sees equal, and its energy sum |u_t|^2 is the squared mu. With xi_t the difference of the
-states before step t, zeta_t that after everybody has answered,
-
-    zeta_t = rho xi_t + e_t + g_t e_v,    |e_i| <= r |xi_i|,    |g_t| <= 1 where v takes part,
-    H zeta_t + R u_t = 0,                 xi_{t+1} = F zeta_t + Q u_t.
-
-Whoever shifts chooses u_t = -R^+ H zeta_t + (I - R^+ R) w_t, so that three matrices say all of a
-step: the information J = H^T (R R^T)^-1 H, the way through F' = F - Q R^+ H, and the freedom
-S = Q (I - R^+ R) Q^T.
-
-Noise with memory, N = C^-1 z, remembers: the state is longer by what its next values depend on.
+A step is three matrices, J, F' and S (docs/runs.md, "Coupling"); under noise with memory the state
+is longer by what its next values depend on.
 """
 
 from __future__ import annotations
@@ -29,8 +19,7 @@ from noisedesign.base.checks import Array
 from noisedesign.base.enclosures import Enclosure
 from noisedesign.privacy.views.mechanism import LinearMechanism, Step
 
-ROUNDING = 1e-13
-"""Relative size of entries of C and C^-1 that are rounding and end a memory."""
+ROUNDING = 1e-13  # relative size of entries of C and C^-1 that are rounding and end a memory
 
 
 class Stage(NamedTuple):
@@ -68,8 +57,7 @@ class Game:
 
 
 def game_of(mechanism: LinearMechanism, known: tuple[int, ...]) -> Game | None:
-    """The game before an observer who knows the models of ``known`` nodes; None where noise has too
-    long a memory, or any covariance over steps."""
+    """The game before who knows the models of ``known``; None where noise remembers too much."""
     if mechanism.joint is not None:
         return None
     n, horizon = len(mechanism.transition), mechanism.horizon

@@ -1,17 +1,7 @@
 """Multipliers that certify a bound on the energy of shifts, and the search for good ones.
 
-For any S_t, sigma_t > 0 on the nodes and, where the victim takes part, on its gradient, with
-Sbar_t = S_t + sigma_t e_v e_v^T, P_{T-1} = J and, C multiplying models by rho and remembered noise
-by 1,
-
-    X_t = C (P_{t+1}^-1 - Sbar_{t+1})^-1 C + r^2 S_{t+1}^-1,    P_t = J + F'^T (X_t^-1 + S)^-1 F',
-
-no responses make shifts cost more than <zeta_t, P_t zeta_t> + the sum of 1/sigma over later steps,
-as long as I - Sbar^(1/2) P Sbar^(1/2) is positive definite throughout (docs/runs.md, theorem 4).
-What is found here is never trusted: :mod:`.proof` evaluates it again.
-
-The bound is convex in (S, sigma). Where its minimum is at the edge of what is feasible, a barrier
--log det(I - Sbar^(1/2) P Sbar^(1/2)) keeps L-BFGS away from it, and fades.
+Symbols are those of docs/runs.md, "The bound", with S for its Lambda. A barrier keeps L-BFGS away
+from where I - Sbar^(1/2) P Sbar^(1/2) is singular; :mod:`.proof` evaluates what is found again.
 """
 
 from __future__ import annotations
@@ -29,17 +19,12 @@ from numpy.typing import NDArray
 from noisedesign.base.checks import Array
 from noisedesign.privacy.responses.game import Game, Stage
 
-FLOOR = 1e-7
-"""Least multiplier of a node, over the least variance of what is seen at a step: smaller ones lower
-a bound by less than that, and cost a proof as many digits."""
-
-EDGE = 1e-7
-"""Least pivot of I - Sbar^(1/2) P Sbar^(1/2): below it the next inverse loses too many digits."""
+FLOOR = 1e-7  # least multiplier over the least variance of what is seen: a bound gains no more
+EDGE = 1e-7  # least pivot of I - Sbar^(1/2) P Sbar^(1/2): below it an inverse loses too many digits
 
 
 class Multipliers(NamedTuple):
-    """S, shape (T, nodes), zero where a model no longer matters, and sigma, shape (T,), zero where
-    the victim does not take part, or for the first time."""
+    """S, (T, nodes), and sigma, (T,), zero where they do not matter any more."""
 
     nodes: Array
     record: Array
@@ -51,8 +36,8 @@ class Multipliers(NamedTuple):
 
 
 class Evaluated(NamedTuple):
-    """The bound; the bound with the barrier, its gradient by logarithms, and about its curvature:
-    the sum of a and b, of a exp(x) + b exp(-x)."""
+    """The bound; with the barrier, its gradient by logarithms, and a + b of a exp(x) + b
+    exp(-x)."""
 
     bound: float
     value: float
@@ -61,8 +46,7 @@ class Evaluated(NamedTuple):
 
 
 class _Link(NamedTuple):
-    """One step of the recursion: Sbar, the factor of I - Sbar^(1/2) P Sbar^(1/2), the matrix
-    (P^-1 - Sbar)^-1, and the closed loop that leads here."""
+    """One step: Sbar, the factor of I - Sbar^(1/2) P Sbar^(1/2), (P^-1 - Sbar)^-1, closed loop."""
 
     step: int
     slack: Array
@@ -73,8 +57,7 @@ class _Link(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Recursion:
-    """P_t of some multipliers and the derivatives of what they certify, for the victim at a place
-    in the state that takes part at the steps of ``pattern``."""
+    """The recursion P_t of multipliers, and its derivatives, for one victim and pattern."""
 
     game: Game
     stages: list[Stage]
@@ -97,8 +80,7 @@ class Recursion:
         return float(min(1 / max(s.seen.diagonal()[:nodes].max(), 1e-300) for s in self.stages))
 
     def start(self, share: float) -> Array | None:
-        """Logarithms of feasible multipliers: at every step, the last one first, those for which
-        the rows of Sbar |P| sum up to a share of one; None where numbers overflow."""
+        """Logarithms of feasible multipliers: rows of Sbar |P| sum to a share of one; or None."""
         nodes, record = np.zeros(self.places.shape), np.zeros(self.game.horizon)
         information = self.stages[-1].seen
         for t in range(self.game.horizon - 1, self.pattern[0], -1):
@@ -160,8 +142,7 @@ class Recursion:
         return Evaluated(value, value + weight * barrier, up - down, up + down)
 
     def worst_responses(self, x: Array) -> Array:
-        """The responses D that these multipliers hold to be worst, shape (T, nodes): where they are
-        the best, those of a saddle point."""
+        """The responses D that these multipliers hold to be worst, shape (T, nodes)."""
         found, nodes = self.multipliers(x), len(self.game.nodes)
         links = self._links(found)
         responses = np.full(found.nodes.shape, self.rho + self.radius)
@@ -236,8 +217,7 @@ class Recursion:
 def minimized(
     recursion: Recursion, start: Array, *, weight: float, most: int, enough: float = 0.0
 ) -> Array:
-    """Logarithms of multipliers that certify about the least bound, or one of ``enough``: L-BFGS
-    with steps halved until they are feasible and lower (Nocedal and Wright, 7.2)."""
+    """Logarithms of multipliers of about the least bound, by L-BFGS (Nocedal and Wright, 7.2)."""
     x, first = start, recursion.evaluate(start, 0.0)
     assert first is not None
     # Relative decrease at which the search ends; with a barrier the minimum is another one anyway.

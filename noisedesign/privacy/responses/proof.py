@@ -1,13 +1,5 @@
-"""The bound that multipliers certify, with every rounding accounted for.
-
-P_t is replaced by a matrix of floats that is proved to be no less, so that the next step starts
-without errors. No inverse and no minimiser is trusted:
-
-- with S = G G^T, F'^T (X^-1 + S)^-1 F' is at most (F' - G U)^T X (F' - G U) + U^T U for any U;
-- (P^-1 - Sbar)^-1 = P + P Q E^-1 Q P with E = I - Q P Q and Q^2 >= Sbar, E being proved positive
-  definite and its inverse known up to a multiple of I.
-
-The matrices of a step are taken for what they are in float64.
+"""The bound that multipliers certify, with every rounding accounted for: P_t is replaced by floats
+that are proved to be no less, and no inverse or minimiser is trusted (docs/runs.md, "The bound").
 """
 
 from __future__ import annotations
@@ -34,8 +26,7 @@ from noisedesign.privacy.responses.game import Game
 from noisedesign.privacy.responses.multipliers import Multipliers, Recursion
 from noisedesign.privacy.views.mechanism import Step
 
-Enclosed = tuple[Enclosure, Enclosure, Enclosure]
-"""J, F' and G of one step, S = G G^T."""
+Enclosed = tuple[Enclosure, Enclosure, Enclosure]  # J, F' and G of one step, S = G G^T
 
 
 def enclosed_stages(game: Game) -> list[Enclosed] | None:

@@ -1,15 +1,8 @@
 """A search for responses that cost shifts much: a lower bound, by some quadratic losses.
 
-With symmetric responses D_t of models in space, fixed in advance, and gradients g_t of the record,
-unit vectors there, the observer faces one Gaussian mechanism whose squared sensitivity M is
-exact:
-
-    zeta_t = D_t xi_t + g_t e_v,    M = min sum |u_t|^2.
-
-M is convex in g, so unit vectors are enough; a local search climbs over D, with eigenvalues in an
-interval, and over g. All of it is a lower bound on what any account of such responses may say. On
-the line signs take the place of unit vectors; three dimensions reach more where several ways meet,
-and from there more dimensions hardly any more.
+With symmetric responses D_t, fixed in advance, and unit gradients g_t the observer faces one
+Gaussian mechanism of squared sensitivity M = min sum |u_t|^2 (docs/runs.md, "How good the bound
+is"). A search climbs over both, on the line, with signs, and in three dimensions.
 """
 
 from __future__ import annotations
@@ -118,8 +111,7 @@ class Worst:
         return value, responses, signs
 
     def in_space(self) -> float:
-        """The largest M found from drawn responses D = center + radius sin(A) and gradients g =
-        h / |h|, which need no bounds; 0 for large states."""
+        """The largest M from drawn responses center + radius sin(A) and gradients h / |h|."""
         if self.stages[0].seen.shape[0] > 75:  # a step takes 27 times as many operations
             return 0.0
         rng = np.random.default_rng(0)

@@ -1,18 +1,9 @@
 """Squared sensitivity of a strategy to unit-norm vector gradients, over a participation scheme.
 
-For one pattern and M (C^T C, or the Gram matrix of what an observer sees) restricted to it,
-gradients of norm at most one can move the messages by
-
-    max <M, Y>  over positive semidefinite Y with unit diagonal   (the elliptope),
-
-exactly, when the gradient dimension is at least the size of the pattern. Every number here is
-squared:
-
-    max_signs c^T M c  <=  elliptope  <=  min( |pattern| lambda_max(M),  sum |M_st| ).
-
-The cheap bounds come first: sums of absolute values from above, sign vectors from below. Where M
-can be made nonnegative by signs the two coincide; only where they do not, and the pattern may still
-be the worst, is the elliptope problem solved.
+For one pattern it is max <M, Y> over positive semidefinite Y with unit diagonal (the elliptope),
+between the maximum over signs and min(|pattern| lambda_max(M), sum |M_st|); it is solved only where
+these differ and the pattern may be the worst (docs/mathematics.md, "Sensitivity, and why
+orthogonality costs nothing").
 """
 
 from __future__ import annotations
@@ -45,25 +36,18 @@ UPPER_BOUND = "vector-upper-bound"
 SPECTRAL_UPPER_BOUND = "spectral-upper-bound"
 ABS_SUM_UPPER_BOUND = "abs-sum-upper-bound"
 
-AGREEMENT = 1e-8
-"""Relative difference of a proved lower and a proved upper bound at which the upper one is called
-exact: ten times that at which the searches stop, a hundredth of the tightest usual gap."""
-
-MAX_LISTED = 20_000
-"""Most maximal patterns of a min-separation scheme that are tried one by one."""
-
-CHUNK = 2**22
-"""Entries of M gathered at a time: 32 MB."""
+AGREEMENT = 1e-8  # relative difference of proved bounds that counts as none: ten times SOLVED
+MAX_LISTED = 20_000  # most maximal patterns of a min-separation scheme that are tried one by one
+CHUNK = 2**22  # entries of M gathered at a time: 32 MB
 
 Gram = Array | Sparse
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Sensitivity:
-    """Squared sensitivity: an upper bound for every pattern in the order of the scheme, looser for
-    those that cannot be the worst, or one entry where patterns are too many to be listed; and which
-    number it is, "vector-exact" to a relative ``AGREEMENT``, rounded up, or one of the upper
-    bounds."""
+    """Squared sensitivity: an upper bound for every pattern, looser for those that cannot be the
+    worst, or one where they are too many; and which number it is, "vector-exact" to a relative
+    ``AGREEMENT``, rounded up, or one of the upper bounds."""
 
     per_pattern: Array
     kind: str
@@ -77,11 +61,10 @@ class Sensitivity:
 def squared_sensitivity(
     gram: Gram, participation: Participation, *, ceiling: float | None = None
 ) -> Sensitivity:
-    """Squared sensitivity under ``participation`` to unit-norm vectors, of M = ``gram``, shape (T,
-    T): C^T C of a strategy, or the Gram of a view, which may be sparse. A ``ceiling`` is already
-    known to bound it; one below what gradients are proved to attain is ignored. Sources:
-    Choquette-Choo et al. (2023), with the bound on the square (Mafalda-SGD, equation (8), prints it
-    without one) and vector gradients through the elliptope; Koskela and Kulkarni for views."""
+    """Squared sensitivity of M = ``gram``, shape (T, T), of a strategy or view, to unit-norm
+    vectors. A ``ceiling`` is known to bound it; one below what gradients attain is ignored.
+    Sources: Choquette-Choo et al. (2023), on the square (Mafalda-SGD, equation (8), prints it
+    without one), and vectors by the elliptope; Koskela and Kulkarni for views."""
     m = _checked(gram, participation.horizon)
     most = math.inf if ceiling is None else _checked_ceiling(ceiling)
     groups = listed(participation)
@@ -165,8 +148,8 @@ class Group:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PatternBounds:
-    """Squared bounds on the elliptope maximum, one entry per pattern, shape (p,): loose from above
-    where a pattern cannot be the worst; ``absolute`` is the sum of |M_st|."""
+    """Squared bounds of every pattern, (p,), loose unless it is the worst; ``absolute`` sums
+    |M_st|."""
 
     lower: Array
     upper: Array
@@ -180,8 +163,7 @@ class PatternBounds:
 
 
 def listed(participation: Participation) -> list[Group] | None:
-    """The maximal patterns by size; None where a scheme whose patterns can be bounded all at once
-    has too many."""
+    """The maximal patterns by size; None where there are too many that can be bounded at once."""
     if participation.disjoint:
         steps = np.asarray(participation.patterns)
         return [Group(places=np.arange(len(steps)), steps=steps)]
@@ -281,10 +263,9 @@ def largest_eigenvalue(gram: Gram) -> float:
 
 
 def unlisted_bounds(gram: Gram, participation: Participation) -> PatternBounds:
-    """Bounds on the largest over a min-separation scheme, without listing its patterns: from above
-    by the heaviest pattern under the heaviest rows of |M|, from below by signs on the densest
-    patterns or the heaviest diagonal (Choquette-Choo et al. 2023, "(Amplified) banded matrix
-    factorization")."""
+    """Bounds on the largest over a min-separation scheme: from above by the heaviest pattern under
+    the heaviest rows of |M|, from below by signs on the densest patterns or the heaviest diagonal
+    (Choquette-Choo et al. 2023)."""
     diagonal = np.abs(gram.diagonal())
     upper = participation.heaviest(_heaviest_rows(gram, participation))
     size, b = participation.largest_size, participation.stride

@@ -1,15 +1,8 @@
 """Proved bounds on the elliptope maximum max <M, Y>, Y positive semidefinite with unit diagonal.
 
-The dual is min sum(y) over y with Diag(y) - M positive semidefinite. A correlation matrix Y bounds
-the maximum from below; a y whose Diag(y) - M passes a Cholesky factorisation bounds it from above,
-with the rounding of that factorisation added, whether or not the search for y has converged. The
-searches are signs; for large M unit vectors of low rank, with columns added as long as the dual
-shows a direction to gain in; and an interior-point method, which needs no luck. Large or sparse
-matrices are bounded in the memory of their band.
-
-Sources: Helmberg, Rendl, Vanderbei and Wolkowicz (1996), "An interior-point method for
-semidefinite programming"; Burer and Monteiro (2003) for low rank; Rump (2006), "Verification of
-positive definiteness".
+A correlation matrix bounds it from below; sum(y) from above where Diag(y) - M passes a Cholesky
+factorisation, with its rounding added (Rump 2006). The search is by signs, by unit vectors of low
+rank, and by interior points (Helmberg, Rendl, Vanderbei and Wolkowicz 1996).
 """
 
 from __future__ import annotations
@@ -28,32 +21,17 @@ from noisedesign.base.checks import Array
 from noisedesign.base.machine import one_thread
 from noisedesign.privacy.sensitivity import unit_vectors
 
-SOLVED = 1e-9
-"""Relative gap between the two bounds at which the search stops. The rounding added to the upper
-bound is k^2 EPS of it at most, 2e-10 at the largest block."""
-
-BLOCK_LIMIT = 1024
-"""Largest block that is kept dense: the interior-point method takes seconds there, growing with the
-cube of the size."""
-
-SMALL = 128
-"""Size up to which the interior-point method is the faster of the two searches."""
-
-NEWTON_STEPS = 100
-"""Cap on its iterations; 12 to 25 are usual, at any size."""
-
-RANK = 6
-"""Columns the low-rank search starts with. Optima of the matrices at hand have 1 to 4: long ones
-turn in a plane, at the frequency their spectrum peaks at."""
-
-PRODUCTS = 1500
-"""Products M V that search may take: about the time of the interior-point method."""
+SOLVED = 1e-9  # relative gap of the bounds to reach; rounding adds 2e-10 at most, k^2 EPS
+BLOCK_LIMIT = 1024  # largest dense block: seconds by interior points, growing as its cube
+SMALL = 128  # size up to which the interior-point method is the faster of the two searches
+NEWTON_STEPS = 100  # cap on its iterations; 12 to 25 are usual, at any size
+RANK = 6  # columns the low-rank search starts with; optima of matrices at hand have 1 to 4
+PRODUCTS = 1500  # products M V that search may take: about the time of the interior-point method
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bounds:
-    """lower <= max <M, Y> <= upper, both proved. ``dual`` is the y, shape (k,), that ``upper`` is
-    the sum of, with Diag(y) - M positive semidefinite; None where another proof is."""
+    """lower <= max <M, Y> <= upper, both proved, the latter by a y, shape (k,), or otherwise."""
 
     lower: float
     upper: float
@@ -73,8 +51,7 @@ UNKNOWN = Bounds(lower=-math.inf, upper=math.inf)
 
 
 def block_bounds(block: Array, *, enough: float = -math.inf) -> Bounds:
-    """Bounds for a dense symmetric block, shape (k, k), to a relative gap of ``SOLVED``, or until
-    the upper bound is at most ``enough``."""
+    """Bounds for a dense symmetric block to a gap of ``SOLVED``, or an upper one of ``enough``."""
     scale = float(np.abs(block).max())
     if scale == 0:
         return Bounds(lower=0.0, upper=0.0)
@@ -91,8 +68,7 @@ def block_bounds(block: Array, *, enough: float = -math.inf) -> Bounds:
 
 
 def _signed_bounds(m: Array) -> Bounds:
-    """Bounds from signs c that no single flip improves, with y_i = c_i (M c)_i, raised a little:
-    their null vector c keeps a Cholesky factorisation from proving it."""
+    """Bounds from signs c that no flip improves, with y_i = c_i (M c)_i, raised to prove it."""
     c, pull = unit_vectors.local_signs(m)
     return _ends(m, _raised(c * pull), np.multiply.outer(c, c))
 
@@ -116,8 +92,7 @@ def _low_rank_bounds(m: Array, enough: float) -> Bounds:
 
 
 def _interior_bounds(m: Array, enough: float) -> Bounds:
-    """Bounds from a primal-dual interior-point method whose Y and y stay feasible, so that it may
-    stop at any time."""
+    """Bounds from a primal-dual interior-point method whose Y and y stay feasible at any time."""
     k = len(m)
     rows = np.abs(m).sum(axis=1)
     y = 1.1 * rows + 0.1 * rows.mean()  # strictly dominant: feasible, and off the boundary
@@ -184,13 +159,11 @@ def _ends(m: Array, y: Array, correlation: Array) -> Bounds:
 
 Sparse = scipy.sparse.csr_array
 
-BAND_ENTRIES = 10**8
-"""Largest band (rows times bandwidth) that is factorised: 0.8 GB."""
+BAND_ENTRIES = 10**8  # largest band (rows times bandwidth) that is factorised: 0.8 GB
 
 
 def sparse_bounds(m: Sparse) -> Bounds:
-    """Bounds for a large symmetric matrix, shape (k, k), in memory of its band; sums of absolute
-    values where that has more than ``BAND_ENTRIES`` entries."""
+    """Bounds for a large symmetric matrix, shape (k, k), in memory of its band."""
     absolute = float(abs(m).sum())
     scale = float(abs(m).max())
     if scale == 0:
@@ -264,8 +237,7 @@ class _Scaled:
 
 
 def certified_multiple(m: Sparse, y: Array) -> float:
-    """A t, nearly the least, with t Diag(y) - M proved positive semidefinite, y > 0; infinite where
-    the band has more than ``BAND_ENTRIES`` entries."""
+    """A t, nearly the least, with t Diag(y) - M proved positive semidefinite, or infinity."""
     scaled = _Scaled.of(m, y)
     if scaled is None:
         return math.inf
@@ -285,8 +257,7 @@ def certified_multiple(m: Sparse, y: Array) -> float:
 
 
 def _largest_eigenvalue(m: Sparse) -> float:
-    """A lower estimate of the largest eigenvalue of M (a Rayleigh quotient), which only starts a
-    bisection."""
+    """A lower estimate of the largest eigenvalue of M, which only starts a bisection."""
     start = np.random.default_rng(0).standard_normal(m.shape[0])
     try:
         _, vectors = scipy.sparse.linalg.eigsh(m, k=1, which="LA", v0=start, tol=1e-3)

@@ -1,18 +1,10 @@
-"""Squared sensitivity of a lower triangular Toeplitz strategy, at any horizon.
+"""Squared sensitivity of a lower triangular Toeplitz strategy, at any horizon, by its first column
+c.
 
-Column s of C is its first column c moved down by s and cut at the horizon. For gradients of norm at
-most one:
-
-* Fixed-epoch participation: 0, b, 2b, ... is the worst pattern, whatever the signs of c, and with
-  c >= 0 the squared norm of the sum of those columns is exact.
-* Min-separation: the same sum is exact with c >= 0 nonincreasing (Kalinin and Lampert 2024, "Banded
-  square root matrix factorization for differentially private model training"), or with at most b
-  coefficients, as columns of one pattern are orthogonal.
-* Min-separation, any c: steps i and j of a pattern, i < j, have a product of at most the largest
-  correlation of |c|, cut to T - ib rows, over lags of (j - i) b and more; exact where the
-  correlations of c >= 0 are largest at the multiples of b.
-* Otherwise |c| (fixed epochs), or the least nonincreasing vector above |c|, has larger inner
-  products, hence an upper bound that is called one.
+With c >= 0 the pattern 0, b, 2b, ... is the worst of fixed epochs, and of min-separation where c is
+nonincreasing (Kalinin and Lampert 2024) or has at most b coefficients; else steps i < j have a
+product of at most the largest correlation of |c|, cut to T - ib rows, over lags of (j - i) b and
+more. Signs give an upper bound by |c|, or by the least nonincreasing vector above it.
 """
 
 from __future__ import annotations
@@ -35,20 +27,13 @@ from noisedesign.privacy.sensitivity import (
 )
 from noisedesign.system.participation import Participation, every_step
 
-DENSE_FLOATS = 1 << 24
-"""Columns of one pattern are written out (128 MB) up to here, where signs make it necessary."""
-
-CORRELATED_FLOATS = 1 << 28
-"""Correlations are taken up to this many, k T of them (seconds; k = 2600 at T = 100 000)."""
-
-DENSE_HORIZON = 1024
-"""Longest horizon at which the Gram matrix of a strategy with signs is handed to the general
-computation, whose searches take seconds; beyond it the upper bound stands."""
+DENSE_FLOATS = 1 << 24  # columns of a pattern with signs are written out up to here, 128 MB
+CORRELATED_FLOATS = 1 << 28  # k T up to which correlations are taken, in seconds
+DENSE_HORIZON = 1024  # longest horizon of signs that the general computation gets, for seconds
 
 
 def squared_sensitivity(coefficients: Any, participation: Participation) -> Sensitivity:
-    """Squared sensitivity of C, with first column c, to unit-norm vector gradients, rounded up; one
-    entry for the worst pattern of schemes with an order, else one a pattern."""
+    """Squared sensitivity of C, with first column c, to unit-norm vectors, rounded up."""
     horizon = participation.horizon
     c = series.resized(series.checked(coefficients, field="coefficients"), horizon)
     if participation.disjoint or participation.spaced:
@@ -60,8 +45,7 @@ def squared_sensitivity(coefficients: Any, participation: Participation) -> Sens
 
 
 def sensitivity_above(coefficients: Array, participation: Participation) -> float:
-    """Upper bound of the squared sensitivity, with every rounding accounted for, by the first three
-    facts of |C|; infinite where that takes patterns one by one."""
+    """An upper bound of it with every rounding, by |C|; infinite where patterns go one by one."""
     if participation.random or not (participation.disjoint or participation.spaced):
         return float("inf")
     above, horizon = np.abs(coefficients), len(coefficients)
@@ -128,7 +112,6 @@ def _of_pattern(c: Array, steps: NDArray[np.intp]) -> Sensitivity:
 
 
 def _rounded_up(found: Sensitivity, horizon: int) -> Sensitivity:
-    """Sums of T nonnegative terms may come out this much too small, and a proof of it allows for
-    twice that."""
+    """Sums of T terms may come out this much too small; a proof allows for twice that."""
     slack = 1 + 4 * settings.rank_tolerance(horizon)
     return Sensitivity(per_pattern=found.per_pattern * slack, kind=found.kind)

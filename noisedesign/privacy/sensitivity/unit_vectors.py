@@ -1,16 +1,9 @@
-"""Unit vectors v_i of few dimensions that make sum_ij M_ij <v_i, v_j> large.
+"""Unit vectors v_i of few dimensions that make sum_ij M_ij <v_i, v_j> large (Burer and Monteiro
+2003).
 
-That sum is <M, Y> for the correlation matrix Y = V V^T (Burer and Monteiro 2003). On the product of
-spheres the gradient is the part of M V across the v_i, and with y_i = <v_i, (M V)_i> the second
-derivative is that of Diag(y) - M. Newton steps are found by conjugate gradients inside a trust
-region (Absil, Mahony and Sepulchre 2008, chapter 7); each needs products M V only, so M may be
-sparse. At an optimum of the whole problem Diag(y) - M is positive semidefinite, which proves it;
-the caller checks that.
-
-Unit vectors of one dimension are signs: max c^T M c over signs c is exact for scalar contributions
-of size one, and below what unit vectors attain. The two agree, with the sum of absolute values,
-where M can be made nonnegative by flipping signs (the graph of its entries is balanced, in the
-sense of Harary, 1953). Everything is squared.
+Newton steps on the product of spheres are found by conjugate gradients inside a trust region
+(Absil, Mahony and Sepulchre 2008, chapter 7), by products M V only. In one dimension they are
+signs.
 """
 
 from __future__ import annotations
@@ -27,16 +20,12 @@ from noisedesign.base.checks import Array
 
 Matrix = Array | csr_array
 
-STEPS = 200
-"""Most Newton steps; 10 to 20 are usual."""
-
-STATIONARY = 1e-13
-"""Length of the gradient relative to the value at which rounding takes over."""
+STEPS = 200  # most Newton steps; 10 to 20 are usual
+STATIONARY = 1e-13  # length of the gradient relative to the value at which rounding takes over
 
 
 class Found(NamedTuple):
-    """Unit vectors V, shape (k, rank); y_i = <v_i, (M V)_i>, shape (k,), with sum <M, V V^T>;
-    settled: whether the search came to rest."""
+    """Unit vectors V, shape (k, rank); y_i = <v_i, (M V)_i>; whether the search came to rest."""
 
     vectors: Array
     y: Array
@@ -70,8 +59,7 @@ def widened(vectors: Array, direction: Array) -> Array:
 
 
 def ascend(m: Matrix, vectors: Array, *, products: int) -> Found:
-    """A stationary point above ``vectors``, or as far as about so many products M V lead: 100 to
-    500 are usual, tens of thousands where the optimum is nearly attained along whole curves."""
+    """A stationary point above ``vectors``, or as far as about so many products M V lead."""
     here = _point(m, vectors)
     widest = math.sqrt(len(vectors))
     radius = widest / 4
@@ -159,8 +147,7 @@ def _to_the_rim(step: Array, direction: Array, radius: float) -> float:
 
 
 def balancing_signs(m: Array | scipy.sparse.csr_array) -> Array:
-    """Signs s with s_i s_j M_ij >= 0 but for rounding, where there are any; else some; shape
-    (k,)."""
+    """Signs s with s_i s_j M_ij >= 0 but for rounding, where there are any, shape (k,)."""
     relative = settings.rank_tolerance(m.shape[0])
     if isinstance(m, np.ndarray):
         absolute = np.abs(m)
@@ -182,9 +169,7 @@ def _spread(m: Array) -> Array:
 
 
 def _coloured(m: scipy.sparse.csr_array, floor: float) -> Array:
-    """Signs from components of the graph of two copies of every index, in which positive entries
-    join copies of equal sign and negative ones of unlike sign; M balances where i+ and i- fall
-    apart."""
+    """Signs of two copies of every index: positive entries join like ones, negative unlike."""
     entries = m.tocoo()
     k = m.shape[0]
     kept = np.abs(entries.data) > floor

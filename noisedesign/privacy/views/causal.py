@@ -1,18 +1,7 @@
 """The columns of one victim, whitened in the order of time, and their mixture over patterns.
 
-Where the steps of a record are drawn, an adaptive run is compared with one that is not, step by
-step, by V = L^-1 A_u with L L^T = B B^T, L lower triangular in the order of time: rows of step t
-have seen gradients up to step t and no later one. Several rows may belong to one step.
-
-The observer faces a mixture over the patterns i of a record, known by the Gram matrix of its means.
-With all gradients alike and of norm one that is
-
-    G_ij = sum_t sum_{s in i, s' in j} N_t[s, s'],      N_t = V_t^T V_t.
-
-Gradients chosen while looking at what was seen do no better than with |N_t| in the place of N_t,
-where what is still to come is positive semidefinite (the proof is in docs/accounts.md). So where no
-N_t has a negative entry G is exact, and else it is bounded by that of |N_t|, with as much on the
-diagonal as keeps every remainder positive semidefinite.
+V = L^-1 A_u with L L^T = B B^T, by which an adaptive run is compared step by step with one that is
+not, and the Gram matrix of the mixture's means (docs/accounts.md, "Steps drawn at random").
 """
 
 from __future__ import annotations
@@ -32,8 +21,7 @@ from noisedesign.privacy.views.noise import Gram, whitening
 
 
 class CausalRows(NamedTuple):
-    """V of one victim, shape (M, T), for unit gradients and unit noise, sparse where it is diagonal
-    and T long, and the number of rows up to each step, shape (T,)."""
+    """V of one victim, shape (M, T), and the number of rows up to each step, shape (T,)."""
 
     rows: Gram
     ends: NDArray[np.intp]
@@ -42,8 +30,7 @@ class CausalRows(NamedTuple):
 def causal_rows(
     mechanism: LinearMechanism, victims: Sequence[int]
 ) -> Iterator[tuple[int, CausalRows]]:
-    """V of some victims in their order, by the routes of their Grams; what gradients move without
-    any noise is left out. Raises InputError as they do."""
+    """V of some victims in their order, without what no noise hides."""
     if not mechanism.complete:
         white = routes.white_in_time(mechanism)
         return (_by_innovations if white else _by_covariance)(mechanism, victims)
@@ -72,8 +59,7 @@ def _closed_form(
 def _by_innovations(
     mechanism: LinearMechanism, victims: Sequence[int]
 ) -> Iterator[tuple[int, CausalRows]]:
-    """V' C, with V' that of white noise: row block t, step s is Lambda_t^(-1/2) H F_(t-1) ... F_s
-    e_u."""
+    """V' C, with V' of white noise: block t, step s is Lambda_t^(-1/2) H F_(t-1) ... F_s e_u."""
     horizon, c = mechanism.horizon, mechanism.strategy
     observed = routes.observed_nodes(mechanism)
     places = np.cumsum(observed) - 1
@@ -122,8 +108,7 @@ def _by_covariance(
 def _step_by_step(
     mechanism: LinearMechanism, victims: Sequence[int]
 ) -> Iterator[tuple[int, CausalRows]]:
-    """Noise that leaves directions of the observations alone: each step is whitened given the
-    steps before, by their noise as vectors (Gram and Schmidt)."""
+    """Noise that is singular: each step is whitened given those before (Gram and Schmidt)."""
     phases, horizon = mechanism.steps, mechanism.horizon
     ends = np.cumsum([len(phases[t % len(phases)].output) for t in range(horizon)])
     noise, signal = mechanism.dense_noise(), [mechanism.dense_victim(u) for u in victims]
@@ -143,18 +128,12 @@ def _step_by_step(
 
 # --- mixtures over patterns -----------------------------------------------------------------------
 
-ROUNDING = 1e-9
-"""Excess of the bound over what is attained, relative to the largest entry, that is rounding: it
-moves epsilon by half of that, and V keeps twelve digits or more."""
-
-MOST_SPECTRA = 128
-"""Patterns up to which eigenvalues of every remainder are asked for, in seconds for a thousand
-steps; beyond it rows are taken by their absolute values, whose Gram is one as it stands."""
+ROUNDING = 1e-9  # excess over what is attained, over the largest entry; epsilon moves by half of it
+MOST_SPECTRA = 128  # patterns whose remainders are asked for eigenvalues: seconds for 1000 steps
 
 
 class BinsGram(NamedTuple):
-    """Gram matrix of the means of a mixture over patterns, shape (b, b), for unit noise; ``exact``
-    where some gradients attain it."""
+    """Gram matrix of the means, shape (b, b), for unit noise; ``exact`` where attained."""
 
     gram: Array
     exact: bool

@@ -1,24 +1,6 @@
-"""The squared sensitivity Gram of every victim, by the cheapest exact route.
-
-**Innovations**: the observations are whitened one step at a time (Kalman). With the prediction
-error covariance P_t, Lambda_t = Cov(innovation) and the gain G_t,
-
-    G_t = (F P_t H^T + Cov(q, r)) Lambda_t^+,   F_t = F - G_t H,   P_{t+1} = F_t P_t F_t^T + noise,
-
-a unit gradient of node u at step s moves the innovation of step t by H F_{t-1} ... F_s e_u, so with
-O_t = H^T Lambda_t^+ H + F_t^T O_{t+1} F_t, M_u[s, s'] = (O_{s'} F_{s'-1} ... F_s)_uu for s <= s'.
-
-**The stationary filter**, where there is one, has a closed loop F that does not vary, as if the
-state had started with the stationary P. Knowing the start adds a rank n update,
-
-    M_u[s, s'] = (O_{s'} F^(s' - s))_uu + r_s^T Gamma r_s',
-    r_s = (F^T)^s O_s e_u,     Gamma = P (I - O_0 P)^-1,
-
-at a cost linear in the horizon: what has faded with the powers of F is never formed.
-
-**The covariance of the observations**, K = B B^T, is factored for noise with long memory:
-A_u^T K^+ A_u = |K^(-1/2) A_u|^2.
-"""
+"""The squared sensitivity Gram of every victim, by the cheapest exact route: innovations, the
+stationary filter where there is one, or the covariance of the observations (docs/accounts.md,
+"Computing it without stacking")."""
 
 from __future__ import annotations
 
@@ -46,8 +28,7 @@ from noisedesign.privacy.views.noise import (
 
 
 def grams(mechanism: LinearMechanism, victims: Sequence[int]) -> Iterator[tuple[int, VictimGram]]:
-    """A_u^T (B B^T)^+ A_u of some victims in their order: in closed form for readers of all
-    messages; by innovations where noise is white in time, or C Toeplitz; else by the covariance."""
+    """A_u^T (B B^T)^+ A_u of some victims in their order, by the first route there is."""
     if mechanism.complete:
         return _closed_form(mechanism, victims)
     if white_in_time(mechanism):
@@ -73,8 +54,7 @@ class Filtered(NamedTuple):
 
 
 def white_in_time(mechanism: LinearMechanism) -> bool:
-    """Whether the noise is white in time, up to a C that commutes with shifts in time, as nothing
-    does that filters over several W."""
+    """Whether noise is white in time, up to a C that commutes with the filters of a single W."""
     c = mechanism.strategy
     if c is None or mechanism.joint is not None:
         return mechanism.joint is None
@@ -87,8 +67,7 @@ def white_in_time(mechanism: LinearMechanism) -> bool:
 def by_innovations(
     mechanism: LinearMechanism, victims: Sequence[int]
 ) -> Iterator[tuple[int, VictimGram]]:
-    """Squared sensitivity Grams of the victims in their order; a lower triangular Toeplitz C
-    filters all messages alike, so that M_u = C^T M_u' C with M_u' that of white noise."""
+    """Grams of the victims in their order: a Toeplitz C filters all alike, M_u = C^T M_u' C."""
     horizon, c = mechanism.horizon, mechanism.strategy
     observed = observed_nodes(mechanism)
     places = np.cumsum(observed) - 1
@@ -191,25 +170,15 @@ def _unprotected(steps: list[Filtered], rows: NDArray[np.intp]) -> NDArray[np.bo
     return unprotected
 
 
-FADED = 1e-20
-"""Size of a power of F below which it is dropped: below the rounding of what is kept, even summed
-over all pairs of 10,000 steps."""
-
-RESIDUAL = 1e-10
-"""Largest error of P, which is what one more step still changes or rounding, in variances of the
-least noisy combination of observations: so wrong may Grams be, relative to their size."""
-
-STABLE = 1e-6
-"""Distance of the closed loop's spectral radius from 1 below which its decay is not trusted: modes
-that receive no noise are at 1 up to rounding; mixing that slow would take a million steps."""
-
-SETTLED = 4 * settings.EPS
-"""Relative change of O that is rounding."""
+FADED = 1e-20  # size of powers of F to drop: below rounding even over all pairs of 10,000 steps
+RESIDUAL = 1e-10  # error of P, in variances of the least noisy combination of observations
+STABLE = 1e-6  # distance of the spectral radius from 1 to trust: modes without noise are at 1
+SETTLED = 4 * settings.EPS  # relative change of O that is rounding
 
 
 class Stationary(NamedTuple):
-    """The stationary filter over a horizon: I, F, F^2, ... until they fade; O of the last step, of
-    the one before, ... until it settles; and R r_s with R^T R = Gamma, shape (reach, rank, n)."""
+    """The stationary filter: I, F, F^2, ... until they fade; O of the last step, of the one before,
+    ... until it settles; and R r_s with R^T R = Gamma, shape (reach, rank, n)."""
 
     powers: Array
     gramians: Array
@@ -217,8 +186,7 @@ class Stationary(NamedTuple):
 
 
 def stationary(system: LinearMechanism) -> Stationary | None:
-    """The stationary filter; None where float64 cannot be trusted with it: nodes never told apart,
-    a mode without noise that does not fade, or an observation without noise."""
+    """The stationary filter; None where float64 cannot be trusted with it."""
     horizon = system.horizon
     try:
         covariance = _error_covariance(system)
@@ -263,8 +231,7 @@ def _error_covariance(system: LinearMechanism) -> Array | None:
 
 
 def _doubling(transition: Array, noise: Array, information: Array) -> Array | None:
-    """P from the structure-preserving doubling algorithm of Chu, Fan, Lin and Wang (2004): iterate
-    k is that of step 2^k."""
+    """P by structure-preserving doubling (Chu, Fan, Lin and Wang 2004): iterate k is step 2^k."""
     a, g, h = transition.T, information, noise @ noise.T
     eye = np.eye(len(a))
     for _ in range(40):  # as many as 10^12 steps
@@ -335,8 +302,7 @@ def _update_root(covariance: Array, gramian: Array) -> Array | None:
 
 
 def stationary_grams(found: Stationary, horizon: int, rows: NDArray[np.intp]) -> Iterator[Gram]:
-    """Gram matrices of the victims at some coordinates of the state, sparse beyond
-    ``DENSE_HORIZON`` steps."""
+    """Grams of the victims at some coordinates, sparse beyond ``DENSE_HORIZON`` steps."""
     powers, gramians, generators = found
     place = np.minimum(horizon - 1 - np.arange(horizon), len(gramians) - 1)
     assemble = _dense if horizon <= DENSE_HORIZON else _sparse
@@ -369,8 +335,7 @@ def _sparse(table: Array, corner: Array, place: NDArray[np.intp]) -> Gram:
     return diags_array([*bands[:0:-1], *bands], offsets=offsets, shape=square).tocsr()
 
 
-LARGEST = 30_000
-"""Observations whose covariance is factored: 7 GB. Beyond it a shorter horizon is asked for."""
+LARGEST = 30_000  # observations whose covariance is factored: 7 GB
 
 
 def by_covariance(
@@ -394,8 +359,7 @@ def by_covariance(
 
 
 def factored(mechanism: LinearMechanism) -> tuple[Array | None, Callable[[int], Array]]:
-    """L of K = L L^T, in the order of time, None where a pivot is rounding, and A_u of a victim, (T
-    m, T). Raises InputError for more than 30,000 observations."""
+    """L of K = L L^T, in the order of time, None where a pivot is rounding, and A_u of a victim."""
     horizon = mechanism.horizon
     count = mechanism.observations
     if count > LARGEST:
@@ -445,8 +409,7 @@ def _victim_columns(responses: Array, victim: int) -> Array:
 
 
 def _covariance(mechanism: LinearMechanism, powers: Array | None) -> Array:
-    """K, shape (T m, T m), rows in the order t * m + observation; ``powers`` are H F^k, None where
-    W changes."""
+    """K, shape (T m, T m), rows t * m + observation; ``powers`` are H F^k, None where W changes."""
     if mechanism.joint is not None or powers is None:
         root = mechanism.dense_noise()
         return np.asarray(root @ root.T)

@@ -1,13 +1,7 @@
 """The view of one observer of one algorithm, as a linear system that is never stacked.
 
-The observations are O = A G + B Z (Mafalda-SGD, Definition 4), kept as the system
-
-    x_{t+1} = F (x_t + g_t) + q_t,        y_t = H (x_t + g_t) + r_t,
-
-with q_t and r_t linear in the noise of step t that the observer does not know; F, H and both noises
-change with t where W comes round in a schedule. Known noise is conditioned on, which says the same
-as stacking its rows onto B. For every victim u, A_u = B C_u with C_u the victim's columns of the
-encoder, unless part of A_u carries no noise and no C exists.
+The observations O = A G + B Z (Mafalda-SGD, Definition 4) are kept as x_{t+1} = F (x_t + g_t) + q_t
+and y_t = H (x_t + g_t) + r_t, with q_t and r_t linear in the unknown noise of step t.
 """
 
 from __future__ import annotations
@@ -52,12 +46,9 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class LinearMechanism(Shown):
-    """O = A G + B Z of one observer.
-
-    ``full_view`` is what a reader of all messages with the same knowledge of the noise learns, a
-    ceiling for this observer, who is ``complete`` where it is that reader. ``noise_scale`` is the
-    standard deviation of the noise before anything of it was known.
-    """
+    """O = A G + B Z of one observer, who is ``complete`` where he reads all messages; ``full_view``
+    is what such a reader with the same knowledge learns, ``noise_scale`` the standard deviation of
+    the noise before anything of it was known."""
 
     transition: Array  # F, shape (n, n)
     output: Array  # H, shape (m, n)
@@ -95,8 +86,7 @@ class LinearMechanism(Shown):
         return seen
 
     def noise_rows(self, white: Array) -> list[Array]:
-        """B Z: (T, p, d) white noise (with ``joint``: (q, d)) to what is observed at every step,
-        shape (m_t, d)."""
+        """B Z: (T, p, d) white noise (with ``joint``: (q, d)) to what is observed."""
         noise: Array = white
         if self.joint is not None:
             noise = (self.joint @ white).reshape(self.horizon, self.state_noise.shape[1], -1)
@@ -202,8 +192,7 @@ def _of_nodes(w: Array, factor: Array, observer: Observer, rounds: int) -> Step:
 
 
 def _of_server(w: Array, factor: Array, observer: Observer, rounds: int) -> Step:
-    """A step where nodes get the average alone, whose noise is added after averaging; what they
-    send is exact."""
+    """A step where nodes get the average alone, under noise; what they send is exact."""
     n = len(w)
     if observer.sees in ("all", "sent"):
         sent = np.eye(n) if observer.sees == "all" else np.eye(n)[list(observer.listened)]
@@ -212,8 +201,7 @@ def _of_server(w: Array, factor: Array, observer: Observer, rounds: int) -> Step
 
 
 def _node_rows(w: Array, observer: Observer, rounds: int) -> Array:
-    """H, shape (m, n), an orthonormal basis of the block Krylov space S, S W, ..., S W^(K-1) of the
-    rows S seen in a round; messages whose noise the coalition knows are known to it and dropped."""
+    """H, an orthonormal basis of S, S W, ..., S W^(K-1) for the rows S seen in a round."""
     n = len(w)
     if observer.sees == "all":
         return np.eye(n)
@@ -242,8 +230,7 @@ def _node_rows(w: Array, observer: Observer, rounds: int) -> Array:
 
 
 def _of_messages(noise: MessageNoise, w: Array, observer: Observer, rounds: int) -> Step:
-    """A step where every message has fresh noise in every gossip round: round k sees W^k (x + g)
-    and the noise of the rounds before, mixed since."""
+    """A step with fresh noise in every round: round k sees W^k (x + g), and earlier noise."""
     if rounds * len(noise.mixing) > 2000:  # the system of one step has gigabytes
         expected = "rounds times nodes at most 2000 where every message has its noise"
         got = f"{rounds} times {len(noise.mixing)}"

@@ -1,11 +1,5 @@
-"""The noise of an algorithm, and what is left of it for an observer who knows part of it.
-
-Four kinds cover the published algorithms: noise a node adds to its model (correlated over nodes,
-over steps, or both), the same with any covariance over nodes and steps, noise a node adds to every
-single message, and noise a trusted server adds to the average it releases. Each says what remains
-unknown given some knowledge, and what a reader of *all* messages learns, in closed form. Noise may
-be singular: a whitening separates what it hides from the directions that it does not reach at all.
-"""
+"""The noise of an algorithm, what is left of it for an observer who knows part of it, and what a
+reader of *all* messages learns, in closed form."""
 
 from __future__ import annotations
 
@@ -23,9 +17,7 @@ from noisedesign.base.checks import Array, InputError
 
 @dataclass(frozen=True, kw_only=True)
 class Knowledge:
-    """The part of the noise that an observer knows: all seeds of ``holders`` (or the values a
-    trusted party gave them), the total noise of ``values``, and single ``seeds``, named by their
-    holders."""
+    """The noise known: all seeds of ``holders``, totals of ``values``, and ``seeds`` by holders."""
 
     holders: frozenset[int] = frozenset()
     values: frozenset[int] = frozenset()
@@ -34,20 +26,20 @@ class Knowledge:
 
     @property
     def revealed(self) -> frozenset[int]:
-        """Nodes named in any way that reveals the noise of a node which shares no seeds."""
+        """Nodes named in a way that reveals the noise of a node which shares no seeds."""
         single = {next(iter(seed)) for seed in self.seeds if len(seed) == 1}
         return frozenset(self.holders | self.values | single)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FullView:
-    """Grams ``scale[u] * grams[which[u]]`` for a reader of all messages, lower triangular roots of
-    them, and the steps at which a gradient is seen without noise, shape (n, T)."""
+    """Grams ``scale[u] * grams[which[u]]``, their triangular roots, and steps seen without
+    noise."""
 
     scale: Array
     grams: tuple[Gram, ...]
     which: tuple[int, ...]
-    unprotected: NDArray[np.bool_]
+    unprotected: NDArray[np.bool_]  # shape (n, T)
     rows: tuple[Gram, ...] | None = None
 
 
@@ -63,15 +55,14 @@ class _FactoredNoise:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class NodeNoise(_FactoredNoise):
-    """Noise C^-1 Z L^T of the nodes, Z white: ``factor`` L, shape (n, p), C lower triangular, shape
-    (T, T), and who holds the source behind each column of L, None of a trusted party."""
+    """Noise C^-1 Z L^T of the nodes, Z white: ``factor`` L, shape (n, p), C lower triangular, (T,
+    T), and who holds the source behind each column of L, None of a trusted party."""
 
     seeds: tuple[frozenset[int], ...] | None
     strategy: Array | None = None
 
     def remaining(self, known: Knowledge) -> Array:
-        """A factor of the covariance of one step's noise given the knowledge, shape (n, q): known
-        seeds are columns left out, and what a known value spans is projected out of every row."""
+        """A factor of one step's noise that is unknown, shape (n, q)."""
         if known.everything:
             return np.zeros((len(self.factor), 1))
         factor, values = self.factor, set(known.values)
@@ -91,8 +82,7 @@ class NodeNoise(_FactoredNoise):
         return replace(self, factor=by[:, None] * self.factor)
 
     def full_view(self, known: Knowledge, horizon: int, *, rounds: int = 1) -> FullView:
-        """All messages reveal the noisy gradients themselves, in the first gossip round: M_u =
-        [R^-1]_uu C^T C."""
+        """All messages reveal the noisy gradients, in the first round: M_u = [R^-1]_uu C^T C."""
         factor, c = self.remaining(known), self.strategy
         split = whitening(factor, noise_scale=self.noise_scale)
         return FullView(
@@ -106,8 +96,7 @@ class NodeNoise(_FactoredNoise):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SpaceTimeNoise(_FactoredNoise):
-    """Noise of a trusted party with any covariance over ``count`` nodes and T steps; rows of its
-    factor, shape (n T, q), are in the order t * n + u."""
+    """Noise of a trusted party with any covariance: rows of its factor, (n T, q), are t * n + u."""
 
     count: int
 
@@ -145,17 +134,14 @@ class SpaceTimeNoise(_FactoredNoise):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MessageNoise:
-    """Zip-DL: another noise for every receiver, which cancels where the messages are averaged
-    (Zip-DL, Algorithm 1 and Lemma 3.1, which print the weights of symmetric W). Node a draws Y_v of
-    squared scale ``variance`` for the d receivers of its neighbourhood, itself too where that is
-    ``closed``, and adds Z_v = Y_v - (1 / (d W_va)) sum_j W_ja Y_j to the message for v, so that
-    sum_v W_va Z_v = 0. With ``self_seen`` a reader of messages also sees the one a node keeps for
-    itself."""
+    """Zip-DL: noise for every receiver, cancelling where messages are averaged (Zip-DL, Algorithm
+    1, Lemma 3.1). Node a draws Y_v for the d receivers of its neighbourhood, itself too where it is
+    ``closed``, and adds Z_v = Y_v - (1 / (d W_va)) sum_j W_ja Y_j to the message for v."""
 
     mixing: Array
     variance: float
     closed: bool
-    self_seen: bool
+    self_seen: bool  # whether a reader of messages sees the one a node keeps for itself
     schedule: Array | None = None
     scales: Array | None = None
 
@@ -193,11 +179,9 @@ class MessageNoise:
         return np.zeros_like(result) if revealed else result
 
     def full_view(self, known: Knowledge, horizon: int, *, rounds: int = 1) -> FullView:
-        """The closed form against an eavesdropper. The weighted noises of a node cancel, so the
-        state of node a is known up to an integrator x <- w (x + g), w = sum_v W_va, seen in every
-        gossip round with information i_a = 1^T Cov^-1 1. The K rounds of step t tell its state with
-        J_t = i_a (1 + w^2 + ... + w^(2 K - 2)) and leave it w^K times as large: M_ss' = sum_{t >=
-        max(s, s')} J_t q_ts q_ts', q_ts the product of w^K from s to t - 1."""
+        """The closed form: node a is an integrator x <- w (x + g), w = sum_v W_va, told in every
+        round with information i_a, and M_ss' = sum_{t >= max(s, s')} J_t q_ts q_ts' with J_t = i_a
+        (1 + w^2 + ... + w^(2 K - 2)) and q_ts the product of w^K from s to t - 1."""
         n, phases = len(self.mixing), self.phases
         growth = np.stack([phase.mixing.sum(axis=0) for phase in phases]).round(12)
         told = np.zeros((len(phases), n))
@@ -223,8 +207,7 @@ class MessageNoise:
         )
 
     def _of_sender(self, sender: int, known: Knowledge) -> tuple[float, bool]:
-        """Precision with which the messages of one round tell the model they carry, and whether
-        they tell it without noise."""
+        """Precision with which a round's messages tell their model, and whether exactly."""
         seen = np.flatnonzero(self.mixing[:, sender])
         seen = seen if self.self_seen else seen[seen != sender]
         if not seen.size:
@@ -244,8 +227,7 @@ class MessageNoise:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ServerNoise:
-    """Noise of a trusted server on the average of all models, which every node goes on from, with
-    its standard deviation at one step (for C = I), not squared."""
+    """Noise of a trusted server on the average of all models, of one step's standard deviation."""
 
     stddev: float
     count: int
@@ -279,8 +261,7 @@ Noise = NodeNoise | SpaceTimeNoise | MessageNoise | ServerNoise
 
 
 def _integrators(told: Array, growth: Array) -> tuple[Array, ...]:
-    """sqrt(told_t) q_ts, q_ts = growth_s ... growth_(t-1) for s <= t, shape (T, T), for every
-    column of arrays of shape (T, m)."""
+    """sqrt(told_t) growth_s ... growth_(t-1) for s <= t, (T, T), for every column of (T, m)."""
     horizon, found = len(told), []
     for weight, factor in zip(told.T, growth.T, strict=True):
         response = np.eye(horizon)
@@ -290,16 +271,12 @@ def _integrators(told: Array, growth: Array) -> tuple[Array, ...]:
     return tuple(found)
 
 
-Gram = Array | csr_array
-"""A symmetric T x T matrix: dense, or sparse where it is banded and the horizon long."""
-
-DENSE_HORIZON = 2048
-"""Longest horizon whose T x T Gram matrices are dense arrays (32 MB each)."""
+Gram = Array | csr_array  # symmetric, T x T: sparse where it is banded and the horizon long
+DENSE_HORIZON = 2048  # longest horizon whose T x T Gram matrices are dense arrays (32 MB each)
 
 
 class VictimGram(NamedTuple):
-    """Squared sensitivity Gram of one victim, shape (T, T), and the steps at which its gradient is
-    seen without noise, of which no pattern has a finite sensitivity."""
+    """The Gram of one victim, shape (T, T), and the steps seen without noise."""
 
     gram: Gram
     unprotected: NDArray[np.bool_]
@@ -316,38 +293,30 @@ def zero_gram(horizon: int) -> Gram:
     return np.zeros(square) if horizon <= DENSE_HORIZON else csr_array(square, dtype=np.float64)
 
 
-NULL = 8.0
-"""Multiple of the rounding of a decomposition below which a singular value of the noise is zero."""
-
-CANCELLED = 1e-12
-"""Standard deviation, relative to the noise it is left of, that counts as none."""
-
-LEAK = 1e-10
-"""Relative part of a unit signal on a noiseless direction that counts as seen."""
+NULL = 8.0  # roundings of a decomposition below which a singular value of the noise is zero
+CANCELLED = 1e-12  # standard deviation, relative to the noise it is left of, that counts as none
+LEAK = 1e-10  # relative part of a unit signal on a noiseless direction that counts as seen
 
 
 class Whitening(NamedTuple):
-    """Observations split into those with noise, scaled to unit variance, and those without, whose
-    largest entry is 1; ``shares`` are their orthonormal rows in units of each observation's own
-    noise."""
+    """Observations with noise, scaled to unit variance, and without, of largest entry 1."""
 
     scaled: Array
     noiseless: Array
-    shares: Array
+    shares: Array  # the latter as orthonormal rows in units of each observation's own noise
 
     def leaks(self, signals: Array) -> NDArray[np.bool_]:
         """Whether a signal, a column of (m, k), moves a direction without noise, shape (k,)."""
         return np.asarray(np.abs(self.noiseless @ signals).max(axis=0, initial=0.0) > LEAK)
 
     def unprotected(self) -> NDArray[np.bool_]:
-        """Whether a signal in one observation alone moves such a direction, shape (m,), whatever
-        the noise of that observation beside the others that cancel it."""
+        """Whether a signal in one observation alone moves a noiseless direction, shape (m,)."""
         return np.asarray(np.abs(self.shares).max(axis=0, initial=0.0) > LEAK)
 
 
 def whitening(factor: Array, *, noise_scale: float) -> Whitening:
-    """Split of observations with noise F times white noise, shape (m, q), by singular values of F;
-    what cancellation leaves of ``noise_scale``, from which F was computed, counts as none."""
+    """Observations of noise F times white noise, shape (m, q), split by singular values of F; what
+    cancellation leaves of ``noise_scale``, from which F was computed, counts as none."""
     m = len(factor)
     if m == 0:
         return Whitening(*[np.zeros((0, 0))] * 3)
@@ -387,8 +356,7 @@ def row_space_projected_out(factor: Array, rows: list[int]) -> Array:
 
 
 def orthonormal_rows(rows: Array, *, against: Array) -> Array:
-    """Orthonormal basis of what ``rows`` span beyond ``against``, down to rounding: a direction too
-    many only makes an observer know more."""
+    """Orthonormal basis of what ``rows`` span beyond ``against``, down to rounding."""
     scale = float(np.linalg.norm(rows, axis=1).max(initial=0.0))
     for _ in range(2):  # once more cleans up what the first pass leaves by cancellation
         rows = rows - (rows @ against.T) @ against

@@ -1,8 +1,5 @@
-"""Public data sets: fetched from their official source, never shipped, always checked.
-
-A file is looked for in the folder named by the environment variable ``NOISEDESIGN_DATA``, then
-in the user's cache, then downloaded. Wherever it came from, its sha256 is compared.
-"""
+"""Public data sets, always checked by sha256: from the folder of the environment variable
+``NOISEDESIGN_DATA``, then the user's cache, then their official source."""
 
 from noisedesign.system.datasets.graphs import (
     EGO_FACEBOOK_NODES as EGO_FACEBOOK_NODES,

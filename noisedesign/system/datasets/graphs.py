@@ -23,18 +23,13 @@ EGO_FACEBOOK_SHA256 = {
 EGO_FACEBOOK_NODES = {0: 324, 107: 1034, 414: 148}
 _EGO_FIELD = "graph.ego"
 
-PEERTUBE_DATE = "20250210"
-"""Snapshot of the PeerTube graph: the second one, as the published code of Mafalda-SGD takes."""
+PEERTUBE_DATE = "20250210"  # the second snapshot, as in the published code of Mafalda-SGD
 PEERTUBE_NODES = 271
 _PEERTUBE_FIELD = "graph"
 
 
 def ego_facebook(ego: int) -> nx.Graph:
-    """Friendships among the friends of one Facebook user, the largest component.
-
-    Egos 0, 107 and 414 have 324, 1034 and 148 nodes; 414 is the Facebook Ego graph of
-    Mafalda-SGD. Source: SNAP ego-Facebook (Leskovec and McAuley 2012).
-    """
+    """Friends of one Facebook user, the largest component (SNAP: Leskovec and McAuley 2012)."""
     if type(ego) is not int or ego not in EGO_FACEBOOK_SHA256:
         known = ", ".join(map(str, EGO_FACEBOOK_SHA256))
         raise InputError(_EGO_FIELD, expected=f"one of {known}", got=describe(ego))
@@ -58,13 +53,9 @@ def _ego_file(ego: int) -> DataFile:
 
 
 def peertube() -> nx.Graph:
-    """The PeerTube servers that follow each other, undirected and simple (Fedivertex: Damie and
-    Cyffers 2025).
-
-    An edge list ``peertube/*.edges`` in the folder of ``NOISEDESIGN_DATA`` comes first, without a
-    checksum. Otherwise the package ``fedivertex`` gives the largest strongly connected component of
-    follows, as in the published code of Mafalda-SGD.
-    """
+    """The PeerTube servers that follow each other (Fedivertex: Damie and Cyffers 2025): a list in
+    the folder of ``NOISEDESIGN_DATA``, without a checksum, else by ``fedivertex``, as
+    Mafalda-SGD."""
     path = local_peertube()
     if path is None:
         return _fedivertex()

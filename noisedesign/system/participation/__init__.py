@@ -1,11 +1,4 @@
-"""Participation: at which steps one record may take part.
-
-A scheme is a set of patterns, each a set of steps. Sensitivity (theory: the largest change of
-C G over the patterns) is a maximum over patterns, so a scheme only has to name them. It grows with
-the pattern (more steps leave every old choice of gradients and add squares), so patterns that can
-be extended within the scheme need not be named.
-
-Nodes may also draw at random which steps a record takes, in secret (:mod:`.sampled`).
+"""Participation: at which steps one record may take part, by the patterns that a scheme names.
 
 A new scheme is a subclass of :class:`Participation` and a line of :data:`SCHEMES`.
 """
@@ -32,6 +25,7 @@ from noisedesign.system.participation.scheme import (
     Steps as Steps,
     every_step as every_step,
     fixed_epoch as fixed_epoch,
+    require_fixed_epoch as require_fixed_epoch,
     single as single,
 )
 

@@ -1,7 +1,5 @@
-"""Schemes of participation whose steps an adversary chooses: listed, evenly spaced, or far apart.
-
-A scheme names its maximal patterns, and answers what it knows of them in closed form.
-"""
+"""Schemes of participation whose steps an adversary chooses: listed, evenly spaced, or far
+apart."""
 
 from __future__ import annotations
 
@@ -22,9 +20,8 @@ Steps = NDArray[np.intp]
 
 
 class Cover(NamedTuple):
-    """The diagonals x that squared sensitivity 1 allows an X that is diagonal on every pattern:
-    x <= generators @ z with z >= 0 and, in every budget, sum of cost * z <= 1.
-    """
+    """The diagonals x that squared sensitivity 1 allows an X that is diagonal on every pattern: x
+    <= generators @ z with z >= 0 and, in every budget, sum of cost * z <= 1."""
 
     generators: Array  # (T, m), zeros and ones
     cost: Array  # (m,), positive
@@ -32,11 +29,7 @@ class Cover(NamedTuple):
 
 
 class Participation:
-    """A scheme: its horizon T, and the maximal patterns, from which everything else follows.
-
-    A subclass is a frozen dataclass of numbers with a ``kind``, a ``horizon`` and
-    :meth:`maximal_patterns`; it overrides what it knows in closed form.
-    """
+    """A scheme, by its horizon T and maximal patterns; subclasses override what they know."""
 
     kind: ClassVar[str]
     """The name in files."""
@@ -205,30 +198,6 @@ class Participation:
         """
         return None
 
-    def fixed_epoch(
-        self,
-        *,
-        field: str = "participation",
-        expected: str = "(k, b) participation (epochs, separation)",
-        got: str = "",
-        remedy: str = "",
-    ) -> FixedEpoch:
-        """Itself, if it is (k, b) participation.
-
-        Args:
-            field: of the error.
-            expected: words of the error.
-            got: words of the error, by default its own.
-            remedy: words of the error.
-
-        Returns:
-            Itself.
-
-        Raises:
-            InputError: it is another scheme.
-        """
-        raise InputError(field, expected=expected, got=got or str(self), remedy=remedy)
-
     @property
     def told_horizon(self) -> tuple[str, str]:
         """The keys that T comes from, and its value."""
@@ -280,9 +249,8 @@ class Patterns(Participation):
 
     Examples:
         >>> import noisedesign as nd
-        >>> scheme = nd.Patterns(horizon=4, steps=[(2, 0), (1,)])
-        >>> scheme.patterns, scheme.taking_part.tolist()
-        ([(0, 2), (1,)], [True, True, True, False])
+        >>> nd.Patterns(horizon=4, steps=[(2, 0), (1,)]).patterns
+        [(0, 2), (1,)]
     """
 
     horizon: int
@@ -349,9 +317,8 @@ class Patterns(Participation):
 class FixedEpoch(Participation):
     """(k, b) participation: a record takes part in steps j, j + b, ..., j + (k - 1) b.
 
-    The horizon T is k * b and the b patterns are the residue classes of the steps modulo b. One
-    epoch is single participation: every step is a pattern of its own, which is also how the nodes
-    of a spatial design take part.
+    The b patterns are the residue classes of the T = k b steps modulo b. One epoch is single
+    participation, which is also how the nodes of a spatial design take part.
 
     Source: Choquette-Choo et al. (2023), "(k, b)-participation".
 
@@ -364,10 +331,7 @@ class FixedEpoch(Participation):
 
     Examples:
         >>> import noisedesign as nd
-        >>> scheme = nd.FixedEpoch(epochs=2, separation=3)
-        >>> scheme.horizon
-        6
-        >>> scheme.patterns.tolist()
+        >>> nd.FixedEpoch(epochs=2, separation=3).patterns.tolist()
         [[0, 3], [1, 4], [2, 5]]
     """
 
@@ -443,14 +407,6 @@ class FixedEpoch(Participation):
         generators[order, np.arange(horizon)] = 1.0
         return Cover(generators, np.ones(horizon), order % self.separation)
 
-    def fixed_epoch(self, **_: str) -> FixedEpoch:
-        """Itself.
-
-        Returns:
-            Itself.
-        """
-        return self
-
     @property
     def told_horizon(self) -> tuple[str, str]:
         return "epochs * separation", f"{self.epochs} * {self.separation} = {self.horizon}"
@@ -462,8 +418,7 @@ class FixedEpoch(Participation):
 def fixed_epoch(*, records: int, batch_size: int, epochs: int) -> FixedEpoch:
     """The (k, b) of a run over ``records`` in batches: one participation of a record an epoch.
 
-    An epoch has ceil(records / batch_size) steps, the last of them on what is left over, and every
-    epoch goes through the batches in the same order.
+    An epoch has ceil(records / batch_size) steps, always in the same order.
 
     Args:
         records: of one node.
@@ -488,6 +443,20 @@ def fixed_epoch(*, records: int, batch_size: int, epochs: int) -> FixedEpoch:
     return FixedEpoch(
         epochs=positive_int(epochs, field="epochs"), separation=-(-records // batch_size)
     )
+
+
+def require_fixed_epoch(
+    participation: Participation,
+    *,
+    field: str = "participation",
+    expected: str = "(k, b) participation (epochs, separation)",
+    got: str = "",
+    remedy: str = "",
+) -> FixedEpoch:
+    """The scheme, once it is (k, b) participation."""
+    if not isinstance(participation, FixedEpoch):
+        raise InputError(field, expected=expected, got=got or str(participation), remedy=remedy)
+    return participation
 
 
 class Spaced(Participation):
@@ -631,7 +600,7 @@ class MinSeparation(Spaced):
     Examples:
         >>> import noisedesign as nd
         >>> scheme = nd.MinSeparation(horizon=4, separation=2, max_participations=2)
-        >>> list(scheme.maximal_patterns())
+        >>> scheme.patterns
         [(0, 2), (0, 3), (1, 3)]
     """
 

@@ -1,8 +1,4 @@
-"""The error of a design, as the matrix H of its convex program.
-
-An :class:`ErrorMeasure` says what is measured; a :class:`Workload` turns it and a mixing into H, in
-space, in time or in both; a :class:`WorkloadKind` forms the H of a temporal problem.
-"""
+"""The error of a design, as the matrix H of its convex program."""
 
 from noisedesign.system.workloads.error import ERRORS as ERRORS, ErrorMeasure as ErrorMeasure
 from noisedesign.system.workloads.workload import (

@@ -1,12 +1,7 @@
 """The error that a design is to keep small, before any mixing matrix is known.
 
-The state follows x_{t+1} = W (x_t + u_t), x_1 = 0, for steps t = 1..T, driven by the part of the
-updates u_t that is noise. With learning rates eta and heavy-ball momentum beta
-
-    m_t = beta m_{t-1} + g_t + z_t,  m_0 = 0,      u_t = eta_t m_t   (up to sign),
-
-so that u = (F x I) z with F_ts = eta_t beta^(t-s) for s <= t: the T x T factor every error
-shares. The error is the sum over steps of a_t x_{t+1}^T Q_t x_{t+1}, with Q_t by ``of``.
+The state follows x_{t+1} = W (x_t + u_t), x_1 = 0, with m_t = beta m_{t-1} + g_t + z_t and
+u_t = eta_t m_t up to sign; the error is the sum over steps of a_t x_{t+1}^T Q_t x_{t+1}.
 """
 
 from __future__ import annotations
@@ -57,12 +52,8 @@ class ErrorMeasure(Shown):
 
     Examples:
         >>> import noisedesign as nd
-        >>> nd.ErrorMeasure(horizon=2, of="mean-model").readout(nodes=2).tolist()
-        [[0.5, 0.5], [0.5, 0.5]]
         >>> nd.ErrorMeasure(horizon=2, of="consensus").readout(nodes=2).tolist()
         [[0.5, -0.5], [-0.5, 0.5]]
-        >>> nd.ErrorMeasure(horizon=2, learning_rates=0.1, momentum=0.5).step_factor.tolist()
-        [[0.1, 0.0], [0.05, 0.1]]
     """
 
     horizon: int

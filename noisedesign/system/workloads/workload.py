@@ -1,29 +1,8 @@
 """The error of models under a mixing, as Gram matrices H in space, in time and in both.
 
-Noise has one coordinate a step and node, in time-major order (step * n + node). With covariance
-Sigma the expected squared error is tr(H Sigma), H of shape (nT, nT); a Kronecker covariance S x R
-(S in time, R in space) needs only the two partial Grams,
-
-    tr(H (S x R)) = tr(time_gram(R) S) = tr(space_gram(S) R),
-
-for which nothing of size nT is formed. Everything follows from the suffix Grams
-
-    S_s = W_s^T (a_s Q_s + S_{s+1}) W_s,   S_{T+1} = 0,   shape (n, n),
-
-the squared error that one unit of state entering at step s causes from there on: for s <= s' the
-block of H that couples them is (W_{s'-1} ... W_s)^T S_s'. Where W_t is drawn at every step this
-holds in expectation, with E[W^T G W] and powers of E[W], since the factors are independent.
-
-For the plain error (all iterates), with G_ab = tr(W^a R (W^b)^T), exponents a, b = 1 .. T,
-
-    time_gram(R)_ss' = sum over t >= max(s, s') of G_(t-s+1)(t-s'+1):
-
-sums along the diagonals of G, read from the last step backwards. They are their own adjoint up to
-that reversal, so the same K = sums of S turns space_gram(S) into sum_ab K_ab (W^a)^T W^b. Powers of
-a symmetric W share eigenvectors, and all of this happens on its eigenvalues. For R = I it is
-Mafalda-SGD, Lemma 10, equation (10).
-
-A new kind of temporal workload is a :class:`WorkloadKind` and a line of :data:`WORKLOADS`.
+Noise has one coordinate a step and node, in time-major order; tr(H Sigma) is the expected squared
+error. All H follow from the suffix Grams S_s = W_s^T (a_s Q_s + S_{s+1}) W_s (docs/mathematics.md,
+"Workloads in closed form"). A new kind of temporal workload is a line of :data:`WORKLOADS`.
 """
 
 from __future__ import annotations
@@ -40,8 +19,7 @@ from noisedesign.base.checks import Array, InputError
 from noisedesign.system.random_mixing import RandomMixing
 from noisedesign.system.workloads.error import ErrorMeasure
 
-_POWER_BLOCK_FLOATS = 4_000_000
-"""Working set for powers of a non-symmetric W: 32 MB, whatever n and T are."""
+_POWER_BLOCK_FLOATS = 4_000_000  # working set for powers of a non-symmetric W: 32 MB
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -54,9 +32,7 @@ class Modes:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Workload:
-    """The error that noise causes where models mix by ``mixing``: every H is in squared error per
-    squared noise, symmetric positive semidefinite.
-    """
+    """The error under ``mixing``: every H is in squared error per squared noise."""
 
     mixing: Any  # (n, n), those of a schedule (P, n, n), or a RandomMixing
     error: ErrorMeasure
@@ -123,15 +99,11 @@ class Workload:
             raise InputError("error", expected=expected, got=got, remedy=remedy)
 
     def time_gram(self, node_covariance: Any = None) -> Array:
-        """H of noise that is correlated across steps, every node by the same rule, shape (T, T).
+        """H = F^T H' F of noise that is correlated across steps, the same at every node, (T, T).
 
-        With noise covariance X^-1 x R over steps and nodes the expected squared error is
-        tr(H X^-1) for H = F^T H' F,
-
-            H'_ss' = sum_t a_t tr( R (W^(t-s+1))^T Q_t W^(t-s'+1) ).
-
-        A fixed symmetric W takes O(T n^2 + T^2 n) time, another O(T n^3 + T^2 n^2), a schedule
-        O(P T n^3 + T^2 n^2), and O(T n^2 + T^2) memory at most.
+        H'_ss' = sum_t a_t tr( R (W^(t-s+1))^T Q_t W^(t-s'+1) ) for the covariance R of nodes, in
+        O(T n^2 + T^2 n) time for a fixed symmetric W, O(T n^3 + T^2 n^2) for another, P times the
+        first term for a schedule, and O(T n^2 + T^2) memory at most.
         """
         n, r = self.nodes, None
         if node_covariance is not None:
@@ -214,15 +186,11 @@ class Workload:
         return np.asarray((sums @ powers).T)
 
     def space_gram(self, time_covariance: Any = None) -> Array:
-        """H of noise that is correlated across nodes, shape (n, n).
+        """H of noise that is correlated across nodes, of covariance K over steps, shape (n, n).
 
-        With noise covariance K x R over steps and nodes the expected squared error is tr(H R) for
-
-            H = sum_ss' (F K F^T)_ss' sum_t a_t (W^(t-s+1))^T Q_t W^(t-s'+1).
-
-        One step of ``all-iterates`` is W^T W (Whisper D-SGD, problem (10)), in expectation if W is
-        random. Takes O(T n^3) time and O(n^2) memory where F K F^T is diagonal, else T^2 n^2 more
-        time and O(T n^2) memory, P times that for a schedule.
+        H = sum_ss' (F K F^T)_ss' sum_t a_t (W^(t-s+1))^T Q_t W^(t-s'+1); a step of all iterates is
+        W^T W (Whisper D-SGD, problem (10)). Takes O(T n^3) time and O(n^2) memory where F K F^T is
+        diagonal, else T^2 n^2 more time and O(T n^2) memory, P times that for a schedule.
         """
         horizon, given = self.horizon, None
         if time_covariance is not None:
@@ -292,9 +260,9 @@ class Workload:
         return result.reshape(n * horizon, n * horizon)
 
     def rows(self) -> Array | None:
-        """L, shape (r, nT), with L^T L = :meth:`gram` up to rounding and r at most nT / 2: a root
-        of Q_t times W_t ... W_s for every step t that counts. None where there are more rows, or W
-        is drawn at random."""
+        """L, shape (r, nT), with L^T L = :meth:`gram` up to rounding and r at most nT / 2, a root
+        of Q_t times W_t ... W_s for every step that counts; None where there are more rows, or W is
+        drawn."""
         counted = np.flatnonzero(self.error.steps)
         if self._plain or isinstance(self.mixing, RandomMixing) or not len(counted):
             return None
@@ -427,9 +395,9 @@ class WorkloadKind:
 
 
 def prefix_gram(*, horizon: int) -> Array:
-    """Gram matrix of the prefix-sum workload: H_ss' = T + 1 - max(s, s').
+    """Gram matrix of the prefix-sum workload: H_ss' = T + 1 - max(s, s'), steps counted from 1.
 
-    A is lower triangular with ones (Mafalda-SGD, equation (2)); steps are counted from 1.
+    A is lower triangular with ones (Mafalda-SGD, equation (2)).
 
     Args:
         horizon: T, the number of steps.
@@ -456,14 +424,12 @@ def decentralized_gram(
     error: ErrorMeasure | None = None,
     random: RandomMixing | None = None,
 ) -> Array:
-    """Gram matrix of all iterates of all nodes under gossip.
+    """Gram matrix of all iterates of all nodes under gossip (Mafalda-SGD, Lemma 10, equation (10)).
 
     With theta_{t+1} = W (theta_t + z_t) and every node drawing z from the same temporal
     covariance, the summed squared error of all iterates is tr(H cov(z)) for::
 
         H_ss' = sum_{t >= max(s, s')} tr( (W^(t-s+1))^T W^(t-s'+1) ).
-
-    Equals the Gram matrix of Mafalda-SGD, Lemma 10, equation (10).
 
     Args:
         mixing: W, shape (n, n), symmetric or not, or those of a schedule, shape (P, n, n).
@@ -478,11 +444,9 @@ def decentralized_gram(
         InputError: W is not a finite square float64 matrix, or horizon < 1.
 
     Examples:
-        Two nodes that average: W^t = W, of squared norm 1, so that H is that of one model.
-
         >>> import numpy as np
         >>> from noisedesign.system.workloads import decentralized_gram
-        >>> decentralized_gram(np.full((2, 2), 0.5), horizon=2).tolist()
+        >>> decentralized_gram(np.full((2, 2), 0.5), horizon=2).tolist()  # W^t = W
         [[2.0, 1.0], [1.0, 1.0]]
     """
     workload = Workload.of(mixing, horizon=horizon, error=error, random=random)

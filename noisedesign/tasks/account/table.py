@@ -14,7 +14,7 @@ from noisedesign.base.shown import Listing, Shown
 from noisedesign.design.design import Design
 from noisedesign.mechanisms import algorithms as catalogue
 from noisedesign.privacy import views as threats
-from noisedesign.privacy.exposure import Exposure, exposures
+from noisedesign.privacy.exposure import Exposure, account
 from noisedesign.privacy.runs import ANY, Responses, responses_of
 from noisedesign.privacy.target import DEFAULT_ADJACENCY, DEFAULT_DELTA
 from noisedesign.privacy.views import Algorithm, Observer
@@ -82,8 +82,8 @@ class Setting(Shown):
         progress: Callable[[int, int], None] | None = None,
         worst: bool = False,
     ) -> Listing[Exposure]:
-        """Run :func:`noisedesign.privacy.exposure.exposures` for one observer."""
-        return exposures(
+        """Run :func:`noisedesign.account` for one observer."""
+        return account(
             self.algorithm,
             observer,
             participation=self.participation,

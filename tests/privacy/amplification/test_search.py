@@ -72,7 +72,7 @@ def test_each_direction_may_fail_with_half_of_the_probability() -> None:
     generator = np.random.default_rng(0)
     found = Bins(mixture).sampled(1.0, (1.0, 1.0), 5000, failure, generator)
     for remove in (True, False):
-        sampled, told = found.of(remove=remove), found.bounds(1.0, remove=remove)["monte-carlo"]
+        sampled, told = found.samples[remove], found.bounds(1.0, remove=remove)["monte-carlo"]
         mean, most = sampled.mean(1.0), told / math.exp(sampled.log_integral(1.0))
         divergence = rel_entr(mean, most) + rel_entr(1 - mean, 1 - most)
         # Hoeffding: n KL(mean, q) = log(1 / p).

@@ -302,7 +302,7 @@ def test_the_first_of_those_alike(
             for i, mu in enumerate([1.0, 0.5, 1.0 + excess])
         ]
 
-    monkeypatch.setattr(table, "exposures", account)
+    monkeypatch.setattr(table, "account", account)
     algorithm = threats.dp_d_sgd(mixing=PATH_3, horizon=4)
     rows = every_model(Setting(algorithm=algorithm, participation=every_step(4)), node=1)
     assert {row.victim for row in rows} == {victim}

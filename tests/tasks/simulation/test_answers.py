@@ -13,7 +13,6 @@ import pytest
 from noisedesign.base.checks import InputError
 from noisedesign.design.solve import solve
 from noisedesign.privacy import exposure, runs, views
-from noisedesign.privacy.responses import worst_linear
 from noisedesign.problem.problem import SpaceProblem
 from noisedesign.system.participation import every_step
 from noisedesign.system.workloads import ErrorMeasure
@@ -21,6 +20,7 @@ from noisedesign.tasks.simulate import simulate
 from noisedesign.tasks.simulation.answers import Answers
 from noisedesign.tasks.simulation.attacks import Watcher, audit_observers
 from tests.support import oracles
+from tests.support.worst_responses import worst_linear
 
 PATH = oracles.metropolis(nx.path_graph(3))
 STAR = oracles.metropolis(nx.star_graph(4))
