@@ -141,6 +141,13 @@ def repaired_dual(program: Program, dual: DualPoint) -> DualPoint:
     return DualPoint(blocks=repaired_blocks(dual.blocks), cap=cap, floor=floor)
 
 
+def scale_of(dual: DualPoint) -> float:
+    """The largest entry of U, which is free; 0 where some multipliers are not numbers."""
+    limits = [limit for limit in (dual.cap, dual.floor) if limit is not None]
+    finite = all(np.isfinite(part).all() for part in (dual.blocks, *limits))
+    return float(np.abs(dual.blocks).max()) if finite else 0.0
+
+
 def repaired_blocks(blocks: Array) -> Array:
     """The nearest sensible positive semidefinite blocks, (n, k, k), with constant diagonals."""
     blocks = (blocks + blocks.transpose(0, 2, 1)) / 2
@@ -151,6 +158,26 @@ def repaired_blocks(blocks: Array) -> Array:
     diagonal = np.einsum("jii->ji", positive)
     diagonal[:] = diagonal.max(axis=1, keepdims=True)  # adds a nonnegative diagonal
     return np.asarray(positive)
+
+
+def block_roots(blocks: Array) -> Array:
+    """B_j about U_j = B_j B_j^T of repaired blocks, shape (patterns, k, k)."""
+    blocks = repaired_blocks(blocks)
+    if blocks.shape[1] == 1:
+        return np.sqrt(blocks)
+    values, vectors = np.linalg.eigh(blocks)
+    return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :])
+
+
+def on_patterns(a: Array, blocks: Array) -> Array:
+    """A times blocks (k, k) on b patterns; coordinate s b + j is step s of pattern j."""
+    b, k, _ = blocks.shape
+    if k == 1:
+        return np.asarray(a * blocks[:, 0, 0])
+    found, by_pattern = np.empty((len(a), k, b)), (2, 0, 1)
+    parts = a.reshape(found.shape).transpose(by_pattern)
+    np.matmul(parts, blocks, out=found.transpose(by_pattern))
+    return found.reshape(a.shape)
 
 
 def _affordable(program: Program, cap: Array | None, floor: Array) -> Array | None:
@@ -210,9 +237,8 @@ def proved_bound(
     program: Program, dual: DualPoint, *, negligible: float = settings.NEGLIGIBLE
 ) -> ProvedBound:
     """( tr (N^1/2 U N^1/2)^1/2 )^2 / sum_j budget_j p_j - <cap, w> + <floor, u>, after repair."""
-    scale = float(np.abs(dual.blocks).max())
-    limits = [limit for limit in (dual.cap, dual.floor) if limit is not None]
-    if not 0 < scale < np.inf or not all(np.isfinite(limit).all() for limit in limits):
+    scale = scale_of(dual)
+    if not scale > 0:
         return NOTHING
     # The scale of U is free, and at an extreme one its sums would overflow.
     dual = repaired_dual(program, replace(dual, blocks=dual.blocks / scale))
@@ -226,15 +252,7 @@ def proved_bound(
         factor = below
     elif dual.cap is not None:
         factor = np.vstack([factor, np.diag(np.sqrt(dual.cap))])
-    if dual.blocks.shape[1] == 1:
-        half = factor * np.sqrt(dual.blocks[:, 0, 0])
-    else:
-        values, vectors = np.linalg.eigh(dual.blocks)
-        root = vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]
-        half = np.concatenate(
-            [factor[:, p] @ r for p, r in zip(program.participation.patterns, root, strict=True)],
-            axis=1,
-        )
+    half = on_patterns(factor, block_roots(dual.blocks))
     trace, rounding = _linalg.nuclear_norm_and_rounding(half, negligible=negligible)
     with np.errstate(over="ignore"):
         bound = trace / price * trace

@@ -146,16 +146,16 @@ class DualPoint(Shown):
     cap: Array | None = None
     floor: Array | None = None
 
+    def times(self, blocks: Array | float, limits: Array | float) -> DualPoint:
+        """U, and w and u, times numbers."""
+        cap, floor = (None if w is None else w * limits for w in (self.cap, self.floor))
+        return DualPoint(blocks=self.blocks * blocks, cap=cap, floor=floor)
+
     def denormalized(self, program: Program) -> DualPoint:
         """Multipliers of ``program`` from those of ``program.normalized()``."""
         if program.unit:
             return self
-        cap, floor = (
-            None if limit is None else limit * program.coordinate_budget
-            for limit in (self.cap, self.floor)
-        )
-        blocks = self.blocks / program.budget[:, None, None]
-        return DualPoint(blocks=blocks, cap=cap, floor=floor)
+        return self.times(1 / program.budget[:, None, None], program.coordinate_budget)
 
 
 def denormalized_gram(program: Program, gram: Array) -> Array:

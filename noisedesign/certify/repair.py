@@ -47,7 +47,11 @@ def feasible_gram(
         covariance = raised(program, covariance)
         return _made_positive(_linalg.inverse_of_positive(covariance))
     patterns = program.participation.patterns
-    diagonal = _dropped(program, gram)
+    diagonal = gram
+    if program.participation.epochs > 1:  # without its entries off the diagonal on patterns
+        diagonal = gram.copy()
+        diagonal[patterns[:, :, None], patterns[:, None, :]] = 0.0
+        np.fill_diagonal(diagonal, np.diagonal(gram))
     used = np.diagonal(diagonal)[patterns].sum(axis=1) / program.budget
     active = used > (1 - settings.ACTIVE_SLACK) * used.max()
     settled = active.all() and not program.singular
@@ -95,17 +99,6 @@ def lifted(program: Program, gram: Array, *, dual: DualPoint | None = None) -> A
         result[patterns, patterns] = shares + shift[:, None]
     used = np.diagonal(result)[patterns].sum(axis=1) / program.budget
     return _filled(program, result, np.full_like(used, used.max()))
-
-
-def _dropped(program: Program, gram: Array) -> Array:
-    """X without its off-diagonal entries on patterns."""
-    patterns = program.participation.patterns
-    if program.participation.epochs == 1:
-        return gram
-    result = gram.copy()
-    result[patterns[:, :, None], patterns[:, None, :]] = 0.0
-    np.fill_diagonal(result, np.diagonal(gram))
-    return result
 
 
 def _rescaled(program: Program, gram: Array, used: Array) -> Array:
@@ -227,9 +220,8 @@ def raised(program: Program, covariance: Array) -> Array:
     """
     precision = np.diagonal(_linalg.inverse_of_positive(covariance))
     least = np.maximum(precision / program.budget, _floor(program) / np.diagonal(covariance))
-    candidates = [
-        _lowered(program, _scaled(covariance, factor)) for factor in (least, np.maximum(least, 1.0))
-    ]
+    factors = least, np.maximum(least, 1.0)
+    candidates = (_lowered(program, _scaled(covariance, factor)) for factor in factors)
     return min(candidates, key=lambda candidate: float(np.sum(program.gram * candidate)))
 
 

@@ -38,7 +38,6 @@ from noisedesign.base.enclosures import (
     TINY,
     Enclosure,
     Interval,
-    Lean,
     Outer,
     Rounded,
     Shapes,
@@ -64,7 +63,7 @@ from noisedesign.base.enclosures import (
     up,
 )
 from noisedesign.certify import inside
-from noisedesign.certify.certificate import InTime, repaired_blocks
+from noisedesign.certify.certificate import InTime, block_roots, on_patterns, scale_of
 from noisedesign.certify.polar import nuclear_norm
 from noisedesign.certify.program import DualPoint, Program
 from noisedesign.certify.unrepaired import couplings, unrepaired
@@ -105,9 +104,8 @@ class Judged:
 
     ``objective`` holds tr(H X^-1), squared noise; no squared sensitivity, variance or floor is
     larger, relative to its budget, cap or variance, than the ratios say. For guesses of polar
-    factors there are about R = X^-1 and X, L with L^T L <= H (``few``: without its zeros), L R
-    (``shaped``); or of a strategy C its ``halves`` L D and D, R = D D^T, with the triangles of L D
-    and D^T in ``shapes``.
+    factors there are about R = X^-1 and X, L with L^T L <= H, L R (``shaped``); or of a strategy C
+    its ``halves`` L D and D, R = D D^T, with the triangles of L D and D^T in ``shapes``.
     """
 
     objective: Interval
@@ -117,7 +115,6 @@ class Judged:
     covariance: Array | None = None
     precision: Array | None = None
     factor: Array | None = None
-    few: Lean | None = None
     shaped: Array | None = None
     strategy: Array | None = None
     halves: tuple[Array, Array] | None = None
@@ -399,7 +396,7 @@ def judge_covariance(program: Program, covariance: Array) -> Judged:
         if worst <= 1:
             break
     cap, floor = program.cap, program.floor
-    objective, few, shaped = _error(program, covariance)
+    objective, shaped = _error(program, covariance)
     return Judged(
         objective=objective,
         sensitivity_squared=worst,
@@ -408,13 +405,12 @@ def judge_covariance(program: Program, covariance: Array) -> Judged:
         covariance=covariance,
         precision=inverse.precision,
         factor=program.exact_factor,
-        few=few,
         shaped=shaped,
     )
 
 
-def _error(program: Program, covariance: Array) -> tuple[Interval, Lean | None, Array | None]:
-    """tr(H R) and, of an L that the problem comes with, what :class:`Judged` has of it."""
+def _error(program: Program, covariance: Array) -> tuple[Interval, Array | None]:
+    """tr(H R) and, of an L that the problem comes with, about L R."""
     r, factor = exactly(covariance), program.exact_factor
     if (through := _through(program)) is not None:
         w, m = through.mixing, through.inside
@@ -423,12 +419,11 @@ def _error(program: Program, covariance: Array) -> tuple[Interval, Lean | None, 
         )
         found = inner(seen_through, m.mid)
         spare = products_up(seen_through.largest, np.broadcast_to(m.rad, w.shape))
-        return Interval(found.lower - spare, found.upper + spare), None, None
+        return Interval(found.lower - spare, found.upper + spare), None
     if factor is None:
-        return inner(r, program.gram), None, None  # R is symmetric, whatever H is
-    few = lean(factor)
-    seen = outer_product(factor, covariance, piece=LONG, few=few)
-    return inner(seen, factor), few, seen.mid
+        return inner(r, program.gram), None  # R is symmetric, whatever H is
+    seen = outer_product(factor, covariance, piece=LONG, few=lean(factor))
+    return inner(seen, factor), seen.mid
 
 
 def judge_release(program: Program, covariance: Array) -> Judged:
@@ -598,9 +593,8 @@ def disjoint_bound(
     The upper end is about what they prove but for rounding. ``judged`` is nearly optimal noise,
     which makes it quick; a bound better than ``enough`` is not worth its cost.
     """
-    scale = float(np.abs(dual.blocks).max())
-    limits = [limit for limit in (dual.cap, dual.floor) if limit is not None]
-    if not 0 < scale < np.inf or not all(np.isfinite(limit).all() for limit in limits):
+    scale = scale_of(dual)
+    if not scale > 0:
         raise NotProvedError("the multipliers are no numbers, or zero")
     roots = block_roots(dual.blocks * 2.0 ** -math.frexp(scale)[1])
     prices = up(np.square(roots).sum(axis=2), roots.shape[2]).max(axis=1)
@@ -613,13 +607,10 @@ def disjoint_bound(
     if program.floor is not None and dual.floor is not None and (dual.floor > 0).any():
         floor = np.maximum(dual.floor, 0.0)
         gained = products_down(program.floor, floor)
-    through = _through(program) if floor is None else None
     known = known_factor(program) if floor is None else None
     half: Enclosure | Outer | Rounded
     if known is not None:
         factor, half = _half_known(known, cap, roots, program)
-    elif through is not None:
-        factor, half = _half_through(through, cap, roots[:, 0, 0])
     else:
         factor = _factor(program, cap, floor, judged)
         half = _times_blocks(factor, roots, program)
@@ -638,15 +629,6 @@ def squared_over(
     )
     room = 4 * EPS * (low + gained + paid)
     return Interval(low + gained - paid - room, high + gained - paid + room)
-
-
-def block_roots(blocks: Array) -> Array:
-    """B_j about U_j = B_j B_j^T, shape (patterns, k, k)."""
-    blocks = repaired_blocks(blocks)
-    if blocks.shape[1] == 1:
-        return np.sqrt(blocks)
-    values, vectors = np.linalg.eigh(blocks)
-    return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :])
 
 
 def _factor(program: Program, cap: Array, floor: Array | None, judged: Judged | None) -> Array:
@@ -686,23 +668,13 @@ def _through(program: Program) -> Through | None:
         return None
 
 
-def _half_through(
-    through: Through, cap: Array, roots: Array
-) -> tuple[Array, Enclosure | Outer | Rounded]:
-    """About L with L^T L <= W^T M W + diag(cap^2), and L diag(roots)."""
-    scaled = through.mixing * roots
-    half = product(through.below, Enclosure(scaled, np.asarray(up(U * np.abs(scaled), 1))))
-    about = through.below @ through.mixing
-    if not cap.any():
-        return about, half
-    more = np.diag(cap * roots)
-    rad = np.vstack([half.rad, up(U * more, 1)])
-    return np.vstack([about, np.diag(cap)]), Enclosure(np.vstack([half.mid, more]), rad)
-
-
 def known_factor(program: Program) -> Enclosure | None:
-    """A with H = A^T A, shape (r, m), of a nearly singular H over time, from its workload."""
-    if program.axes == "space" or program.workload is None or program.exact_factor is not None:
+    """A with A^T A <= H, shape (r, m), of a nearly singular H, from its workload; in time A^T A is
+    H."""
+    if program.axes == "space":
+        through = _through(program)
+        return None if through is None else product(through.below, exactly(through.mixing))
+    if program.workload is None or program.exact_factor is not None:
         return None
     if not program.nearly_singular:
         return None
@@ -715,10 +687,8 @@ def _half_known(
     """About L with L^T L = A^T A + diag(cap^2), and L times the matrix with B_j on the patterns."""
     factor, rad = known
     if cap.any():
-        factor, rad = (
-            np.vstack([factor, np.diag(cap)]),
-            np.vstack([rad, np.zeros_like(np.diag(cap))]),
-        )
+        more = np.diag(cap)
+        factor, rad = np.vstack([factor, more]), np.vstack([rad, np.zeros_like(more)])
     half = _times_blocks(factor, roots, program)
     missed = up(on_patterns(rad, np.abs(roots)), roots.shape[1] + 2)
     if isinstance(half, Rounded):
@@ -738,17 +708,6 @@ def _times_blocks(factor: Array, roots: Array, program: Program) -> Outer | Roun
     mid = on_patterns(factor, roots)
     rows = up((k * U) * row_norms(factor), 2)
     return Outer(mid, np.asarray(rows), np.asarray(up(lengths, k + 2)))
-
-
-def on_patterns(a: Array, blocks: Array) -> Array:
-    """A times blocks (k, k) on b patterns; coordinate s b + j is step s of pattern j."""
-    b, k, _ = blocks.shape
-    if k == 1:
-        return np.asarray(a * blocks[:, 0, 0])
-    found, by_pattern = np.empty((len(a), k, b)), (2, 0, 1)
-    parts = a.reshape(found.shape).transpose(by_pattern)
-    np.matmul(parts, blocks, out=found.transpose(by_pattern))
-    return found.reshape(a.shape)
 
 
 def _guess(
@@ -824,10 +783,8 @@ def _scaled_apart(factor: Array, judged: Judged, scales: Array) -> Array:
         known = judged.shaped_by(factor)
         assert known is not None
         return known
-    few = judged.few if factor is judged.factor else lean(factor)
-    assert few is not None
     assert judged.covariance is not None
-    return np.asarray(few @ (judged.covariance / scales[:, None]))
+    return np.asarray(lean(factor) @ (judged.covariance / scales[:, None]))
 
 
 def matrix_bound(below: Array, multipliers: Enclosure, price: float, *, enough: float) -> Interval:

@@ -33,18 +33,7 @@ def couplings(half: Array, b: int) -> Array:
     """N_jl = (X B)_jl (X B)_jl^T, (k, k, b, b), by ``half`` = X B, (m, m), of b patterns."""
     k = len(half) // b
     parts = half.reshape(k, b, k, b)
-    if k > 8:  # else products of blocks are quicker entry by entry
-        pairs = np.ascontiguousarray(parts.transpose(1, 3, 0, 2))
-        return np.ascontiguousarray((pairs @ pairs.transpose(0, 1, 3, 2)).transpose(2, 3, 0, 1))
-    found, part = np.empty((k, k, b, b)), np.empty((b, b))
-    for s in range(k):
-        for t in range(s + 1):
-            into = found[s, t]
-            np.multiply(parts[s, :, 0], parts[t, :, 0], out=into)
-            for r in range(1, k):
-                into += np.multiply(parts[s, :, r], parts[t, :, r], out=part)
-            found[t, s] = into
-    return found
+    return np.asarray(np.einsum("sjrl,tjrl->stjl", parts, parts))
 
 
 def unrepaired(n: Array, x: Array, u: Array, h: Array) -> Unrepaired | None:

@@ -21,6 +21,7 @@ err6   <s, z> / (1 + |<c, x>| + |<b, z>|): complementarity, given even where err
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -103,55 +104,60 @@ def square_of(block: Block, variables: int) -> tuple[Any, Array]:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Triangles:
-    """The data of s = offset - matrix x: linear rows, then one triangle of every block.
+class Stacked:
+    """The data of s = offset - matrix x at cost <cost, x>: linear rows, then ``length(size)``
+    entries of every block, of whose multipliers ``block`` makes a matrix again. The first unknowns
+    are the ``variables`` of the program."""
 
-    Entries off the diagonal are times sqrt 2, which keeps inner products.
-    """
-
+    cost: Array
     matrix: Any
     offset: Array
     rows: int
     sizes: tuple[int, ...]
-    upper: bool
+    variables: int
+    length: Callable[[int], int]
+    block: Callable[[int, Array], Array]
 
     def point(self, variables: Any, multipliers: Any) -> Point:
-        """The answer of a solver, its multipliers as matrices again."""
-        multipliers = np.asarray(multipliers, dtype=np.float64)
-        at, blocks = self.rows, []
-        for size in self.sizes:
-            i, j = np.tril_indices(size)
-            values = multipliers[at + _place(i, j, size, upper=self.upper)]
-            matrix = np.empty((size, size))
-            matrix[i, j] = matrix[j, i] = np.where(i == j, values, values / np.sqrt(2))
-            blocks.append(matrix)
-            at += triangle(size)
+        """The answer of a solver."""
+        ends = np.cumsum([self.rows, *map(self.length, self.sizes)])
+        rows, *parts = np.split(np.asarray(multipliers, dtype=np.float64), ends)[:-1]
         return Point(
-            variables=np.asarray(variables, dtype=np.float64),
-            blocks=tuple(blocks),
-            rows=multipliers[: self.rows],
+            variables=np.asarray(variables, dtype=np.float64)[: self.variables],
+            blocks=tuple(map(self.block, self.sizes, parts)),
+            rows=rows,
         )
 
 
-def triangles(program: ConicProgram, *, upper: bool) -> Triangles:
-    """Data for solvers that take the upper (Clarabel) or lower (SCS) triangle by columns."""
+def triangles(program: ConicProgram, *, upper: bool) -> Stacked:
+    """Data for solvers that take the upper (Clarabel) or lower (SCS) triangle by columns, entries
+    off the diagonal times sqrt 2, which keeps inner products."""
     import scipy.sparse as sp
 
-    matrix, offset = rows_of(program)
-    matrices, offsets = [matrix], [offset]
+    parts = [rows_of(program)]
     for block in program.blocks:
         i, j = block.entries.row, block.entries.column
         weight, at = np.where(i == j, 1.0, np.sqrt(2)), _place(i, j, block.size, upper=upper)
         rows = triangle(block.size)
-        matrix, offset = linear(block, program.variables, at=at, rows=rows, weight=weight)
-        matrices.append(matrix)
-        offsets.append(offset)
-    return Triangles(
+        parts.append(linear(block, program.variables, at=at, rows=rows, weight=weight))
+    matrices, offsets = zip(*parts, strict=True)
+
+    def whole(size: int, entries: Array) -> Array:
+        i, j = np.tril_indices(size)
+        values = entries[_place(i, j, size, upper=upper)]
+        matrix = np.empty((size, size))
+        matrix[i, j] = matrix[j, i] = np.where(i == j, values, values / np.sqrt(2))
+        return matrix
+
+    return Stacked(
+        cost=program.cost,
         matrix=sp.csc_matrix(-sp.vstack(matrices)),
         offset=np.concatenate(offsets),
         rows=program.rows.size,
-        sizes=tuple(block.size for block in program.blocks),
-        upper=upper,
+        sizes=program.size.blocks,
+        variables=program.variables,
+        length=triangle,
+        block=whole,
     )
 
 

@@ -20,14 +20,12 @@ Source: Cederberg and Boyd (2025), "Projections onto spectral matrix cones".
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 import numpy as np
 
 from noisedesign.base.checks import Array
-from noisedesign.conic.data import Point, rows_of, square_of
+from noisedesign.conic.data import Stacked, rows_of, square_of
 from noisedesign.conic.program import ConicProgram
 
 NUCLEAR = "nuclear"  # the formulation that asks for it
@@ -53,34 +51,9 @@ def missing() -> str | None:
     return f"its nuclear-norm cone: this SCS was built without spectral cones ({BUILD})"
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Penalised:
-    """The data of s = offset - matrix (x, t): linear rows, then t and the matrix of every block."""
-
-    cost: Array
-    matrix: Any
-    offset: Array
-    rows: int
-    sizes: tuple[int, ...]
-    penalty: float
-
-    def point(self, variables: Any, multipliers: Any) -> Point:
-        """The answer of a solver, as one of the program with matrix inequalities."""
-        multipliers = np.asarray(multipliers, dtype=np.float64)
-        at, blocks = self.rows, []
-        for size in self.sizes:
-            y = multipliers[at + 1 : at + 1 + size * size].reshape(size, size)
-            blocks.append((y + y.T) / 2 + self.penalty / 2 * np.eye(size))
-            at += 1 + size * size
-        return Point(
-            variables=np.asarray(variables, dtype=np.float64)[: len(self.cost) - len(self.sizes)],
-            blocks=tuple(blocks),
-            rows=multipliers[: self.rows],
-        )
-
-
-def penalised(program: ConicProgram) -> Penalised:
-    """The data of a program that has a penalty."""
+def penalised(program: ConicProgram) -> Stacked:
+    """The data of a program that has a penalty: x is followed by the t of every block, linear rows
+    by t and the matrix of every block."""
     import scipy.sparse as sp
 
     assert program.penalty > 0
@@ -96,11 +69,18 @@ def penalised(program: ConicProgram) -> Penalised:
         rest = sp.hstack([square, sp.csc_array((block.size**2, count))])
         matrices += [first, rest]
         offsets += [np.zeros(1), constant]
-    return Penalised(
+
+    def whole(size: int, entries: Array) -> Array:
+        y = entries[1:].reshape(size, size)
+        return (y + y.T) / 2 + half * np.eye(size)
+
+    return Stacked(
         cost=np.concatenate([cost, np.full(count, half)]),
         matrix=sp.csc_matrix(-sp.vstack(matrices)),
         offset=np.concatenate(offsets),
         rows=program.rows.size,
-        sizes=tuple(block.size for block in program.blocks),
-        penalty=program.penalty,
+        sizes=program.size.blocks,
+        variables=program.variables,
+        length=lambda size: 1 + size**2,
+        block=whole,
     )

@@ -17,7 +17,7 @@ import numpy as np
 from noisedesign.base.checks import InputError
 from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.conic import nuclear
-from noisedesign.conic.data import Outcome, Point, Triangles, rows_of, square_of, triangles
+from noisedesign.conic.data import Outcome, Point, rows_of, square_of, triangles
 from noisedesign.conic.program import Assembly, ConicProgram, ModelSize, constant, lower_triangle
 
 Options = dict[str, Any]
@@ -88,10 +88,8 @@ class ConicSolver:
             version = importlib.metadata.version(self.distribution)
         except importlib.metadata.PackageNotFoundError:
             return Availability(installed=False, licensed=False, remedy=self.remedy)
-        problem = self.licence() if self.licence is not None else None
-        return Availability(
-            installed=True, version=version, licensed=problem is None, remedy=problem or ""
-        )
+        missing = (self.licence() if self.licence is not None else None) or ""
+        return Availability(installed=True, version=version, licensed=not missing, remedy=missing)
 
     def options(self, monitor: Monitor, program: ConicProgram | None = None) -> Options:
         """Options for the accuracy and time that the monitor allows, and for the program."""
@@ -123,10 +121,12 @@ class ConicSolver:
             except KeyboardInterrupt:
                 found = Outcome(stop=Stop.INTERRUPTED)
             iterations += found.iterations
-            looser = _looser(asked)
-            if found.stop is not Stop.FAILED or looser is None:
+            tolerance = asked.tolerance
+            if found.stop is not Stop.FAILED or tolerance is None or tolerance > 2e-7:
                 break
-            asked = looser
+            if asked.expired:
+                break
+            asked = replace(asked, gap=asked.gap * 10, tolerance=tolerance * 10)  # a digit less
         stop = found.stop
         # Some solvers report a limit of time as a failure, others as one of iterations.
         if stop in (Stop.INACCURATE, Stop.FAILED) and monitor.expired:
@@ -138,14 +138,6 @@ class ConicSolver:
             build_seconds=built - started,
             solve_seconds=time.perf_counter() - built,
         )
-
-
-def _looser(monitor: Monitor) -> Monitor | None:
-    """The same clock for a digit less; None where nothing looser is worth a try."""
-    tolerance = monitor.tolerance
-    if tolerance is None or tolerance > 2e-7 or monitor.expired:
-        return None
-    return replace(monitor, gap=monitor.gap * 10, tolerance=tolerance * 10)
 
 
 def _mosek_licence() -> str | None:
@@ -179,15 +171,10 @@ def through_scs(program: ConicProgram) -> Run:
     """SCS, its data made ready."""
     import scs
 
-    data: Triangles | nuclear.Penalised
-    if program.penalty:
-        data = nuclear.penalised(program)
-        cost = data.cost
-        cone = {"l": data.rows, "nuc_m": list(data.sizes), "nuc_n": list(data.sizes)}
-    else:
-        data, cost = triangles(program, upper=False), program.cost
-        cone = {"l": data.rows, "s": list(data.sizes)}
-    arrays = {"A": data.matrix, "b": data.offset, "c": cost}
+    data = nuclear.penalised(program) if program.penalty else triangles(program, upper=False)
+    sizes = ("nuc_m", "nuc_n") if program.penalty else ("s",)
+    cone = {"l": data.rows} | {key: list(data.sizes) for key in sizes}
+    arrays = {"A": data.matrix, "b": data.offset, "c": data.cost}
 
     def run(options: Options) -> Outcome:
         found = scs.SCS(arrays, cone, verbose=False, **options).solve()

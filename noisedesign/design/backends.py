@@ -111,10 +111,7 @@ class Native(Backend):
     takes = "every problem"
     short = "Rounding is in the way of more: ask for less."
     remembers = True
-
-    @property
-    def formulations(self) -> tuple[str, ...]:
-        return ("dual",)
+    formulations = ("dual",)
 
     def availability(self) -> Availability:
         return Availability(installed=True, version=f"numpy {np.__version__}")
@@ -329,13 +326,10 @@ class Unusable(Backend):
 
     takes = "nothing"
     short = ""
+    formulations = ()
 
     def __init__(self, name: str, reason: InputError) -> None:
         self.name, self.reason = name, reason
-
-    @property
-    def formulations(self) -> tuple[str, ...]:
-        return ()
 
     def availability(self) -> Availability:
         return Availability(installed=False, licensed=False, remedy=str(self.reason))

@@ -147,7 +147,7 @@ def prove(design: Design) -> Proof:
         fixed_lower_bound=fixed,
         bounded=bounded,
     )
-    return found if found.rigorous or why else replace(found, why_not=_missing(found))
+    return _told(found)
 
 
 def prove_streaming(design: StreamingDesign) -> Proof:
@@ -184,7 +184,7 @@ def prove_streaming(design: StreamingDesign) -> Proof:
         why_not=why,
         left_out=left_out,
     )
-    return found if found.rigorous or why else replace(found, why_not=_missing(found))
+    return _told(found)
 
 
 def proof_on_save(design: Design) -> Proof | None:
@@ -252,13 +252,19 @@ def _left_out(problem: Problem) -> str:
     return "; ".join(left_out)
 
 
-def _missing(proof: Proof) -> str:
-    """Name the inequality that is not proved."""
-    for words, ratio in (
-        ("the sensitivity over its budget", proof.sensitivity_squared),
-        ("the variance over its cap", proof.variance_ratio),
-        ("the floor over the variance", proof.floor_ratio),
-    ):
-        if ratio is not None and not ratio <= 1:
-            return f"{words} is only proved to be at most 1 {ratio - 1:+.1e}"
-    return "the lower bound is not positive, or the objective not finite"
+def _told(proof: Proof) -> Proof:
+    """Name the inequality that is not proved, if there is one and no other reason."""
+    if proof.rigorous or proof.why_not:
+        return proof
+    ratios = {
+        "the sensitivity over its budget": proof.sensitivity_squared,
+        "the variance over its cap": proof.variance_ratio,
+        "the floor over the variance": proof.floor_ratio,
+    }
+    missing = [
+        f"{words} is only proved to be at most 1 {ratio - 1:+.1e}"
+        for words, ratio in ratios.items()
+        if ratio is not None and not ratio <= 1
+    ]
+    missing.append("the lower bound is not positive, or the objective not finite")
+    return replace(proof, why_not=missing[0])

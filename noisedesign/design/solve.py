@@ -209,8 +209,27 @@ def solve(
     options = Options(device=device, checkpoint=checkpoint, start=start)
     solver = get_backend(backend)
     least = 0.0 if time_limit is None else solver.least_seconds(family, problem)
+
+    def outcome(status: str, design: Design | None, remedy: str, answer: Answer) -> Solution:
+        return Solution(
+            problem=problem,
+            backend=solver.name,
+            status=status,
+            design=design,
+            remedy=remedy,
+            seconds=time.perf_counter() - started,
+            build_seconds=answer.build_seconds,
+            solve_seconds=answer.solve_seconds,
+            evaluations=answer.evaluations,
+            errors=answer.measure(),
+        )
+
     if time_limit is not None and least > time_limit + max(2.0, time_limit / 10):
-        return _too_soon(problem, backend=backend, least=least, started=started)
+        remedy = (
+            "The first answer to a problem of this size and its certificate take about "
+            f"{least:.0f} seconds here. Allow more time."
+        )
+        return outcome(Stop.TIME_LIMIT.value, None, remedy, Answer(stop=Stop.TIME_LIMIT))
     program = family.program(problem)
     formulation = solver.check(family, program, formulation)
     solver.check_options(family, program, options)
@@ -271,34 +290,7 @@ def solve(
             trust=family.trust,
             local=not family.convex and searched is not None,
         )
-    return Solution(
-        problem=problem,
-        backend=solver.name,
-        status=status,
-        design=design,
-        remedy=remedy,
-        seconds=time.perf_counter() - started,
-        build_seconds=answer.build_seconds,
-        solve_seconds=answer.solve_seconds,
-        evaluations=answer.evaluations,
-        errors=answer.measure(),
-    )
-
-
-def _too_soon(problem: Problem, *, backend: str, least: float, started: float) -> Solution:
-    """No answer: the first one would come long after the time limit."""
-    return Solution(
-        problem=problem,
-        backend=backend,
-        status=Stop.TIME_LIMIT.value,
-        design=None,
-        remedy=f"The first answer to a problem of this size and its certificate take about "
-        f"{least:.0f} seconds here. Allow more time.",
-        seconds=time.perf_counter() - started,
-        build_seconds=0.0,
-        solve_seconds=0.0,
-        evaluations=0,
-    )
+    return outcome(status, design, remedy, answer)
 
 
 def _beside_fixed(certificate: Certificate) -> str:
@@ -310,28 +302,6 @@ def _beside_fixed(certificate: Certificate) -> str:
         f"participation has {1 / relative:.2f} of its error, and its noise meets the target "
         "however records take part, at random too."
     )
-
-
-def _relaxed(
-    family: AnyFamily, problem: Problem, *, own: ProvedBound, monitor: Monitor
-) -> tuple[float | None, Arrays]:
-    """Bound noise of every structure in the time left; None where there is no other."""
-    if (wider := family.relaxed(problem)) is None:
-        return None, {}
-    if monitor.expired and own.value > 0:
-        return 0.0, {}
-    monitor.tell("bounding noise of every structure")
-    outer = family_of(wider)
-    try:
-        program = outer.program(wider)
-        left = Monitor(gap=monitor.gap, time_limit=monitor.time_left)
-        if isinstance(outer, Optioned):
-            proof = outer.multipliers(program, monitor=left)
-        else:
-            proof = outer.solve(program, monitor=left).proof
-    except InputError:  # no bound is known but that of the answer itself
-        return 0.0, {}
-    return outer.bound(program, proof).value if proof else 0.0, proof
 
 
 class _Verdict:
@@ -352,9 +322,7 @@ class _Verdict:
         for noise in noises:
             if self.bound is None:  # once: the same for all of them
                 self.bound = self._bound(noise)
-                self.everywhere, self.relaxed = _relaxed(
-                    self.family, self.problem, own=self.bound, monitor=self.monitor
-                )
+                self.everywhere, self.relaxed = self._of_every_structure(self.bound)
             found = certified(
                 self.family,
                 self.program,
@@ -383,6 +351,25 @@ class _Verdict:
         if found is None:
             self.proof = before
         return found
+
+    def _of_every_structure(self, own: ProvedBound) -> tuple[float | None, Arrays]:
+        """Bound noise of every structure in the time left; None where there is no other."""
+        if (wider := self.family.relaxed(self.problem)) is None:
+            return None, {}
+        if self.monitor.expired and own.value > 0:
+            return 0.0, {}
+        self.monitor.tell("bounding noise of every structure")
+        outer = family_of(wider)
+        try:
+            program = outer.program(wider)
+            left = Monitor(gap=self.gap, time_limit=self.monitor.time_left)
+            if isinstance(outer, Optioned):
+                proof = outer.multipliers(program, monitor=left)
+            else:
+                proof = outer.solve(program, monitor=left).proof
+        except InputError:  # no bound is known but that of the answer itself
+            return 0.0, {}
+        return outer.bound(program, proof).value if proof else 0.0, proof
 
     def _bound(self, noise: Noise) -> ProvedBound:
         """Bound by the proof, or by what is known without multipliers where that proves nothing."""

@@ -53,7 +53,7 @@ class Neighbours:
         if not (lowest >= INSIDE * dual.blocks[:, 0, 0]).all():
             return
         kept = (*self._kept, Start(dual=dual, program=program))[-MOST:]
-        while sum(_bytes(start) for start in kept) > MOST_BYTES:
+        while sum(start.size for start in kept) > MOST_BYTES:
             kept = kept[1:]
         self._kept = kept  # in one step: a worker may have several threads
 
@@ -90,12 +90,6 @@ def _program(problem: Problem) -> Program | None:
     return None if program.limited else program
 
 
-def _bytes(start: Start) -> int:
-    assert start.program is not None
-    factor = start.program.exact_factor
-    return int(start.program.gram.nbytes + (0 if factor is None else factor.nbytes))
-
-
 INSIDE = 1e-2
 """Least relative multiplier and eigenvalue of a start: gradients blow up at the boundary."""
 
@@ -106,6 +100,12 @@ class Start:
 
     dual: DualPoint
     program: Program | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes of the matrices of the program."""
+        found = (self.program.gram, self.program.exact_factor) if self.program else ()
+        return sum(a.nbytes for a in found if a is not None)
 
     def blocks(self, program: Program) -> Array:
         """Multipliers U to begin with, (patterns, epochs, epochs), of the normalised ``program``.

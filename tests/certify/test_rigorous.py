@@ -12,6 +12,7 @@ import pytest
 from noisedesign.base import linalg
 from noisedesign.base.enclosures import EPS, PIECE, Enclosure, Interval, exactly
 from noisedesign.certify import rigorous
+from noisedesign.certify.certificate import on_patterns
 from noisedesign.certify.polar import nuclear_norm
 from noisedesign.certify.program import DualPoint
 from noisedesign.certify.rigorous import (
@@ -26,7 +27,6 @@ from noisedesign.certify.rigorous import (
     judge_strategy,
     matrix_bound,
     noising_of,
-    on_patterns,
     precisions_above,
     ratio_above,
     sensitivity_above,
@@ -441,7 +441,7 @@ def test_bounds_hold_at_the_ends_of_their_multipliers(radius: float) -> None:
 def test_multipliers_cost_their_largest_diagonal_entry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever blocks are made of them: diag(1, 4) costs 4, as a record takes part in either step.
     Of H = 1 and that U the bound is (1 + 2)^2 / 4, and the optimum 4: X = diag(1, 1) / 2."""
-    monkeypatch.setattr(rigorous, "repaired_blocks", lambda blocks: blocks)
+    monkeypatch.setattr("noisedesign.certify.certificate.repaired_blocks", lambda u: u)
     scheme = FixedEpoch(epochs=2, separation=1)
     problem = TimeProblem.from_gram(gram=np.eye(2), participation=scheme)
     program = family_of(problem).program(problem)

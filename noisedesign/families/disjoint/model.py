@@ -95,11 +95,7 @@ class ConicModel:
 
     def dual(self, point: Point) -> DualPoint:
         """The multipliers of the program the model was built for, in its own units."""
-        found = self.formulation.dual(point.blocks, point.rows)
-        cap, floor = (
-            None if limit is None else limit * self.scale for limit in (found.cap, found.floor)
-        )
-        return DualPoint(blocks=found.blocks * self.scale, cap=cap, floor=floor)
+        return self.formulation.dual(point.blocks, point.rows).times(self.scale, self.scale)
 
 
 def unable(program: Program, formulation: str) -> str | None:
@@ -125,10 +121,10 @@ def build(program: Program, *, formulation: str, parts: int = 1, scaled: bool = 
         remarks = ("H is singular and nothing caps the noise: the infimum may not be attained.",)
     if formulation == COMPACT and program.limited:
         formulation = COVARIANCE
-    made = {COMPACT: compact, NUCLEAR: compact, COVARIANCE: covariance, PAPER: paper}.get(
-        formulation
-    )
-    found = balanced(program, parts=parts) if made is None else made(program)
+    if formulation == BALANCED:
+        found = balanced(program, parts=parts)
+    else:
+        found = {COVARIANCE: covariance, PAPER: paper}.get(formulation, compact)(program)
     conic = found.assembly.finished(
         formulation=formulation,
         remarks=remarks,
@@ -324,25 +320,12 @@ def paper(program: Program) -> Formulation:
     )
 
 
-PRICE_LIFT = 0.03
-"""Share of the mean multiplier that is added to all of them: they are guesses, and a scale that is
-wrong by a small factor costs less than one of nothing."""
-
-OBJECTIVE_LIFT = 1e-2
-"""The same for H where it is scaled itself: prices of limits add to it, which are not known."""
+# Shares of the mean multiplier that are added to all of them, which are guesses: a scale that is
+# wrong by a small factor costs less than one of nothing. Prices of limits add to H, not known here.
+PRICE_LIFT, OBJECTIVE_LIFT = 0.03, 1e-2
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Balanced(Formulation):
-    """A formulation with its scales: ``nodes`` is K, shape (m, m); ``rest`` is G^-1, shape (m, m),
-    under limits, else None; ``cuts`` are the rows of the parts, of Y or of X."""
-
-    nodes: Array
-    rest: Array | None
-    cuts: tuple[Numbers, ...]
-
-
-def balanced(program: Program, *, parts: int = 1) -> Balanced:
+def balanced(program: Program, *, parts: int = 1) -> Formulation:
     """(P) at unit budgets, limits on variances included where patterns have one coordinate, with Y,
     or under limits X, cut into ``parts`` inequalities."""
     near = _near(program)
@@ -381,7 +364,7 @@ def _node_scale(program: Program, near: Array, covariance: Array) -> Array:
     return scale
 
 
-def _unlimited(program: Program, covariance: Array, nodes: Array, parts: int) -> Balanced:
+def _unlimited(program: Program, covariance: Array, nodes: Array, parts: int) -> Formulation:
     """[[Y', G L K^T], [., X']] >= 0, Y' in its basis and in parts."""
     size, patterns = program.size, program.participation.patterns
     _, values, right = np.linalg.svd(program.factor, full_matrices=False)
@@ -427,7 +410,7 @@ def _unlimited(program: Program, covariance: Array, nodes: Array, parts: int) ->
         whole = sum(z[len(cut) :, len(cut) :] for z, cut in zip(blocks, cuts, strict=True))
         return pattern_dual(program, nodes.T @ np.asarray(whole) @ nodes, rows)
 
-    return Balanced(assembly=assembly, gram=gram, dual=dual, nodes=nodes, rest=None, cuts=cuts)
+    return Formulation(assembly=assembly, gram=gram, dual=dual)
 
 
 def _on_patterns(patterns: Numbers, own: Numbers, nodes: Array, *, at: int) -> list[Piece]:
@@ -441,7 +424,7 @@ def _on_patterns(patterns: Numbers, own: Numbers, nodes: Array, *, at: int) -> l
     return pieces
 
 
-def _limited(program: Program, near: Array, nodes: Array, parts: int) -> Balanced:
+def _limited(program: Program, near: Array, nodes: Array, parts: int) -> Formulation:
     """[[X', K G^T], [., R']] >= 0, X' in parts, and rows for budgets and limits."""
     size, scale = program.size, np.diagonal(nodes)
     price = np.trace(program.gram @ _linalg.inverse_of_positive(near)) / size
@@ -467,15 +450,12 @@ def _limited(program: Program, near: Array, nodes: Array, parts: int) -> Balance
     node = np.arange(size)[:, None]
     _within(assembly, [(r[i, j], node, node, variance)], program.cap, program.floor)
     below = len(cuts[0])
-    return Balanced(
+    return Formulation(
         assembly=assembly,
         gram=lambda slacks: np.asarray(
             np.linalg.inv(inverse @ slacks[0][below:, below:] @ inverse.T)
         ),
         dual=lambda blocks, rows: limits_dual(program, rows),
-        nodes=nodes,
-        rest=inverse,
-        cuts=cuts,
     )
 
 

@@ -41,7 +41,7 @@ from noisedesign.base.enclosures import (
     symmetric_part,
     up,
 )
-from noisedesign.certify import rigorous
+from noisedesign.certify import certificate, rigorous
 from noisedesign.certify.polar import polar_factor
 from noisedesign.certify.program import Program
 from noisedesign.families.family import Arrays
@@ -63,7 +63,7 @@ def lower_bound(program: SpaceTimeProgram, witness: Witness, *, enough: float) -
     if not (0 < largest[0] < np.inf and 0 < largest[1] < np.inf):
         raise rigorous.NotProvedError("the multipliers are no numbers, or zero")
     # Both scales are free. U = B B^T x diag(r)^2, whatever B and r are.
-    blocks = rigorous.block_roots(witness.blocks / largest[0])
+    blocks = certificate.block_roots(witness.blocks / largest[0])
     roots = np.sqrt(np.maximum(witness.weights / largest[1], 0.0))
     prices = up(np.square(blocks).sum(axis=2), blocks.shape[2]).max(axis=1)
     paid = products_up(program.budget, up(np.square(roots), 1))

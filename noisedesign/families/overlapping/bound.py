@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from noisedesign.base import settings
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.enclosures import EPS, Enclosure, U, sum_up, up
-from noisedesign.certify.certificate import repaired_blocks
-from noisedesign.certify.rigorous import NotProvedError, block_roots
+from noisedesign.certify.certificate import block_roots, repaired_blocks
+from noisedesign.certify.rigorous import NotProvedError
 from noisedesign.families.temporal import TemporalProgram, bound_by
 from noisedesign.system.participation import Participation
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import networkx as nx
 import numpy as np
@@ -14,12 +15,12 @@ from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.certify import repair
 from noisedesign.certify.certificate import lower_bound
 from noisedesign.certify.program import Program
-from noisedesign.conic.data import slacks, square_of, triangles
+from noisedesign.conic.data import slack, slacks, square_of, triangles
 from noisedesign.conic.program import ConicProgram
 from noisedesign.conic.solvers import ConicSolver, conic_solver
 from noisedesign.design.solve import solve
 from noisedesign.families.disjoint import model as conic_model
-from noisedesign.families.disjoint.model import FORMULATIONS, Balanced, balanced, lower_bound_scale
+from noisedesign.families.disjoint.model import FORMULATIONS, balanced, lower_bound_scale
 from noisedesign.families.disjoint.program import program_of
 from noisedesign.problem.problem import Problem, SpaceProblem, TimeProblem
 from noisedesign.system.graph import mixing_matrix
@@ -41,9 +42,28 @@ CASES: dict[str, Problem] = {
 }
 
 
-def assembled(program: Program, parts: int) -> tuple[Balanced, ConicProgram]:
+class Scaled(NamedTuple):
+    """A formulation, K of it and, under limits, G^-1; both of shape (m, m)."""
+
+    gram: Callable[[Sequence[np.ndarray]], np.ndarray]
+    nodes: np.ndarray
+    rest: np.ndarray | None
+
+
+def assembled(program: Program, parts: int) -> tuple[Scaled, ConicProgram]:
     found = balanced(program, parts=parts)
-    return found, found.assembly.finished(formulation="")
+    conic = found.assembly.finished(formulation="")
+    near = conic_model._near(program)
+    nodes = conic_model._node_scale(program, near, np.linalg.inv(near))
+    if not program.limited:
+        return Scaled(found.gram, nodes, None), conic
+    rest = np.empty_like(nodes)
+    for number, block in enumerate(conic.blocks):
+        below = block.size - program.size
+        coupling = slack(block, np.zeros(conic.variables))[below:, :below]
+        cut = np.arange(number, program.size, len(conic.blocks))
+        rest[:, cut] = coupling / np.diagonal(nodes)[cut]
+    return Scaled(found.gram, nodes, np.linalg.inv(rest)), conic
 
 
 def feasible(program: Program, seed: int) -> np.ndarray:
@@ -55,27 +75,23 @@ def feasible(program: Program, seed: int) -> np.ndarray:
     return found
 
 
-def scaled_point(found: Balanced, conic: ConicProgram, x: np.ndarray) -> np.ndarray:
+def scaled_point(found: Scaled, conic: ConicProgram, x: np.ndarray) -> np.ndarray:
     """The variables that stand for X and the least error it allows, found by least squares."""
     covariance = np.linalg.inv(x)
-    wanted = [block.size for block in conic.blocks]
     rows, values = [], []
-    for block, cut, size in zip(conic.blocks, found.cuts, wanted, strict=True):
+    for block in conic.blocks:
+        size, cut = block.size, block.size - len(x)
         matrix, offset = square_of(block, conic.variables)
-        coupling = offset.reshape(size, size)[len(cut) :, : len(cut)]
+        coupling = offset.reshape(size, size)[cut:, :cut]
         if found.rest is None:
             whole = found.nodes @ x @ found.nodes.T
         else:
             scale = np.linalg.inv(found.rest)
             whole = scale @ covariance @ scale.T
-        slack = np.zeros((size, size))
-        slack[len(cut) :, len(cut) :] = whole
-        slack[len(cut) :, : len(cut)] = coupling
-        slack[: len(cut), len(cut) :] = coupling.T
         # The least corner that keeps the block positive semidefinite: the Schur complement.
-        slack[: len(cut), : len(cut)] = coupling.T @ np.linalg.solve(whole, coupling)
+        corner = coupling.T @ np.linalg.solve(whole, coupling)
         rows.append(matrix.toarray())
-        values.append(slack.ravel() - offset)
+        values.append(np.block([[corner, coupling.T], [coupling, whole]]).ravel() - offset)
     solution, *_ = np.linalg.lstsq(np.vstack(rows), np.concatenate(values), rcond=None)
     np.testing.assert_allclose(
         np.vstack(rows) @ solution, np.concatenate(values), atol=1e-9 * abs(solution).max()
@@ -250,13 +266,13 @@ def test_triangles_keep_inner_products_and_come_back(size: int, seed: int, upper
 def test_triangles_by_columns() -> None:
     """Lower by columns is (0,0), (1,0), (2,0), (1,1), ...; upper (0,0), (0,1), (1,1), (0,2), ..."""
     _, conic = assembled(program_of(TimeProblem.prefix(participation=single(2))).normalized(), 1)
-    slack = slacks(conic, np.arange(1.0, conic.variables + 1))[0]
+    made = slacks(conic, np.arange(1.0, conic.variables + 1))[0]
     order = {True: np.tril_indices(4), False: tuple(np.triu_indices(4))[::-1]}
     for upper, (i, j) in order.items():
         data = triangles(conic, upper=upper)
         flat = data.offset - data.matrix @ np.arange(1.0, conic.variables + 1)
         weight = np.where(i == j, 1.0, 2**0.5)
-        np.testing.assert_allclose(flat[conic.rows.size :], weight * slack[i, j])
+        np.testing.assert_allclose(flat[conic.rows.size :], weight * made[i, j])
 
 
 def test_a_singular_error_within_limits_has_coordinates_too(

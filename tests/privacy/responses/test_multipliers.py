@@ -288,7 +288,7 @@ def test_every_pattern_is_covered_by_one_that_is_looked_at(still: bool) -> None:
     for steps in made:
         scheme: Any = SimpleNamespace(maximal_patterns=lambda steps=steps: iter(steps))
         arrives = np.arange(6) < (6 if steps in made[:3] else 5)
-        kept = _different(SimpleNamespace(constant=still), scheme, arrives)  # type: ignore[arg-type]
+        kept = _different(still, scheme, arrives)
         for one in steps:
             own = [t for t in one if arrives[t]]
             by = [own[0]] if still and own else [0]

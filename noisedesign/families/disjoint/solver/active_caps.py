@@ -16,14 +16,13 @@ the array API standard.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
 import array_api_compat
 import numpy as np
 
-from noisedesign.base import eigenvalue_pairs as pairs, linalg as _linalg, settings
+from noisedesign.base import eigenvalue_pairs as pairs, settings
 from noisedesign.base.checks import Array
 from noisedesign.base.device import (
     CPU,
@@ -37,11 +36,9 @@ from noisedesign.base.device import (
     solution_of,
     solver_of_positive,
 )
-from noisedesign.base.monitor import REACHED, Monitor, Search, Stop
-from noisedesign.certify import repair
+from noisedesign.base.monitor import REACHED, Monitor, Search
 from noisedesign.certify.program import Program, diagonal_dual
 from noisedesign.families.disjoint.program import Found
-from noisedesign.families.disjoint.solver import diagonal
 from noisedesign.families.disjoint.solver.frame import Frame
 from noisedesign.families.disjoint.solver.square_roots import Preconditioner
 
@@ -232,11 +229,12 @@ def advanced(point: Point, cap: DeviceArray, model: Model, *, bent: bool) -> Any
         frame = point.frame
         seen = frame.of_budgets(dv)
         f = frame.shared(frame.of_limits(dw) - seen)
-        second_v, second_w = frame.second(f, seen)
+        g, rest = frame.second(f, seen)
+        second_v, second_w = frame.precision_along(g), frame.variance_along(rest)
         # Second orders are told by a step so short only.
         trust = min(1.0, 1 / float(xp.max(xp.abs(change))))
         # 1 / R in the second order of the change of R that it was to make in the first.
-        second_w = second_w - xp.where(aimed, xp.square(slope_w) / point.variance, 0.0)
+        second_w = second_w - xp.square(xp.where(aimed, slope_w, 0.0)) / point.variance
         dv, dw = model.step(slope_v + trust * second_v, slope_w + trust * second_w, point.w)
         change = dv / point.v - 0.75 * trust * xp.square(change)
     v = point.v / xp.square(xp.maximum(1 - change / 2, 0.2))
@@ -251,13 +249,6 @@ def solve(program: Program, *, monitor: Monitor, device: Device = CPU) -> Found:
     xp = namespace(gram, cap)
     v, w = start(gram, cap, put=device.put)
     evaluations = 1
-    if not bool(xp.any(w > 0)):
-        answer = _without_caps(program, monitor=monitor, device=device)
-        evaluations += answer.evaluations
-        if answer.stop is Stop.SOLVED:
-            return replace(answer, evaluations=evaluations)
-        if answer.dual is not None:
-            v = device.put(answer.dual.blocks[:, 0, 0])
     best: Point | None = None
     best_gap, least, last, waited, models = np.inf, np.inf, np.inf, 0, 0
     model: Model | None = None
@@ -299,20 +290,3 @@ def solve(program: Program, *, monitor: Monitor, device: Device = CPU) -> Found:
         v, w = best.v, best.w
     dual = diagonal_dual(on_host(v), cap=on_host(w))
     return Found(stop=search.stop, gram=found, dual=dual, evaluations=evaluations)
-
-
-def _without_caps(program: Program, *, monitor: Monitor, device: Device) -> Found:
-    """The answer to the program without caps; it is solved if it meets them."""
-    assert program.cap is not None
-    probe = Monitor(gap=monitor.gap, time_limit=monitor.time_left)
-    free = replace(program, cap=None)
-    answer = diagonal.solve(free, monitor=probe, device=device)
-    failed = replace(answer, stop=Stop.INACCURATE)
-    if answer.stop is not Stop.SOLVED or answer.gram is None or answer.dual is None:
-        return failed
-    gram = repair.feasible_gram(free, answer.gram)
-    if gram is None or (np.diagonal(_linalg.inverse_of_positive(gram)) > program.cap).any():
-        return failed
-    monitor.report(lower=probe.history[-1].lower, upper=probe.history[-1].upper)
-    dual = diagonal_dual(answer.dual.blocks[:, 0, 0], cap=np.zeros(program.size))
-    return replace(answer, gram=gram, dual=dual)

@@ -29,11 +29,12 @@ from typing import NamedTuple
 import numpy as np
 import scipy.linalg
 
-from noisedesign.base import settings
+from noisedesign.base import eigenvalue_pairs as pairs, settings
 from noisedesign.base.checks import Array
 from noisedesign.base.monitor import REACHED, Monitor, Search
 from noisedesign.certify.program import Program, diagonal_dual
 from noisedesign.families.disjoint.program import Found
+from noisedesign.families.disjoint.solver.frame import longest
 
 MAX_EVALUATIONS = 40
 AIM = 0.5
@@ -44,10 +45,8 @@ CENTRED = 0.3
 """Relative error of the complementarity products at which a model is solved."""
 ROUNDING_PER_GAP = 1e-2
 """Rounding of x, over the gap asked for, above which singular values replace eigenvalues."""
-NODE = 0.8
-"""Spacing of the quadrature nodes, in log: an error of 6e-5 in J, and none in the answer."""
-TAIL = 1e-4
-"""Relative error that the ends of the quadrature leave."""
+CURVED = 1e-5
+"""Relative error of the curvature; of the answer there is none."""
 TINY = float(np.finfo(np.float64).tiny)
 
 
@@ -80,12 +79,10 @@ class Point(NamedTuple):
 
 def factor_of(program: Program) -> Array:
     """L of full row rank r with L^T L = H, shape (r, n)."""
-    rank = program.size - program.null_space.shape[1]
-    factor = program.factor
+    rank, factor = program.size - program.null_space.shape[1], program.factor
     if len(factor) == rank:
         return factor
-    left = np.linalg.svd(factor)[0]
-    return np.asarray(left[:, :rank].T @ factor)
+    return np.asarray(np.linalg.svd(factor)[0][:, :rank].T @ factor)
 
 
 def evaluate(factor: Array, v: Array, *, negligible: float) -> Point:
@@ -104,23 +101,9 @@ def evaluate(factor: Array, v: Array, *, negligible: float) -> Point:
 
 
 def curvature(point: Point) -> Array:
-    """J_ij = v_i v_j sum_ab B_ai B_bi B_aj B_bj / (s_a s_b (s_a + s_b)), shape (n, n).
-
-    1 / (s_a + s_b) is the integral of e^(-alpha (s_a + s_b)), so J is one of Schur squares of
-    n x n matrices, each a matrix product; by the trapezoidal rule in log alpha.
-    """
-    root, base = point.root, point.base
-    first = np.log(TAIL / (2 * root.max()))
-    last = np.log(-np.log(TAIL) / (2 * root.min()))
-    total = np.zeros((len(point.v), len(point.v)))
-    for log_alpha in np.arange(first, last + NODE, NODE):
-        alpha = np.exp(log_alpha)
-        square = base.T @ (base * (np.exp(-alpha * root) / root)[:, None])
-        square *= square
-        total += (alpha * NODE) * square
-    total *= point.v
-    total *= point.v[:, None]
-    return total
+    """J_ij = v_i v_j sum_ab B_ai B_bi B_aj B_bj / (s_a s_b (s_a + s_b)), shape (n, n)."""
+    (found,) = pairs.sums(point.base.T, point.root, (-1,), accuracy=CURVED)
+    return np.asarray(found * point.v * point.v[:, None])
 
 
 def room(point: Point, *, gap: float) -> tuple[float, Array]:
@@ -135,8 +118,7 @@ def upper_bound(point: Point, *, gap: float) -> float:
     diag(1 - x / theta)^-1 B^T and S = theta diag(s)."""
     theta, slack = room(point, gap=gap)
     scaled = theta * point.root
-    inner = (point.base / slack) @ point.base.T
-    inner[np.diag_indices(len(scaled))] += scaled
+    inner = (point.base / slack) @ point.base.T + np.diag(scaled)
     saved = np.linalg.solve(np.linalg.cholesky(inner), np.diag(scaled))
     return float(scaled.sum() - np.square(saved).sum())
 
@@ -156,10 +138,6 @@ def modelled(curved: Array, slopes: Array, *, mu: float, slack: Array) -> Array:
     n = len(slopes)
     z = np.ones(n)
 
-    def longest(dz: Array, ds: Array) -> float:
-        ahead = [-a[da < 0] / da[da < 0] for a, da in ((z, dz), (slack, ds))]
-        return float(min(np.concatenate([*ahead, [np.inf]])))
-
     for _ in range(30):
         missing = slopes + curved @ (z - 1) - slack
         mean = float(z @ slack) / n
@@ -174,18 +152,17 @@ def modelled(curved: Array, slopes: Array, *, mu: float, slack: Array) -> Array:
         lower = scipy.linalg.cholesky(system, lower=True, overwrite_a=True, check_finite=False)
 
         def solution(right: Array, unit: Array = unit, lower: Array = lower) -> Array:
-            found = scipy.linalg.cho_solve((lower, True), unit * right, check_finite=False)
-            return np.asarray(unit * found)
+            return unit * scipy.linalg.cho_solve((lower, True), unit * right, check_finite=False)
 
         dz = solution(-missing - slack)
         ds = missing + curved @ dz
-        length = min(1.0, longest(dz, ds))
+        length = min(1.0, longest(z, dz), longest(slack, ds))
         left = float((z + length * dz) @ (slack + length * ds)) / n
         aim = max(mu, mean * min(1.0, left / mean) ** 3)
         second = dz * ds if length > START_SHARE else 0.0
         dz = solution(-missing - slack + (aim - second) / z)
         ds = missing + curved @ dz
-        length = min(1.0, 0.99 * longest(dz, ds))
+        length = min(1.0, 0.99 * min(longest(z, dz), longest(slack, ds)))
         z, slack = z + length * dz, slack + length * ds
     return z
 
@@ -234,16 +211,16 @@ def _alone(point: Point, curved: Array) -> Array:
     return np.where(near | ((log_used > 0) & (own < 0.5)), 0.0, least)
 
 
-def _value(point: Point, *, mu: float) -> float:
-    """The dual with its barrier: no step may lower it."""
-    return float(2 * point.trace - point.v.sum() + mu * np.log(point.v).sum())
-
-
 def _advance(factor: Array, point: Point, *, gap: float, found: float) -> tuple[Point, int]:
     """The next point and the decompositions it took."""
     z, careful, mu = _step(point, gap=gap, found=found)
+
+    def value(at: Point) -> float:
+        """The dual with its barrier: no step may lower it."""
+        return float(2 * at.trace - at.v.sum() + mu * np.log(at.v).sum())
+
     # A sum of rounded terms that is lower by less than this has not failed.
-    least = _value(point, mu=mu) - 32 * settings.EPS * point.trace
+    least = value(point) - 32 * settings.EPS * point.trace
     # Far from the optimum the model is not trusted with making a multiplier as small as it likes.
     shares = [careful if point.distance > 0.1 else z]  # the best first
     shares += [1 + (careful - 1) / 4**quarterings for quarterings in range(5)]
@@ -252,7 +229,7 @@ def _advance(factor: Array, point: Point, *, gap: float, found: float) -> tuple[
         v = np.maximum(point.v * share, TINY)
         trial = evaluate(factor, v, negligible=ROUNDING_PER_GAP * gap)
         used += 1
-        if _value(trial, mu=mu) >= least:
+        if value(trial) >= least:
             break
     return trial, used
 

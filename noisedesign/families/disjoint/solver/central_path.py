@@ -59,13 +59,9 @@ class Path:
             factor = np.linalg.svd(factor, full_matrices=False)[0][:, :rank].T @ factor
         self.factor = np.ascontiguousarray(factor[:, self.order])
         self.cap = np.zeros(0) if program.cap is None else program.cap[self.order]
+        self.count = self.size + len(self.cap)  # eigenvalues of multipliers and of rooms
         self.upper = np.triu_indices(self.k, 1)
         self.one = np.eye(self.k)
-
-    @property
-    def count(self) -> int:
-        """Eigenvalues of multipliers: each is mu over that of a room."""
-        return self.size + len(self.cap)
 
     def packed(self, blocks: Array, caps: Array) -> Array:
         i, j = self.upper
@@ -103,8 +99,8 @@ class Point(NamedTuple):
 
 def mean_product(blocks: Array, caps: Array, room: Array, slack: Array) -> float:
     """mu, the mean of the eigenvalues of U_j S_j and of w s."""
-    product = float(np.sum(blocks * room)) + float(caps @ slack)
-    return float(product / (len(blocks) * blocks.shape[1] + len(caps)))
+    count = len(blocks) * blocks.shape[1] + len(caps)
+    return float((np.sum(blocks * room) + caps @ slack) / count)
 
 
 def evaluate(path: Path, blocks: Array, caps: Array, room: Array, slack: Array) -> Point:
@@ -124,26 +120,9 @@ def evaluate(path: Path, blocks: Array, caps: Array, room: Array, slack: Array) 
     return Point(blocks, caps, room, slack, root, frame, path.on_patterns(outer, outer))
 
 
-class Feasible(NamedTuple):
-    """X of a point made feasible: diagonal blocks on the patterns, the rest as it is."""
-
-    shares: Array  # diagonals of its blocks, (b, k)
-    mixed: float  # share of I / k in it, for the caps
-
-    def gram(self, path: Path, point: Point) -> Array:
-        """X, of unit sensitivity, in the order of the patterns."""
-        gram = point.frame.gram
-        for j, share in enumerate(self.shares):
-            here = slice(j * path.k, (j + 1) * path.k)
-            gram[here, here] = np.diag(share)
-        gram /= self.shares.sum(axis=1).max()
-        if self.mixed > 0:
-            gram = (1 - self.mixed) * gram + self.mixed / path.k * np.eye(path.size)
-        return np.asarray(gram)
-
-
-def bounds(path: Path, point: Point) -> tuple[float, float, Feasible]:
-    """Lower bound; objective of X made feasible; and that X."""
+def bounds(path: Path, point: Point) -> tuple[float, float, Callable[[], Array]]:
+    """Lower bound; objective of X made feasible, diagonal on the patterns and the rest as it is;
+    and that X, of unit sensitivity, in the order of the patterns."""
     price = float(point.blocks[:, 0, 0].sum())
     lower = point.trace**2 / price - float(path.cap @ point.caps)
     shares = np.einsum("jii->ji", point.grams) + np.einsum("jii->ji", point.room)
@@ -153,18 +132,26 @@ def bounds(path: Path, point: Point) -> tuple[float, float, Feasible]:
     shares = shares + np.maximum(0.0, least - np.linalg.eigvalsh(lift)[:, :1])
     used = shares.sum(axis=1)
     shares += ((used.max() - used) / path.k)[:, None]
-    found = Feasible(shares, 0.0)
+    mixed = 0.0  # share of I / k in it, for the caps
+
+    def feasible() -> Array:
+        gram = point.frame.gram
+        for j, share in enumerate(shares):
+            here = slice(j * path.k, (j + 1) * path.k)
+            gram[here, here] = np.diag(share)
+        gram /= shares.sum(axis=1).max()
+        return np.asarray((1 - mixed) * gram + mixed / path.k * np.eye(path.size))
+
     if len(path.cap) == 0:
-        return lower, _objective(path, point, shares) * float(used.max()), found
-    gram = found.gram(path, point)
+        return lower, _objective(path, point, shares) * float(used.max()), feasible
+    gram = feasible()
     covariance = _linalg.inverse_of_positive(gram)
     variance = np.diagonal(covariance)
     over = variance > path.cap
     if over.any():  # diag(X^-1) is convex in X, and k at X = I / k
-        share = float(((variance - path.cap) / (variance - path.k))[over].max())
-        found = Feasible(shares, share)
-        covariance = _linalg.inverse_of_positive(found.gram(path, point))
-    return lower, _linalg.inner(path.gram, covariance), found
+        mixed = float(((variance - path.cap) / (variance - path.k))[over].max())
+        covariance = _linalg.inverse_of_positive(feasible())
+    return lower, _linalg.inner(path.gram, covariance), feasible
 
 
 def _objective(path: Path, point: Point, shares: Array) -> float:
@@ -211,11 +198,9 @@ class System:
 
     def bent(self, f: Array, seen: Array) -> Array:
         """The next term of that change, of second order."""
-        frame, outer = self.point.frame, self.point.frame.outer
-        half = f @ (frame.root[:, None] * f / 2 + seen)
-        g = -frame.shared(half + half.T)
+        outer, (g, rest) = self.point.frame.outer, self.point.frame.second(f, seen)
         blocks = self.path.on_patterns(outer @ g, outer)
-        return self.path.packed(blocks, frame.variance_along(f @ f.T - g))
+        return self.path.packed(blocks, self.point.frame.variance_along(rest))
 
     def product(self, x: Array) -> Array:
         blocks, caps = self.path.unpacked(x)
@@ -277,9 +262,8 @@ class System:
             at = number * path.k + np.arange(path.k), size + number * len(i) + np.arange(len(i))
             own = w[np.ix_(n, n)] * w[np.ix_(m, m)] + w[np.ix_(n, m)] * w[np.ix_(m, n)]
             total[np.ix_(*2 * [np.concatenate(at)])] += own * doubled[:, None] * doubled / 2
-        total[np.diag_indices(len(total))] += np.concatenate(
-            [np.zeros(len(total) - caps), self.held]
-        )
+        last = np.arange(len(total) - caps, len(total))
+        total[last, last] += self.held
         for _ in range(2):  # one price a pattern
             prices = total[:size].reshape(path.b, path.k, -1).sum(axis=1) / np.sqrt(path.k)
             total = np.concatenate([prices, total[size:]]).T
@@ -333,26 +317,22 @@ def _start(path: Path, blocks: Array | None) -> Point:
     return point._replace(room=room, slack=slack)
 
 
-class Change(NamedTuple):
-    """A step, by the parts of a point."""
+Step = dict[str, Array]  # changes of the blocks, caps, room and slack of a point
 
-    blocks: Array
-    caps: Array
-    room: Array
-    slack: Array
 
-    def length(self, point: Point) -> float:
-        """Share of the step, at most 1, that leaves multipliers and rooms positive."""
-        reach = [longest(point.caps, self.caps), longest(point.slack, self.slack)]
-        for block, moved in ((point.blocks, self.blocks), (point.room, self.room)):
-            half = np.linalg.inv(np.linalg.cholesky(block))
-            least = float(np.linalg.eigvalsh(half @ moved @ half.transpose(0, 2, 1)).min())
-            reach.append(np.inf if least >= 0 else -1 / least)
-        return min(1.0, 0.95 * min(reach))
+def _reach(point: Point, step: Step) -> float:
+    """Share of the step, at most 1, that leaves multipliers and rooms positive."""
+    reach = [longest(point.caps, step["caps"]), longest(point.slack, step["slack"])]
+    for block, moved in ((point.blocks, step["blocks"]), (point.room, step["room"])):
+        half = np.linalg.inv(np.linalg.cholesky(block))
+        least = float(np.linalg.eigvalsh(half @ moved @ half.transpose(0, 2, 1)).min())
+        reach.append(np.inf if least >= 0 else -1 / least)
+    return min(1.0, 0.95 * min(reach))
 
-    def end(self, point: Point, length: float) -> dict[str, Array]:
-        """The parts of the point at the end of that share of the step."""
-        return {name: getattr(point, name) + length * d for name, d in self._asdict().items()}
+
+def _end(point: Point, step: Step, length: float) -> Step:
+    """The parts of the point at the end of that share of the step."""
+    return {name: getattr(point, name) + length * d for name, d in step.items()}
 
 
 def _advance(path: Path, point: Point, *, least: float) -> Point:
@@ -360,17 +340,16 @@ def _advance(path: Path, point: Point, *, least: float) -> Point:
     system = System(path, point)
     mu = mean_product(point.blocks, point.caps, point.room, point.slack)
 
-    def change(x: Array, aim: float, curved: tuple[Array, Array]) -> Change:
+    def change(x: Array, aim: float, room: Array | float = 0.0, slack: Array | float = 0.0) -> Step:
         blocks, caps = path.unpacked(x)
-        room = aim * system.inverse - point.room - system.barrier @ blocks @ system.barrier
-        slack = aim / point.caps - point.slack - system.held * caps
-        return Change(blocks, caps, _symmetric(room + curved[0]), slack + curved[1])
+        room = room + aim * system.inverse - point.room - system.barrier @ blocks @ system.barrier
+        slack = slack + aim / point.caps - point.slack - system.held * caps
+        return {"blocks": blocks, "caps": caps, "room": _symmetric(room), "slack": slack}
 
-    none = np.zeros_like(point.room), np.zeros_like(point.slack)
     x = system.solve(system.slope, enough=SOLVED * mu)
-    ahead = change(x, 0.0, none)
-    reach = ahead.length(point)
-    left = mean_product(**ahead.end(point, reach))
+    ahead = change(x, 0.0)
+    reach = _reach(point, ahead)
+    left = mean_product(**_end(point, ahead, reach))
     share = min(1.0, (left / mu) ** 2)
     missed = system.slope + path.packed(point.room, point.slack)
     # Far from the path mu stays as it is.
@@ -379,16 +358,14 @@ def _advance(path: Path, point: Point, *, least: float) -> Point:
     aim = max(share * mu, least)
     # Second orders are told by a step that went so far only, and towards a smaller mu.
     trust = (reach * max(0.0, 1 - aim / mu)) ** 2
-    curved = (
-        -trust * _symmetric(system.inverse @ ahead.blocks @ ahead.room),
-        -trust * ahead.caps * ahead.slack / point.caps,
-    )
+    room = -trust * _symmetric(system.inverse @ ahead["blocks"] @ ahead["room"])
+    slack = -trust * ahead["caps"] * ahead["slack"] / point.caps
     f, seen = system.change(x)
     right = system.slope + trust * system.bent(f, seen)
-    right += path.packed(aim * system.inverse + curved[0], aim / point.caps + curved[1])
+    right += path.packed(aim * system.inverse + room, aim / point.caps + slack)
     x = x + system.solve(right - system.product(x), enough=SOLVED * aim)
-    step = change(x, aim, curved)
-    return evaluate(path, **step.end(point, step.length(point)))
+    step = change(x, aim, room, slack)
+    return evaluate(path, **_end(point, step, _reach(point, step)))
 
 
 def _symmetric(blocks: Array) -> Array:
@@ -400,7 +377,8 @@ def solve(program: Program, *, monitor: Monitor) -> Found:
     path = Path(program)
     kept = None if program.limited else monitor.resumed(program)
     point = _start(path, kept)
-    best, made, best_gap = point, None, np.inf
+    best, best_gap = point, np.inf
+    made: Callable[[], Array] | None = None
     evaluations, stalls = 2, 0
     share = 0.4  # of the gap asked for, at the end of the path: a smaller one takes larger noise
     with Search(monitor) as search:
@@ -425,7 +403,7 @@ def solve(program: Program, *, monitor: Monitor) -> Found:
             evaluations += 1
     inverse = np.argsort(path.order)
     caps = best.caps[inverse] if program.cap is not None else None
-    gram = np.eye(path.size) / path.k if made is None else made.gram(path, best)
+    gram = np.eye(path.size) / path.k if made is None else made()
     return Found(
         stop=search.stop,
         gram=gram[np.ix_(inverse, inverse)],

@@ -44,7 +44,7 @@ from noisedesign.families.disjoint.solver.square_roots import (
     SquareRoot,
     square_root,
 )
-from noisedesign.families.disjoint.solver.symmetry import symmetry_of, transitive
+from noisedesign.families.disjoint.solver.symmetry import symmetry_of
 
 MAX_EVALUATIONS = 500
 FAR = 0.05
@@ -197,13 +197,17 @@ def solve(program: Program, *, monitor: Monitor, device: Device = CPU) -> Found:
     kept = monitor.resumed(program)
     start = np.exp(_start(program)) if kept is None else kept[:, 0, 0]
     evaluations = 0
+    symmetry = None
     if device is CPU and program.size >= SYMMETRY_FROM:
-        answer = _by_symmetry(program, start, monitor=monitor)
-        if answer is not None:
-            if answer.stop is not Stop.INACCURATE or answer.dual is None:
-                return answer
-            # What rounding keeps from the gap in blocks, it may not in one.
-            start, evaluations = answer.dual.blocks[:, 0, 0], answer.evaluations
+        symmetry = symmetry_of(program.gram)
+    if symmetry is not None:
+        split = Split(program, symmetry)
+        answer = _search(program, split, np.log(split.collected(start)), monitor=monitor)
+        if answer.stop is not Stop.INACCURATE or answer.dual is None:
+            return answer
+        # What rounding keeps from the gap in blocks, it may not in one.
+        start, evaluations = answer.dual.blocks[:, 0, 0], answer.evaluations
+        del split  # freed early: peak memory
     if 0 < program.null_space.shape[1] < program.size:
         answer = barrier.search(program, start, monitor=monitor)
         if answer.stop is not Stop.INACCURATE:
@@ -214,23 +218,6 @@ def solve(program: Program, *, monitor: Monitor, device: Device = CPU) -> Found:
     placed = Placed(program, device)
     answer = _search(program, placed, device.put(np.log(start)), monitor=monitor)
     return replace(answer, evaluations=answer.evaluations + evaluations)
-
-
-def _by_symmetry(program: Program, start: Array, *, monitor: Monitor) -> Found | None:
-    """The answer from the blocks of H, from v of shape (n,) on, or in closed form; None where no
-    symmetry is found."""
-    closed = transitive(program.gram)
-    if closed is not None and closed.error <= settings.NEGLIGIBLE_PER_GAP * monitor.gap:
-        with Search(monitor) as search:
-            search.stop = Stop.SOLVED
-            monitor.report(lower=closed.optimum, upper=closed.optimum)
-        dual = diagonal_dual(np.ones(program.size))
-        return Found(stop=search.stop, gram=closed.gram, dual=dual, evaluations=1)
-    symmetry = symmetry_of(program.gram)
-    if symmetry is None:
-        return None
-    split = Split(program, symmetry)
-    return _search(program, split, np.log(split.collected(start)), monitor=monitor)
 
 
 def _search(

@@ -13,6 +13,7 @@ make the preconditioner.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -24,6 +25,7 @@ from noisedesign.base.device import (
     DeviceArray,
     cholesky,
     cholesky_of,
+    conjugate_gradients,
     eigh,
     identity,
     inner_product,
@@ -201,8 +203,7 @@ def newton_direction(
     xp = namespace(gradient)
     size, rank = point.spread.shape
     panel = xp.reshape(point.spread, (shape.patterns, shape.epochs, rank))
-    transposed = xp.permute_dims(panel, (0, 2, 1))
-    root = point.root
+    transposed, root = xp.permute_dims(panel, (0, 2, 1)), point.root
     curvature = root[:, None] + root
     curvature *= root
     curvature *= root[:, None]
@@ -215,41 +216,26 @@ def newton_direction(
         return onto_constant_diagonal(outer @ transposed)
 
     precondition = _preconditioner(shape, point)
-    x = xp.zeros_like(gradient)
-    residual = gradient
-    step = precondition(residual)
-    size_now = start = inner_product(residual, step)
+    step = precondition(gradient)
+    start = inner_product(gradient, step)
     if not start > 0:
-        return x, 0.0
+        return xp.zeros_like(gradient), 0.0
     # start is the squared Newton decrement in the preconditioned metric: relative to the price it
     # tells how far the optimum is, and so how accurate a step is worth paying for.
     forcing = min(CG_FORCING, float(np.sqrt(start / point.price)))
-    target = max(forcing**2 * start, enough * point.price)
-    # Squared norms in that metric, of x, of the step, and their inner product, by recursion
-    # (Steihaug 1983). There r_k / 2 weighs the squares of relative changes of U.
-    # The longest step is a root mean square relative change of U by ten. It binds where H is
-    # singular and the quadratic model flat; the distance to the boundary then does the rest.
-    radius = 100 * point.trace / 2
-    of_x, of_step, between = 0.0, start, 0.0
-    for _ in range(150):
-        image = product(step)
-        along = inner_product(step, image)
-        length = size_now / along if along > 0 else np.inf
-        if not of_x + 2 * length * between + length**2 * of_step <= radius:
-            to_radius = float(np.sqrt(between**2 + of_step * (radius - of_x)))
-            x = x + (to_radius - between) / of_step * step
-            break
-        x = x + length * step
-        of_x += 2 * length * between + length**2 * of_step
-        residual = residual - length * image
-        preconditioned = precondition(residual)
-        previous, size_now = size_now, inner_product(residual, preconditioned)
-        if size_now <= target:
-            break
-        ratio = size_now / previous
-        step = preconditioned + ratio * step
-        between = ratio * (between + length * of_step)
-        of_step = size_now + ratio**2 * of_step
+
+    def flat(of: Callable[[DeviceArray], DeviceArray]) -> Callable[[DeviceArray], DeviceArray]:
+        return lambda x: xp.reshape(of(xp.reshape(x, gradient.shape)), (-1,))
+
+    x = conjugate_gradients(
+        flat(product),
+        flat(precondition),
+        right=xp.reshape(gradient, (-1,)),
+        preconditioned=xp.reshape(step, (-1,)),
+        target=max(forcing**2 * start, enough * point.price),
+        most=150,
+    ).x
+    x = xp.reshape(x, gradient.shape)
     return x, inner_product(gradient, x)
 
 

@@ -62,12 +62,11 @@ class Frame(NamedTuple):
         return _row_products(self.inner @ f, self.inner)
 
     def second(self, f: DeviceArray, seen: DeviceArray) -> tuple[DeviceArray, DeviceArray]:
-        """Second-order changes of diag(X) and diag(R) along multipliers whose first-order change of
-        X is ``f``; ``seen`` is T^T diag(dv) T."""
+        """G and F^2 - G: X changes by T G T^T and R by B (F^2 - G) B^T in second order along
+        multipliers whose first-order change of X is ``f``; ``seen`` is T^T diag(dv) T."""
         half = f @ (self.root[:, None] * f / 2 + seen)
         g = -self.shared(half + half.T)
-        square = f @ f.T  # F is symmetric, and this half the work
-        return self.precision_along(g), self.variance_along(square - g)
+        return g, f @ f.T - g  # F is symmetric, and this half the work
 
 
 def _row_products(a: DeviceArray, b: DeviceArray) -> DeviceArray:

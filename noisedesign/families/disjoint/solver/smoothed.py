@@ -45,6 +45,7 @@ from noisedesign.base.monitor import REACHED, Monitor, Search, Stop
 from noisedesign.certify import repair
 from noisedesign.certify.program import DualPoint, Program, diagonal_dual
 from noisedesign.families.disjoint.program import Found
+from noisedesign.families.disjoint.solver.frame import longest
 
 MAX_EVALUATIONS = 500
 ACCURACY = 1e-7
@@ -148,8 +149,7 @@ class Dual:
         """A safe share of the longest step along d that stays inside, at most 1."""
         xp = namespace(point.factor)
         sign = np.concatenate([np.ones(self.size), self.sign])
-        falling = sign * d < 0
-        length = float(np.min(-point.x[falling] / d[falling], initial=np.inf))
+        length = longest(sign * point.x, sign * d)
         half = xp.linalg.inv(point.factor)
         seen = (half.T * self.put(self.net(d[self.size :]))) @ half
         least = float(xp.linalg.eigvalsh(seen)[0])

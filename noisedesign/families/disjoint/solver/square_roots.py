@@ -17,7 +17,7 @@ way, and has exactly the symmetries, so that tr(H X^-1) does not see what roundi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -97,25 +97,14 @@ def square_root(workload: Workload, v: DeviceArray, *, largest: float = 0.0) -> 
     weights = xp.square(basis)
     diag = weights @ root
     noise = 8 * settings.EPS * max(float(squared[-1]), largest)
-    error = weights @ rounding_of(root, noise=noise, xp=xp)
+    error = weights @ (noise / xp.maximum(2 * root, float(np.sqrt(noise))))
     del weights
-    singular = float(squared[0]) <= noise
-    if bool(xp.any(error > trusted(singular=singular) * diag)):
+    # Singular values are dearer, but nothing is squared. Bounds see the square of an error, but for
+    # a singular W, where there is only the bound of first order.
+    if bool(xp.any(error > (1e-8 if float(squared[0]) <= noise else 1e-6) * diag)):
         root, basis = singular_values(workload.factor * root_v, largest=float(np.sqrt(largest)))
         diag = xp.square(basis) @ root
     return SquareRoot(root, basis, diag, xp)
-
-
-def trusted(*, singular: bool) -> float:
-    """The relative error of diag(S) above which singular values of L D^1/2 replace eigenvalues of
-    D^1/2 H D^1/2: dearer, but nothing is squared. Bounds see its square, but for a singular W,
-    where there is only the bound of first order."""
-    return 1e-8 if singular else 1e-6
-
-
-def rounding_of(root: DeviceArray, *, noise: float, xp: Any) -> DeviceArray:
-    """Errors of roots, shape (k,), of eigenvalues that are known to ``noise``."""
-    return noise / xp.maximum(2 * root, float(np.sqrt(noise)))
 
 
 def singular_values(half: DeviceArray, *, largest: float = 0.0) -> tuple[DeviceArray, DeviceArray]:
@@ -172,59 +161,27 @@ class Block:
         return np.asarray(self.vectors @ matrix)
 
 
-class Twins:
-    """The vectors that sum to zero over every class of twins: one multiple of the identity for each
-    orbit, ``gram``, ``count`` times; both of shape (orbits,)."""
-
-    def __init__(self, program: Program, symmetry: Symmetry, sizes: Labels) -> None:
-        self.program = program
-        members = np.bincount(symmetry.twins)
-        order = np.argsort(symmetry.twins, kind="stable")
-        classes = np.split(order, np.cumsum(members)[:-1])
-        self.classes = [nodes for nodes in classes if len(nodes) > 1]
-        self.orbits = np.array([symmetry.orbit[nodes[0]] for nodes in self.classes], dtype=np.intp)
-        self.sizes = sizes
-        self.count = np.zeros(len(sizes))
-        np.add.at(self.count, self.orbits, [len(nodes) - 1.0 for nodes in self.classes])
-
-    def _mean(self, of_classes: list[float]) -> Array:
-        """Means over orbits, on the scale of blocks, of traces on the vectors of every class."""
-        total = np.bincount(self.orbits, of_classes, minlength=len(self.sizes))
-        return np.asarray(total / np.maximum(self.count, 1) / self.sizes)
-
-    @cached_property
-    def gram(self) -> Array:
-        blocks = (self.program.gram[np.ix_(nodes, nodes)] for nodes in self.classes)
-        means = self._mean([float(np.trace(h) - h.sum() / len(h)) for h in blocks])
-        return np.maximum(means, 0.0)
-
-    @cached_property
-    def exact(self) -> Array:
-        """The root of ``gram``, from L, by nothing that is squared."""
-        columns = (self.program.factor[:, nodes] for nodes in self.classes)
-        deviations = (part - part.mean(axis=1, keepdims=True) for part in columns)
-        return np.sqrt(self._mean([float(np.square(part).sum()) for part in deviations]))
-
-
 class SplitRoot(NamedTuple):
-    """S in blocks: the roots of all of them, and those of twins, shape (orbits,)."""
+    """S by its blocks, each with the roots of its own."""
 
     split: Split
     parts: list[SquareRoot]
-    alone: Array
     diag: Array  # of S, summed over every orbit
-    trace: float
+
+    @property
+    def trace(self) -> float:
+        return float(self.diag.sum())
+
+    @property
+    def _each(self) -> Iterator[tuple[Block, SquareRoot]]:
+        return zip(self.split.blocks, self.parts, strict=True)
 
     def curvature(self, *, trace: float) -> Callable[[Array], Array]:
         """The same for changes that are alike all over an orbit, shape (orbits,)."""
-        twins: Array = self.split.twins.count * self.alone / (2 * trace)
-        parts = [
-            (block.orbits, part.curvature(trace=trace))
-            for block, part in zip(self.split.blocks, self.parts, strict=True)
-        ]
+        parts = [(block.orbits, part.curvature(trace=trace)) for block, part in self._each]
 
         def product(x: Array) -> Array:
-            total = twins * x
+            total = np.zeros_like(x)
             for orbits, part in parts:
                 total[orbits] += part(x[orbits])
             return total
@@ -232,36 +189,26 @@ class SplitRoot(NamedTuple):
         return product
 
     def curvature_above(self, *, trace: float) -> Array:
-        total = np.diag(self.split.twins.count * self.alone / (2 * trace))
-        for block, part in zip(self.split.blocks, self.parts, strict=True):
+        total = np.zeros((len(self.diag), len(self.diag)))
+        for block, part in self._each:
             total[np.ix_(block.orbits, block.orbits)] += part.curvature_above(trace=trace)
         return total
 
     def rescaled(self, ratio: Array) -> float:
-        twins = self.split.twins
-        if not (self.alone[twins.count > 0] > 0).all():
-            return float("inf")
-        blocks = zip(self.split.blocks, self.parts, strict=True)
-        total = sum(part.rescaled(ratio[block.orbits]) for block, part in blocks)
-        return total + float(twins.count @ (ratio * self.alone))
+        return sum(part.rescaled(ratio[block.orbits]) for block, part in self._each)
 
     def gram(self, p: Array) -> Array:
         """X(v), shape (n, n), of all nodes."""
-        n = self.split.size
-        x = np.zeros((n, n))
-        for block, part in zip(self.split.blocks, self.parts, strict=True):
+        x = np.zeros((self.split.size, self.split.size))
+        for block, part in self._each:
             spread = np.asarray(part.gram(p[block.orbits]))[np.ix_(block.place, block.place)]
             spread *= block.signs
             spread *= block.signs[:, None]
-            if len(block.nodes) == n:
+            if len(block.nodes) == len(x):
                 x += spread
             else:
                 x[np.ix_(block.nodes, block.nodes)] += spread
             del spread  # freed early: peak memory
-        twins = self.split.twins
-        multiple = twins.sizes * self.alone / p
-        for nodes, orbit in zip(twins.classes, twins.orbits, strict=True):
-            x[np.ix_(nodes, nodes)] += multiple[orbit] * (np.eye(len(nodes)) - 1 / len(nodes))
         return x
 
 
@@ -270,12 +217,9 @@ class Split:
 
     def __init__(self, program: Program, symmetry: Symmetry) -> None:
         self.size, self.orbit = program.size, symmetry.orbit
-        self.sizes = np.bincount(symmetry.orbit)
-        self.blocks = [
-            Block(program, signs, symmetry.orbit, self.sizes) for signs in symmetry.signs
-        ]
-        self.twins = Twins(program, symmetry, self.sizes)
-        self.diagonal = np.bincount(symmetry.orbit, np.diagonal(program.gram)) / self.sizes
+        self.sizes = np.bincount(self.orbit)
+        self.blocks = [Block(program, signs, self.orbit, self.sizes) for signs in symmetry.signs]
+        self.diagonal = np.bincount(self.orbit, np.diagonal(program.gram)) / self.sizes
 
     def collected(self, v: Array) -> Array:
         """Prices of orbits, shape (orbits,), for multipliers of nodes, shape (n,)."""
@@ -294,20 +238,4 @@ class Split:
             largest = max(largest, float(part.root[-1]) ** 2)
             parts.append(part)
             diag[block.orbits] += part.diag
-        alone = self._of_twins(p, diag, largest)
-        diag += self.twins.count * alone
-        return SplitRoot(self, parts, alone, diag, float(diag.sum()))
-
-    def _of_twins(self, p: Array, others: Array, largest: float) -> Array:
-        count = self.twins.count
-        if not count.any():
-            return np.zeros(len(p))
-        squared = p * self.twins.gram
-        alone = np.sqrt(squared)
-        noise = 8 * settings.EPS * largest
-        error = count * rounding_of(alone, noise=noise, xp=np)
-        singular = bool((squared[count > 0] <= noise).any())
-        if (error > trusted(singular=singular) * (others + count * alone)).any():
-            alone = np.sqrt(p) * self.twins.exact
-            alone[alone < settings.rank_tolerance(self.size) * np.sqrt(largest)] = 0.0
-        return np.asarray(alone)
+        return SplitRoot(self, parts, diag)

@@ -10,7 +10,6 @@ from typing import Any
 import networkx as nx
 import numpy as np
 import pytest
-import scipy.linalg
 
 from noisedesign import CheckpointFile
 from noisedesign.base.monitor import Monitor, Stop
@@ -24,15 +23,7 @@ from noisedesign.problem.problem import SpaceProblem, TimeProblem
 from noisedesign.system.participation import single
 from tests.support import oracles
 from tests.support.array_devices import NEEDS_NUMPY_2, STRICT, strict_on_host
-from tests.support.symmetric_cases import (
-    Array,
-    make_eager,
-    program,
-    random_gram,
-    shuffled,
-    spatial,
-    workload,
-)
+from tests.support.symmetric_cases import Array, make_eager, program, random_gram, spatial, workload
 
 GAP = 1e-9
 
@@ -79,98 +70,33 @@ def objective(whole: Program, answer: Answer) -> float:
     return float(np.sum(whole.gram * np.linalg.inv(answer.gram / root / root[:, None])))
 
 
-# --- translations -----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("graph", "shape"),
-    [
-        (nx.cycle_graph(7), (7,)),
-        (nx.complete_graph(6), (6,)),
-        (nx.circulant_graph(12, [1, 3]), (12,)),
-        (nx.grid_2d_graph(3, 5, periodic=True), (3, 5)),
-        (nx.grid_2d_graph(4, 6, periodic=True), (4, 6)),
-        (nx.hypercube_graph(5), (2, 2, 2, 2, 2)),
-        (nx.grid_graph([3, 4, 5], periodic=True), (5, 4, 3)),
-        (nx.path_graph(7), None),
-        (nx.star_graph(6), None),
-        (nx.petersen_graph(), None),
-    ],
-)
-def test_shapes_along_which_graphs_are_circulant(
-    graph: nx.Graph, shape: tuple[int, ...] | None
-) -> None:
-    gram = workload(graph)
-    assert symmetry.shape_of(gram) == shape
-    assert (symmetry.transitive(gram) is None) == (shape is None)
-
-
-def test_one_and_two_nodes() -> None:
-    for w in (np.ones((1, 1)), np.array([[0.75, 0.25], [0.25, 0.75]])):
-        found = symmetry.transitive(w.T @ w)
-        assert found is not None
-        assert found.optimum == pytest.approx(np.trace(w) ** 2 / len(w), rel=1e-14)
-        np.testing.assert_allclose(found.gram, w / w[0, 0], rtol=1e-14)
-
-
-def test_a_circulant_but_for_one_entry_is_none() -> None:
-    gram = workload(nx.cycle_graph(12))
-    gram[7, 9] += 1e-12
-    gram[9, 7] += 1e-12
-    assert symmetry.shape_of(gram) is None
-
-
-def test_an_h_of_nothing_has_no_closed_form() -> None:
-    assert symmetry.transitive(np.zeros((3, 3))) is None
-
-
-@pytest.mark.parametrize("shape", [(8,), (3, 5), (2, 3, 4), (1,), (2, 2, 2)])
-def test_the_closed_form_is_the_square_root(shape: tuple[int, ...]) -> None:
-    """H of random group-circulant matrices: X is H^1/2 over its diagonal, by eigenvectors."""
-    n = int(np.prod(shape))
-    a = np.random.default_rng(0).standard_normal(shape)
-    index = list(np.ndindex(*shape))
-    factor = np.array(
-        [[a[tuple((np.subtract(j, i)) % shape)] for j in index] for i in index]
-    ).reshape(n, n)
-    gram = factor.T @ factor
-    found = symmetry.transitive(gram)
-    assert found is not None
-    root = scipy.linalg.sqrtm(gram).real
-    np.testing.assert_allclose(found.gram, root / root[0, 0], atol=1e-7)
-    assert found.optimum == pytest.approx(np.linalg.norm(factor, "nuc") ** 2 / n, rel=1e-9)
-
-
 # --- the same answers from less work --------------------------------------------------------------
 
 REGULAR = {
     "path": (nx.path_graph(10), [5, 5]),
     "grid": (nx.grid_2d_graph(3, 7), [3, 4, 6, 8]),
-    "lollipop": (nx.lollipop_graph(6, 3), [5]),
-    "clique-bridge": (nx.barbell_graph(6, 1), [2, 3]),
-    "bipartite": (nx.complete_bipartite_graph(3, 5), [2]),
-    "tree": (nx.balanced_tree(3, 2), [1, 1, 3]),
+    "lollipop": (nx.lollipop_graph(6, 3), [1, 1, 1, 6]),
+    "clique-bridge": (nx.barbell_graph(6, 1), [1, 1, 1, 1, 1, 1, 3, 4]),
+    "bipartite": (nx.complete_bipartite_graph(3, 5), [1, 1, 2, 4]),
+    "tree": (nx.balanced_tree(3, 2), [5, 8]),
 }
 """Graphs whose W is nonsingular, and the sizes of their blocks: those of a grid of mirrors of 3 and
-7 are (2 + 1) (4 + 3), and a tree has a root, a node of every kind above its leaves, and twins."""
+7 are (2 + 1) (4 + 3)."""
 
 
-@pytest.mark.parametrize("mixed", [False, True])
 @pytest.mark.parametrize("name", REGULAR)
 def test_same_answers_from_smaller_decompositions(
-    name: str, mixed: bool, eager: None, sizes: list[int], monkeypatch: pytest.MonkeyPatch
+    name: str, eager: None, sizes: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph, blocks = REGULAR[name]
-    whole = spatial(graph, shuffled(len(graph)) if mixed else None)
+    whole = spatial(graph)
     expected = plain(whole, monkeypatch)
     assert sizes == [len(graph)] * expected.evaluations
     sizes.clear()
     answer = answer_of(whole)
     assert answer.stop is Stop.SOLVED
     assert answer.evaluations == expected.evaluations
-    if name != "tree":  # where mirrors may be chosen
-        assert sorted(sizes) == sorted(blocks * answer.evaluations)
-    assert sum(n**3 for n in sizes) <= 0.4 * answer.evaluations * len(graph) ** 3
+    assert sorted(sizes) == sorted(blocks * answer.evaluations)
     v, w = multipliers(answer), multipliers(expected)
     np.testing.assert_allclose(v / v.sum(), w / w.sum(), rtol=1e-7)
     assert answer.gram is not None
@@ -200,7 +126,8 @@ def test_a_star_by_one_number(leaves: int, eager: None, sizes: list[int]) -> Non
     assert answer.stop is Stop.SOLVED
     assert lower_bound(whole, answer.dual) == pytest.approx(best, rel=1e-6)
     assert lower_bound(whole, answer.dual) >= best * (1 - GAP)
-    assert sizes == [2] * answer.evaluations
+    assert sum(sizes) == n * answer.evaluations
+    assert max(sizes) <= 2 + leaves / 2
 
 
 TRANSITIVE = {
@@ -213,21 +140,22 @@ TRANSITIVE = {
 
 
 @pytest.mark.parametrize("name", TRANSITIVE)
-def test_nodes_that_look_alike_need_no_decomposition(
-    name: str, eager: None, sizes: list[int], monkeypatch: pytest.MonkeyPatch
+def test_nodes_that_look_alike_take_one_evaluation(
+    name: str, eager: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     w = oracles.metropolis(TRANSITIVE[name])
     whole = program(w.T @ w, w)
     seen: list[Any] = []
     monitor = Monitor(gap=GAP, progress=seen.append)
     answer = diagonal.solve(whole, monitor=monitor)
-    assert (sizes, answer.stop, answer.evaluations) == ([], Stop.SOLVED, 1)
+    assert (answer.stop, answer.evaluations) == (Stop.SOLVED, 1)
     optimum = oracles.vertex_transitive_optimum(w)
-    assert seen[-1].lower == seen[-1].upper == pytest.approx(optimum, rel=1e-10)
+    assert seen[-1].lower == pytest.approx(optimum, rel=1e-10)
+    assert seen[-1].upper == pytest.approx(optimum, rel=1e-9)
     assert lower_bound(whole, answer.dual) == pytest.approx(optimum, rel=1e-12)
     assert objective(whole, answer) == pytest.approx(optimum, rel=1e-9)
-    np.testing.assert_array_equal(np.diagonal(answer.gram).round(12), 1)
-    np.testing.assert_allclose(multipliers(answer), multipliers(plain(whole, monkeypatch)))
+    v, expected = multipliers(answer), multipliers(plain(whole, monkeypatch))
+    np.testing.assert_allclose(v / v.sum(), expected / expected.sum())
 
 
 def test_rounding_of_small_eigenvalues_is_left_to_the_factor(eager: None, sizes: list[int]) -> None:
@@ -238,16 +166,11 @@ def test_rounding_of_small_eigenvalues_is_left_to_the_factor(eager: None, sizes:
     w = (1 - 2 * a) * np.eye(n) + a * ring
     whole = program(w.T @ w, w)
     assert np.abs(np.linalg.eigvalsh(w)).min() == pytest.approx(1e-7, rel=1e-6)
-    assert symmetry.transitive(np.asarray(whole.gram)) is not None
     answer = answer_of(whole, gap=1e-10)
     assert sizes
     assert answer.stop is Stop.SOLVED
     optimum = oracles.vertex_transitive_optimum(w)
     assert lower_bound(whole, answer.dual) == pytest.approx(optimum, rel=1e-12)
-    # The same where any gap will do.
-    sizes.clear()
-    assert answer_of(whole, gap=1e-2).evaluations == 1
-    assert sizes == []
 
 
 def test_budgets_are_part_of_the_symmetry(eager: None, sizes: list[int]) -> None:
@@ -266,17 +189,6 @@ def test_steps_in_time_have_no_symmetry(eager: None, sizes: list[int]) -> None:
     whole = program_of(TimeProblem.prefix(participation=single(12)))
     answer = answer_of(whole)
     assert sizes == [12] * answer.evaluations
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_the_names_of_nodes_do_not_matter(
-    seed: int, eager: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    graph = nx.grid_2d_graph(4, 5)
-    order = shuffled(20, seed)
-    given = multipliers(answer_of(spatial(graph)))
-    moved = multipliers(answer_of(spatial(graph, order)))
-    np.testing.assert_allclose(moved, given[order], rtol=1e-6)
 
 
 # --- what is singular or slack --------------------------------------------------------------------
@@ -309,7 +221,7 @@ def test_singular_mixing_ends_as_without_symmetries(
 
 
 def test_a_coordinate_that_costs_nothing(eager: None) -> None:
-    """Twins with H_ii = 0 get no weight; the others are their own optimum, tr(H)."""
+    """Nodes with H_ii = 0 get no weight; the others are their own optimum, tr(H)."""
     whole = program(np.diag([1.0, 4, 0, 0, 1, 4]))
     answer = answer_of(whole)
     assert lower_bound(whole, answer.dual) == pytest.approx(10.0, rel=1e-8)
@@ -347,7 +259,7 @@ def test_what_is_no_symmetry_proves_nothing_wrong(monkeypatch: pytest.MonkeyPatc
     honest = solve(problem, gap=1e-8)
     orbit, signs = symmetry.halves(np.arange(70), np.ones((1, 70)), np.arange(70)[::-1])
     orbit = np.unique(orbit, return_inverse=True)[1]
-    wrong = symmetry.Symmetry(orbit=orbit, twins=np.arange(70), signs=signs)
+    wrong = symmetry.Symmetry(orbit, signs)
     monkeypatch.setattr(diagonal, "symmetry_of", lambda _: wrong)
     found = solve(problem, gap=1e-8)
     assert honest.design is not None
@@ -391,7 +303,6 @@ def unsought(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError
 
     monkeypatch.setattr(diagonal, "symmetry_of", forbidden)
-    monkeypatch.setattr(diagonal, "transitive", forbidden)
 
 
 def test_small_problems_are_solved_as_they_are(unsought: None) -> None:

@@ -10,14 +10,7 @@ import scipy.linalg
 from noisedesign.families.disjoint.solver import diagonal
 from noisedesign.families.disjoint.solver.square_roots import Split, square_root
 from noisedesign.families.disjoint.solver.symmetry import Symmetry, halves, symmetry_of
-from tests.support.symmetric_cases import (
-    Array,
-    assert_splits,
-    make_eager,
-    program,
-    shuffled,
-    spatial,
-)
+from tests.support.symmetric_cases import Array, assert_splits, make_eager, program, spatial
 
 
 @pytest.fixture
@@ -40,7 +33,7 @@ def eager(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_blocks_say_what_the_whole_says(graph: nx.Graph, eager: None) -> None:
     """Trace, diagonal, curvature, X and its rescaled objective, at multipliers equal on orbits."""
-    whole = spatial(graph, shuffled(len(graph)))
+    whole = spatial(graph)
     found = symmetry_of(np.asarray(whole.gram))
     assert found is not None
     assert_splits(np.asarray(whole.gram), found)
@@ -69,36 +62,6 @@ def test_blocks_say_what_the_whole_says(graph: nx.Graph, eager: None) -> None:
         assert got.rescaled(ratio) == pytest.approx(expected.rescaled(ratio[found.orbit]), rel=1e-8)
 
 
-def test_twins_of_identical_columns_have_no_share() -> None:
-    """As of nodes that mix alike: H_ii - H_ij is 0, and rounding must not make it a root."""
-    columns = np.random.default_rng(0).standard_normal((10, 4))
-    factor = columns[:, np.repeat(np.arange(4), [70, 1, 1, 1])]
-    whole = program(factor.T @ factor, factor)
-    found = symmetry_of(np.asarray(whole.gram))
-    assert found is not None
-    split = Split(whole, found)
-    root = split.square_root(split.collected(np.ones(73)))
-    assert split.twins.count.sum() == 69
-    np.testing.assert_array_equal(root.alone[split.twins.count > 0], 0)
-    w = np.asarray(whole.factor)
-    assert root.trace == pytest.approx(np.linalg.norm(w, "nuc"), rel=1e-13)
-    assert root.rescaled(np.ones(len(split.sizes))) == np.inf
-
-
-def test_twins_of_nearly_identical_columns_take_the_factor() -> None:
-    """Columns a + 1e-8 e_i: H_ii - H_ij is 1e-16, lost beside |a|^2, and yet 69 singular values."""
-    rng = np.random.default_rng(0)
-    columns = rng.standard_normal((10, 4))[:, np.repeat(np.arange(4), [70, 1, 1, 1])]
-    factor = np.vstack([columns, 1e-8 * np.eye(70, 73)])
-    whole = program(factor.T @ factor, factor)
-    found = symmetry_of(np.asarray(whole.gram))
-    assert found is not None
-    split = Split(whole, found)
-    root = split.square_root(split.collected(np.ones(73)))
-    np.testing.assert_allclose(root.alone[split.twins.count > 0], 1e-8, rtol=1e-6)
-    assert root.trace == pytest.approx(np.linalg.norm(factor, "nuc"), rel=1e-13)
-
-
 def test_a_block_of_rounding_is_zero() -> None:
     """Columns of ones but for rounding: singular values of the odd block, of 8e-15, are rounding
     beside the largest of all, 108^1/2, as they would not be beside the largest column."""
@@ -108,7 +71,7 @@ def test_a_block_of_rounding_is_zero() -> None:
     factor = np.ones((9, 12)) + noise
     orbit, signs = halves(np.arange(12), np.ones((1, 12)), mirror)
     whole = program(factor.T @ factor, factor)
-    split = Split(whole, Symmetry(orbit=orbit, twins=np.arange(12), signs=signs))
+    split = Split(whole, Symmetry(orbit, signs))
     even, odd = split.square_root(split.collected(np.ones(12))).parts
     assert float(even.root[-1]) == pytest.approx(108**0.5)
     np.testing.assert_array_equal(odd.root, 0)
@@ -123,7 +86,7 @@ def test_a_nearly_singular_block_takes_its_factor() -> None:
     factor = values[:, None] * (scipy.linalg.block_diag(even, odd) @ basis_of_mirror / np.sqrt(2))
     whole = program(factor.T @ factor, factor)
     orbit, signs = halves(np.arange(8), np.ones((1, 8)), np.arange(8)[::-1])
-    split = Split(whole, Symmetry(orbit=orbit, twins=np.arange(8), signs=signs))
+    split = Split(whole, Symmetry(orbit, signs))
     assert split.square_root(split.collected(np.ones(8))).trace == pytest.approx(
         values.sum(), rel=1e-13
     )
