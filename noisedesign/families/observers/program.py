@@ -34,8 +34,8 @@ from noisedesign.problem.problem import SpaceProblem
 from noisedesign.system.participation import single
 
 GAP = 1e-5
-"""Relative gap a design is solved to unless the monitor says otherwise. Interior points miss
-feasibility by 1e-9 and more, and the bound pays for it in units of the cap."""
+"""Relative gap of a design by default: interior points miss feasibility by 1e-9 and more, and the
+bound pays for it in units of the cap."""
 
 FINE = 2e-3
 """Relative gap below which sweeps along the path take long."""
@@ -296,19 +296,9 @@ class ObserverProgram:
         known = known_by_nodes(observer, n) and observer.knows.revealed <= inside
         return observer.sees == "received" and known and len(inside) < n
 
-    def _heard(self, observer: Observer) -> NDArray[np.intp]:
-        """The nodes whose messages such an observer has, ascending."""
-        heard = self._neighbours[list(observer.coalition)].any(axis=0)
-        return np.union1d(np.flatnonzero(heard), observer.coalition)
-
-    @cached_property
-    def _neighbours(self) -> NDArray[np.bool_]:
-        """Whether u receives what v sends, shape (n, n)."""
-        return np.asarray(self.mixing != 0)
-
     def _of_one_step(self, observer: Observer, budgets: Array) -> ObservedNoise:
         """Return what nodes have of a single round: the noise of those they hear."""
-        heard = self._heard(observer)
+        heard = heard_by(observer, self.mixing)
         at = np.flatnonzero(~np.isin(heard, observer.coalition))
         victims = heard[at]
         signals = np.zeros((len(heard), len(at)))
@@ -324,7 +314,7 @@ class ObserverProgram:
 
     def _of_run(self, observer: Observer, budgets: Array) -> ObservedNoise:
         """Return what nodes have of several steps of a single round each."""
-        heard = self._heard(observer)
+        heard = heard_by(observer, self.mixing)
         signals = self._run.powers[:, heard].reshape(-1, self.size)
         victims = np.flatnonzero(signals.any(axis=0))
         victims = victims[~np.isin(victims, observer.coalition)]
@@ -341,6 +331,14 @@ class ObserverProgram:
     @cached_property
     def _run(self) -> Run:
         return Run(self.mixing, self.unit, self.horizon)
+
+
+def heard_by(observer: Observer, mixing: Array) -> NDArray[np.intp]:
+    """The nodes whose messages reach an observer one by one, ascending."""
+    if observer.sees == "sent":
+        return np.unique(np.array(list(observer.listened), dtype=np.intp))
+    coalition = np.array(list(observer.coalition), dtype=np.intp)
+    return np.union1d(np.flatnonzero((mixing[coalition] != 0).any(axis=0)), coalition)
 
 
 def known_by_nodes(observer: Observer, n: int) -> bool:

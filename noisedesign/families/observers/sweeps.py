@@ -1,20 +1,13 @@
 """Larger problems: sweeps along a central path, for observers who have little each.
 
-With multipliers v_a of the budgets and w of the caps, let Q_a = K_a(R)^-1 G_a and
-S = sum_a K_a*(Q_a diag(v_a) Q_a^T). Since
+With v_a of the budgets and w of the caps, Q_a = K_a(R)^-1 G_a, M = H + diag(w) = L L^T and
+S = sum_a K_a*(Q_a diag(v_a) Q_a^T), a sweep minimises a majorant of the Lagrangian with a barrier:
 
-    diag( G_a^T K_a(R)^-1 G_a )_c = min { y^T R^-1 y : y explains column c of G_a },
+    R' = L^-T ( mu / 2 + (mu^2 / 4 + L^T R S R L)^1/2 ) L^-1
 
-which y = R B_a^T Q_a attains, the weighted sensitivities at another R' are at most
-tr(R'^-1 R S R). So with M = H + diag(w) = L L^T a sweep minimises a majorant of the Lagrangian with
-a barrier, tr(M R') + tr(R'^-1 R S R) - mu log det R', by one eigendecomposition:
-
-    R' = L^-T ( mu / 2 + (mu^2 / 4 + L^T R S R L)^1/2 ) L^-1.
-
-The multipliers follow as on a central path, v <- v told + mu_v and w <- w R_ii / cap + mu / cap, at
-whose fixed point M - S = mu R^-1 is positive definite: the multipliers prove a bound as they are,
-and noise is strictly within budgets and cap. Falling mu as fast as the sweeps can follow keeps
-noise away from the singular covariances they would take long to leave.
+("Against chosen observers" in docs/mathematics.md). The multipliers follow as on a central path,
+v <- v told + mu_v and w <- w R_ii / cap + mu / cap. Falling mu as fast as the sweeps can follow
+keeps noise away from the singular covariances they would take long to leave.
 """
 
 from __future__ import annotations
