@@ -16,13 +16,7 @@ from noisedesign.base.checks import Array
 from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.families.family import Answer
 from noisedesign.families.shared_seeds.bound import Multipliers, covariance
-from noisedesign.families.shared_seeds.layout import (
-    Coordinates,
-    Layout,
-    Places,
-    congruence,
-    inverses,
-)
+from noisedesign.families.shared_seeds.layout import Coordinates, Layout, congruence, inverses
 from noisedesign.families.shared_seeds.program import SeedProgram
 from noisedesign.forms import Noise
 
@@ -33,58 +27,18 @@ Mask = NDArray[np.bool_]
 NO_PRICES = np.zeros(0)
 CENTERING_LEAST, CENTERING_MOST = 1e-2, 0.9
 """Bounds of the share of mu that a step aims for, the cube of what the predictor would leave."""
+MAX_SHORTENINGS, SHORTER = 60, 0.7
+"""Steps that leave the cone of R are cut so often at most, by this factor each time."""
 MARGIN = 16
 """Multiple of size * EPS * condition that R is enlarged by, so that budgets provably hold."""
-
-
-class Coalitions:
-    """The share of every budget that each coalition leaves, for little more than one inverse.
-
-    Of X = R^-1 a coalition A leaves X' = X - X_{:A} [X_AA]^-1 X_{A:}, the inverse of R on the nodes
-    outside, and takes the blocks T that its sets have there: with J their nodes,
-    [(R - T)^-1] = X' + X'_{:J} T (I - X'_JJ T)^-1 X'_{J:}. ``inside`` says who is in which.
-    """
-
-    def __init__(self, program: SeedProgram, layout: Layout) -> None:
-        self._layout, self.coalitions = layout, program.coalitions
-        self.inside = np.zeros((len(self.coalitions), program.size), dtype=bool)
-        rows, columns = layout.nodes()
-        # Nodes J of the sets that a coalition touches; their entries in a flat vector and T.
-        self._taken: list[tuple[Places, Places, Places]] = []
-        for coalition, inside in zip(self.coalitions, self.inside, strict=True):
-            inside[list(coalition)] = True
-            at = np.flatnonzero(~(inside[rows] | inside[columns] | layout.untouched(coalition)))
-            nodes, row = np.unique(rows[at], return_inverse=True)
-            self._taken.append((nodes, at, row * len(nodes) + np.searchsorted(nodes, columns[at])))
-
-    def spent(self, flat: Array) -> Array:
-        """[R_A^-1]_ii, shape (coalitions, n), zero for the nodes of A."""
-        precision = _linalg.inverse_of_positive(self._layout.assemble(flat))
-        found = np.empty((len(self.coalitions), len(precision)))
-        parts = zip(found, self.coalitions, self._taken, strict=True)
-        for spent, coalition, (nodes, entries, places) in parts:
-            spent[:] = np.diagonal(precision)
-            if not coalition:
-                continue
-            inside, size = list(coalition), len(nodes)
-            known = precision[inside]
-            share = np.linalg.solve(known[:, inside], known)
-            spent -= np.einsum("an,an->n", share, known)
-            if size:
-                t = np.bincount(places, flat[entries], size * size).reshape(size, size)
-                seen = precision[nodes] - share[:, nodes].T @ known
-                more = np.linalg.solve(np.eye(size) - seen[:, nodes] @ t, seen)
-                spent += np.einsum("jn,jn->n", t @ seen, more)
-            spent[inside] = 0.0
-        return found
 
 
 class Setting:
     """The data that stay the same from iterate to iterate, at unit budgets.
 
-    ``watched``, shape (A, n), says which budgets are watched before ``coalitions``, all of them at
-    first; ``kept``, shape (A, length), which entries of the blocks a coalition leaves, and
-    ``outside`` which nodes.
+    ``inside``, shape (all coalitions, n), says who is in which coalition. ``watched``, shape
+    (A, n), says which budgets are watched before ``coalitions``, all of them at first; ``kept``,
+    shape (A, length), which entries of the blocks a coalition leaves, and ``outside`` which nodes.
     """
 
     def __init__(self, program: SeedProgram) -> None:
@@ -94,14 +48,16 @@ class Setting:
         self.cap = np.zeros(0) if program.cap is None else program.cap
         self.layout = layout = Layout(program.sets, program.size)
         self.gram_blocks = layout.gather(program.gram)
-        self.every = Coalitions(program, layout)
+        known = program.coalitions
+        self.inside = np.array([np.isin(np.arange(program.size), one) for one in known])
+        self._every_kept = np.array([layout.untouched(one) for one in known])
         # Whether the matrices of Newton systems are formed.
         size = sum(m.shape[0] * m.shape[1] * (m.shape[1] + 1) // 2 for m in layout.members)
         self.explicit = size <= (MOST_EXPLICIT if program.known_seeds else FEW_COORDINATES)
         # Whether all sets are pairs or nodes alone, nothing is capped and nobody knows seeds.
         largest = max(members.shape[1] for members in layout.members)
         self.of_pairs = largest == 2 and not len(self.cap) and not program.known_seeds
-        self._watch(~self.every.inside)
+        self._watch(~self.inside)
 
     @cached_property
     def coordinates(self) -> Coordinates:
@@ -115,10 +71,9 @@ class Setting:
     def _watch(self, budgets: Mask) -> None:
         """Watch these of all budgets, shape (all coalitions, n)."""
         self.budgets, self.index = budgets, np.flatnonzero(budgets.any(axis=1))
-        self.coalitions = tuple(self.every.coalitions[i] for i in self.index)
-        self.watched = budgets[self.index]
-        self.outside = [np.flatnonzero(~inside) for inside in self.every.inside[self.index]]
-        self.kept = np.array([self.layout.untouched(one) for one in self.coalitions])
+        self.coalitions = tuple(self.program.coalitions[i] for i in self.index)
+        self.watched, self.kept = budgets[self.index], self._every_kept[self.index]
+        self.outside = [np.flatnonzero(~inside) for inside in self.inside[self.index]]
         # On the central path the gap is this many times mu.
         self.order = self.layout.order_of_cone + int(self.watched.sum()) + len(self.cap)
 
@@ -138,19 +93,19 @@ class Setting:
         return np.asarray(sum(kept * self.layout.gather(matrix) for kept, matrix in pairs))
 
     def precisions(self, flat: Array) -> Array:
-        """R_A^-1 for every coalition, zero in the rows and columns of A."""
-        totals = self.assembled(flat)
-        found = np.zeros_like(totals)
-        for precision, total, nodes in zip(found, totals, self.outside, strict=True):
-            here = np.ix_(nodes, nodes)
-            precision[here] = _linalg.inverse_of_positive(total[here])
-        return found
+        """R_A^-1 of the watched, shape (A, n, n), zero in the rows and columns of A."""
+        return np.array([self._precision(flat, which) for which in self.index])
 
-    def spent(self, point: Point) -> Array:
+    def spent(self, flat: Array) -> Array:
         """[R_A^-1]_ii of all coalitions, watched or not, shape (all coalitions, n)."""
-        if not self.program.known_seeds:
-            return diagonals(point.precisions)
-        return self.every.spent(point.blocks)
+        return np.array([np.diagonal(self._precision(flat, i)) for i in range(len(self.inside))])
+
+    def _precision(self, flat: Array, which: int) -> Array:
+        total = self.layout.assemble(flat * self._every_kept[which])
+        nodes = np.flatnonzero(~self.inside[which])
+        found, here = np.zeros_like(total), np.ix_(nodes, nodes)
+        found[here] = _linalg.inverse_of_positive(total[here])
+        return found
 
     def slacks(self, precisions: Array) -> Array:
         """1 - [R_A^-1]_ii; 1 where that is not watched, with multipliers of 0."""
@@ -218,10 +173,6 @@ class Point:
         total = float(self.blocks @ self.dual) + float(np.vdot(self.weights, self.slacks))
         return total + float(self.prices @ self.room)
 
-    def curvatures(self) -> Array:
-        """R_A^-1 diag(v_A) R_A^-1."""
-        return curvatures(self.precisions, self.weights)
-
 
 def first_blocks(setting: Setting) -> Array:
     """Noise well within every constraint, larger where it costs less."""
@@ -232,7 +183,7 @@ def first_blocks(setting: Setting) -> Array:
     unit = float(np.diagonal(setting.gram).mean())
     shifted = [cost + 1e-2 * unit * np.eye(cost.shape[1]) for cost in costs]  # invertible
     blocks = inverses(layout, layout.join(shifted))
-    return layout.scaled(blocks, np.sqrt(2) * rescaling(setting.every.spent(blocks)))
+    return layout.scaled(blocks, np.sqrt(2) * rescaling(setting.spent(blocks)))
 
 
 def start(setting: Setting, blocks: Array) -> Point:
@@ -266,6 +217,30 @@ def start(setting: Setting, blocks: Array) -> Point:
 def rescaling(spent: Array) -> Array:
     """Factors of the rows that make every node meet the tightest of its budgets exactly."""
     return np.asarray(np.sqrt(spent.max(axis=0)))
+
+
+@dataclass
+class Best:
+    """The best of either side so far: flat blocks, or the entries of R, and multipliers."""
+
+    lower: float = 0.0
+    upper: float = float("inf")
+    noise: Array | None = None
+    multipliers: Multipliers | None = None
+
+    @property
+    def gap(self) -> float:
+        return self.upper / self.lower - 1 if self.lower > 0 else float("inf")
+
+    def take(self, upper: float, noise: Array) -> None:
+        """Record noise and its error."""
+        if upper < self.upper:
+            self.upper, self.noise = upper, noise
+
+    def prove(self, lower: float, factors: Array, **of: Any) -> None:
+        """Record a bound and the F_A that prove it."""
+        if lower > self.lower:
+            self.lower, self.multipliers = lower, Multipliers.of_factors(factors, **of)
 
 
 class Found(NamedTuple):
@@ -350,7 +325,7 @@ def feasible_blocks(setting: Setting, blocks: Array, program: SeedProgram) -> li
     """
     layout = setting.layout
     try:
-        row = rescaling(setting.every.spent(blocks))
+        row = rescaling(setting.spent(blocks))
     except np.linalg.LinAlgError:
         return None
     kept = [blocks, layout.scaled(blocks, row)]
@@ -368,7 +343,7 @@ def _enlarged(setting: Setting, blocks: Array) -> Array | None:
     while share <= 1:
         blend = (1 - share) * blocks + share * inside
         try:
-            spent = setting.every.spent(blend).max(axis=0)
+            spent = setting.spent(blend).max(axis=0)
         except np.linalg.LinAlgError:
             return None
         variance = setting.variances(blend)
