@@ -23,14 +23,9 @@ from noisedesign.families.observers.bound import Multipliers
 from noisedesign.families.observers.observed import Indices, Run
 from noisedesign.families.observers.program import UnitProgram
 
-DENSE = 2**22
-"""Numbers in all S_a together up to which they are kept as matrices."""
-
-MOST = 2**13
-"""Rows of all observers up to which they are compared with one another."""
-
-CHUNK = 512
-"""Rows of messages that are compared with all others at once."""
+DENSE = 2**22  # numbers in all S_a together up to which they are kept as matrices
+MOST = 2**13  # rows of all observers up to which they are compared with one another
+CHUNK = 512  # rows of messages that are compared with all others at once
 
 
 class Sight(NamedTuple):
@@ -62,11 +57,9 @@ class _Batch(NamedTuple):
     def covariance(self, noise: Array) -> Array:
         """K_a(R), shape (g, m, m), where they hear no run."""
         seen = noise[self.support[:, :, None], self.support[:, None, :]]
-        if self.responses is None:
-            return np.asarray(seen)
-        return np.asarray(
-            (self.responses @ seen[:, None] @ self.responses.swapaxes(2, 3)).sum(axis=1)
-        )
+        if self.responses is not None:
+            seen = (self.responses @ seen[:, None] @ self.responses.swapaxes(2, 3)).sum(axis=1)
+        return np.asarray(seen)
 
     def response(self, index: int) -> Array:
         """B_a of one of them on its support, shape (k, m, s), in these coordinates."""
@@ -121,7 +114,7 @@ class Batches:
         heard = [batch.heard for batch in self.batches if batch.run is not None]
         long = iter(self.run.covariances(noise, heard) if self.run is not None else ())
         return [
-            batch.covariance(noise) if batch.run is None else next(long) for batch in self.batches
+            next(long) if one.run is not None else one.covariance(noise) for one in self.batches
         ]
 
     def look(self, noise: Array) -> Sight:
@@ -196,13 +189,10 @@ class Batches:
 def _batch_of(program: UnitProgram, places: list[int]) -> _Batch:
     seen = [program.observers[place] for place in places]
     signals = np.array([one.signals for one in seen])
+    responses = np.array([one.local for one in seen]) if seen[0].run is None else None
     basis: Array | None = None
-    responses: Array | None = None
-    if seen[0].run is None:
-        responses = np.array([one.local for one in seen])
-        blocks, rows, columns = responses.shape[1:]
-        if (blocks, rows) == (1, columns):
-            basis, responses = responses[:, 0], None
+    if responses is not None and responses.shape[1:3] == (1, responses.shape[3]):
+        basis, responses = responses[:, 0], None
     return _Batch(
         places=np.array(places),
         support=np.array([one.support for one in seen]),
@@ -227,10 +217,9 @@ def shared_out(
     *,
     barrier: float,
 ) -> tuple[Array, Array]:
-    """Find t, shape (observers,), in the order of ``owners``, and w, shape (n,), strictly feasible.
-    They begin at t = 1 and w = ``prices`` > 0, and nu at ``barrier``, that of the path, in squared
-    error. ``sight`` is of the noise at which N_a = Q_a diag(v_a) Q_a^T, ``weights`` are v_a. There
-    is one t for all observers in a region of the graph where they have too much for one each."""
+    """Find t, shape (observers,), in the order of ``owners``, and w, shape (n,), strictly feasible,
+    for N_a = Q_a diag(v_a) Q_a^T, ``weights`` v_a. They begin near t = 1 and w = ``prices`` > 0,
+    and nu at ``barrier``, in squared error."""
     lower = np.linalg.cholesky(program.gram + np.diag(prices))
     largest = max(1.0, largest_in(lower, batches.used(sight, weights)))
     groups: Indices = np.arange(len(batches.owners))

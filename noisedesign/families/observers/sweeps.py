@@ -26,18 +26,12 @@ from noisedesign.families.observers.program import FINE, MARGIN, ObserverProgram
 from noisedesign.families.observers.working_set import WorkingSet
 from noisedesign.forms import Noise
 
-BUDGET_SHARE = 0.2
-"""Share of mu that all budgets have together: their multipliers find their size without much."""
-
-MOMENTUM = 0.88
-"""Share of the last step that is taken again, once it has grown to that: as in accelerated gradient
-methods it needs a third of the sweeps at 500 nodes. It is calmed where S stays far from M."""
-
-STALLS = 2
-"""Looks in vain after which the sweeps are calmed."""
-
+BUDGET_SHARE = 0.2  # of mu, of all budgets together: they find their size without much
+# Share of the last step that is taken again, once it has grown to that: it needs a third of the
+# sweeps at 500 nodes. It is calmed after so many looks in vain.
+MOMENTUM, STALLS = 0.88, 2
+# Exponents of the steps of v and w, without which momentum lets single prices swing.
 DAMPED_BUDGETS, DAMPED_CAPS = 0.6, 0.4
-"""Exponents of the steps of v and w, without which momentum lets single prices swing."""
 
 
 def search(problem: ObserverProgram, *, monitor: Monitor) -> Answer:
@@ -120,8 +114,7 @@ class _Best:
 
 
 def _cheapest(problem: ObserverProgram, noise: Array, told: Array) -> Array:
-    """Find d^2 with the least error of noise d_u z_u, d_u^2 >= told_u within the cap, shape (n,): a
-    quadratic program with bounds."""
+    """Find d^2, (n,), with the least error of noise d_u z_u, d_u^2 >= told_u within the cap."""
     room = np.sqrt(problem.cap * (1 - MARGIN) / np.diagonal(noise))
     least = np.minimum(np.sqrt(told * (1 + MARGIN)), room)
     error = problem.gram * noise / problem.unit_error
@@ -141,13 +134,8 @@ def _node_by_node(
 ) -> Array:
     """Bring noise that lacks little within budgets and cap: in a single step and for observers of
     messages of single nodes; nearly so in several, where messages tell of earlier noise too.
-    ``told`` are the largest squared sensitivities, shape (n,), and ``squares`` the d^2 wished for.
-
-    Multiplying the noise of node u by d divides by d^2 what anyone is told of it, and changes
-    nothing else. Where the cap leaves no room, its noise z_u becomes e z_u + (1 - e^2)^1/2 y with
-    y independent, as large as the cap: whoever else is protected by z_u still is, as noise on what
-    is known of z_u makes it tell less.
-    """
+    ``told`` are the largest squared sensitivities, shape (n,), and ``squares`` the d^2 wished for;
+    docs/mathematics.md says why others stay protected."""
     room = problem.cap * (1 - MARGIN) / np.diagonal(noise)
     if squares is None:
         squares = np.minimum(np.maximum(told * (1 + MARGIN), 1.0), room)

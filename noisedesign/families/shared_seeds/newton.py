@@ -61,16 +61,15 @@ class System(ABC):
 
     def solve(self, right: Array, near: Solved | None, *, tolerance: float) -> Solved:
         """Solve from the solution ``near`` of a system with another right-hand side: ``tolerance``,
-        in the norm of the preconditioner, is relative to the root of the complementarity, or to the
-        right-hand side where there is no such start and that is less."""
-        start, residual = np.zeros_like(right), right
+        in the norm of the preconditioner, is relative to the right-hand side or the root of the
+        complementarity, whichever is less."""
+        start, residual, preconditioned = np.zeros_like(right), right, self.precondition(right)
+        size = float(right @ preconditioned)
+        target = tolerance**2 * min(size, self.complementarity)
         if near is not None:
             start, residual = near.change, right - near.image
-        preconditioned = self.precondition(residual)
-        size = float(residual @ preconditioned)
-        target = tolerance**2 * self.complementarity
-        if near is None:
-            target = min(target, tolerance**2 * size)
+            preconditioned = self.precondition(residual)
+            size = float(residual @ preconditioned)
         if not size > target or self.monitor.expired:
             return Solved(start, residual, right - residual)
         change, residual, products = conjugate_gradients(

@@ -47,32 +47,25 @@ from noisedesign.families.shared_seeds.state import (
     proved_by,
 )
 
-MAX_STEPS = 60
-OVERDRAWN = 0.2
-"""A row is scaled when the slack of its budget falls below this share of mu / v."""
-TO_BOUNDARY = 0.95
+MAX_STEPS, TO_BOUNDARY = 60, 0.95
+OVERDRAWN = 0.2  # of mu / v: a row is scaled when the slack of its budget falls below that
+# Relative distance of N from R^-1 diag(v) R^-1 beyond which a step aims for this share or more.
 DRIFT, CENTERING_ASTRAY = 0.3, 1.0
-"""Relative distance of N from R^-1 diag(v) R^-1 beyond which a step aims for this share or more."""
-ROUGH, LOOSE = 0.3, 0.05
-"""Residuals to which the systems of predictor and corrector are solved."""
-TIGHTER, FINEST = 0.3, 1e-8
-"""Factor of the second at every step that goes astray, and its least value."""
+ROUGH, LOOSE = 0.3, 0.05  # residuals to which systems of predictor and corrector are solved
+TIGHTER, FINEST = 0.3, 1e-8  # factor of the second where a step goes astray, and its least value
+# A step goes astray that leaves more than this share of the gap on the path, or proves a bound
+# further away than this multiple of it.
 SLOW, LAG = 0.7, 3.0
-"""A step goes astray that leaves more than this share of the gap on the path, or proves a bound
-further away than this multiple of it."""
+# Share of the gap asked for that is left on the path at the last mu, and as much by e; its factor
+# where less than the third times that does not prove the gap.
 LAST_SHARE, LOWER, NEAR_LAST = 0.3, 0.3, 3.0
-"""Share of the gap asked for that is left on the path at the last mu, and as much by e; its factor
-where less than the third times that does not prove the gap."""
-WORTH_PROVING = 4.0
-"""Multiple of the gap asked for from which on a bound is computed at every step."""
-ACCURACY = 0.05
+WORTH_PROVING = 4.0  # multiple of the gap asked for from which on every step proves a bound
+ACCURACY = 0.05  # relative error of 1 / (l_k + l_l) in the preconditioner
+# Stiffness relative to the restricted inverse from which on the preconditioner takes a kink as it
+# is, and the most that are.
 KINKED, MOST_KINKED = 1.0, 1500
-"""Stiffness relative to the restricted inverse from which on the preconditioner takes a kink as it
-is, and the most that are."""
-START_GAP, START_EPSILON = 2e-2, 1e-2
-"""Gap of the barrier at the start over the objective, and e there in units of the budgets."""
-LEAST_WEIGHT, MOST_SLACK = 1e-2, 0.5
-"""Least weight at the start relative to their mean; largest slack wherever rows are scaled."""
+START_GAP, START_EPSILON = 2e-2, 1e-2  # over the objective, and in units of the budgets
+LEAST_WEIGHT, MOST_SLACK = 1e-2, 0.5  # over their mean at the start; wherever rows are scaled
 
 
 class Pattern:
@@ -119,7 +112,7 @@ class Pattern:
     def comparison(self, values: Array, epsilon: float) -> Array:
         """M, with t = (R^2 + e^2)^1/2 in the place of |R|."""
         on, diagonal = self.split(values)
-        return self.matrix(np.concatenate([-np.hypot(on, epsilon), diagonal]))
+        return self.matrix(np.append(-np.hypot(on, epsilon), diagonal))
 
     def node_sums(self, values: Array) -> Array:
         """Sums over the pairs of every node, and its own entry twice: what D R + R D takes."""
@@ -129,13 +122,11 @@ class Pattern:
 
     def compared(self, values: Array, signs: Array) -> Array:
         """The matrix with - signs_ij z_ij off the diagonal."""
-        on, diagonal = self.split(values)
-        return self.matrix(np.concatenate([-signs * on, diagonal]))
+        return self.matrix(np.append(-signs, np.ones(self.size)) * values)
 
     def pulled(self, matrix: Array, signs: Array) -> Array:
         """The adjoint of :meth:`compared`, applied to a symmetric matrix."""
-        on, diagonal = self.split(self.entries(matrix))
-        return np.concatenate([-2 * signs * on, diagonal])
+        return np.append(-2 * signs, np.ones(self.size)) * self.entries(matrix)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -168,11 +159,6 @@ class Point:
     def dual_pairs(self) -> Array:
         """D_ij of every pair."""
         return self.pattern.split(self.pattern.entries(self.dual))[0]
-
-    @property
-    def order(self) -> int:
-        """The order of the barrier: M and the budgets."""
-        return 2 * self.pattern.size
 
     def complementarity(self) -> float:
         return float(np.vdot(self.comparison, self.dual) + self.weights @ self.slacks)
@@ -209,10 +195,9 @@ def start(pattern: Pattern, gram: Array, covariance: Array) -> Point:
 
 def feasible_curvature(point: Point, gram: Array) -> Array:
     """N with the entries of H - S on pairs and nodes: what D and y prove."""
-    pattern = point.pattern
-    on, diagonal = pattern.split(pattern.entries(point.dual))
-    entries = pattern.entries(gram) - np.concatenate([-point.signs * on, diagonal])
-    return point.curvature + pattern.matrix(entries - pattern.entries(point.curvature))
+    pattern, left = point.pattern, point.pattern.entries(gram - point.curvature)
+    slack = pattern.compared(pattern.entries(point.dual), point.signs)
+    return point.curvature + pattern.matrix(left) - slack
 
 
 def blocks_of(layout: Layout, pattern: Pattern, entries: Array) -> Array:
@@ -348,9 +333,9 @@ class System(newton.System):
         self._row_inverse = _linalg.inverse_of_positive(_linalg.symmetrized(matrix))
 
     def precondition(self, residual: Array) -> Array:
-        pattern, entries = self.pattern, self.point.entries
+        pattern, entries, x = self.pattern, self.point.entries, self.point.precision
         along = pattern.node_sums(residual * entries)
-        flat = residual - self._spread(along / (2 * self._spent))
+        flat = residual - pattern.adjoint((x * (along / (2 * self._spent))) @ x)
         basis = self._basis
         inner = basis @ pattern.matrix(flat * self._weights / pattern.twice) @ basis.T
         inner *= self._energies
@@ -360,18 +345,9 @@ class System(newton.System):
             pull = (at_first * (self._kinked_inverse @ seen / 2)) @ at_second.T
             inner -= (pull + pull.T) * self._energies
         found = pattern.entries(basis.T @ inner @ basis) * self._weights
-        row = self._row_inverse @ along - self._used(found) / (2 * self._spent)
+        used = np.einsum("ij,ij->i", x @ pattern.matrix(found), x)
+        row = self._row_inverse @ along - used / (2 * self._spent)
         return np.asarray(found + (row[pattern.row] + row[pattern.column]) * entries)
-
-    def _spread(self, values: Array) -> Array:
-        """The adjoint of :meth:`_used`."""
-        x = self.point.precision
-        return self.pattern.adjoint((x * values) @ x)
-
-    def _used(self, z: Array) -> Array:
-        """diag(X dR X)."""
-        x = self.point.precision
-        return np.asarray(np.einsum("ij,ij->i", x @ self.pattern.matrix(z), x))
 
     def change(
         self, *, mu: float, bend: _Bend | None = None, near: Solved | None = None, tolerance: float
@@ -439,10 +415,10 @@ class System(newton.System):
 def advance(point: Point, gram: Array, monitor: Monitor, *, last: float, tolerance: float) -> Point:
     """A point of less mu, but no less than ``last``."""
     system = System(point, gram, monitor)
-    present = point.complementarity()
+    present, order = point.complementarity(), 2 * point.pattern.size  # of M and the budgets
     drift = np.linalg.norm(point.curvature - (point.precision * point.weights) @ point.precision)
     if drift > DRIFT * np.linalg.norm(point.curvature):
-        mu = max(CENTERING_ASTRAY * present / point.order, last)
+        mu = max(CENTERING_ASTRAY * present / order, last)
         return _taken(system, system.change(mu=mu, tolerance=tolerance), mu)
     predictor = system.change(mu=0.0, tolerance=ROUGH)
     scaled = system.scaled(predictor)
@@ -452,7 +428,7 @@ def advance(point: Point, gram: Array, monitor: Monitor, *, last: float, toleran
     slacks = np.maximum(point.slacks + along * predictor.slacks, 0.0)
     left += float((point.weights + dual_along * predictor.weights) @ slacks)
     share = min(max(max(left / present, 0.0) ** 3, CENTERING_LEAST), CENTERING_MOST)
-    mu = max(share * present / point.order, last)
+    mu = max(share * present / order, last)
     bend = system.bend(predictor, scaled, along * dual_along)
     step = system.change(mu=mu, bend=bend, near=predictor.solved, tolerance=tolerance)
     return _taken(system, step, mu)
@@ -495,14 +471,10 @@ def _error(point: Point, gram: Array) -> float:
 
 def _prove(best: Best, setting: Setting, point: Point) -> float:
     """Record the bound that a point proves."""
-    found, proof = proved_by(
-        setting,
-        curvature=feasible_curvature(point, setting.gram),
-        precisions=point.precision[None],
-        weights=point.weights[None],
-        upper=best.upper,
-    )
-    best.prove(found, proof, weights=point.weights[None])
+    curvature, weights = feasible_curvature(point, setting.gram), point.weights[None]
+    multipliers = curvature, point.precision[None], weights, setting.cap
+    found, proof = proved_by(setting, *multipliers, upper=best.upper)
+    best.prove(found, proof, weights=weights)
     return found
 
 
@@ -529,7 +501,7 @@ def search(setting: Setting, monitor: Monitor, *, unit: float) -> Found:
             tolerance = max(tolerance * TIGHTER, FINEST) if astray else LOOSE
             if path <= NEAR_LAST * 2 * share * wanted and not astray:
                 share *= LOWER
-            last = share * wanted / point.order
+            last = share * wanted / (2 * point.pattern.size)
             before = point.complementarity()
             point = advance(point, setting.gram, monitor, last=last, tolerance=tolerance)
             fading = np.sqrt(min(point.complementarity() / before, 1.0))

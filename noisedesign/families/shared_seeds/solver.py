@@ -50,45 +50,39 @@ from noisedesign.families.shared_seeds.state import (
     start,
 )
 
-MAX_STEPS = 120
-TO_BOUNDARY = 0.9
+MAX_STEPS, TO_BOUNDARY = 120, 0.9
+# Relative distance of N from R^-1 diag(v) R^-1 beyond which a step aims for this share or more.
 DRIFT, CENTERING_ASTRAY = 0.3, 0.3
-"""Relative distance of N from R^-1 diag(v) R^-1 beyond which a step aims for this share or more."""
+# Share of the gap asked for that is left on the path at the last mu, and its factor where that does
+# not prove the gap.
 LAST_SHARE, LOWER = 0.3, 0.1
-"""Share of the gap asked for that is left on the path at the last mu, and its factor where that
-does not prove the gap."""
-LAG = 50.0
-"""Multiple of the gap on the central path beyond which a point is off it."""
+LAG = 50.0  # multiple of the gap on the central path beyond which a point is off it
+# Steps in a row off the path after which to go back to a larger mu, where the gap on the path is
+# this share of what the bounds of the point are apart.
 PATIENCE, RETREAT = 3, 0.1
-"""Steps in a row off the path after which to go back to a larger mu, where the gap on the path is
-this share of what the bounds of the point are apart."""
+# Residual of a corrector; its factor at every step that only centres; the value below which the
+# last mu is lowered instead.
 LOOSE, TIGHTER, TIGHTEST = 0.1, 0.5, 1e-4
-"""Residual of a corrector; its factor at every step that only centres; the value below which the
-last mu is lowered instead."""
+# A budget is overdrawn when its slack is below the first share of mu / v, to which its row is then
+# rescaled, between the second share of the slack before and the third of the budget.
 OVERDRAWN, REFILL_LEAST, REFILL_MOST = 0.2, 0.02, 0.5
-"""A budget is overdrawn when its slack is below the first share of mu / v, to which its row is then
-rescaled, between the second share of the slack before and the third of the budget."""
+# A budget is watched before coalitions that leave at most this share more of it than the worst one,
+# so many of each node at every step.
 NEARNESS, FEW = 0.2, 4
-"""A budget is watched before coalitions that leave at most this share more of it than the worst
-one, so many of each node at every step."""
 
 
 def solve(program: SeedProgram, *, monitor: Monitor) -> Answer:
     """Solve (L) to ``monitor.gap``, until time is over or the user interrupts."""
-    # Products of matrices alternate with batches of small blocks, which threads do not help.
-    with one_thread() if program.size < 400 else nullcontext():
-        return _solve(program, monitor)
-
-
-def _solve(program: SeedProgram, monitor: Monitor) -> Answer:
     normal = program.normalized()
     unit = float(np.diagonal(normal.gram).mean())
     setting = Setting(replace(normal, gram=normal.gram / unit))
     search = pairs.search if setting.of_pairs else _search
-    found = search(setting, monitor, unit=unit)
-    # The path of pairs went astray, and not into rounding.
-    if setting.of_pairs and found.stop is Stop.INACCURATE and found.gap > 10 * monitor.gap:
-        found = min(found, _search(setting, monitor, unit=unit), key=lambda one: one.gap)
+    # Products of matrices alternate with batches of small blocks, which threads do not help.
+    with one_thread() if program.size < 400 else nullcontext():
+        found = search(setting, monitor, unit=unit)
+        # The path of pairs went astray, and not into rounding.
+        if setting.of_pairs and found.stop is Stop.INACCURATE and found.gap > 10 * monitor.gap:
+            found = min(found, _search(setting, monitor, unit=unit), key=lambda one: one.gap)
     blocks, multipliers = found.blocks, found.multipliers
     feasible = None if blocks is None else feasible_blocks(setting, blocks, program)
     if feasible is None:
@@ -265,7 +259,7 @@ def _moved(
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Bend:
     """The second-order remainders of a step: P S in the units of S, flat; of every coalition dv ds
-    and what s and N gain; dw times the change of the room under the caps."""
+    and what s and N gain; dw times the change of the room."""
 
     blocks: Array
     products: Array

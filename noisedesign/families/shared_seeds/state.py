@@ -20,17 +20,15 @@ from noisedesign.families.shared_seeds.layout import Coordinates, Layout, congru
 from noisedesign.families.shared_seeds.program import SeedProgram
 from noisedesign.forms import Noise
 
+# Entries of all blocks up to which the matrices of Newton systems are formed from the start, and
+# once conjugate gradients take too many products; with coalitions they would at once.
 FEW_COORDINATES, MOST_EXPLICIT = 300, 4000
-"""Entries of all blocks up to which the matrices of Newton systems are formed from the start, and
-once conjugate gradients take too many products; with coalitions they would at once."""
 Mask = NDArray[np.bool_]
-NO_PRICES = np.zeros(0)
+# Bounds of the share of mu that a step aims for, the cube of what the predictor would leave.
 CENTERING_LEAST, CENTERING_MOST = 1e-2, 0.9
-"""Bounds of the share of mu that a step aims for, the cube of what the predictor would leave."""
+# Steps that leave the cone of R are cut so often at most, by this factor each time.
 MAX_SHORTENINGS, SHORTER = 60, 0.7
-"""Steps that leave the cone of R are cut so often at most, by this factor each time."""
-MARGIN = 16
-"""Multiple of size * EPS * condition that R is enlarged by, so that budgets provably hold."""
+MARGIN = 16  # of size * EPS * condition, by which R is enlarged: budgets provably hold
 
 
 class Setting:
@@ -113,7 +111,7 @@ class Setting:
 
     def room(self, flat: Array) -> Array:
         """cap - R_ii."""
-        return self.cap - self.variances(flat) if len(self.cap) else self.cap
+        return np.asarray(self.cap - self.variances(flat)[: len(self.cap)])
 
     def priced(self, prices: Array) -> Array:
         """(H + diag(w))_cc."""
@@ -134,20 +132,14 @@ class Setting:
 
     def independent(self, variance: Array) -> Array:
         """Independent noise as blocks in equal shares, half of its excess alone with coalitions."""
-        layout = self.layout
-        shares = self._equal_shares(variance)
-        if self.program.known_seeds:
-            shares = self._equal_shares((variance - 1) / 2)
-            alone = (1 + variance) / 2
-            for share, members in zip(shares, layout.members, strict=True):
-                if members.shape[1] == 1:
-                    share += alone[members]
-        return layout.join([share[:, :, None] * np.eye(share.shape[1]) for share in shares])
-
-    def _equal_shares(self, variance: Array) -> list[Array]:
-        layout = self.layout
-        share = variance / layout.node_sums([np.ones(m.shape) for m in layout.members])
-        return [share[m] for m in layout.members]
+        layout, several = self.layout, self.program.known_seeds > 0
+        count = layout.node_sums([np.ones(m.shape) for m in layout.members])
+        share = ((variance - 1) / 2 if several else variance) / count
+        found = []
+        for members in layout.members:
+            alone = (1 + variance[members]) / 2 if several and members.shape[1] == 1 else 0.0
+            found.append((share[members] + alone)[:, :, None] * np.eye(members.shape[1]))
+        return layout.join(found)
 
     def variances(self, flat: Array) -> Array:
         diagonals = [np.einsum("mii->mi", block) for block in self.layout.split(flat)]
@@ -183,7 +175,7 @@ def first_blocks(setting: Setting) -> Array:
     unit = float(np.diagonal(setting.gram).mean())
     shifted = [cost + 1e-2 * unit * np.eye(cost.shape[1]) for cost in costs]  # invertible
     blocks = inverses(layout, layout.join(shifted))
-    return layout.scaled(blocks, np.sqrt(2) * rescaling(setting.spent(blocks)))
+    return layout.scaled(blocks, np.sqrt(2 * setting.spent(blocks).max(axis=0)))
 
 
 def start(setting: Setting, blocks: Array) -> Point:
@@ -212,11 +204,6 @@ def start(setting: Setting, blocks: Array) -> Point:
         room=room,
         curvature=curvature,
     )
-
-
-def rescaling(spent: Array) -> Array:
-    """Factors of the rows that make every node meet the tightest of its budgets exactly."""
-    return np.asarray(np.sqrt(spent.max(axis=0)))
 
 
 @dataclass
@@ -255,28 +242,22 @@ class Found(NamedTuple):
 
 def bounds(setting: Setting, point: Point, spent: Array) -> tuple[float, float, Array]:
     """Lower bound, objective with rows rescaled or not, and the F_A that prove the bound."""
-    scaled = setting.layout.scaled(point.blocks, rescaling(spent))
+    scaled = setting.layout.scaled(point.blocks, np.sqrt(spent.max(axis=0)))
     upper = float(setting.gram_blocks @ scaled)
     if spent.max() <= 1:
         upper = min(upper, float(setting.gram_blocks @ point.blocks))
-    best, proof = proved_by(
-        setting,
-        curvature=point.curvature,
-        precisions=point.precisions,
-        weights=point.weights,
-        prices=point.prices,
-        upper=upper,
-    )
+    multipliers = point.curvature, point.precisions, point.weights, point.prices
+    best, proof = proved_by(setting, *multipliers, upper=upper)
     return best, upper, proof
 
 
 def proved_by(
     setting: Setting,
-    *,
     curvature: Array | None,
     precisions: Array,
     weights: Array,
-    prices: Array = NO_PRICES,
+    prices: Array,
+    *,
     upper: float,
 ) -> tuple[float, Array]:
     """Lower bound and the F_A that prove it, by N_A or by R where that may prove more."""
@@ -325,7 +306,7 @@ def feasible_blocks(setting: Setting, blocks: Array, program: SeedProgram) -> li
     """
     layout = setting.layout
     try:
-        row = rescaling(setting.spent(blocks))
+        row = np.sqrt(setting.spent(blocks).max(axis=0))
     except np.linalg.LinAlgError:
         return None
     kept = [blocks, layout.scaled(blocks, row)]
