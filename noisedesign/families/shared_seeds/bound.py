@@ -132,20 +132,20 @@ def _repaired(program: SeedProgram, multipliers: Multipliers) -> _Repaired | Non
         row[list(coalition)] = 0.0
     factors = multipliers.factors * outside[:, None]
     weights = np.maximum(multipliers.weights, 0) * outside
-    worst = _largest_eigenvalue(program, factors, outside, prices)
+    worst = largest_eigenvalue(program, factors, outside, prices)
     if worst is None and program.cap is not None:
         prices = np.maximum(prices, LEAST_PRICE * float(np.diagonal(program.gram).mean()))
-        worst = _largest_eigenvalue(program, factors, outside, prices)
+        worst = largest_eigenvalue(program, factors, outside, prices)
     if worst is None or not 0 < worst < np.inf:
         return None
     return _Repaired(factors, weights, outside, prices, worst)
 
 
-def _largest_eigenvalue(
+def largest_eigenvalue(
     program: SeedProgram, factors: Array, outside: Array, prices: Array
 ) -> float | None:
     """max over sets of lambda_max of N_c against (H + diag(w))_cc; None if one is singular."""
-    worst, gram = 0.0, program.gram + np.diag(prices)
+    worst, gram = 0.0, program.gram + (np.diag(prices) if len(prices) else 0.0)
     for _, members in by_size(program.sets):
         blocks = gram[members[:, :, None], members[:, None, :]]
         values, vectors = np.linalg.eigh(blocks)

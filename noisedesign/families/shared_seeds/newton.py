@@ -14,7 +14,7 @@ geometric mean of X_cc and N_cc, for X (.) N + N (.) X: both then diagonalise al
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.linalg
@@ -43,6 +43,32 @@ class Solved(NamedTuple):
     residual: Array
     image: Array
     products: int = 0
+
+
+class Bend(NamedTuple):
+    """The second-order remainders of a step: of the product of P and S in the units of S, of dv ds,
+    of what s and N gain, and of dw times the change of the room."""
+
+    dual: Array
+    products: Array
+    slacks: Array
+    curvatures: Array
+    room: Array
+
+    @classmethod
+    def of(cls, x: Array, change: Array, v: Array, step: Any, *, dual: Array, share: float) -> Bend:
+        """Take a share of them, as the step is not going to be taken whole; ``change`` is dR."""
+        moved, v, dv = x @ change, v[..., None, :], step.weights[..., None, :]
+        first = moved @ x
+        second = moved @ first
+        half = (second * v - first * dv) @ x
+        return cls(
+            dual=share * dual,
+            products=share * step.weights * step.slacks,
+            slacks=-share * np.diagonal(second, axis1=-2, axis2=-1),
+            curvatures=share * (half + half.swapaxes(-1, -2) + (first * v) @ first),
+            room=share * step.prices * step.room,
+        )
 
 
 class System(ABC):
@@ -218,12 +244,8 @@ class Explicit:
 
     Coordinates of a symmetric block are its entries on and above the diagonal, those above times
     the root of two. With the matrices E_e and E_f of two of them, and X, N of a coalition,
-
-        K_ef = <E_e, X E_f N + N E_f X>,    Z_eu = <E_e, x_u x_u^T>
-
-    depend on the entries of R that e and f are of alone, and are computed once for every pair of
-    entries. Z diag(theta) Z^T, as large as the square of what makes up K, would drown it in
-    rounding: it is dealt with by a Schur complement in budgets.
+    K_ef = <E_e, X E_f N + N E_f X> and Z_eu = <E_e, x_u x_u^T> depend on the entries of R that e
+    and f are of alone. Z diag(theta) Z^T would drown K in rounding: a Schur complement takes it.
     """
 
     def __init__(self, system: NewtonSystem) -> None:

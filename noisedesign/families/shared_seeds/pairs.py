@@ -32,7 +32,7 @@ from noisedesign.base.eigenvalue_pairs import shifts, values as shifted
 from noisedesign.base.monitor import Monitor, Search
 from noisedesign.families.shared_seeds import newton
 from noisedesign.families.shared_seeds.layout import Layout, Places
-from noisedesign.families.shared_seeds.newton import Solved
+from noisedesign.families.shared_seeds.newton import Bend, Solved
 from noisedesign.families.shared_seeds.state import (
     CENTERING_LEAST,
     CENTERING_MOST,
@@ -224,15 +224,6 @@ def blocks_of(layout: Layout, pattern: Pattern, entries: Array) -> Array:
     return layout.join(found)
 
 
-class _Bend(NamedTuple):
-    """The second-order remainders of a step: of M D in the units of D, of dv ds, of s and N."""
-
-    dual: Array
-    products: Array
-    slacks: Array
-    curvature: Array
-
-
 class _Change(NamedTuple):
     """Changes of the entries, M, D, y and v; of s to first order; the N it leads to."""
 
@@ -243,6 +234,8 @@ class _Change(NamedTuple):
     weights: Array
     slacks: Array
     curvature: Array
+    prices: Array = np.zeros(0)  # nothing is capped
+    room: Array = np.zeros(0)
 
 
 class System(newton.System):
@@ -350,7 +343,7 @@ class System(newton.System):
         return np.asarray(found + (row[pattern.row] + row[pattern.column]) * entries)
 
     def change(
-        self, *, mu: float, bend: _Bend | None = None, near: Solved | None = None, tolerance: float
+        self, *, mu: float, bend: Bend | None = None, near: Solved | None = None, tolerance: float
     ) -> _Change:
         """The change towards products of mu."""
         pattern, point = self.pattern, self.point
@@ -359,8 +352,8 @@ class System(newton.System):
         more = np.zeros_like(x)
         if bend is not None:
             ahead -= v * bend.slacks + bend.products
-            barrier += bend.dual
-            more = bend.curvature
+            barrier -= bend.dual
+            more = bend.curvatures
         ahead /= point.slacks
         right = pattern.pulled(barrier, point.signs)
         right[: pattern.pairs] -= 2 * point.dual_pairs * self.signs_short
@@ -396,20 +389,12 @@ class System(newton.System):
             longest.append(1 / max(-float(least), TO_BOUNDARY))
         return longest[0], min(longest[1], fraction(self.point.weights, step.weights))
 
-    def bend(self, step: _Change, scaled: tuple[Array, Array], share: float) -> _Bend:
-        point, x = self.point, self.point.precision
-        moved = x @ self.pattern.matrix(step.solved.change)
-        first = moved @ x
-        second = moved @ first
-        half = (second * point.weights - first * step.weights) @ x
+    def bend(self, step: _Change, scaled: tuple[Array, Array], share: float) -> Bend:
         both = scaled[0] @ scaled[1]
         both = (both + both.T) / (self.values[:, None] + self.values)
-        return _Bend(
-            dual=-share * (self.to_dual @ both @ self.to_dual.T),
-            products=share * step.weights * step.slacks,
-            slacks=-share * np.diagonal(second),
-            curvature=share * (half + half.T + (first * point.weights) @ first),
-        )
+        change, point = self.pattern.matrix(step.solved.change), self.point
+        dual = self.to_dual @ both @ self.to_dual.T
+        return Bend.of(point.precision, change, point.weights, step, dual=dual, share=share)
 
 
 def advance(point: Point, gram: Array, monitor: Monitor, *, last: float, tolerance: float) -> Point:
@@ -471,10 +456,10 @@ def _error(point: Point, gram: Array) -> float:
 
 def _prove(best: Best, setting: Setting, point: Point) -> float:
     """Record the bound that a point proves."""
-    curvature, weights = feasible_curvature(point, setting.gram), point.weights[None]
-    multipliers = curvature, point.precision[None], weights, setting.cap
+    curvature = feasible_curvature(point, setting.gram)
+    multipliers = curvature, point.precision[None], point.weights[None], setting.cap
     found, proof = proved_by(setting, *multipliers, upper=best.upper)
-    best.prove(found, proof, weights=weights)
+    best.prove(found, proof)
     return found
 
 

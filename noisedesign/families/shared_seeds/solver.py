@@ -27,7 +27,7 @@ from noisedesign.families.shared_seeds.layout import (
     longest_step,
     transposed,
 )
-from noisedesign.families.shared_seeds.newton import MANY_PRODUCTS, NewtonSystem, Solved
+from noisedesign.families.shared_seeds.newton import MANY_PRODUCTS, Bend, NewtonSystem, Solved
 from noisedesign.families.shared_seeds.program import SeedProgram
 from noisedesign.families.shared_seeds.state import (
     CENTERING_LEAST,
@@ -112,8 +112,7 @@ def _search(setting: Setting, monitor: Monitor, *, unit: float) -> Found:
             spent = setting.spent(point.blocks)
             lower, upper, proof = bounds(setting, point, spent)
             best.take(upper, point.blocks)
-            cap = point.prices if len(point.prices) else None
-            best.prove(lower, proof, weights=point.weights, cap=cap, coalitions=setting.coalitions)
+            best.prove(lower, proof)
             monitor.report(lower=best.lower * unit, upper=best.upper * unit)
             if search.ended(solved=enough(best.gap, monitor)):
                 break
@@ -178,7 +177,14 @@ def _descend(setting: Setting, point: Point, last: float, monitor: Monitor) -> P
     lengths = _lengths(system, predictor)
     share = _centering(point, predictor, lengths)
     mu = max(share * point.complementarity() / setting.order, last)
-    bend = _bend(system, predictor, lengths[0] * lengths[1])
+    bend = Bend.of(
+        point.precisions,
+        setting.assembled(predictor.blocks),
+        point.weights,
+        predictor,
+        dual=_product(setting.layout, system, predictor),
+        share=lengths[0] * lengths[1],
+    )
     corrector = _change(system, mu=mu, bend=bend, near=predictor.solved, tolerance=LOOSE)
     return _taken(system, corrector, mu)
 
@@ -257,18 +263,6 @@ def _moved(
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class _Bend:
-    """The second-order remainders of a step: P S in the units of S, flat; of every coalition dv ds
-    and what s and N gain; dw times the change of the room."""
-
-    blocks: Array
-    products: Array
-    slacks: Array
-    curvatures: Array
-    room: Array
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
 class _Change:
     """Changes of P and S, flat; of v and, to first order, s of every coalition; of w and the room
     under the caps; the N it leads to, where there are no coalitions."""
@@ -287,21 +281,18 @@ def _change(
     system: NewtonSystem,
     *,
     mu: float,
-    bend: _Bend | None = None,
+    bend: Bend | None = None,
     near: Solved | None = None,
     tolerance: float,
 ) -> _Change:
-    """The change towards products of mu, by conjugate gradients.
-
-    Their residual is moved into N, whose entries outside of the sets are free: so the multipliers
-    stay feasible however loosely the system is solved.
-    """
+    """The change towards products of mu. What conjugate gradients leave is moved into N, whose
+    entries outside of the sets are free, so that the multipliers stay feasible."""
     setting, point = system.setting, system.point
     layout, x, v = setting.layout, point.precisions, point.weights
     barrier, wanted = mu * inverses(layout, point.blocks), np.full_like(v, mu)
     more, prices = np.zeros_like(x), mu / point.room
     if bend is not None:
-        barrier -= bend.blocks
+        barrier -= bend.dual
         wanted -= v * bend.slacks + bend.products
         more, prices = bend.curvatures, (mu - bend.room) / point.room
     # v + dv but for what the change of s takes.
@@ -331,23 +322,6 @@ def _change(
         prices=prices - system.cap_stiffness * room - point.prices,
         room=room,
         curvature=curvature,
-    )
-
-
-def _bend(system: NewtonSystem, step: _Change, share: float) -> _Bend:
-    """The remainders of a step, times ``share``, as it is not going to be taken whole."""
-    setting, point = system.setting, system.point
-    x, v, dv = point.precisions, point.weights[:, None], step.weights[:, None]
-    moved = x @ setting.assembled(step.blocks)
-    first = moved @ x
-    second = moved @ first
-    half = (second * v - first * dv) @ x
-    return _Bend(
-        blocks=share * _product(setting.layout, system, step),
-        products=share * step.weights * step.slacks,
-        slacks=-share * diagonals(second),
-        curvatures=share * (half + transposed(half) + (first * v) @ first),
-        room=share * step.prices * step.room,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,8 +15,13 @@ from noisedesign.base import linalg as _linalg, settings
 from noisedesign.base.checks import Array
 from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.families.family import Answer
-from noisedesign.families.shared_seeds.bound import Multipliers, covariance
-from noisedesign.families.shared_seeds.layout import Coordinates, Layout, congruence, inverses
+from noisedesign.families.shared_seeds.bound import (
+    Multipliers,
+    covariance,
+    largest_eigenvalue,
+    lower_bound,
+)
+from noisedesign.families.shared_seeds.layout import Coordinates, Layout, inverses
 from noisedesign.families.shared_seeds.program import SeedProgram
 from noisedesign.forms import Noise
 
@@ -117,19 +122,6 @@ class Setting:
         """(H + diag(w))_cc."""
         return self.layout.gather(self.gram + np.diag(prices)) if len(prices) else self.gram_blocks
 
-    def largest_share(self, curvatures: Array, prices: Array) -> float:
-        """Largest eigenvalue of sum_A (N_A)_cc against (H + diag(w))_cc over the sets c."""
-        layout, total, worst = self.layout, self.gathered(curvatures), 0.0
-        for block, part in zip(layout.split(self.priced(prices)), layout.split(total), strict=True):
-            half = np.linalg.inv(np.linalg.cholesky(block))
-            worst = max(worst, float(np.linalg.eigvalsh(congruence(half, part))[:, -1].max()))
-        return worst
-
-    def proved(self, curvatures: Array, traces: Array, weights: Array, prices: Array) -> float:
-        """The dual bound but for the price of caps, every N_A scaled down to be feasible, or 0."""
-        share = self.largest_share(curvatures, prices)
-        return float(np.sum(traces**2 / weights.sum(axis=1))) / share if share > 0 else 0.0
-
     def independent(self, variance: Array) -> Array:
         """Independent noise as blocks in equal shares, half of its excess alone with coalitions."""
         layout, several = self.layout, self.program.known_seeds > 0
@@ -191,8 +183,10 @@ def start(setting: Setting, blocks: Array) -> Point:
     if not setting.program.known_seeds:
         # Multipliers that are feasible from the start.
         square = precisions @ precisions
-        share = 0.5 / setting.largest_share(square, prices)
-        curvature, weights = share * square[0], np.full(weights.shape, share)
+        worst = largest_eigenvalue(setting.program, precisions, ~setting.inside, prices)
+        if worst is None:
+            raise np.linalg.LinAlgError("H + diag(w) is singular on a set")
+        curvature, weights = square[0] / (2 * worst), np.full(weights.shape, 0.5 / worst)
         dual = setting.priced(prices) - layout.gather(curvature)
     return Point(
         blocks=blocks,
@@ -224,10 +218,10 @@ class Best:
         if upper < self.upper:
             self.upper, self.noise = upper, noise
 
-    def prove(self, lower: float, factors: Array, **of: Any) -> None:
-        """Record a bound and the F_A that prove it."""
+    def prove(self, lower: float, multipliers: Multipliers) -> None:
+        """Record a bound and what proves it."""
         if lower > self.lower:
-            self.lower, self.multipliers = lower, Multipliers.of_factors(factors, **of)
+            self.lower, self.multipliers = lower, multipliers
 
 
 class Found(NamedTuple):
@@ -240,8 +234,8 @@ class Found(NamedTuple):
     steps: int
 
 
-def bounds(setting: Setting, point: Point, spent: Array) -> tuple[float, float, Array]:
-    """Lower bound, objective with rows rescaled or not, and the F_A that prove the bound."""
+def bounds(setting: Setting, point: Point, spent: Array) -> tuple[float, float, Multipliers]:
+    """Lower bound, objective with rows rescaled or not, and multipliers that prove the bound."""
     scaled = setting.layout.scaled(point.blocks, np.sqrt(spent.max(axis=0)))
     upper = float(setting.gram_blocks @ scaled)
     if spent.max() <= 1:
@@ -259,22 +253,26 @@ def proved_by(
     prices: Array,
     *,
     upper: float,
-) -> tuple[float, Array]:
-    """Lower bound and the F_A that prove it, by N_A or by R where that may prove more."""
-    cost = float(setting.cap @ prices)
-    best, proof = 0.0, np.zeros_like(precisions)
-    if curvature is not None:
-        # Only its entries on the sets are feasible: as a whole it may be indefinite.
-        values, vectors = np.linalg.eigh(curvature)
-        half = (vectors * np.sqrt(np.maximum(values, 0.0))).T
-        trace, proof = _linalg.nuclear_norm(half * np.sqrt(weights[0])), half[None]
-        best = setting.proved((half.T @ half)[None], np.array([trace]), weights, prices) - cost
-    if curvature is None or upper - best > 1e-3 * upper:  # else N of the multipliers is better
-        traces = np.sum(weights * diagonals(precisions), axis=1)
-        other = setting.proved(curvatures(precisions, weights), traces, weights, prices) - cost
-        if other > best:
-            best, proof = other, np.sqrt(weights)[:, :, None] * precisions
-    return best, proof
+) -> tuple[float, Multipliers]:
+    """Lower bound and the multipliers that prove it, by N or by R where that may prove more."""
+
+    cap = prices if len(prices) else None
+    coalitions = setting.coalitions if setting.program.known_seeds else None
+
+    def proved(factors: Iterable[Array]) -> tuple[float, Multipliers]:
+        of = {"weights": weights, "cap": cap, "coalitions": coalitions}
+        found = Multipliers.of_factors(factors, **of)
+        return lower_bound(setting.program, found), found
+
+    followed = np.sqrt(weights)[:, :, None] * precisions
+    if curvature is None:
+        return proved(followed)
+    # Only its entries on the sets are feasible: as a whole it may be indefinite.
+    values, vectors = np.linalg.eigh(curvature)
+    best = proved([(vectors * np.sqrt(np.maximum(values, 0.0))).T])
+    if upper - best[0] <= 1e-3 * upper:  # N of the multipliers is better
+        return best
+    return max(best, proved(followed), key=lambda one: one[0])
 
 
 def curvatures(precisions: Array, weights: Array) -> Array:
