@@ -10,8 +10,8 @@ from scipy.optimize import brentq, minimize_scalar
 from noisedesign.base.checks import Array
 from noisedesign.certify.program import Program
 
+# Bounds of log(c / s): beyond them R is a multiple of I, or of L plus a constant, in float64.
 SEARCH = (-12.0, 12.0)
-"""Bounds of log(c / s): beyond them R is a multiple of I, or of L plus a constant, in float64."""
 
 
 def decor_variances(

@@ -1,16 +1,8 @@
 """Noise of modes with every rounding accounted for, from the very numbers that determine it.
 
-For the plain error of one symmetric W nothing of size nT is formed. The error is ||A F||^2 in norms
-of all entries, F F^T = cov(z), A of blocks W^(t-s+1). For any Q, whose gamma = ||I - Q^T Q|| is
-known, and |lambda| <= 1, let A' be A with Q diag(lambda)^k Q^T in the place of W^k: they differ by
-at most d_k,
-
-    d_0 = gamma,   d_(k+1) = ||W|| d_k + ||(W Q - Q diag(lambda)) diag(lambda)^k|| ||Q||,
-
-and A from A' by sum_k d_k at most. ||A' F|| is that of all y_t = lambda_j (y_(t-1) + b_t
-row_t(C_m^-1)), b_t = sum_u q_ju d_ut M_um, up to ||Q||: T steps of three roundings each. Messages
-of node u see X_u = sum_m [M^-1]_mu^2 C_m^T C_m over d_u d_u^T. For other errors cov(z) and H are
-formed.
+For the plain error of one symmetric W nothing of size nT is formed ("Noise of modes" in "Proofs
+without a rounding assumption", docs/mathematics.md); for other errors cov(z) and H are formed.
+Messages of node u see X_u = sum_m [M^-1]_mu^2 C_m^T C_m over d_u d_u^T.
 """
 
 from __future__ import annotations

@@ -1,12 +1,8 @@
 """A search for noise of modes, z_t = diag(d_t) M y_t, mode m of y noise of its own strategy C_m.
 
-Its precision is X = D^-1 (sum_m X_m x s_m s_m^T) D^-1 with X_m = C_m^T C_m and S = M^-T. For
-multipliers V, a block V_uj for node u and pattern j, the Lagrangian is least at
-2 sum_m tr (G_m^1/2 U_m G_m^1/2)^1/2, with G_m = sum_j (q_j^T M e_m)^2 H_j, U_m = sum_u S_um^2 V_u,
-and H = sum_j H_j x q_j q_j^T the workload. From V = P x diag(v), the witness of the bound, Newton
-steps take M to where the Lagrangian is least; L-BFGS takes the correlations of every V_uj to where
-it is largest; and d takes up what every budget leaves, small multipliers being set anew. M and V
-are not optimised in turns, as that circles around the saddle.
+With S = M^-T, multipliers V of a block V_uj for node u and pattern j and the workload
+H = sum_j H_j x q_j q_j^T, the Lagrangian is least at 2 sum_m tr (G_m^1/2 U_m G_m^1/2)^1/2,
+G_m = sum_j (q_j^T M e_m)^2 H_j, U_m = sum_u S_um^2 V_u ("Modes" in docs/mathematics.md).
 """
 
 from __future__ import annotations
@@ -30,13 +26,11 @@ from noisedesign.families.space_time import SpaceTimeProgram
 from noisedesign.forms import ModalStrategy, Noise
 from noisedesign.privacy.sensitivity.elliptope import block_bounds
 
-FLOOR = 1e-14
-"""Least eigenvalue, relative to the largest, that roots are taken of."""
-GAIN = 1e-5
-"""Relative gain below which the steps for M, or designs with small multipliers set anew, end."""
+FLOOR = 1e-14  # least eigenvalue, relative to the largest, that roots are taken of
+GAIN = 1e-5  # relative, below which steps for M, or designs with small multipliers set anew, end
+# Evaluations of the Lagrangian for the correlations, and those between two moments at which a
+# design is made, where its gap might be enough.
 MAX_EVALUATIONS, ASKED = 60, 20
-"""Evaluations of the Lagrangian for the correlations, and those between two moments at which a
-design is made, where its gap might be enough."""
 
 
 def solve(program: SpaceTimeProgram, *, monitor: Monitor) -> Answer:
@@ -48,14 +42,12 @@ def solve(program: SpaceTimeProgram, *, monitor: Monitor) -> Answer:
     monitor.report(lower=bound, upper=factors.objective)
 
     def noises() -> Iterator[Noise]:
-        nodes, steps = len(program.budget), program.workload.horizon
-        pair = ModalStrategy.of_pair(factors.strategy(program), factors.space)
-        forms = [pair]
+        forms = [ModalStrategy.of_pair(factors.strategy(program), factors.space)]
         if not monitor.expired:
             with contextlib.suppress(np.linalg.LinAlgError, KeyboardInterrupt):
                 forms.insert(0, designed(program, witness, monitor=monitor, bound=bound))
         for form in forms:
-            yield Noise(steps=steps, nodes=nodes, strategy=form, full=True)
+            yield Noise(steps=form.steps, nodes=form.nodes, strategy=form, full=True)
 
     return Answer(stop=factors.stop, noises=noises(), proof=proof, evaluations=len(factors.history))
 
@@ -70,20 +62,17 @@ def designed(
     saddle = _Saddle.of(program, modes)
     blocks = weights[:, None, None, None] * witness.blocks
     prices = float(program.budget @ blocks[:, :, 0, 0].sum(axis=1))
-    goal, forms = (1 + REACHED * monitor.gap) * bound, list[tuple[float, ModalStrategy]]()
+    goal, forms = (1 + REACHED * monitor.gap) * bound, dict[float, ModalStrategy]()
 
-    def best() -> tuple[float, ModalStrategy]:
-        return min(forms, key=lambda made: made[0])
-
-    def settle(found: Array) -> None:
-        forms.append(_settled(program, saddle, found, monitor=monitor))
-        monitor.report(lower=bound, upper=best()[0])
+    def settle(found: Array) -> float:
+        made, form = _settled(program, saddle, found, monitor=monitor)
+        forms[made] = form
+        monitor.report(lower=bound, upper=min(forms))
+        return made
 
     def enough(found: Array, trace: float) -> bool:
-        if trace**2 > prices * goal:
-            return False  # no noise of these modes is as good
-        settle(found)
-        return forms[-1][0] <= goal
+        # Where the first does not hold, no noise of these modes is as good.
+        return trace**2 <= prices * goal and settle(found) <= goal
 
     starts = [blocks]
     try:
@@ -92,12 +81,12 @@ def designed(
             # On some graphs small multipliers are better left without these correlations.
             starts = [found, np.where(_small(blocks)[:, None, None, None], blocks, found)]
         for start in starts:
-            if not forms or not (monitor.expired or best()[0] <= goal):
+            if not forms or not (monitor.expired or min(forms) <= goal):
                 settle(start)
     except KeyboardInterrupt:
         if not forms:
             raise
-    return best()[1]
+    return forms[min(forms)]
 
 
 def _settled(
@@ -160,13 +149,10 @@ def _mixed(weights: Array, arrays: Array) -> Array:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Modes:
-    """The Lagrangian of P x diag(v) over M, with its derivatives along M (I + E).
-
-    ``value`` is sum_m sqrt(u_m) t_m, u_m = sum_u v_u S_um^2 and t_m = tr K_mm^1/2, where K_mn =
-    sum_j (q_j^T M e_m) (q_j^T M e_n) P^1/2 H_j P^1/2; ``gradient``, second derivatives along one
-    entry of E (``curvature``) and along an entry and its mirror image (``coupling``) have shape (n,
-    n).
-    """
+    """The Lagrangian of P x diag(v) over M: ``value`` is sum_m sqrt(u_m) t_m, u_m = sum_u v_u
+    S_um^2, t_m = tr K_mm^1/2, K_mn = sum_j (q_j^T M e_m) (q_j^T M e_n) P^1/2 H_j P^1/2. Along
+    M (I + E), ``gradient`` and second derivatives along one entry of E (``curvature``), and along
+    an entry and its mirror image (``coupling``), have shape (n, n)."""
 
     value: float
     gradient: Array
@@ -294,11 +280,9 @@ class _Saddle:
         enough: Callable[[Array, float], bool] = lambda *_: False,
     ) -> Array:
         """V of the same diagonals with correlations where the Lagrangian is about largest, or where
-        V and half of it are ``enough``, which is asked now and then.
-
-        V_uj is p (F E) (F E)^T with unit rows, F F^T the correlations at the start: curvatures
-        along E are alike, once each is weighted by the root of its price p.
-        """
+        V and half of it are ``enough``, which is asked now and then. V_uj is p (F E) (F E)^T with
+        unit rows, F F^T the correlations at the start: curvatures along E are alike, once each is
+        weighted by the root of its price p."""
         prices = np.einsum("ujkk->uj", blocks)[..., None, None] / blocks.shape[-1]
         best, best_trace, count = blocks, 0.0, 0
 
@@ -328,19 +312,14 @@ class _Saddle:
         roots = (vectors * lengths[..., None, :]) @ vectors.transpose(0, 1, 3, 2)
         units = np.sqrt(prices.mean() / prices)
         start = np.broadcast_to(np.eye(self.shape[-1]), self.shape) / units
+        limits = {"maxfun": MAX_EVALUATIONS, "maxiter": MAX_EVALUATIONS}
         with contextlib.suppress(TimeoutError):
             scipy.optimize.minimize(
                 negative,
                 start.ravel(),
                 jac=True,
                 method="L-BFGS-B",
-                options={
-                    "maxcor": 20,
-                    "maxfun": MAX_EVALUATIONS,
-                    "maxiter": MAX_EVALUATIONS,
-                    "ftol": 0.0,
-                    "gtol": 0.0,
-                },
+                options=limits | {"maxcor": 20, "ftol": 0.0, "gtol": 0.0},
             )
         return best
 

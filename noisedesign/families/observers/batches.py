@@ -1,12 +1,8 @@
 """Observers of equal shape side by side, and the error shared out among them.
 
-The error is shared out at best where all N_a are known but for their sizes:
-
-    maximise  sum_a t_a g_a - <cap, w>  over t, w >= 0  with  Z = H + diag(w) - sum_a t_a S_a >= 0,
-
-S_a = K_a*(N_a) and g_a what it proves, by Newton's method on the barrier
-nu ( log det Z + sum log t + sum log w ). So most is recovered of what the multipliers of a path
-leave of the bound.
+With S_a = K_a*(N_a) and g_a what it proves, the best t, w >= 0 for sum_a t_a g_a - <cap, w> with
+Z = H + diag(w) - sum_a t_a S_a >= 0 are found by Newton's method on the barrier
+nu ( log det Z + sum log t + sum log w ); see "Against chosen observers" in docs/mathematics.md.
 """
 
 from __future__ import annotations
@@ -27,14 +23,9 @@ from noisedesign.families.observers.bound import Multipliers
 from noisedesign.families.observers.observed import Indices, Run
 from noisedesign.families.observers.program import UnitProgram
 
-DENSE = 2**22
-"""Numbers in all S_a together up to which they are kept as matrices."""
-
-MOST = 2**13
-"""Rows of all observers up to which they are compared with one another."""
-
-CHUNK = 512
-"""Rows of messages that are compared with all others at once."""
+DENSE = 2**22  # numbers in all S_a together up to which they are kept as matrices
+MOST = 2**13  # rows of all observers up to which they are compared with one another
+CHUNK = 512  # rows of messages that are compared with all others at once
 
 
 class Sight(NamedTuple):
@@ -48,11 +39,10 @@ class Sight(NamedTuple):
 class _Batch(NamedTuple):
     """Observers with as many messages, nodes and gradients.
 
-    Shapes: ``places`` among all observers (g,); ``support``, nodes whose noise is seen (g, s);
-    ``responses`` B_a on it (g, k, m, s), or None where they are orthogonal and square: the messages
-    are then taken in coordinates of the noise, and turned back by ``basis``, (g, m, m); a ``run``
-    and who of it is ``heard`` (g, m / T) in the place of both; ``signals`` G_a (g, m, c);
-    ``victims`` (g, c).
+    They have ``places`` among all observers (g,); ``support``, nodes whose noise is seen (g, s);
+    ``responses`` B_a on it (g, k, m, s), or None where they are orthogonal and square: messages are
+    then in coordinates of the noise, and turned back by ``basis``, (g, m, m); a ``run`` and who of
+    it is ``heard`` (g, m / T) instead; ``signals`` G_a (g, m, c); ``victims`` (g, c).
     """
 
     places: Indices
@@ -67,11 +57,9 @@ class _Batch(NamedTuple):
     def covariance(self, noise: Array) -> Array:
         """K_a(R), shape (g, m, m), where they hear no run."""
         seen = noise[self.support[:, :, None], self.support[:, None, :]]
-        if self.responses is None:
-            return np.asarray(seen)
-        return np.asarray(
-            (self.responses @ seen[:, None] @ self.responses.swapaxes(2, 3)).sum(axis=1)
-        )
+        if self.responses is not None:
+            seen = (self.responses @ seen[:, None] @ self.responses.swapaxes(2, 3)).sum(axis=1)
+        return np.asarray(seen)
 
     def response(self, index: int) -> Array:
         """B_a of one of them on its support, shape (k, m, s), in these coordinates."""
@@ -105,14 +93,7 @@ class Batches:
         self.batches = [_batch_of(program, places) for places in shapes.values()]
         self.owners = np.concatenate([batch.places for batch in self.batches])
         self.pairs = sum(batch.victims.size for batch in self.batches)
-        runs = [batch.run for batch in self.batches if batch.run is not None]
-        self.run = runs[0] if runs else None
-        cells = [
-            (batch.support[:, :, None] * self.size + batch.support[:, None, :]).ravel()
-            for batch in self.batches
-            if batch.run is None
-        ]
-        self._cells = np.concatenate([*cells, np.zeros(0, dtype=np.intp)])
+        self.run = next((batch.run for batch in self.batches if batch.run is not None), None)
 
     def all_equal(self, value: float) -> list[Array]:
         """A number for every observer and gradient."""
@@ -120,17 +101,20 @@ class Batches:
 
     def split(self, numbers: Array) -> list[Array]:
         """Numbers of all gradients, one batch after another, batch by batch."""
-        shapes = [batch.victims.shape for batch in self.batches]
-        ends = np.cumsum([rows * columns for rows, columns in shapes])[:-1]
-        parts = zip(np.split(numbers, ends), shapes, strict=True)
-        return [part.reshape(shape) for part, shape in parts]
+        parts = np.split(numbers, np.cumsum([one.victims.size for one in self.batches])[:-1])
+        pairs = zip(parts, self.batches, strict=True)
+        return [part.reshape(batch.victims.shape) for part, batch in pairs]
+
+    def by_batch(self, numbers: Any) -> list[Any]:
+        """Numbers of observers in the order of ``owners``, batch by batch."""
+        return np.split(numbers, np.cumsum([len(one.places) for one in self.batches])[:-1])
 
     def covariances(self, noise: Array) -> list[Array]:
         """K_a(R) batch by batch, shape (g, m, m)."""
         heard = [batch.heard for batch in self.batches if batch.run is not None]
         long = iter(self.run.covariances(noise, heard) if self.run is not None else ())
         return [
-            batch.covariance(noise) if batch.run is None else next(long) for batch in self.batches
+            next(long) if one.run is not None else one.covariance(noise) for one in self.batches
         ]
 
     def look(self, noise: Array) -> Sight:
@@ -144,46 +128,29 @@ class Batches:
 
     def used(self, sight: Sight, weights: Sequence[Array]) -> Array:
         """S = sum_a K_a*(Q_a diag(v_a) Q_a^T), shape (n, n)."""
-        parts = [np.zeros(0)]
-        for batch, solved, own in zip(self.batches, sight.solved, weights, strict=True):
-            if batch.run is None:
-                rows = batch.rows(solved, own)
-                parts.append((rows.swapaxes(1, 2) @ rows).ravel())
-        found = np.bincount(
-            self._cells, weights=np.concatenate(parts), minlength=self.size * self.size
-        )
-        total = found.reshape(self.size, self.size)
-        return np.asarray(total + self._used_of_run(sight, weights) if self.run else total)
-
-    def _used_of_run(
-        self, sight: Sight, weights: Sequence[Array], some: NDArray[np.bool_] | None = None
-    ) -> Array:
-        """:meth:`used` of those who hear a run, or of ``some``, in the order of ``owners``."""
-        assert self.run is not None
-        multipliers, heard, start = [], [], 0
-        for batch, solved, own in zip(self.batches, sight.solved, weights, strict=True):
-            which = slice(None) if some is None else some[start : start + len(own)]
-            start += len(own)
-            if batch.run is not None:
-                factors = solved[which] * np.sqrt(own[which])[:, None, :]
-                multipliers.append(factors @ factors.swapaxes(1, 2))
-                heard.append(batch.heard[which])
-        return self.run.used(multipliers, heard)
+        return self.grouped(sight, weights, np.zeros(len(self.owners), dtype=np.intp))[0]
 
     def grouped(self, sight: Sight, weights: Sequence[Array], groups: Indices) -> Array:
         """:meth:`used` of groups of observers, in the order of ``owners``, (groups, n, n)."""
-        found, start = np.zeros((int(groups.max()) + 1, self.size, self.size)), 0
-        for batch, solved, own in zip(self.batches, sight.solved, weights, strict=True):
-            group = groups[start : start + len(own)]
-            start += len(own)
+        shape = (int(groups.max()) + 1, self.size, self.size)
+        found, long = np.zeros(shape), []
+        places, squares = [np.zeros(0, dtype=np.intp)], [np.zeros(0)]
+        parts = zip(self.batches, sight.solved, weights, self.by_batch(groups), strict=True)
+        for batch, solved, own, group in parts:
             if batch.run is not None:
+                long.append((solved * np.sqrt(own)[:, None, :], batch.heard, group))
                 continue
-            rows = batch.rows(solved, own)
-            where = (group[:, None, None], batch.support[:, :, None], batch.support[:, None, :])
-            np.add.at(found, where, rows.swapaxes(1, 2) @ rows)
-        if self.run is not None:
-            for one in np.unique(groups):
-                found[one] += self._used_of_run(sight, weights, groups == one)
+            rows, support = batch.rows(solved, own), batch.support
+            cells = (group[:, None, None] * self.size + support[:, :, None]) * self.size
+            places.append((cells + support[:, None, :]).ravel())
+            squares.append((rows.swapaxes(1, 2) @ rows).ravel())
+        if len(places) > 1:
+            whole = np.bincount(np.concatenate(places), np.concatenate(squares), found.size)
+            found += whole.reshape(shape)
+        for one in np.unique(groups) if self.run is not None else ():
+            some = [(rows[group == one], heard[group == one]) for rows, heard, group in long]
+            used = [rows @ rows.swapaxes(1, 2) for rows, _ in some]
+            found[one] += self.run.used(used, [heard for _, heard in some])
         return found
 
     def gained(self, sight: Sight, weights: Sequence[Array]) -> Array:
@@ -206,31 +173,26 @@ class Batches:
         """N_a times ``shares``, in the order of ``owners``; observer by observer."""
         factors: list[Array] = [np.empty(0)] * len(self.owners)
         split: list[Array] = [np.empty(0)] * len(self.owners)
-        start = 0
         # Lighter gradients are not worth storing.
         least = 1e-7 * max(float(own.max()) for own in weights)
-        for batch, solved, own in zip(self.batches, sight.solved, weights, strict=True):
-            part = shares[start : start + len(own), None] * own
-            found = (solved * np.sqrt(part)[:, None, :]).swapaxes(1, 2)
+        parts = zip(self.batches, sight.solved, weights, self.by_batch(shares), strict=True)
+        for batch, solved, own, share in parts:
+            found = (solved * np.sqrt(share[:, None] * own)[:, None, :]).swapaxes(1, 2)
             if batch.basis is not None:
                 found = found @ batch.basis.swapaxes(1, 2)
             for place, factor, weight in zip(batch.places, found, own, strict=True):
                 some = weight > least
                 factors[place], split[place] = factor[some], np.where(some, weight, 0.0)
-            start += len(own)
         return Multipliers(factors=tuple(factors), weights=tuple(split), cap=prices)
 
 
 def _batch_of(program: UnitProgram, places: list[int]) -> _Batch:
     seen = [program.observers[place] for place in places]
     signals = np.array([one.signals for one in seen])
+    responses = np.array([one.local for one in seen]) if seen[0].run is None else None
     basis: Array | None = None
-    responses: Array | None = None
-    if seen[0].run is None:
-        responses = np.array([one.local for one in seen])
-        blocks, rows, columns = responses.shape[1:]
-        if (blocks, rows) == (1, columns):
-            basis, responses = responses[:, 0], None
+    if responses is not None and responses.shape[1:3] == (1, responses.shape[3]):
+        basis, responses = responses[:, 0], None
     return _Batch(
         places=np.array(places),
         support=np.array([one.support for one in seen]),
@@ -255,23 +217,20 @@ def shared_out(
     *,
     barrier: float,
 ) -> tuple[Array, Array]:
-    """Find t, shape (observers,), in the order of ``owners``, and w, shape (n,), strictly feasible.
-    They begin at t = 1 and w = ``prices`` > 0, and nu at ``barrier``, that of the path, in squared
-    error. ``sight`` is of the noise at which N_a = Q_a diag(v_a) Q_a^T, ``weights`` are v_a. There
-    is one t for all observers in a region of the graph where they have too much for one each."""
+    """Find t, shape (observers,), in the order of ``owners``, and w, shape (n,), strictly feasible,
+    for N_a = Q_a diag(v_a) Q_a^T, ``weights`` v_a. They begin near t = 1 and w = ``prices`` > 0,
+    and nu at ``barrier``, in squared error."""
     lower = np.linalg.cholesky(program.gram + np.diag(prices))
     largest = max(1.0, largest_in(lower, batches.used(sight, weights)))
-    gained, nu = batches.gained(sight, weights), barrier
-    groups: NDArray[np.intp] = np.arange(len(gained))
+    groups: Indices = np.arange(len(batches.owners))
     observers: _Matrices | _Rows
-    if len(batches.owners) * program.size**2 <= DENSE:
-        observers = _Matrices(batches.grouped(sight, weights, groups))
-    elif batches.pairs <= MOST and len(batches.owners) <= 2**10 and batches.run is None:
+    few = batches.pairs <= MOST and len(groups) <= 2**10 and batches.run is None
+    if few and len(groups) * program.size**2 > DENSE:
         observers = _Rows(batches, sight, weights)
     else:
         groups = _regions(program, batches, sight, weights)
         observers = _Matrices(batches.grouped(sight, weights, groups))
-        gained = np.asarray(np.bincount(groups, gained), np.float64)
+    gained, nu = np.bincount(groups, batches.gained(sight, weights)), barrier
     t, w = np.full(len(gained), 0.998 / largest), prices.copy()
     slack = program.gram + np.diag(w) - observers.sum(t)
     with suppress(np.linalg.LinAlgError):  # what is feasible so far stays
@@ -300,8 +259,11 @@ def shared_out(
 def _regions(
     program: UnitProgram, batches: Batches, sight: Sight, weights: list[Array]
 ) -> NDArray[np.intp]:
-    """Group observers, in the order of ``owners``, by the region of whom they are told most."""
+    """Group observers, in the order of ``owners``, by the region of whom they are told most, where
+    they are too many for a group each."""
     count = max(1, DENSE // program.size**2)
+    if len(batches.owners) <= count:
+        return np.arange(len(batches.owners))
     order = reverse_cuthill_mckee(scipy.sparse.csr_array(program.gram != 0), symmetric_mode=True)
     region = np.empty(program.size, dtype=np.intp)
     region[order] = np.arange(program.size) * count // program.size
@@ -334,21 +296,16 @@ class _Rows:
     """S_a = A_a^T A_a as the few rows A_a, of few entries each."""
 
     def __init__(self, batches: Batches, sight: Sight, weights: list[Array]) -> None:
-        columns, counts = [], []
-        parts = zip(batches.batches, sight.solved, weights, strict=True)
-        rows = [batch.rows(*each) for batch, *each in parts]
-        for batch, own in zip(batches.batches, rows, strict=True):
-            support = np.broadcast_to(batch.support[:, None, :], own.shape)
-            columns.append(support.reshape(-1, own.shape[2]))
+        rows, counts = [], []
+        for batch, *each in zip(batches.batches, sight.solved, weights, strict=True):
+            own = batch.rows(*each)
+            columns = np.broadcast_to(batch.support[:, None, :], own.shape).ravel()
+            starts = np.arange(0, own.size + 1, own.shape[2])
+            shape = (len(starts) - 1, batches.size)
+            rows.append(scipy.sparse.csr_array((own.ravel(), columns, starts), shape=shape))
             counts += [own.shape[1]] * len(own)
-        lengths = np.concatenate([np.full(len(part), part.shape[1]) for part in columns])
-        starts = np.concatenate([[0], np.cumsum(lengths)])
-        entries = np.concatenate([own.ravel() for own in rows])
-        places = np.concatenate([part.ravel() for part in columns])
-        shape = (len(lengths), batches.size)
-        self.rows = scipy.sparse.csr_array((entries, places, starts), shape=shape)
-        self.counts = np.array(counts)
-        self.first = np.concatenate([[0], np.cumsum(self.counts)[:-1]])
+        self.rows, self.counts = scipy.sparse.vstack(rows, format="csr"), np.array(counts)
+        self.first = np.cumsum(self.counts) - self.counts
 
     def sum(self, shares: Array) -> Array:
         weighted = self.rows.multiply(np.repeat(shares, self.counts)[:, None]).tocsr()

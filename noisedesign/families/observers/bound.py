@@ -26,12 +26,10 @@ from noisedesign.privacy.runs import FIXED, SEEN
 from noisedesign.privacy.views import Coalitions
 from noisedesign.problem.problem import models_are_seen
 
-ROUNDING = 8
-"""Multiple of the rank tolerance allowed to the rounding of an eigenvalue or a sum."""
-
+ROUNDING = 8  # multiple of the rank tolerance allowed to the rounding of an eigenvalue or a sum
+# Factors tried on all N_a: a slightly smaller one may cost less than multipliers of the cap that
+# would make the whole feasible. Interior-point answers miss feasibility by 1e-10 to 1e-5.
 SCALES = (1.0, *(1 - 10.0**-k for k in range(10, 2, -1)))
-"""Factors tried on all N_a: a slightly smaller one may cost less than the multipliers of the cap
-that would make the whole feasible. Interior-point answers miss feasibility by 1e-10 to 1e-5."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -52,9 +50,9 @@ class Multipliers:
 
 def lower_bound(program: UnitProgram, multipliers: Multipliers) -> float:
     """Return what the multipliers prove once repaired, in squared error; 0 where that is nothing.
-    Repair: negative weights are clipped, and what sum_a K_a*(N_a) exceeds H + diag(w) by is paid
-    for: noise within the cap is D^1/2 Q D^1/2, D = diag(cap), with tr Q <= n, so an excess E costs
-    at most n lambda_max(D^1/2 E D^1/2). Rounding is subtracted."""
+    Negative weights are clipped. What sum_a K_a*(N_a) exceeds H + diag(w) by is paid for: noise
+    within the cap is D^1/2 Q D^1/2, D = diag(cap), tr Q <= n, so an excess E costs at most
+    n lambda_max(D^1/2 E D^1/2)."""
     if not multipliers.finite:
         return 0.0
     prices = np.maximum(multipliers.cap, 0.0)

@@ -1,14 +1,9 @@
 """All coalitions of a problem in one step, without what each sees written out.
 
-A coalition A that receives and pools the messages of one step has the noise of the nodes S that it
-hears, its own among them, and diag( [R_SS]^-1 )_u is what it is told of node u in S outside A. It
-is computed of all coalitions, those who hear equally many nodes side by side.
-
-:func:`told_above` accounts for every rounding: with any Y, K = R_SS and E = I - K Y,
-
-    diag(K^-1) = diag( Y + Y E (I - E)^-1 ) <= diag(Y) + |Y_u| e / (1 - e),   |E|_F <= e < 1,
-
-and what is computed of E errs by at most (m + 2) u (|K| |Y| + I), m the size of K.
+A coalition A has the noise of the nodes S that it hears, its own among them, and
+diag( [R_SS]^-1 )_u is what it is told of node u in S outside A: of all coalitions, those who hear
+equally many nodes side by side. :func:`told_above` accounts for every rounding ("Coalitions" in
+docs/mathematics.md): E = I - K Y is computed but for (m + 2) u (|K| |Y| + I), m the size of K.
 """
 
 from __future__ import annotations
@@ -24,11 +19,8 @@ from noisedesign.base.enclosures import U, up
 from noisedesign.families.observers.observed import CERTAIN, Indices
 from noisedesign.privacy.views import Coalitions
 
-TOGETHER = 2**22
-"""Numbers in the matrices that are inverted in one call."""
-
-AT_ONCE = 512
-"""Matrices that are inverted side by side: what fits a cache."""
+TOGETHER = 2**22  # numbers in the matrices that are inverted in one call
+AT_ONCE = 512  # matrices that are inverted side by side: what fits a cache
 
 
 class _Equal(NamedTuple):
@@ -41,10 +33,9 @@ class _Equal(NamedTuple):
 
 
 class Told(NamedTuple):
-    """The largest squared sensitivities, and single ones that are above a level. ``by_coalition``
-    (coalitions,) is infinite where what one sees is nearly linear in itself, 0 where it was left
-    out; ``of_node`` (n,) is before those where it is not. ``places`` of the coalitions, ``victims``
-    and ``amounts`` are those above the level."""
+    """The largest squared sensitivities: ``by_coalition``, infinite where what one sees is nearly
+    linear in itself, 0 where it was left out; ``of_node`` before the others. ``places`` of the
+    coalitions, ``victims`` and ``amounts`` are single ones above a level."""
 
     by_coalition: Array
     of_node: Array

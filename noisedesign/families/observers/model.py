@@ -42,18 +42,17 @@ from noisedesign.families.observers.observed import covariances
 from noisedesign.families.observers.program import ObserverProgram
 from noisedesign.forms import Noise
 
+# Rows of the largest matrix inequality handed to a conic solver, whose factor for it is as large as
+# the square of its entries: 200 MB for each observer.
 LARGEST = 100
-"""Rows of the largest matrix inequality handed to a conic solver, whose factor for it is as large
-as the square of its entries: 200 MB for each observer."""
 
 
 def search(program: ObserverProgram, ask: Callable[[Model], Answer], *, monitor: Monitor) -> Answer:
     """Return the best of up to three answers by a conic solver, repaired until exactly feasible.
 
     One solve is enough for a cap of some hundred times the variance needed, a second for one of a
-    million times. The noise is independent where the search ended before it had any, and none where
-    the solver found nothing. The gap is infinite where the optimum is zero: noise that cancels in
-    the objective, and that nobody chosen can see through.
+    million times. Noise is independent where the search ended early, and none where the solver
+    found nothing. The gap is infinite where the optimum is zero.
     """
     best, noise = Answer(stop=Stop.INACCURATE), Noise.of_covariance(program.independent())
     certificate, answers = judge(program, noise.covariance, bound=0.0), []

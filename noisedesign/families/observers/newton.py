@@ -2,11 +2,9 @@
 
     f(R) = <H, R> - mu ( sum log(1 - told) + log det R + sum log(cap - diag(R)) )
 
-is self-concordant over mu: matrix-fractional functions are compatible with log det (Nesterov and
-Nemirovskii, Interior-Point Polynomial Algorithms in Convex Programming, 1994, chapter 5). So damped
-steps from noise strictly within its limits reach the path for every mu, and noise never leaves
-them. On the path mu / (1 - told) and mu / (cap - R_ii) are multipliers whose Lagrangian has the
-slack mu R^-1, positive definite; they prove a bound within mu times the number of terms.
+is self-concordant over mu ("Against chosen observers" in docs/mathematics.md), so that damped steps
+reach the path and noise never leaves its limits. There mu / (1 - told) and mu / (cap - R_ii) are
+multipliers that prove a bound within mu times the number of terms.
 """
 
 from __future__ import annotations

@@ -1,13 +1,8 @@
 """Messages that observers receive, by the noise in them, in one step or over a run of many.
 
-The message sent at step t is the state x_t = W x_(t-1) + z_t + g_t of its sender. So the noise z,
-of one covariance R at every step, enters the messages that anyone hears through
-
-    C_ts = W C_(t-1)s  for s < t,    C_tt = W C_(t-1)(t-1) W^T + R,
-
-covariances of all states, found once for all observers: K_ts of one is the rows and columns of C_ts
-that it hears. Multipliers are added up by rows and columns, and carried back over the steps. Either
-takes about T^2 / 2 sparse products with W, however many observers there are.
+Covariances of the states x_t = W x_(t-1) + z_t + g_t, which nodes send, are found once for all
+observers: K_ts of one is the rows and columns of C_ts that it hears ("Many steps" in
+docs/mathematics.md).
 """
 
 from __future__ import annotations
@@ -55,10 +50,8 @@ class Run:
         return found.reshape(self.steps, -1, self.size)
 
     def of_new(self, heard: Indices) -> Array:
-        """Return T with messages = T times what each adds to those before, shape (T m, T m). It is
-        unit lower triangular. What the message of j adds at step t is what entered at t - l of the
-        noise of nodes that are not heard; with N the nodes that are heard, messages are the sums of
-        (W^l)_NN times these at t - l."""
+        """Return T with messages = T times what each adds to those before, shape (T m, T m): unit
+        lower triangular, of blocks (W^l)_NN, N the nodes that are heard."""
         blocks = self.powers[:, heard[:, None], heard]
         m = len(heard)
         found = np.zeros((self.steps * m, self.steps * m))
@@ -79,18 +72,16 @@ class Run:
             states.append(drawn + self.mixing @ states[-1].T if states else drawn)
             for s, state in enumerate(states):
                 np.take(state, where, out=cells[t, s])
-        found, start = [], 0
-        for nodes in heard:
-            count, m = nodes.shape
-            end = start + count * m * m
-            part = cells[:, :, start:end].reshape(self.steps, self.steps, count, m, m)
+        found, sizes = [], [nodes.size * nodes.shape[1] for nodes in heard]
+        parts = np.split(cells, np.cumsum(sizes)[:-1], axis=2)
+        for part, (count, m) in zip(parts, (nodes.shape for nodes in heard), strict=True):
+            blocks = part.reshape(self.steps, self.steps, count, m, m)
             whole = np.empty((count, self.steps, m, self.steps, m))
             for t in range(self.steps):
                 for s in range(t + 1):
-                    whole[:, t, :, s] = part[t, s]
-                    whole[:, s, :, t] = part[t, s].swapaxes(1, 2)
+                    whole[:, t, :, s] = blocks[t, s]
+                    whole[:, s, :, t] = blocks[t, s].swapaxes(1, 2)
             found.append(whole.reshape(count, self.steps * m, self.steps * m))
-            start = end
         return found
 
     def used(self, multipliers: Sequence[Array], heard: Sequence[Indices]) -> Array:

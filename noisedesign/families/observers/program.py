@@ -34,25 +34,14 @@ from noisedesign.problem.problem import SpaceProblem
 from noisedesign.system.participation import single
 
 GAP = 1e-5
-"""Relative gap a design is solved to unless the monitor says otherwise. Interior points miss
-feasibility by 1e-9 and more, and the bound pays for it in units of the cap."""
+"""Relative gap of a design by default: interior points miss feasibility by 1e-9 and more, and the
+bound pays for it in units of the cap."""
 
-FINE = 2e-3
-"""Relative gap below which sweeps along the path take long."""
-
-WRITTEN = 30
-"""Nodes up to which the messages of several steps are written out."""
-
-MARGIN = 1e-10
-"""Relative slack left in cap and budgets, so that recomputed numbers cannot exceed them, nor what
-is proved of those of several steps."""
-
-ROOM = 2.0
-"""Factor on the variance of independent noise beyond what its budgets ask, as far as the cap has
-room: answers are repaired with it, and half its sensitivity to spare does so at little cost."""
-
-DEPENDENT = 8.0
-"""Multiple of the rounding of singular values below which messages are linear in one another."""
+FINE = 2e-3  # relative gap below which sweeps along the path take long
+WRITTEN = 30  # nodes up to which the messages of several steps are written out
+MARGIN = 1e-10  # relative slack left in cap and budgets, for numbers that are recomputed or proved
+ROOM = 2.0  # variance of the independent noise of repairs over what its budgets ask, within the cap
+DEPENDENT = 8.0  # multiple of rounding below which singular values say that messages are dependent
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -72,9 +61,8 @@ class UnitProgram:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ObserverProgram:
-    """(O) of a problem in space, which has checked all of it. ``exact_factor`` is W where H = W^T W
-    of the very numbers in W. ``budget`` tau and ``cap`` are of shape (n,), ``pair_factors`` on the
-    budgets, if any, (observers, n)."""
+    """(O) of a problem in space, which has checked it. ``exact_factor`` is W where H = W^T W of the
+    very numbers in W. ``budget`` tau and ``cap`` are (n,), ``pair_factors`` (observers, n)."""
 
     mixing: Array
     gram: Array
@@ -118,8 +106,7 @@ class ObserverProgram:
 
     @cached_property
     def unit(self) -> Array:
-        """tau^-1/2, shape (n,), not squared: independent noise of one unit has the squared
-        sensitivity tau to a reader of all messages."""
+        """tau^-1/2, shape (n,), not squared."""
         return np.asarray(1 / np.sqrt(self.budget))
 
     @property
@@ -149,17 +136,16 @@ class ObserverProgram:
         return replace(made, rounds=self.rounds)
 
     def worst(self, covariance: Array) -> tuple[float, str]:
-        """Return the largest squared sensitivity over its budget and whose it is. It is that of the
-        account, which looks at every step of a run. Of a single step (O) says the same, much
-        quicker where observers have little: then the account is only asked where a gradient may be
-        told without noise."""
+        """Return the largest squared sensitivity over its budget and whose it is, as the account of
+        every step says. Of a single step (O) says the same much quicker, and the account is only
+        asked where a gradient may be told without noise."""
         if not self.pooled:
             return self._worst_of(covariance)
         return self.among(self.foremost(covariance, count=1))._worst_of(covariance)
 
     def foremost(self, covariance: Array, *, count: int = 20) -> Array:
-        """Return the nodes of the ``count`` coalitions who are told most, and of all that need an
-        account; of coalitions that are ``pooled``, shape (any, size)."""
+        """Return the nodes of the ``count`` coalitions, ``pooled``, that are told most, and of all
+        that need an account, shape (any, size)."""
         noise = covariance / np.multiply.outer(self.unit, self.unit)
         told = self.every_coalition.told(noise).by_coalition
         most = np.argsort(-told, kind="stable")[: count + int(np.isinf(told).sum())]
@@ -168,7 +154,7 @@ class ObserverProgram:
     def _worst_of(self, covariance: Array) -> tuple[float, str]:
         """:meth:`worst` of observers one by one."""
         worst: tuple[float, str] = (0.0, "")
-        algorithm: Algorithm | None = None
+        algorithm = self.algorithm(covariance)
         noise = covariance / np.multiply.outer(self.unit, self.unit)
         known = [seen.hidden and (self.horizon == 1 or seen.run is not None) for seen in self.seen]
         quick = [seen for seen, one in zip(self.seen, known, strict=True) if one]
@@ -183,7 +169,6 @@ class ObserverProgram:
                         whose = f"node {seen.victims[int(told.argmax())]} against {observer}"
                         worst = (float(told.max()), whose)
                     continue
-            algorithm = self.algorithm(covariance) if algorithm is None else algorithm
             exposures = account(
                 algorithm,
                 observer,
@@ -296,19 +281,9 @@ class ObserverProgram:
         known = known_by_nodes(observer, n) and observer.knows.revealed <= inside
         return observer.sees == "received" and known and len(inside) < n
 
-    def _heard(self, observer: Observer) -> NDArray[np.intp]:
-        """The nodes whose messages such an observer has, ascending."""
-        heard = self._neighbours[list(observer.coalition)].any(axis=0)
-        return np.union1d(np.flatnonzero(heard), observer.coalition)
-
-    @cached_property
-    def _neighbours(self) -> NDArray[np.bool_]:
-        """Whether u receives what v sends, shape (n, n)."""
-        return np.asarray(self.mixing != 0)
-
     def _of_one_step(self, observer: Observer, budgets: Array) -> ObservedNoise:
         """Return what nodes have of a single round: the noise of those they hear."""
-        heard = self._heard(observer)
+        heard = heard_by(observer, self.mixing)
         at = np.flatnonzero(~np.isin(heard, observer.coalition))
         victims = heard[at]
         signals = np.zeros((len(heard), len(at)))
@@ -324,7 +299,7 @@ class ObserverProgram:
 
     def _of_run(self, observer: Observer, budgets: Array) -> ObservedNoise:
         """Return what nodes have of several steps of a single round each."""
-        heard = self._heard(observer)
+        heard = heard_by(observer, self.mixing)
         signals = self._run.powers[:, heard].reshape(-1, self.size)
         victims = np.flatnonzero(signals.any(axis=0))
         victims = victims[~np.isin(victims, observer.coalition)]
@@ -341,6 +316,14 @@ class ObserverProgram:
     @cached_property
     def _run(self) -> Run:
         return Run(self.mixing, self.unit, self.horizon)
+
+
+def heard_by(observer: Observer, mixing: Array) -> NDArray[np.intp]:
+    """The nodes whose messages reach an observer one by one, ascending."""
+    if observer.sees == "sent":
+        return np.unique(np.array(list(observer.listened), dtype=np.intp))
+    coalition = np.array(list(observer.coalition), dtype=np.intp)
+    return np.union1d(np.flatnonzero((mixing[coalition] != 0).any(axis=0)), coalition)
 
 
 def known_by_nodes(observer: Observer, n: int) -> bool:

@@ -1,21 +1,10 @@
 """Noise against chosen observers, judged and bounded with every rounding accounted for.
 
-What an observer has is written anew, in rows that are independent by construction. Let N be the
-nodes whose messages it hears and h the others. Messages that it heard before tell what they add to
-later ones, and that is taken off: what is left of the message of j in N at step t is
-
-    z_j + g_j  at t,   and   W_jh (W_hh)^(l-1) (z_h + g_h)  at t - l,  l = 1, 2, ...,
-
-with a one in a column of its own. So are the noises that it knows, which no gradient moves. With
-B_0, B_1, ... these rows by their lag, K_ts = sum_r B_(t-r) R B_(s-r)^T is known with its error, and
-the squared sensitivities are diag(G^T K^-1 G), G of the columns of all gradients of all steps.
-
-Over K rounds a step the models before the rounds are s_t = x_t + W^K s_(t-1), x = z + g, and an
-observer has O s_t, O of the rows A, A W, ..., A W^(K-1) for the sums A of one round, or 1^T W^K of
-the mean alone; a coalition that knows its own noise has W of the others, and its noise besides. So
-rows of a step are O W^(K l) on x_(t-l), independent if those of O are, which is decided exactly:
-floats are integers over powers of two, and rows are eliminated in integers. What is left is
-multiplied by a T that makes it nearly orthonormal; T is regular, as T K T^T is proved to be.
+What an observer has is written anew, in rows that are independent by construction (see "Proofs
+without a rounding assumption" in docs/mathematics.md). With B_0, B_1, ... these rows by their lag,
+K_ts = sum_r B_(t-r) R B_(s-r)^T is known with its error, and the squared sensitivities are
+diag(G^T K^-1 G), G of the columns of all gradients of all steps. Noises that it knows are rows that
+no gradient moves.
 """
 
 from __future__ import annotations
@@ -59,7 +48,7 @@ from noisedesign.certify.rigorous import (
 )
 from noisedesign.families.observers.bound import SCALES, Multipliers
 from noisedesign.families.observers.coalitions import told_above
-from noisedesign.families.observers.program import ObserverProgram, known_by_nodes
+from noisedesign.families.observers.program import ObserverProgram, heard_by, known_by_nodes
 from noisedesign.privacy.views import Observer
 
 MOST_NODES = 64
@@ -91,8 +80,7 @@ def _worst_of(program: ObserverProgram, r: Enclosure) -> float:
     """Bound the largest squared sensitivity over its budget, observer by observer."""
     worst = 0.0
     for observer, budgets in zip(program.observers, program.pair_budgets, strict=True):
-        seen = seen_by(program, observer)
-        if len(seen.victims):
+        if len((seen := seen_by(program, observer)).victims):
             worst = max(worst, ratio_above(seen.told(r), budgets[seen.victims]))
     return worst
 
@@ -200,8 +188,8 @@ def _within(
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Seen:
     """One observer: the nodes of the ``rows`` of one step, ascending; whether each is ``known``
-    noise that no gradient moves; ``lags`` B_0, B_1, ..., each (rows, n); and its ``victims``.
-    ``nodes`` says that rows of no lag are messages of nodes, one each, and not sums of them."""
+    noise; ``lags`` B_0, B_1, ..., each (rows, n); and its ``victims``. ``nodes`` says that rows are
+    messages of nodes, one each, and not sums of them."""
 
     rows: NDArray[np.intp]
     known: NDArray[np.bool_]
@@ -299,7 +287,7 @@ def seen_by(program: ObserverProgram, observer: Observer) -> Seen:
     elif program.rounds > 1 or observer.sees in ("sums", "mean"):
         return _seen_in_sums(program, observer)
     else:
-        heard = _heard(w, observer)
+        heard = set(heard_by(observer, w).tolist())
     if (heard & known) - coalition:
         raise NotProvedError(f"the observer {observer} sees a gradient without noise")
     rows = np.array(sorted(heard | known), dtype=np.intp)
@@ -307,27 +295,28 @@ def seen_by(program: ObserverProgram, observer: Observer) -> Seen:
     silent = np.isin(rows, sorted(known))
     if steps > 1 and w[sorted(heard & known)][:, hidden].any():
         raise NotProvedError(f"what the observer {observer} knows is not covered")
-    lags = [exactly(np.eye(n)[rows])]
     reach = exactly(np.where(silent[:, None], 0.0, w[np.ix_(rows, hidden)]))
-    for _ in range(1, steps):
-        mid, rad = np.zeros((len(rows), n)), np.zeros((len(rows), n))
-        mid[:, hidden], rad[:, hidden] = reach
-        lags.append(Enclosure(mid, rad))
-        if len(hidden):
-            reach = finer_product(reach, exactly(w[np.ix_(hidden, hidden)]))
-    return Seen(rows=rows, known=silent, lags=tuple(lags), victims=_victims(observer, n))
+    later = _lags(reach, w, hidden, rounds=1, steps=steps - 1)
+    lags = (exactly(np.eye(n)[rows]), *later)
+    return Seen(rows=rows, known=silent, lags=lags, victims=_victims(observer, n))
+
+
+def _lags(
+    reach: Enclosure, w: Array, nodes: NDArray[np.intp], *, rounds: int, steps: int
+) -> list[Enclosure]:
+    """Rows on the noise of all nodes, one lag after another; ``reach`` is on that of some."""
+    found, among = [], exactly(np.ascontiguousarray(w[np.ix_(nodes, nodes)]))
+    for left in reversed(range(steps)):
+        mid, rad = (np.zeros((len(reach.mid), len(w))) for _ in range(2))
+        mid[:, nodes], rad[:, nodes] = reach
+        found.append(Enclosure(mid, rad))
+        for _ in range(rounds if left and len(nodes) else 0):
+            reach = finer_product(reach, among)
+    return found
 
 
 def _victims(observer: Observer, n: int) -> NDArray[np.intp]:
     return np.delete(np.arange(n), list(observer.coalition))
-
-
-def _heard(w: Array, observer: Observer) -> set[int]:
-    """The nodes whose messages reach an observer one by one."""
-    if observer.sees == "sent":
-        return set(observer.listened)
-    coalition = list(observer.coalition)
-    return set(coalition) | set(np.flatnonzero((w[coalition] != 0).any(axis=0)).tolist())
 
 
 # --- sums of messages, and several rounds a step --------------------------------------------------
@@ -348,7 +337,7 @@ def _seen_in_sums(program: ObserverProgram, observer: Observer) -> Seen:
     elif observer.sees == "sums":
         start = w[coalition]
     else:
-        start = np.eye(n)[sorted(_heard(w, observer) - set(known))]
+        start = np.eye(n)[np.setdiff1d(heard_by(observer, w), known)]
     lags = rows_of(
         w,
         start,
@@ -373,8 +362,7 @@ def rows_of(
     """Rows on the noise of each lag, each (rows, n), those of ``known`` noise last. ``start`` is A,
     shape (any, n), which is seen before each of the ``rounds`` of a step, or ``after`` the last
     alone."""
-    n = len(w)
-    others = np.setdiff1d(np.arange(n), known)
+    others = np.setdiff1d(np.arange(len(w)), known)
     mixing = _whole(w[np.ix_(others, others)])
     told, found, kept = _whole(start[:, others]), Eliminated(), []
     for k in range(rounds + 1 if after else rounds):
@@ -384,25 +372,12 @@ def rows_of(
     scale = max((own for _, own in kept), default=0)
     whole = np.array([row << (scale - own) for row, own in kept], object)
     mid = _orthonormal(Scaled(whole.reshape(len(kept), len(others)), scale))
-    reach = Enclosure(mid, np.asarray(up(U * np.abs(mid) + TINY, 1)))
-    among, lags = exactly(np.ascontiguousarray(w[np.ix_(others, others)])), []
-    for lag in range(steps):
-        lags.append(_with_known(reach, others, known, n, first=not lag))
-        for _ in range(rounds if lag + 1 < steps else 0):
-            reach = finer_product(reach, among)
+    rad = np.asarray(up(U * np.abs(mid) + TINY, 1))
+    silent = np.zeros((len(known), len(others)))
+    reach = Enclosure(np.vstack([mid, silent]), np.vstack([rad, silent]))
+    lags = _lags(reach, w, others, rounds=rounds, steps=steps)
+    lags[0].mid[len(kept) + np.arange(len(known)), known] = 1.0
     return tuple(lags)
-
-
-def _with_known(
-    reach: Enclosure, others: NDArray[np.intp], known: NDArray[np.intp], n: int, *, first: bool
-) -> Enclosure:
-    """Rows on the noise of all nodes, and below them those of known noise, of its own step."""
-    mid, rad = (np.zeros((len(reach.mid) + len(known), n)) for _ in range(2))
-    mid[: len(reach.mid), others] = reach.mid
-    rad[: len(reach.mid), others] = reach.rad
-    if first:
-        mid[np.arange(len(known)) + len(reach.mid), known] = 1.0
-    return Enclosure(mid, rad)
 
 
 class Scaled(NamedTuple):

@@ -1,20 +1,13 @@
 """Larger problems: sweeps along a central path, for observers who have little each.
 
-With multipliers v_a of the budgets and w of the caps, let Q_a = K_a(R)^-1 G_a and
-S = sum_a K_a*(Q_a diag(v_a) Q_a^T). Since
+With v_a of the budgets and w of the caps, Q_a = K_a(R)^-1 G_a, M = H + diag(w) = L L^T and
+S = sum_a K_a*(Q_a diag(v_a) Q_a^T), a sweep minimises a majorant of the Lagrangian with a barrier:
 
-    diag( G_a^T K_a(R)^-1 G_a )_c = min { y^T R^-1 y : y explains column c of G_a },
+    R' = L^-T ( mu / 2 + (mu^2 / 4 + L^T R S R L)^1/2 ) L^-1
 
-which y = R B_a^T Q_a attains, the weighted sensitivities at another R' are at most
-tr(R'^-1 R S R). So with M = H + diag(w) = L L^T a sweep minimises a majorant of the Lagrangian with
-a barrier, tr(M R') + tr(R'^-1 R S R) - mu log det R', by one eigendecomposition:
-
-    R' = L^-T ( mu / 2 + (mu^2 / 4 + L^T R S R L)^1/2 ) L^-1.
-
-The multipliers follow as on a central path, v <- v told + mu_v and w <- w R_ii / cap + mu / cap, at
-whose fixed point M - S = mu R^-1 is positive definite: the multipliers prove a bound as they are,
-and noise is strictly within budgets and cap. Falling mu as fast as the sweeps can follow keeps
-noise away from the singular covariances they would take long to leave.
+("Against chosen observers" in docs/mathematics.md). The multipliers follow as on a central path,
+v <- v told + mu_v and w <- w R_ii / cap + mu / cap. Falling mu as fast as the sweeps can follow
+keeps noise away from the singular covariances they would take long to leave.
 """
 
 from __future__ import annotations
@@ -33,18 +26,12 @@ from noisedesign.families.observers.program import FINE, MARGIN, ObserverProgram
 from noisedesign.families.observers.working_set import WorkingSet
 from noisedesign.forms import Noise
 
-BUDGET_SHARE = 0.2
-"""Share of mu that all budgets have together: their multipliers find their size without much."""
-
-MOMENTUM = 0.88
-"""Share of the last step that is taken again, once it has grown to that: as in accelerated gradient
-methods it needs a third of the sweeps at 500 nodes. It is calmed where S stays far from M."""
-
-STALLS = 2
-"""Looks in vain after which the sweeps are calmed."""
-
+BUDGET_SHARE = 0.2  # of mu, of all budgets together: they find their size without much
+# Share of the last step that is taken again, once it has grown to that: it needs a third of the
+# sweeps at 500 nodes. It is calmed after so many looks in vain.
+MOMENTUM, STALLS = 0.88, 2
+# Exponents of the steps of v and w, without which momentum lets single prices swing.
 DAMPED_BUDGETS, DAMPED_CAPS = 0.6, 0.4
-"""Exponents of the steps of v and w, without which momentum lets single prices swing."""
 
 
 def search(problem: ObserverProgram, *, monitor: Monitor) -> Answer:
@@ -127,8 +114,7 @@ class _Best:
 
 
 def _cheapest(problem: ObserverProgram, noise: Array, told: Array) -> Array:
-    """Find d^2 with the least error of noise d_u z_u, d_u^2 >= told_u within the cap, shape (n,): a
-    quadratic program with bounds."""
+    """Find d^2, (n,), with the least error of noise d_u z_u, d_u^2 >= told_u within the cap."""
     room = np.sqrt(problem.cap * (1 - MARGIN) / np.diagonal(noise))
     least = np.minimum(np.sqrt(told * (1 + MARGIN)), room)
     error = problem.gram * noise / problem.unit_error
@@ -148,13 +134,8 @@ def _node_by_node(
 ) -> Array:
     """Bring noise that lacks little within budgets and cap: in a single step and for observers of
     messages of single nodes; nearly so in several, where messages tell of earlier noise too.
-    ``told`` are the largest squared sensitivities, shape (n,), and ``squares`` the d^2 wished for.
-
-    Multiplying the noise of node u by d divides by d^2 what anyone is told of it, and changes
-    nothing else. Where the cap leaves no room, its noise z_u becomes e z_u + (1 - e^2)^1/2 y with
-    y independent, as large as the cap: whoever else is protected by z_u still is, as noise on what
-    is known of z_u makes it tell less.
-    """
+    ``told`` are the largest squared sensitivities, shape (n,), and ``squares`` the d^2 wished for;
+    docs/mathematics.md says why others stay protected."""
     room = problem.cap * (1 - MARGIN) / np.diagonal(noise)
     if squares is None:
         squares = np.minimum(np.maximum(told * (1 + MARGIN), 1.0), room)

@@ -1,8 +1,7 @@
 """The gradients that a search looks at: all that observers see, or those that come near a budget.
 
-Of very many coalitions, and of what nodes hear over many steps, few budgets bind. The optimum
-against some of them is a lower bound of that against all, and what their multipliers prove holds
-for all; noise is judged before every one of them.
+The optimum against some budgets is a lower bound of that against all, and what their multipliers
+prove holds for all; noise is judged before every one of them.
 """
 
 from __future__ import annotations
@@ -19,25 +18,18 @@ from noisedesign.families.observers.bound import Multipliers, arrays_of
 from noisedesign.families.observers.observed import Indices, ObservedNoise
 from noisedesign.families.observers.program import ObserverProgram, UnitProgram
 
-FEW = 500
-"""Coalitions that are all looked at."""
-
-FEW_PAIRS = 2**12
-"""Gradients of observers one by one that are all looked at."""
-
-MOST = 8
-"""Gradients that are added at a time, per node."""
-
+FEW = 500  # coalitions that are all looked at
+FEW_PAIRS = 2**12  # gradients of observers one by one that are all looked at
+MOST = 8  # gradients that are added at a time, per node
+# Squared sensitivity over its budget, relative to the largest, from which on gradients of observers
+# one by one are looked at first, at independent noise.
 NEAR = 0.5
-"""Squared sensitivity over its budget, relative to the largest, from which on gradients of
-observers one by one are looked at first, at independent noise."""
 
 
 class WorkingSet:
     """Gradients before observers of a problem: those of ``program``, and more once noise is near
-    telling them. Gradients are known by ``keys``, (place of the observer) n + victim, ascending;
-    ``places`` are those of the observers of the program. With ``gradients`` some gradients of an
-    observer may be looked at alone, without it all or none."""
+    telling them, known by ascending ``keys``, (place of the observer) n + victim; ``places`` are
+    those of the observers of the program. Without ``gradients`` all of an observer or none."""
 
     def __init__(self, problem: ObserverProgram, *, gradients: bool = False) -> None:
         self.problem, self.gradients, self.size = problem, gradients, problem.size
@@ -95,18 +87,16 @@ class WorkingSet:
         return _keys(batches, self.places, self.size)
 
     def due(self) -> bool:
-        """Whether to compare everything now: each time it is asked, but less often while few
-        gradients are new."""
+        """Whether to compare everything now: less often while few gradients are new."""
         if not self.some:
             return False
         self._wait -= 1
         return self._wait <= 0
 
     def renewed(self, noise: Array, told: Array | None = None) -> bool:
-        """Add those that are told more than they may be at R, in units of the program, the worst
-        first; whether those looked at are others than before. ``told`` are squared sensitivities
-        over their budgets of those looked at, in the order of ``keys``; those that are told little
-        are dropped then, where they are many."""
+        """Add those that are told more than they may be at R, the worst first; whether those looked
+        at are others than before. Of ``told``, squared sensitivities over budgets of those looked
+        at, by ``keys``, little ones are dropped, where they are many."""
         if not self.some:
             return False
         keys, amount = self._told(noise)
@@ -130,8 +120,7 @@ class WorkingSet:
         return True
 
     def _told(self, noise: Array) -> tuple[Indices, Array]:
-        """Gradients that are told something, by their keys, and how much: of coalitions those that
-        are told more than they may be."""
+        """Keys of gradients and how much they are told; of coalitions only what is too much."""
         if self._everything is None:
             # One look in four is at all coalitions, the others at those that were told much then.
             whole = self._likely is None or self._looks % 4 == 0
@@ -142,14 +131,11 @@ class WorkingSet:
             if whole:
                 self._likely = found.by_coalition > 0.8
             return found.places * self.size + found.victims, found.amounts
-        batches = self._everything
-        places = np.arange(len(self._whole.observers))
-        told = np.concatenate([told.ravel() for told in batches.look(noise).told])
-        return _keys(batches, places, self.size), told
+        told = np.concatenate([told.ravel() for told in self._everything.look(noise).told])
+        return _keys(self._everything, np.arange(len(self._whole.observers)), self.size), told
 
     def largest(self, noise: Array, batches: Batches) -> Array:
-        """The largest squared sensitivity of every node before all observers; ``batches`` are those
-        of the program."""
+        """The largest squared sensitivity of every node; ``batches`` are those of the program."""
         if self._everything is None and self.problem.pooled:
             return self.problem.every_coalition.told(noise).of_node
         return (self._everything or batches).largest(noise)

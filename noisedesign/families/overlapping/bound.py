@@ -1,15 +1,11 @@
 """Min-separation strategies without a structure: the dual of all overlapping patterns, its bound.
 
-    minimise  tr(H X^-1)  subject to  max <X_pi, Y> over correlation matrices Y  <=  1
-
-for every pattern pi. The multiplier of a pattern is a positive semidefinite block U_pi whose
-diagonal is a constant q_pi, because <U_pi, X_pi> <= q_pi for every feasible X. With U the sum of
-the blocks at their places,
+The multiplier of a pattern pi is a positive semidefinite block U_pi whose diagonal is a constant
+q_pi, because <U_pi, X_pi> <= q_pi for every feasible X. With U the sum of the blocks,
 
     tr(H X^-1)  >=  ( tr (H^1/2 U H^1/2)^1/2 )^2 / sum of q_pi      for every feasible X.
 
-Patterns overlap, so that U is not block diagonal and, unlike under (k, b) participation, X need not
-be diagonal on patterns at the optimum. Plain numpy, and no solver.
+Patterns overlap, so that U is not block diagonal and X need not be diagonal on them.
 """
 
 from __future__ import annotations
@@ -29,9 +25,9 @@ from noisedesign.certify.rigorous import NotProvedError
 from noisedesign.families.temporal import TemporalProgram, bound_by
 from noisedesign.system.participation import Participation
 
+# Multiple of the rank tolerance by which the diagonal of U is raised, at the price of patterns of
+# one step, so that its Cholesky factorisation runs to the end.
 RAISED = 8
-"""Multiple of the rank tolerance by which the diagonal of U is raised, at the price of patterns of
-one step, so that its Cholesky factorisation runs to the end."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -2,10 +2,9 @@
 
     maximise  2 tr( (L U L^T)^1/2 ) - sum of q_pi + mu sum of log det U_pi,   U = sum of U_pi,
 
-over positive definite blocks with constant diagonals q_pi, for mu -> 0. At its maximum X(U)
-restricted to a pattern is Diag(y) - mu U_pi^-1 with sum y = 1: strictly feasible. With D the
-inverse Hessian of - log det, block by block, A the sum over blocks and F the curvature of the first
-term on the pairs of steps that meet in some pattern, a Newton step solves
+over positive definite blocks with constant diagonals q_pi, for mu -> 0. With D the inverse Hessian
+of - log det, block by block, A the sum over blocks and F the curvature of the first term on the
+pairs of steps that meet in some pattern, a Newton step solves
 
     (mu D^-1 + A^T F A) x = g,   so   x = D (g - A^T w) / mu,   (mu F^-1 + A D A^T) w = A D g:
 
@@ -37,8 +36,7 @@ from noisedesign.families.overlapping.bound import PatternBlocks
 from noisedesign.families.temporal import TemporalProgram
 from noisedesign.privacy.sensitivity import listed, squared_sensitivity
 
-MAX_PAIRS = 6000
-"""Most pairs of steps that meet in patterns: matrices of this order take 0.3 GB each."""
+MAX_PAIRS = 6000  # of steps that meet in patterns: matrices of this order take 0.3 GB each
 TO_BOUNDARY = 0.9
 
 

@@ -1,11 +1,8 @@
 """The diagonal of R^-1 of a sparse R, which hides each node, between bounds that are finite sums.
 
-With S = diag(R)^(1/2) and R = S (I - N) S, a positive vector z and rho = max (|N| z)_i / z_i give
-|N|_2 <= rho (Collatz and Wielandt), so that I - N >= (1 - rho) I. Lanczos steps from a unit vector
-e_i, a product with N each, know the first moments of I - N in e_i; among all measures with these
-moments on [1 - rho, inf) the integral of 1 / x is least for Gauss' quadrature and largest for
-Radau's with a node at 1 - rho (Golub and Meurant 1994). So (I - N)^-1_ii lies between the two, and
-no graph around i is seen farther than the steps.
+With S = diag(R)^(1/2) and R = S (I - N) S, Lanczos steps from a unit vector, a product with N each,
+bound (I - N)^-1_ii by quadratures of Gauss and Radau ("Seeds of neighbours alone" in
+docs/mathematics.md).
 """
 
 from __future__ import annotations
@@ -21,22 +18,11 @@ from noisedesign.families.polynomial.program import SparseProgram
 from noisedesign.families.polynomial.quadrature import jacobi
 from noisedesign.forms import PairwiseCovariance
 
-BLOCK_ENTRIES = 16_000_000
-"""Entries of all vectors that are held at once."""
-
-SAMPLED = 256
-"""Nodes by which the number of steps is chosen."""
-
+BLOCK_ENTRIES = 16_000_000  # of all vectors that are held at once
+SAMPLED = 256  # nodes by which the number of steps is chosen
 MOST_STEPS = 12
-
-MOST_PRODUCTS = 3e10
-"""Products of a step, as many as a dense block would take: a minute or less."""
-
-MARGIN = 1e-10
-"""Relative room of bounds, in what is above 1, for the rounding of their sums."""
-
-FEW = 1e-14
-"""The same in that 1."""
+MOST_PRODUCTS = 3e10  # of a step, as many as a dense block would take: a minute or less
+MARGIN, FEW = 1e-10, 1e-14  # relative room of bounds for rounding, in what is above 1 and in that 1
 
 
 class Bounds(NamedTuple):

@@ -1,14 +1,11 @@
 """Noise of seeds that neighbours share, on sparse graphs: R = S (I - N) S on the pattern of W.
 
-W has no negative weights, so that noise helps that takes back what a neighbour adds: N >= 0. Every
-positive definite R of this form is a sum of positive semidefinite blocks on pairs (Boman, Chen,
-Parekh and Toledo 2005). Budgets determine S, as they ask for S_i^2 = (I - N)^-1_ii / tau_i. What is
-left is N, for which
+Budgets determine S ("Seeds of neighbours alone" in docs/mathematics.md). What is left is
 
     N_ij = exp(c_0 + c_1 log W_ij + c_2 log H_ij + c_3 log(H_ii H_jj)),  H = W^T W,
 
-in units in which all budgets are 1, comes within 0.5 % of the best noise of pairs on random graphs.
-The four numbers are found from estimates; budgets and error of what they give are then sums.
+in units in which all budgets are 1. The four numbers are found from estimates; budgets and error of
+what they give are then sums.
 """
 
 from __future__ import annotations
@@ -33,23 +30,16 @@ from noisedesign.families.pairwise.bound import (
 from noisedesign.families.polynomial.program import SparseProgram
 from noisedesign.forms import PairwiseCovariance
 
-PROBED = 1_000_000
-"""Entries of the vectors of signs by which the four numbers are searched; sixteen at least."""
-
-NEAR = 1e-4
-"""Relative error of inverses while the four numbers are searched."""
-
-LARGEST = 0.97
-"""Largest |N|_2: beyond it, bounds on the inverse would have to look far."""
+PROBED = 1_000_000  # entries of the vectors of signs, at least sixteen, of the search
+NEAR = 1e-4  # relative error of inverses while the four numbers are searched
+LARGEST = 0.97  # largest |N|_2: beyond it, bounds on the inverse would have to look far
 
 
 class Search:
-    """The error of N of four numbers, from vectors of signs, and its derivatives.
-
-    ``first`` and ``second`` are the nodes of every edge on which H is not zero, ``diagonal`` and
-    ``off`` H on nodes and on those edges, in units in which budgets are 1, and ``logs`` those of W.
-    The four numbers multiply ``features``, which are orthogonal, and fewer where some say nothing
-    new. The vectors ``signs``, (n, probes), weigh ``share`` each.
+    """The error of N of four numbers, from vectors of signs, and its derivatives: ``first`` and
+    ``second`` are the nodes of every edge on which H is not zero, ``diagonal`` and ``off`` H on
+    nodes and those edges, in units in which budgets are 1. The numbers multiply ``features``, which
+    are orthogonal, and fewer where some say nothing new. ``signs``, (n, probes), weigh ``share``.
     """
 
     def __init__(self, program: SparseProgram, *, rng: np.random.Generator) -> None:
@@ -170,8 +160,7 @@ def pairwise_noise(
     program: SparseProgram, *, rng: np.random.Generator, watch: Watch | None = None
 ) -> tuple[PairwiseCovariance, int]:
     """Find noise, and the steps by which its budgets are met; ``watch`` ends the search when it is
-    late. Among N and smaller multiples of it, the one costs least with what bounds are too high
-    by."""
+    late. Of N and smaller multiples the cheapest is taken, with what bounds are too high by."""
     watch = watch or Watch(Monitor(gap=0.0))
     search = Search(program, rng=rng)
     numbers = search.start()

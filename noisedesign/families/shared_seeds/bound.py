@@ -57,31 +57,20 @@ from noisedesign.families.shared_seeds.program import (
     by_size,
 )
 
+# Least multiplier of a cap, relative to the mean of diag(H), where a set's block of H is singular:
+# the bound loses about that much.
 LEAST_PRICE = 1e-12
-"""Least multiplier of a cap, relative to the mean of diag(H), where a set's block of H is singular:
-the bound loses about that much."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Multipliers:
     """Multipliers: N_A = F_A^T F_A, F = ``factors`` (coalitions, rows, n), v = ``weights``
-    (coalitions, n), w = ``cap`` (n,). ``coalitions`` lists those that have any, None means all of
-    the program.
-    """
+    (coalitions, n), w = ``cap`` (n,), of these ``coalitions``, by default all."""
 
     factors: Array
     weights: Array
     cap: Array | None = None
     coalitions: tuple[Nodes, ...] | None = None
-
-    @classmethod
-    def of_matrices(cls, matrices: Iterable[Array], **of: Any) -> Multipliers:
-        """The multipliers of N_A, whose negative eigenvalues are rounding."""
-        factors = []
-        for matrix in matrices:
-            values, vectors = np.linalg.eigh(matrix)
-            factors.append((vectors * np.sqrt(np.maximum(values, 0.0))).T)
-        return cls.of_factors(factors, **of)
 
     @classmethod
     def of_factors(cls, factors: Iterable[Array], *, weights: Any, **of: Any) -> Multipliers:
@@ -91,10 +80,6 @@ class Multipliers:
         for own, factor in zip(rows, kept, strict=True):
             own[: len(factor)] = factor
         return cls(factors=rows, weights=np.stack(weights), **of)
-
-    def of(self, program: SeedProgram) -> tuple[Nodes, ...]:
-        """The coalition of every factor."""
-        return program.coalitions if self.coalitions is None else self.coalitions
 
     def denormalized(self, budget: Array, *, unit: float) -> Multipliers:
         """Undo a division of budgets by ``budget`` and of H by ``unit``."""
@@ -142,24 +127,25 @@ def _repaired(program: SeedProgram, multipliers: Multipliers) -> _Repaired | Non
     if not all(np.isfinite(array).all() for array in given):
         return None
     outside = np.ones(multipliers.weights.shape)  # 0 where a node is of the coalition
-    for row, coalition in zip(outside, multipliers.of(program), strict=True):
+    coalitions = program.coalitions if multipliers.coalitions is None else multipliers.coalitions
+    for row, coalition in zip(outside, coalitions, strict=True):
         row[list(coalition)] = 0.0
     factors = multipliers.factors * outside[:, None]
     weights = np.maximum(multipliers.weights, 0) * outside
-    worst = _largest_eigenvalue(program, factors, outside, prices)
+    worst = largest_eigenvalue(program, factors, outside, prices)
     if worst is None and program.cap is not None:
         prices = np.maximum(prices, LEAST_PRICE * float(np.diagonal(program.gram).mean()))
-        worst = _largest_eigenvalue(program, factors, outside, prices)
+        worst = largest_eigenvalue(program, factors, outside, prices)
     if worst is None or not 0 < worst < np.inf:
         return None
     return _Repaired(factors, weights, outside, prices, worst)
 
 
-def _largest_eigenvalue(
+def largest_eigenvalue(
     program: SeedProgram, factors: Array, outside: Array, prices: Array
 ) -> float | None:
     """max over sets of lambda_max of N_c against (H + diag(w))_cc; None if one is singular."""
-    worst, gram = 0.0, program.gram + np.diag(prices)
+    worst, gram = 0.0, program.gram + (np.diag(prices) if len(prices) else 0.0)
     for _, members in by_size(program.sets):
         blocks = gram[members[:, :, None], members[:, None, :]]
         values, vectors = np.linalg.eigh(blocks)
@@ -193,14 +179,12 @@ def _flat(program: SeedProgram, blocks: Sequence[Array]) -> tuple[Layout, Array]
 
 def judge(program: SeedProgram, blocks: Sequence[Array], *, bound: float) -> Certificate:
     """Certificate of a design; an R_A or a block that is not positive has infinite sensitivity."""
-    total = covariance(program, blocks)
+    total, cap = covariance(program, blocks), program.cap
     return Certificate(
         objective=float(np.sum(program.gram * total)),
         lower_bound=bound,
         sensitivity_squared=_worst_ratio(program, blocks),
-        variance_ratio=None
-        if program.cap is None
-        else float((np.diagonal(total) / program.cap).max()),
+        variance_ratio=None if cap is None else float((np.diagonal(total) / cap).max()),
     )
 
 
@@ -224,14 +208,12 @@ def _worst_ratio(program: SeedProgram, blocks: Sequence[Array]) -> float:
 
 def blocks_of(sets: SeedSets, flat: Array) -> tuple[Array, ...]:
     """The blocks P_c, shape (k, k), from how they are stored: one after the other, row by row."""
-    lengths = [len(nodes) for nodes in sets]
-    ends = np.cumsum([length**2 for length in lengths])
+    ends = np.cumsum([len(nodes) ** 2 for nodes in sets])
     if flat.shape != (int(ends[-1]),):
-        raise InputError(
-            "design file.clique_blocks", expected=f"{ends[-1]} entries", got=f"shape {flat.shape}"
-        )
-    starts = [0, *ends[:-1]]
-    return tuple(flat[a : a + k * k].reshape(k, k) for a, k in zip(starts, lengths, strict=True))
+        expected, got = f"{ends[-1]} entries", f"shape {flat.shape}"
+        raise InputError("design file.clique_blocks", expected=expected, got=got)
+    pairs = zip(np.split(flat, ends[:-1]), map(len, sets), strict=True)
+    return tuple(part.reshape(k, k) for part, k in pairs)
 
 
 def multipliers_of(program: SeedProgram, proof: Mapping[str, Array]) -> Multipliers:
@@ -241,32 +223,24 @@ def multipliers_of(program: SeedProgram, proof: Mapping[str, Array]) -> Multipli
     coalitions = None
     if "dual_coalitions" in proof:
         stored = proof["dual_coalitions"]
-        whole = stored.ndim == 2 and stored.shape[1] == known and (stored == stored.round()).all()
-        coalitions = tuple(tuple(map(int, one)) for one in stored) if whole else ()
-        if (
-            not whole
-            or len(set(coalitions)) < len(coalitions)
-            or not all(
-                list(one) == sorted(set(one)) and all(0 <= node < size for node in one)
-                for one in coalitions
-            )
-        ):
+        whole = stored.ndim == 2 and stored.shape[1] == known
+        of_nodes = whole and np.isin(stored, np.arange(size)).all()
+        coalitions = tuple(map(tuple, stored.astype(np.intp).tolist())) if of_nodes else ()
+        ascending = of_nodes and (np.diff(stored, axis=1) > 0).all()
+        if not ascending or len(set(coalitions)) < len(coalitions):
             raise InputError(
                 "design file.dual_coalitions",
                 expected=f"rows of {known} different nodes in ascending order, none twice",
                 got=f"shape {stored.shape}",
             )
     count = math.comb(size, known) if coalitions is None else len(coalitions)
-    for name, array, shape in (
-        ("dual_factors", factors, (count, *factors.shape[1:2], size)),
-        ("dual_prices", weights, (count, size)),
+    for name, shape in (
+        ("dual_factors", (count, *factors.shape[1:2], size)),
+        ("dual_prices", (count, size)),
     ):
-        if array.shape != shape:
-            raise InputError(
-                f"design file.{name}",
-                expected=f"{count} coalitions of {size} nodes",
-                got=f"shape {array.shape}",
-            )
+        if proof[name].shape != shape:
+            expected, got = f"{count} coalitions of {size} nodes", f"shape {proof[name].shape}"
+            raise InputError(f"design file.{name}", expected=expected, got=got)
     return Multipliers(
         factors=factors, weights=weights, cap=proof.get("dual_cap"), coalitions=coalitions
     )
@@ -347,11 +321,8 @@ def semidefinite(mid: Array, rad: Array) -> NDArray[np.bool_]:
 
 
 def rigorous_judge(program: SeedProgram, blocks: Sequence[Array], stored: Array) -> Judged:
-    """:func:`judge` with every rounding accounted for, of the sum of the blocks and of ``stored``,
-    R.
-
-    What makes a block of rank one positive semidefinite is added, and is part of what is judged.
-    """
+    """:func:`judge` with every rounding accounted for, of the sum of the blocks, raised until they
+    are positive semidefinite, and of ``stored``, R."""
     layout, flat = _flat(program, raised_blocks(blocks))
     total, worst = _sum_of(layout, flat), 0.0
     for coalition in program.coalitions:
@@ -364,10 +335,9 @@ def rigorous_judge(program: SeedProgram, blocks: Sequence[Array], stored: Array)
                 break
         worst = max(worst, ratio)
     alone = judge_covariance(program, stored)
-    over_cap = None
-    if program.cap is not None and alone.variance_ratio is not None:
-        of_blocks = ratio_above(np.diagonal(total.largest), program.cap)
-        over_cap = max(of_blocks, alone.variance_ratio)
+    over_cap = alone.variance_ratio
+    if program.cap is not None and over_cap is not None:
+        over_cap = max(over_cap, ratio_above(np.diagonal(total.largest), program.cap))
     objectives = inner(total, program.gram), alone.objective
     return Judged(
         objective=Interval(min(o.lower for o in objectives), max(o.upper for o in objectives)),

@@ -28,10 +28,6 @@ class Layout:
         self.length = int(self._ends[-1])
         self.order_of_cone = sum(m.size for m in self.members)
 
-    def nodes(self) -> tuple[Places, Places]:
-        """Row and column of R of every entry of a flat vector."""
-        return np.divmod(self._entry, self.size)
-
     def split(self, flat: Array) -> list[Array]:
         """Views of the blocks, shapes (m, k, k), one array for every size."""
         starts = [0, *self._ends[:-1]]
@@ -89,44 +85,16 @@ def transposed(blocks: Array) -> Array:
 
 def congruence(factor: Array, blocks: Array) -> Array:
     """F B F^T of symmetric B."""
-    if blocks.shape[-1] != 2:
-        return np.asarray(factor @ blocks @ transposed(factor))
-    # Written out: batches of products of pairs take numpy several times as long.
-    (f, g), (h, k) = ((factor[:, i, 0], factor[:, i, 1]) for i in range(2))
-    a, b, c = blocks[:, 0, 0], blocks[:, 0, 1], blocks[:, 1, 1]
-    left, right = f * a + g * b, f * b + g * c
-    result = np.empty_like(blocks)
-    result[:, 0, 0] = f * left + g * right
-    result[:, 0, 1] = result[:, 1, 0] = h * left + k * right
-    result[:, 1, 1] = h * (h * a + 2 * k * b) + k * k * c
-    return result
+    return np.asarray(factor @ blocks @ transposed(factor))
 
 
 def roots(blocks: Array) -> tuple[Array, Array]:
     """Square root and its inverse of positive definite blocks."""
-    if blocks.shape[-1] == 2:
-        return _roots_of_pairs(blocks)
     values, vectors = np.linalg.eigh(blocks)
     if not values.min() > 0:
         raise np.linalg.LinAlgError("a block is not positive definite")
     half = np.sqrt(values)[:, None, :]
     return (vectors * half) @ transposed(vectors), (vectors / half) @ transposed(vectors)
-
-
-def _roots_of_pairs(blocks: Array) -> tuple[Array, Array]:
-    """The same by Cayley and Hamilton: A^1/2 = (A + s I) / t, s^2 = det A, t^2 = tr A + 2 s."""
-    a, b, c = blocks[:, 0, 0], blocks[:, 0, 1], blocks[:, 1, 1]
-    squared = a * c - b * b
-    if not (squared.min() > 0 and a.min() > 0):
-        raise np.linalg.LinAlgError("a block is not positive definite")
-    s = np.sqrt(squared)
-    t = np.sqrt(a + c + 2 * s)
-    root, inverse = np.empty_like(blocks), np.empty_like(blocks)
-    root[:, 0, 0], root[:, 1, 1] = (a + s) / t, (c + s) / t
-    root[:, 0, 1] = root[:, 1, 0] = b / t
-    inverse[:, 0, 0], inverse[:, 1, 1] = (c / s + 1) / t, (a / s + 1) / t
-    inverse[:, 0, 1] = inverse[:, 1, 0] = -b / (s * t)
-    return root, inverse
 
 
 def inverses(layout: Layout, flat: Array) -> Array:
@@ -140,16 +108,8 @@ def longest_step(layout: Layout, flat: Array, step: Array) -> float:
     most = 0.0
     for block, change in zip(layout.split(flat), layout.split(step), strict=True):
         inverse = np.linalg.inv(np.linalg.cholesky(block))
-        most = max(most, float(-_least(congruence(inverse, change)).min()))
+        most = max(most, float(-np.linalg.eigvalsh(congruence(inverse, change))[:, 0].min()))
     return 1 / most if most > 0 else float("inf")
-
-
-def _least(blocks: Array) -> Array:
-    """Least eigenvalues, shape (m,)."""
-    if blocks.shape[1] != 2:
-        return np.asarray(np.linalg.eigvalsh(blocks)[:, 0])
-    a, b, c = blocks[:, 0, 0], blocks[:, 0, 1], blocks[:, 1, 1]
-    return np.asarray((a + c) / 2 - np.hypot((a - c) / 2, b))
 
 
 def scaling(layout: Layout, primal: Array, dual: Array) -> tuple[list[Array], list[Array]]:

@@ -95,16 +95,17 @@ def _multipliers(own: SeedProgram, point: Point) -> Multipliers:
     n, coalitions, rows, cap = own.size, own.coalitions, point.rows, None
     if own.cap is not None:
         rows, cap = rows[:-n], rows[-n:]
-    matrices, weights = [], []
+    factors, weights = [], []
     asked = rows[len(rows) - len(coalitions) * (n - own.known_seeds) :].reshape(len(coalitions), -1)
     blocks = point.blocks[-len(coalitions) :]
     for known, block, v in zip(coalitions, blocks, asked, strict=True):
         rest = np.setdiff1d(np.arange(n), known)
-        matrices.append(np.zeros((n, n)))
-        matrices[-1][np.ix_(rest, rest)] = block[: len(rest), : len(rest)]
+        values, vectors = np.linalg.eigh(block[: len(rest), : len(rest)])
+        factors.append(np.zeros((len(rest), n)))  # negative eigenvalues are rounding
+        factors[-1][:, rest] = (vectors * np.sqrt(np.maximum(values, 0.0))).T
         weights.append(np.zeros(n))
         weights[-1][rest] = v
-    return Multipliers.of_matrices(matrices, weights=weights, cap=cap)
+    return Multipliers.of_factors(factors, weights=weights, cap=cap)
 
 
 def _read(

@@ -3,19 +3,18 @@
 With X = R^-1, v the multipliers of the budgets, s their slacks, N = X diag(v) X and W the scaling
 points of the blocks, a change dP with dR = sum_c E_c dP_c E_c^T satisfies on every set
 
-    W^-1 dP W^-1 + (X dR N + N dR X + X diag(v/s * diag(X dR X)) X)_cc = right-hand side,
+    W^-1 dP W^-1 + (X dR N + N dR X + X diag(v/s * diag(X dR X)) X)_cc = right-hand side;
 
-see :mod:`noisedesign.families.shared_seeds.solver`; w / room * diag(dR) is added where variances
-are capped, and with coalitions the bracket is a sum over those that leave the set alone. A
-product costs three n x n matrix products a coalition.
-
-The third term is stiff near the boundary, along one direction for every budget. The
-preconditioner takes it as it is, by a Schur complement as large as the number of budgets and caps,
-and the first two block by block, with 2 Y (.) Y, Y the geometric mean of X_cc and N_cc, for
-X (.) N + N (.) X: both then diagonalise along with W^-1.
+w / room * diag(dR) is added where variances are capped, and with coalitions the bracket is a sum
+over those that leave the set alone. The preconditioner takes the third term, stiff near the
+boundary, as it is, by a Schur complement, and the first two block by block, with 2 Y (.) Y, Y the
+geometric mean of X_cc and N_cc, for X (.) N + N (.) X: both then diagonalise along with W^-1.
 """
 
 from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.linalg
@@ -37,16 +36,91 @@ CHUNK_FLOATS = 1 << 22
 """Floats of the columns of a Schur complement formed at a time, and kept: 32 MB."""
 
 
-class NewtonSystem:
-    """The system at one point: its product, its preconditioner and its solution."""
+class Solved(NamedTuple):
+    """A change, the residual it leaves, its image, and how many products it took."""
+
+    change: Array
+    residual: Array
+    image: Array
+    products: int = 0
+
+
+class Bend(NamedTuple):
+    """The second-order remainders of a step: of the product of P and S in the units of S, of dv ds,
+    of what s and N gain, and of dw times the change of the room."""
+
+    dual: Array
+    products: Array
+    slacks: Array
+    curvatures: Array
+    room: Array
+
+    @classmethod
+    def of(cls, x: Array, change: Array, v: Array, step: Any, *, dual: Array, share: float) -> Bend:
+        """Take a share of them, as the step is not going to be taken whole; ``change`` is dR."""
+        moved, v, dv = x @ change, v[..., None, :], step.weights[..., None, :]
+        first = moved @ x
+        second = moved @ first
+        half = (second * v - first * dv) @ x
+        return cls(
+            dual=share * dual,
+            products=share * step.weights * step.slacks,
+            slacks=-share * np.diagonal(second, axis1=-2, axis2=-1),
+            curvatures=share * (half + half.swapaxes(-1, -2) + (first * v) @ first),
+            room=share * step.prices * step.room,
+        )
+
+
+class System(ABC):
+    """A Newton system at a point, solved by preconditioned conjugate gradients."""
+
+    def __init__(self, complementarity: float, monitor: Monitor) -> None:
+        self.complementarity, self.monitor = complementarity, monitor
+
+    @abstractmethod
+    def product(self, change: Array) -> Array:
+        """The image of a change."""
+
+    @abstractmethod
+    def precondition(self, residual: Array) -> Array:
+        """A change whose image is about the residual."""
+
+    def solve(self, right: Array, near: Solved | None, *, tolerance: float) -> Solved:
+        """Solve from the solution ``near`` of a system with another right-hand side: ``tolerance``,
+        in the norm of the preconditioner, is relative to the right-hand side or the root of the
+        complementarity, whichever is less."""
+        start, residual, preconditioned = np.zeros_like(right), right, self.precondition(right)
+        size = float(right @ preconditioned)
+        target = tolerance**2 * min(size, self.complementarity)
+        if near is not None:
+            start, residual = near.change, right - near.image
+            preconditioned = self.precondition(residual)
+            size = float(residual @ preconditioned)
+        if not size > target or self.monitor.expired:
+            return Solved(start, residual, right - residual)
+        change, residual, products = conjugate_gradients(
+            self.product,
+            self.precondition,
+            right=residual,
+            preconditioned=preconditioned,
+            target=target,
+            most=MAX_PRODUCTS,
+            expired=lambda: self.monitor.expired,
+        )
+        return Solved(start + change, residual, right - residual, products)
+
+
+class NewtonSystem(System):
+    """The system in the blocks."""
 
     def __init__(self, setting: Setting, point: Point, monitor: Monitor) -> None:
-        self.setting, self.point, self.monitor = setting, point, monitor
+        super().__init__(point.complementarity(), monitor)
+        self.setting, self.point = setting, point
         layout = setting.layout
         self.scalings, self.inverse_scalings = scaling(layout, point.blocks, point.dual)
         self.stiffness = point.weights / point.slacks
         self.cap_stiffness = point.prices / point.room
-        self.curvatures = point.curvatures()
+        self.curvatures = curvatures(point.precisions, point.weights)
         self.explicit = Explicit(self) if setting.explicit else None
         if self.explicit is None:
             self._diagonalize()
@@ -151,32 +225,6 @@ class NewtonSystem:
         stiff = self._schur_inverse @ self._project(solved)
         return solved - self.block_solve(self._spread(stiff))
 
-    def solve(self, right: Array, start: Array | None, *, tolerance: float) -> tuple[Array, Array]:
-        """dP by conjugate gradients from ``start``, and the residual it leaves: ``tolerance``, in
-        the norm of the preconditioner, is relative to the right-hand side or the root of the
-        complementarity, whichever is less."""
-        preconditioned = self.precondition(right)
-        size = float(right @ preconditioned)
-        target, used = tolerance**2 * min(size, self.point.complementarity()), 0
-        x = np.zeros_like(right)
-        if start is not None:
-            x, right, used = start, right - self.product(start), 1
-            preconditioned = self.precondition(right)
-            size = float(right @ preconditioned)
-        if not size > target or self.monitor.expired:
-            return x, right
-        solved = conjugate_gradients(
-            self.product,
-            self.precondition,
-            right=right,
-            preconditioned=preconditioned,
-            target=target,
-            most=MAX_PRODUCTS - used,
-            expired=lambda: self.monitor.expired,
-        )
-        self.setting.form(solved.products > MANY_PRODUCTS)
-        return x + solved.x, solved.residual
-
 
 class _Factored:
     """A symmetric positive definite matrix, scaled to unit diagonal and factored."""
@@ -196,12 +244,8 @@ class Explicit:
 
     Coordinates of a symmetric block are its entries on and above the diagonal, those above times
     the root of two. With the matrices E_e and E_f of two of them, and X, N of a coalition,
-
-        K_ef = <E_e, X E_f N + N E_f X>,    Z_eu = <E_e, x_u x_u^T>
-
-    depend on the entries of R that e and f are of alone, and are computed once for every pair of
-    entries. Z diag(theta) Z^T, as large as the square of what makes up K, would drown it in
-    rounding: it is dealt with by a Schur complement in budgets.
+    K_ef = <E_e, X E_f N + N E_f X> and Z_eu = <E_e, x_u x_u^T> depend on the entries of R that e
+    and f are of alone. Z diag(theta) Z^T would drown K in rounding: a Schur complement takes it.
     """
 
     def __init__(self, system: NewtonSystem) -> None:

@@ -1,29 +1,21 @@
 """An interior-point method in the entries of R, for covariances of seeds that pairs share.
 
-R is a sum of positive semidefinite blocks on pairs if and only if its comparison matrix, R_ii on
-the diagonal and -|R_ij| off it, is positive semidefinite (Boman, Chen, Parekh and Toledo 2005, "On
-factor width and symmetric H-matrices"). So one barrier of order n, - log det M, takes the place of
-those of all blocks. In M, |R_ij| is t_ij = (R_ij^2 + e^2)^1/2: that is convex and no less, and the
-inverse of M has no negative entry, so that the barrier stays convex and its noise is of pairs.
+With M the comparison matrix of R, |R_ij| replaced by t_ij = (R_ij^2 + e^2)^1/2, D, y and v
+multipliers of M, t and the budgets ("Shared seeds" in docs/mathematics.md), the path is
 
-With a multiplier D of M, y_ij of t_ij and v of the budgets, S is D_ii on the diagonal and
-- y_ij D_ij off it: as D >= 0 and |y_ij| <= 1, the blocks of S on pairs are positive semidefinite
-and N = H - S on the entries of pairs proves a bound. The path is
+    M D = mu I,    y_ij t_ij = R_ij,    v_i s_i = mu,    N = X diag(v) X,    X = R^-1.
 
-    M D = mu I,    y_ij t_ij = R_ij,    v_i s_i = mu,    N = X diag(v) X,    X = R^-1,
-
-and the gap on it 2 n mu and the sum over pairs of 2 D_ij (t_ij - y_ij R_ij). Steps are
-Nesterov-Todd in M and D, W M W = D, as in :mod:`...shared_seeds.solver`, and in y those of Chan,
-Golub and Mulet (1999, "A nonlinear primal-dual method for total variation-based image
-restoration"). With s the linear map that takes dR to dM, kinks
-k_ij = 2 D_ij (1 - y_ij R_ij / t_ij) / t_ij and theta = v / slack, dR satisfies on the entries
+Steps are Nesterov-Todd in M and D, W M W = D, and in y those of Chan, Golub and Mulet (1999, "A
+nonlinear primal-dual method for total variation-based image restoration"). With s the linear map
+that takes dR to dM, kinks k_ij = 2 D_ij (1 - y_ij R_ij / t_ij) / t_ij and theta = v / slack, dR
+satisfies on the entries
 
     X dR N + N dR X + X diag(theta * diag(X dR X)) X + s^T(W s(dR) W) + k * dR = right-hand side.
 
 The preconditioner inverts the first two terms without the restriction to entries, diagonal in the
 basis F of X = F F^T, N = F diag(l) F^T; stiff kinks are added exactly, 1 / (l_k + l_l) being a
-short sum of products h(l_k) h(l_l); and the stiff directions of budgets, row scalings dR = diag(t)
-R + R diag(t), are projected out and solved for as a matrix of order n.
+short sum of products h(l_k) h(l_l); row scalings dR = diag(t) R + R diag(t), the stiff directions
+of budgets, are projected out and solved for as a matrix of order n.
 """
 
 from __future__ import annotations
@@ -36,14 +28,17 @@ import numpy as np
 
 from noisedesign.base import linalg as _linalg, settings
 from noisedesign.base.checks import Array
-from noisedesign.base.device import conjugate_gradients
 from noisedesign.base.eigenvalue_pairs import shifts, values as shifted
 from noisedesign.base.monitor import Monitor, Search
-from noisedesign.families.shared_seeds.bound import Multipliers
+from noisedesign.families.shared_seeds import newton
 from noisedesign.families.shared_seeds.layout import Layout, Places
+from noisedesign.families.shared_seeds.newton import Bend, Solved
 from noisedesign.families.shared_seeds.state import (
     CENTERING_LEAST,
     CENTERING_MOST,
+    MAX_SHORTENINGS,
+    SHORTER,
+    Best,
     Found,
     Setting,
     enough,
@@ -52,35 +47,25 @@ from noisedesign.families.shared_seeds.state import (
     proved_by,
 )
 
-MAX_STEPS, MAX_PRODUCTS = 60, 1000
-OVERDRAWN = 0.2
-"""A row is scaled when the slack of its budget falls below this share of mu / v."""
-TO_BOUNDARY = 0.95
+MAX_STEPS, TO_BOUNDARY = 60, 0.95
+OVERDRAWN = 0.2  # of mu / v: a row is scaled when the slack of its budget falls below that
+# Relative distance of N from R^-1 diag(v) R^-1 beyond which a step aims for this share or more.
 DRIFT, CENTERING_ASTRAY = 0.3, 1.0
-"""Relative distance of N from R^-1 diag(v) R^-1 beyond which a step aims for this share or more."""
-ROUGH, LOOSE = 0.3, 0.05
-"""Residuals to which the systems of predictor and corrector are solved."""
-TIGHTER, FINEST = 0.3, 1e-8
-"""Factor of the second at every step that goes astray, and its least value."""
+ROUGH, LOOSE = 0.3, 0.05  # residuals to which systems of predictor and corrector are solved
+TIGHTER, FINEST = 0.3, 1e-8  # factor of the second where a step goes astray, and its least value
+# A step goes astray that leaves more than this share of the gap on the path, or proves a bound
+# further away than this multiple of it.
 SLOW, LAG = 0.7, 3.0
-"""A step goes astray that leaves more than this share of the gap on the path, or proves a bound
-further away than this multiple of it."""
+# Share of the gap asked for that is left on the path at the last mu, and as much by e; its factor
+# where less than the third times that does not prove the gap.
 LAST_SHARE, LOWER, NEAR_LAST = 0.3, 0.3, 3.0
-"""Share of the gap asked for that is left on the path at the last mu, and as much by e; its factor
-where less than the third times that does not prove the gap."""
-WORTH_PROVING = 4.0
-"""Multiple of the gap asked for from which on a bound is computed at every step."""
-ACCURACY = 0.05
+WORTH_PROVING = 4.0  # multiple of the gap asked for from which on every step proves a bound
+ACCURACY = 0.05  # relative error of 1 / (l_k + l_l) in the preconditioner
+# Stiffness relative to the restricted inverse from which on the preconditioner takes a kink as it
+# is, and the most that are.
 KINKED, MOST_KINKED = 1.0, 1500
-"""Stiffness relative to the restricted inverse from which on the preconditioner takes a kink as it
-is, and the most that are."""
-MAX_SHORTENINGS = 60
-SHORTER = 0.7
-START_GAP, START_EPSILON = 2e-2, 1e-2
-"""Gap of the barrier at the start, relative to the objective, and e there in units of the budgets.
-"""
-LEAST_WEIGHT, MOST_SLACK = 1e-2, 0.5
-"""Least weight at the start relative to their mean; largest slack wherever rows are scaled."""
+START_GAP, START_EPSILON = 2e-2, 1e-2  # over the objective, and in units of the budgets
+LEAST_WEIGHT, MOST_SLACK = 1e-2, 0.5  # over their mean at the start; wherever rows are scaled
 
 
 class Pattern:
@@ -110,10 +95,6 @@ class Pattern:
         total[:: self.size + 1] = diagonal
         return total.reshape(self.size, self.size)
 
-    def replaced(self, matrix: Array, values: Array) -> Array:
-        """A symmetric matrix with these entries in the place of its own."""
-        return matrix + self.matrix(values - self.entries(matrix))
-
     def entries(self, matrix: Array) -> Array:
         return np.asarray(np.ascontiguousarray(matrix).ravel()[self._at])
 
@@ -131,7 +112,7 @@ class Pattern:
     def comparison(self, values: Array, epsilon: float) -> Array:
         """M, with t = (R^2 + e^2)^1/2 in the place of |R|."""
         on, diagonal = self.split(values)
-        return self.matrix(np.concatenate([-np.hypot(on, epsilon), diagonal]))
+        return self.matrix(np.append(-np.hypot(on, epsilon), diagonal))
 
     def node_sums(self, values: Array) -> Array:
         """Sums over the pairs of every node, and its own entry twice: what D R + R D takes."""
@@ -139,19 +120,13 @@ class Pattern:
         ends = np.bincount(self.first, on, self.size) + np.bincount(self.second, on, self.size)
         return np.asarray(ends + 2 * diagonal)
 
-    def row_sums(self, row: Array) -> Array:
-        """row_i + row_j of every entry."""
-        return np.asarray(row[self.row] + row[self.column])
-
     def compared(self, values: Array, signs: Array) -> Array:
         """The matrix with - signs_ij z_ij off the diagonal."""
-        on, diagonal = self.split(values)
-        return self.matrix(np.concatenate([-signs * on, diagonal]))
+        return self.matrix(np.append(-signs, np.ones(self.size)) * values)
 
     def pulled(self, matrix: Array, signs: Array) -> Array:
         """The adjoint of :meth:`compared`, applied to a symmetric matrix."""
-        on, diagonal = self.split(self.entries(matrix))
-        return np.concatenate([-2 * signs * on, diagonal])
+        return np.append(-2 * signs, np.ones(self.size)) * self.entries(matrix)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -184,11 +159,6 @@ class Point:
     def dual_pairs(self) -> Array:
         """D_ij of every pair."""
         return self.pattern.split(self.pattern.entries(self.dual))[0]
-
-    @property
-    def order(self) -> int:
-        """The order of the barrier: M and the budgets."""
-        return 2 * self.pattern.size
 
     def complementarity(self) -> float:
         return float(np.vdot(self.comparison, self.dual) + self.weights @ self.slacks)
@@ -225,10 +195,9 @@ def start(pattern: Pattern, gram: Array, covariance: Array) -> Point:
 
 def feasible_curvature(point: Point, gram: Array) -> Array:
     """N with the entries of H - S on pairs and nodes: what D and y prove."""
-    pattern = point.pattern
-    on, diagonal = pattern.split(pattern.entries(point.dual))
-    entries = pattern.entries(gram) - np.concatenate([-point.signs * on, diagonal])
-    return pattern.replaced(point.curvature, entries)
+    pattern, left = point.pattern, point.pattern.entries(gram - point.curvature)
+    slack = pattern.compared(pattern.entries(point.dual), point.signs)
+    return point.curvature + pattern.matrix(left) - slack
 
 
 def blocks_of(layout: Layout, pattern: Pattern, entries: Array) -> Array:
@@ -255,40 +224,26 @@ def blocks_of(layout: Layout, pattern: Pattern, entries: Array) -> Array:
     return layout.join(found)
 
 
-class _Bend(NamedTuple):
-    """The second-order remainders of a step: of M D in the units of D, of dv ds, of s and N."""
-
-    dual: Array
-    products: Array
-    slacks: Array
-    curvature: Array
-
-
-class _Solved(NamedTuple):
-    """Entries of dR, and their image under the system."""
-
-    entries: Array
-    image: Array
-
-
 class _Change(NamedTuple):
     """Changes of the entries, M, D, y and v; of s to first order; the N it leads to."""
 
-    solved: _Solved
+    solved: Solved
     comparison: Array
     dual: Array
     signs: Array
     weights: Array
     slacks: Array
     curvature: Array
+    prices: Array = np.zeros(0)  # nothing is capped
+    room: Array = np.zeros(0)
 
 
-class System:
-    """The Newton system at one point, its preconditioner and what steps need of it."""
+class System(newton.System):
+    """The Newton system in the entries, and what steps need of it."""
 
     def __init__(self, point: Point, gram: Array, monitor: Monitor) -> None:
-        self.pattern, self.point = point.pattern, point
-        self.gram, self.monitor = gram, monitor
+        super().__init__(point.complementarity(), monitor)
+        self.pattern, self.point, self.gram = point.pattern, point, gram
         self.stiffness = point.weights / point.slacks
         on, _ = self.pattern.split(point.entries)
         ratio = on / point.roots
@@ -371,9 +326,9 @@ class System:
         self._row_inverse = _linalg.inverse_of_positive(_linalg.symmetrized(matrix))
 
     def precondition(self, residual: Array) -> Array:
-        pattern, entries = self.pattern, self.point.entries
+        pattern, entries, x = self.pattern, self.point.entries, self.point.precision
         along = pattern.node_sums(residual * entries)
-        flat = residual - self._spread(along / (2 * self._spent))
+        flat = residual - pattern.adjoint((x * (along / (2 * self._spent))) @ x)
         basis = self._basis
         inner = basis @ pattern.matrix(flat * self._weights / pattern.twice) @ basis.T
         inner *= self._energies
@@ -383,45 +338,12 @@ class System:
             pull = (at_first * (self._kinked_inverse @ seen / 2)) @ at_second.T
             inner -= (pull + pull.T) * self._energies
         found = pattern.entries(basis.T @ inner @ basis) * self._weights
-        row = self._row_inverse @ along - self._used(found) / (2 * self._spent)
-        return np.asarray(found + pattern.row_sums(row) * entries)
-
-    def _spread(self, values: Array) -> Array:
-        """The adjoint of :meth:`_used`."""
-        x = self.point.precision
-        return self.pattern.adjoint((x * values) @ x)
-
-    def _used(self, z: Array) -> Array:
-        """diag(X dR X)."""
-        x = self.point.precision
-        return np.asarray(np.einsum("ij,ij->i", x @ self.pattern.matrix(z), x))
-
-    def solve(self, right: Array, near: _Solved | None, *, tolerance: float) -> _Solved:
-        """Entries of dR by conjugate gradients, started from the solution of a system nearby."""
-        start = np.zeros_like(right)
-        residual = right
-        if near is not None:
-            start, residual = near.entries, right - near.image
-        preconditioned = self.precondition(residual)
-        size = float(residual @ preconditioned)
-        target = tolerance**2 * self.point.complementarity()
-        if near is None:
-            target = min(target, tolerance**2 * size)
-        if not size > target or self.monitor.expired:
-            return _Solved(start, right - residual)
-        solved = conjugate_gradients(
-            self.product,
-            self.precondition,
-            right=residual,
-            preconditioned=preconditioned,
-            target=target,
-            most=MAX_PRODUCTS,
-            expired=lambda: self.monitor.expired,
-        )
-        return _Solved(start + solved.x, right - solved.residual)
+        used = np.einsum("ij,ij->i", x @ pattern.matrix(found), x)
+        row = self._row_inverse @ along - used / (2 * self._spent)
+        return np.asarray(found + (row[pattern.row] + row[pattern.column]) * entries)
 
     def change(
-        self, *, mu: float, bend: _Bend | None = None, near: _Solved | None = None, tolerance: float
+        self, *, mu: float, bend: Bend | None = None, near: Solved | None = None, tolerance: float
     ) -> _Change:
         """The change towards products of mu."""
         pattern, point = self.pattern, self.point
@@ -430,14 +352,14 @@ class System:
         more = np.zeros_like(x)
         if bend is not None:
             ahead -= v * bend.slacks + bend.products
-            barrier += bend.dual
-            more = bend.curvature
+            barrier -= bend.dual
+            more = bend.curvatures
         ahead /= point.slacks
         right = pattern.pulled(barrier, point.signs)
         right[: pattern.pairs] -= 2 * point.dual_pairs * self.signs_short
         right += pattern.twice * pattern.entries((x * ahead) @ x + more - self.gram)
         solved = self.solve(right, near, tolerance=tolerance)
-        z = solved.entries
+        z = solved.change
         moved = x @ pattern.matrix(z) @ x
         slacks = np.diagonal(moved).copy()
         after = ahead - self.stiffness * slacks
@@ -467,29 +389,21 @@ class System:
             longest.append(1 / max(-float(least), TO_BOUNDARY))
         return longest[0], min(longest[1], fraction(self.point.weights, step.weights))
 
-    def bend(self, step: _Change, scaled: tuple[Array, Array], share: float) -> _Bend:
-        point, x = self.point, self.point.precision
-        moved = x @ self.pattern.matrix(step.solved.entries)
-        first = moved @ x
-        second = moved @ first
-        half = (second * point.weights - first * step.weights) @ x
+    def bend(self, step: _Change, scaled: tuple[Array, Array], share: float) -> Bend:
         both = scaled[0] @ scaled[1]
         both = (both + both.T) / (self.values[:, None] + self.values)
-        return _Bend(
-            dual=-share * (self.to_dual @ both @ self.to_dual.T),
-            products=share * step.weights * step.slacks,
-            slacks=-share * np.diagonal(second),
-            curvature=share * (half + half.T + (first * point.weights) @ first),
-        )
+        change, point = self.pattern.matrix(step.solved.change), self.point
+        dual = self.to_dual @ both @ self.to_dual.T
+        return Bend.of(point.precision, change, point.weights, step, dual=dual, share=share)
 
 
 def advance(point: Point, gram: Array, monitor: Monitor, *, last: float, tolerance: float) -> Point:
     """A point of less mu, but no less than ``last``."""
     system = System(point, gram, monitor)
-    present = point.complementarity()
+    present, order = point.complementarity(), 2 * point.pattern.size  # of M and the budgets
     drift = np.linalg.norm(point.curvature - (point.precision * point.weights) @ point.precision)
     if drift > DRIFT * np.linalg.norm(point.curvature):
-        mu = max(CENTERING_ASTRAY * present / point.order, last)
+        mu = max(CENTERING_ASTRAY * present / order, last)
         return _taken(system, system.change(mu=mu, tolerance=tolerance), mu)
     predictor = system.change(mu=0.0, tolerance=ROUGH)
     scaled = system.scaled(predictor)
@@ -499,7 +413,7 @@ def advance(point: Point, gram: Array, monitor: Monitor, *, last: float, toleran
     slacks = np.maximum(point.slacks + along * predictor.slacks, 0.0)
     left += float((point.weights + dual_along * predictor.weights) @ slacks)
     share = min(max(max(left / present, 0.0) ** 3, CENTERING_LEAST), CENTERING_MOST)
-    mu = max(share * present / point.order, last)
+    mu = max(share * present / order, last)
     bend = system.bend(predictor, scaled, along * dual_along)
     step = system.change(mu=mu, bend=bend, near=predictor.solved, tolerance=tolerance)
     return _taken(system, step, mu)
@@ -512,7 +426,7 @@ def _taken(system: System, step: _Change, mu: float) -> Point:
     along, dual_along = (min(1.0, TO_BOUNDARY * x) for x in lengths)
     v = point.weights + dual_along * step.weights
     for _ in range(MAX_SHORTENINGS):
-        entries = point.entries + along * step.solved.entries
+        entries = point.entries + along * step.solved.change
         if _linalg.is_positive(pattern.comparison(entries, point.epsilon)):
             break
         along *= SHORTER
@@ -532,60 +446,38 @@ def _taken(system: System, step: _Change, mu: float) -> Point:
     )
 
 
-@dataclass
-class Best:
-    """The best of either side so far."""
+def _error(point: Point, gram: Array) -> float:
+    """The objective of a point, rows rescaled to use up budgets or not."""
+    cost = gram * point.pattern.matrix(point.entries)
+    row = np.sqrt(np.diagonal(point.precision))
+    found = float(row @ cost @ row)
+    return min(found, float(cost.sum())) if point.slacks.min() >= 0 else found
 
-    setting: Setting
-    lower: float = 0.0
-    upper: float = float("inf")
-    entries: Array | None = None
-    multipliers: Multipliers | None = None
 
-    @property
-    def gap(self) -> float:
-        return self.upper / self.lower - 1 if self.lower > 0 else float("inf")
-
-    def take(self, point: Point) -> float:
-        """The objective of a point, rows rescaled to use up budgets or not."""
-        cost = self.setting.gram * point.pattern.matrix(point.entries)
-        row = np.sqrt(np.diagonal(point.precision))
-        found = float(row @ cost @ row)
-        if point.slacks.min() >= 0:
-            found = min(found, float(cost.sum()))
-        if found < self.upper:
-            self.upper, self.entries = found, point.entries
-        return found
-
-    def prove(self, point: Point) -> float:
-        """Record the bound that a point proves."""
-        found, proof = proved_by(
-            self.setting,
-            curvature=feasible_curvature(point, self.setting.gram),
-            precisions=point.precision[None],
-            weights=point.weights[None],
-            upper=self.upper,
-        )
-        if found > self.lower:
-            self.lower = found
-            self.multipliers = Multipliers.of_factors(proof, weights=point.weights[None])
-        return found
+def _prove(best: Best, setting: Setting, point: Point) -> float:
+    """Record the bound that a point proves."""
+    curvature = feasible_curvature(point, setting.gram)
+    multipliers = curvature, point.precision[None], point.weights[None], setting.cap
+    found, proof = proved_by(setting, *multipliers, upper=best.upper)
+    best.prove(found, proof)
+    return found
 
 
 def search(setting: Setting, monitor: Monitor, *, unit: float) -> Found:
     """Follow the path of a setting of pairs; ``unit`` is that of what is reported."""
-    best, steps = Best(setting), 0
+    best, steps = Best(), 0
     with Search(monitor) as ended:
         first = setting.layout.assemble(first_blocks(setting))
         point = start(Pattern(setting.layout), setting.gram, first)
         tolerance, share, proved, previous = LOOSE, LAST_SHARE, 0.0, np.inf
         while True:
-            objective = best.take(point)
+            objective = _error(point, setting.gram)
+            best.take(objective, point.entries)
             path = point.complementarity() + point.smoothing()
             wanted = monitor.gap * best.upper
             near = path <= WORTH_PROVING * wanted
             if near or monitor.expired or steps == MAX_STEPS:
-                proved = best.prove(point)
+                proved = _prove(best, setting, point)
             monitor.report(lower=best.lower * unit, upper=best.upper * unit)
             if ended.ended(solved=enough(best.gap, monitor)) or steps == MAX_STEPS:
                 break
@@ -594,16 +486,16 @@ def search(setting: Setting, monitor: Monitor, *, unit: float) -> Found:
             tolerance = max(tolerance * TIGHTER, FINEST) if astray else LOOSE
             if path <= NEAR_LAST * 2 * share * wanted and not astray:
                 share *= LOWER
-            last = share * wanted / point.order
+            last = share * wanted / (2 * point.pattern.size)
             before = point.complementarity()
             point = advance(point, setting.gram, monitor, last=last, tolerance=tolerance)
             fading = np.sqrt(min(point.complementarity() / before, 1.0))
             most = share * wanted / point.smoothing()
             point = replace(point, epsilon=point.epsilon * max(fading, min(most, 1.0)))
             steps += 1
-    if not best.lower and best.entries is not None:
-        best.prove(point)
-    blocks = (
-        None if best.entries is None else blocks_of(setting.layout, point.pattern, best.entries)
-    )
+    if best.noise is None:
+        return Found(None, None, gap=best.gap, stop=ended.stop, steps=steps)
+    if not best.lower:
+        _prove(best, setting, point)
+    blocks = blocks_of(setting.layout, point.pattern, best.noise)
     return Found(blocks, best.multipliers, gap=best.gap, stop=ended.stop, steps=steps)

@@ -4,11 +4,9 @@
          share a seed,  subject to  [R^-1]_ii <= budget_i  for every node i,  and optionally
          R_ii <= cap_i.
 
-That is noise which small groups can draw from shared seeds, without a trusted party or a
-network-wide secret. Where coalitions of f nodes know the seeds they hold (SecLDP), what hides a
-node from coalition A are the blocks that A does not touch, R_A = sum of those, and the budgets of
-the nodes outside A are asked of R_A. A smaller coalition sees less: Schur complements only grow
-with the blocks that are added back, so coalitions of exactly f nodes are enough.
+Where coalitions of f nodes know the seeds they hold (SecLDP), what hides a node from coalition A
+are the blocks that A does not touch, R_A = sum of those, and the budgets of the nodes outside A are
+asked of R_A. A smaller coalition sees less, so coalitions of exactly f nodes are enough.
 """
 
 from __future__ import annotations
@@ -81,14 +79,14 @@ def _refuse_free_noise(program: SeedProgram) -> None:
         floor = ROUNDING * settings.rank_tolerance(program.size) * values[:, -1]
         free = np.flatnonzero(values[:, 0] <= floor)
         if free.size:
-            nodes, direction = members[free[0]], vectors[free[0], :, 0]
-            terms = ", ".join(f"{i}: {x:+.3f}" for i, x in zip(nodes, direction, strict=True))
+            pairs = zip(members[free[0]], vectors[free[0], :, 0], strict=True)
+            terms = ", ".join(f"{i}: {x:+.3f}" for i, x in pairs)
             cap = f"{settings.SUGGESTED_CAP / program.budget.min():.2g}"
+            got = f"noise along {{{terms}}}, which is cancelled by mixing and grows without bound"
             raise InputError(
                 "mixing",
                 expected="a matrix W under which all noise of a clique has a cost",
-                got=f"noise along {{{terms}}}, which is cancelled by mixing and grows without "
-                "bound",
+                got=got,
                 remedy=f"Cap diag(R) by limits.max_variance: max_variance={cap} in Python, "
                 f"[limits] max_variance = {cap} in a problem file. Or use other weights: those "
                 "of lazy-metropolis-hastings never make W singular.",

@@ -3,8 +3,7 @@
 The blocks P_c follow the central path P_c S_c = mu I together with the multipliers S_c of the
 sets, v of the budgets and w of the caps, S_c = (H + diag(w) - N)_cc, N = R^-1 diag(v) R^-1.
 Steps are Nesterov-Todd with a predictor and a corrector (Mehrotra 1992), which allows for what the
-predictor leaves to second order: products of the changes, and in X = R^-1 the next term of
-(R + dR)^-1 = X - X dR X + X dR X dR X - ..., in the slacks as well as in N. A step that overdraws
+predictor leaves to second order ("Shared seeds" in docs/mathematics.md). A step that overdraws
 budgets, which are not linear in R, is followed by a rescaling of the rows concerned.
 """
 
@@ -21,7 +20,6 @@ from noisedesign.base.machine import one_thread
 from noisedesign.base.monitor import Monitor, Search, Stop
 from noisedesign.families.family import Answer
 from noisedesign.families.shared_seeds import pairs
-from noisedesign.families.shared_seeds.bound import Multipliers
 from noisedesign.families.shared_seeds.layout import (
     Layout,
     congruence,
@@ -29,11 +27,14 @@ from noisedesign.families.shared_seeds.layout import (
     longest_step,
     transposed,
 )
-from noisedesign.families.shared_seeds.newton import NewtonSystem
+from noisedesign.families.shared_seeds.newton import MANY_PRODUCTS, Bend, NewtonSystem, Solved
 from noisedesign.families.shared_seeds.program import SeedProgram
 from noisedesign.families.shared_seeds.state import (
     CENTERING_LEAST,
     CENTERING_MOST,
+    MAX_SHORTENINGS,
+    SHORTER,
+    Best,
     Found,
     Mask,
     Point,
@@ -49,75 +50,39 @@ from noisedesign.families.shared_seeds.state import (
     start,
 )
 
-MAX_STEPS, MAX_SHORTENINGS, SHORTER = 120, 60, 0.7
-TO_BOUNDARY = 0.9
+MAX_STEPS, TO_BOUNDARY = 120, 0.9
+# Relative distance of N from R^-1 diag(v) R^-1 beyond which a step aims for this share or more.
 DRIFT, CENTERING_ASTRAY = 0.3, 0.3
-"""Relative distance of N from R^-1 diag(v) R^-1 beyond which a step aims for this share or more."""
+# Share of the gap asked for that is left on the path at the last mu, and its factor where that does
+# not prove the gap.
 LAST_SHARE, LOWER = 0.3, 0.1
-"""Share of the gap asked for that is left on the path at the last mu, and its factor where that
-does not prove the gap."""
-LAG = 50.0
-"""Multiple of the gap on the central path beyond which a point is off it."""
+LAG = 50.0  # multiple of the gap on the central path beyond which a point is off it
+# Steps in a row off the path after which to go back to a larger mu, where the gap on the path is
+# this share of what the bounds of the point are apart.
 PATIENCE, RETREAT = 3, 0.1
-"""Steps in a row off the path after which to go back to a larger mu, where the gap on the path is
-this share of what the bounds of the point are apart."""
+# Residual of a corrector; its factor at every step that only centres; the value below which the
+# last mu is lowered instead.
 LOOSE, TIGHTER, TIGHTEST = 0.1, 0.5, 1e-4
-"""Residual of a corrector; its factor at every step that only centres; the value below which the
-last mu is lowered instead."""
+# A budget is overdrawn when its slack is below the first share of mu / v, to which its row is then
+# rescaled, between the second share of the slack before and the third of the budget.
 OVERDRAWN, REFILL_LEAST, REFILL_MOST = 0.2, 0.02, 0.5
-"""A budget is overdrawn when its slack is below the first share of mu / v, to which its row is then
-rescaled, between the second share of the slack before and the third of the budget."""
+# A budget is watched before coalitions that leave at most this share more of it than the worst one,
+# so many of each node at every step.
 NEARNESS, FEW = 0.2, 4
-"""A budget is watched before coalitions that leave at most this share more of it than the worst
-one, so many of each node at every step."""
-
-
-@dataclass
-class _Best:
-    """The best of either side so far."""
-
-    lower: float = 0.0
-    upper: float = float("inf")
-    blocks: Array | None = None
-    multipliers: Multipliers | None = None
-    spread: float = 0.0  # between the bounds of the last point alone
-
-    @property
-    def gap(self) -> float:
-        return self.upper / self.lower - 1 if self.lower > 0 else float("inf")
-
-    def update(self, setting: Setting, point: Point, spent: Array) -> None:
-        """Record a point."""
-        lower, upper, proof = bounds(setting, point, spent)
-        self.spread = upper - lower
-        if upper < self.upper:
-            self.upper, self.blocks = upper, point.blocks
-        if lower > self.lower:
-            self.lower = lower
-            self.multipliers = Multipliers.of_factors(
-                proof,
-                weights=point.weights,
-                cap=point.prices if len(point.prices) else None,
-                coalitions=setting.coalitions,
-            )
 
 
 def solve(program: SeedProgram, *, monitor: Monitor) -> Answer:
     """Solve (L) to ``monitor.gap``, until time is over or the user interrupts."""
-    # Products of matrices alternate with batches of small blocks, which threads do not help.
-    with one_thread() if program.size < 400 else nullcontext():
-        return _solve(program, monitor)
-
-
-def _solve(program: SeedProgram, monitor: Monitor) -> Answer:
     normal = program.normalized()
     unit = float(np.diagonal(normal.gram).mean())
     setting = Setting(replace(normal, gram=normal.gram / unit))
     search = pairs.search if setting.of_pairs else _search
-    found = search(setting, monitor, unit=unit)
-    # The path of pairs went astray, and not into rounding.
-    if setting.of_pairs and found.stop is Stop.INACCURATE and found.gap > 10 * monitor.gap:
-        found = min(found, _search(setting, monitor, unit=unit), key=lambda one: one.gap)
+    # Products of matrices alternate with batches of small blocks, which threads do not help.
+    with one_thread() if program.size < 400 else nullcontext():
+        found = search(setting, monitor, unit=unit)
+        # The path of pairs went astray, and not into rounding.
+        if setting.of_pairs and found.stop is Stop.INACCURATE and found.gap > 10 * monitor.gap:
+            found = min(found, _search(setting, monitor, unit=unit), key=lambda one: one.gap)
     blocks, multipliers = found.blocks, found.multipliers
     feasible = None if blocks is None else feasible_blocks(setting, blocks, program)
     if feasible is None:
@@ -134,18 +99,20 @@ def _solve(program: SeedProgram, monitor: Monitor) -> Answer:
 
 def _search(setting: Setting, monitor: Monitor, *, unit: float) -> Found:
     """Follow the path of blocks; ``unit`` is that of what is reported."""
-    best, steps = _Best(), 0
+    best, steps = Best(), 0
     with Search(monitor) as search:
         first = first_blocks(setting)
         # With caps, whose room they would take, rows cannot be raised for a budget that comes late.
         generating = setting.program.known_seeds > 0 and not len(setting.cap)
         if generating:
             none = np.zeros_like(setting.budgets)
-            setting = setting.watching(_near(setting, setting.every.spent(first), none))
+            setting = setting.watching(_near(setting, setting.spent(first), none))
         point, tolerance, share, astray = start(setting, first), LOOSE, LAST_SHARE, 0
         while steps < MAX_STEPS:
-            spent = setting.spent(point)
-            best.update(setting, point, spent)
+            spent = setting.spent(point.blocks)
+            lower, upper, proof = bounds(setting, point, spent)
+            best.take(upper, point.blocks)
+            best.prove(lower, proof)
             monitor.report(lower=best.lower * unit, upper=best.upper * unit)
             if search.ended(solved=enough(best.gap, monitor)):
                 break
@@ -154,7 +121,7 @@ def _search(setting: Setting, monitor: Monitor, *, unit: float) -> Found:
                 setting, point = _wider(setting, point, spent)
             last = share * monitor.gap * best.upper / setting.order
             present = point.complementarity() / setting.order
-            lagging = best.spread > LAG * present * setting.order
+            lagging = upper - lower > LAG * present * setting.order
             astray = astray + 1 if lagging else 0
             if present > 3 * last and not lagging:
                 point = _descend(setting, point, last, monitor)
@@ -163,7 +130,7 @@ def _search(setting: Setting, monitor: Monitor, *, unit: float) -> Found:
                 system = NewtonSystem(setting, point, monitor)
                 mu = max(present, last)
                 if astray > PATIENCE:
-                    mu = max(mu, RETREAT * best.spread / setting.order)
+                    mu = max(mu, RETREAT * (upper - lower) / setting.order)
                 if setting.explicit:
                     tolerance = min(tolerance, 1e-3)  # a product more costs next to nothing
                 point = _taken(system, _change(system, mu=mu, tolerance=tolerance), mu)
@@ -171,12 +138,12 @@ def _search(setting: Setting, monitor: Monitor, *, unit: float) -> Found:
                 if tolerance < TIGHTEST and not lagging:
                     share, tolerance = share * LOWER, LOOSE
             steps += 1
-    return Found(best.blocks, best.multipliers, gap=best.gap, stop=search.stop, steps=steps)
+    return Found(best.noise, best.multipliers, gap=best.gap, stop=search.stop, steps=steps)
 
 
 def _near(setting: Setting, spent: Array, watched: Mask) -> Mask:
     """Add to the watched budgets a few more of each node that are nearly the tightest."""
-    left = np.where(setting.every.inside, np.inf, 1 - spent)
+    left = np.where(setting.inside, np.inf, 1 - spent)
     least = left.min(axis=0)
     left[watched] = np.inf
     few = min(FEW, len(left)) - 1
@@ -210,8 +177,15 @@ def _descend(setting: Setting, point: Point, last: float, monitor: Monitor) -> P
     lengths = _lengths(system, predictor)
     share = _centering(point, predictor, lengths)
     mu = max(share * point.complementarity() / setting.order, last)
-    bend = _bend(system, predictor, lengths[0] * lengths[1])
-    corrector = _change(system, mu=mu, bend=bend, start=predictor.blocks, tolerance=LOOSE)
+    bend = Bend.of(
+        point.precisions,
+        setting.assembled(predictor.blocks),
+        point.weights,
+        predictor,
+        dual=_product(setting.layout, system, predictor),
+        share=lengths[0] * lengths[1],
+    )
+    corrector = _change(system, mu=mu, bend=bend, near=predictor.solved, tolerance=LOOSE)
     return _taken(system, corrector, mu)
 
 
@@ -255,7 +229,7 @@ def _centering(point: Point, predictor: _Change, lengths: tuple[float, float]) -
     left += float(prices @ (point.room + along * predictor.room))
     share, least = max(left, 0.0) / point.complementarity(), CENTERING_LEAST
     if point.curvature is not None:
-        drift = np.linalg.norm(point.curvature - point.curvatures()[0])
+        drift = np.linalg.norm(point.curvature - curvatures(point.precisions, point.weights)[0])
         if drift > DRIFT * np.linalg.norm(point.curvature):
             least = CENTERING_ASTRAY
     return min(max(share**3, least), CENTERING_MOST)
@@ -289,22 +263,11 @@ def _moved(
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class _Bend:
-    """The second-order remainders of a step: P S in the units of S, flat; of every coalition dv ds
-    and what s and N gain; dw times the change of the room under the caps."""
-
-    blocks: Array
-    products: Array
-    slacks: Array
-    curvatures: Array
-    room: Array
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
 class _Change:
     """Changes of P and S, flat; of v and, to first order, s of every coalition; of w and the room
     under the caps; the N it leads to, where there are no coalitions."""
 
+    solved: Solved
     blocks: Array
     dual: Array
     weights: Array
@@ -318,21 +281,18 @@ def _change(
     system: NewtonSystem,
     *,
     mu: float,
-    bend: _Bend | None = None,
-    start: Array | None = None,
+    bend: Bend | None = None,
+    near: Solved | None = None,
     tolerance: float,
 ) -> _Change:
-    """The change towards products of mu, by conjugate gradients.
-
-    Their residual is moved into N, whose entries outside of the sets are free: so the multipliers
-    stay feasible however loosely the system is solved.
-    """
+    """The change towards products of mu. What conjugate gradients leave is moved into N, whose
+    entries outside of the sets are free, so that the multipliers stay feasible."""
     setting, point = system.setting, system.point
     layout, x, v = setting.layout, point.precisions, point.weights
     barrier, wanted = mu * inverses(layout, point.blocks), np.full_like(v, mu)
     more, prices = np.zeros_like(x), mu / point.room
     if bend is not None:
-        barrier -= bend.blocks
+        barrier -= bend.dual
         wanted -= v * bend.slacks + bend.products
         more, prices = bend.curvatures, (mu - bend.room) / point.room
     # v + dv but for what the change of s takes.
@@ -340,19 +300,21 @@ def _change(
     right = barrier - setting.gram_blocks + setting.gathered(curvatures(x, ahead) + more)
     if len(prices):
         right -= layout.gather(np.diag(prices))
-    found, residual = system.solve(right, start, tolerance=tolerance)
-    blocks = layout.symmetrized(found)
+    solved = system.solve(right, near, tolerance=tolerance)
+    setting.form(solved.products > MANY_PRODUCTS)
+    blocks = layout.symmetrized(solved.change)
     moved = x @ setting.assembled(blocks) @ x
     slacks = np.where(v > 0, diagonals(moved), 0.0)
     after, curvature = ahead - system.stiffness * slacks, None
     if point.curvature is not None:
-        count = layout.assemble(np.ones_like(residual))
-        left = layout.assemble(residual) / np.maximum(count, 1.0)
+        count = layout.assemble(np.ones_like(right))
+        left = layout.assemble(solved.residual) / np.maximum(count, 1.0)
         half = (x[0] * (after[0] / 2) - moved[0] * v[0]) @ x[0]
         curvature = _linalg.symmetrized(half + half.T + more[0] - left)
     room = -setting.variances(blocks)[: len(setting.cap)]
     dual = layout.symmetrized(barrier - system.scaled_back(blocks) - point.dual)
     return _Change(
+        solved=solved,
         blocks=blocks,
         dual=dual,
         weights=after - v,
@@ -360,23 +322,6 @@ def _change(
         prices=prices - system.cap_stiffness * room - point.prices,
         room=room,
         curvature=curvature,
-    )
-
-
-def _bend(system: NewtonSystem, step: _Change, share: float) -> _Bend:
-    """The remainders of a step, times ``share``, as it is not going to be taken whole."""
-    setting, point = system.setting, system.point
-    x, v, dv = point.precisions, point.weights[:, None], step.weights[:, None]
-    moved = x @ setting.assembled(step.blocks)
-    first = moved @ x
-    second = moved @ first
-    half = (second * v - first * dv) @ x
-    return _Bend(
-        blocks=share * _product(setting.layout, system, step),
-        products=share * step.weights * step.slacks,
-        slacks=-share * diagonals(second),
-        curvatures=share * (half + transposed(half) + (first * v) @ first),
-        room=share * step.prices * step.room,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,76 +15,33 @@ from noisedesign.base import linalg as _linalg, settings
 from noisedesign.base.checks import Array
 from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.families.family import Answer
-from noisedesign.families.shared_seeds.bound import Multipliers, covariance
-from noisedesign.families.shared_seeds.layout import (
-    Coordinates,
-    Layout,
-    Places,
-    congruence,
-    inverses,
+from noisedesign.families.shared_seeds.bound import (
+    Multipliers,
+    covariance,
+    largest_eigenvalue,
+    lower_bound,
 )
+from noisedesign.families.shared_seeds.layout import Coordinates, Layout, inverses
 from noisedesign.families.shared_seeds.program import SeedProgram
 from noisedesign.forms import Noise
 
+# Entries of all blocks up to which the matrices of Newton systems are formed from the start, and
+# once conjugate gradients take too many products; with coalitions they would at once.
 FEW_COORDINATES, MOST_EXPLICIT = 300, 4000
-"""Entries of all blocks up to which the matrices of Newton systems are formed from the start, and
-once conjugate gradients take too many products; with coalitions they would at once."""
 Mask = NDArray[np.bool_]
-NO_PRICES = np.zeros(0)
+# Bounds of the share of mu that a step aims for, the cube of what the predictor would leave.
 CENTERING_LEAST, CENTERING_MOST = 1e-2, 0.9
-"""Bounds of the share of mu that a step aims for, the cube of what the predictor would leave."""
-MARGIN = 16
-"""Multiple of size * EPS * condition that R is enlarged by, so that budgets provably hold."""
-
-
-class Coalitions:
-    """The share of every budget that each coalition leaves, for little more than one inverse.
-
-    Of X = R^-1 a coalition A leaves X' = X - X_{:A} [X_AA]^-1 X_{A:}, the inverse of R on the nodes
-    outside, and takes the blocks T that its sets have there: with J their nodes,
-    [(R - T)^-1] = X' + X'_{:J} T (I - X'_JJ T)^-1 X'_{J:}. ``inside`` says who is in which.
-    """
-
-    def __init__(self, program: SeedProgram, layout: Layout) -> None:
-        self._layout, self.coalitions = layout, program.coalitions
-        self.inside = np.zeros((len(self.coalitions), program.size), dtype=bool)
-        rows, columns = layout.nodes()
-        # Nodes J of the sets that a coalition touches; their entries in a flat vector and T.
-        self._taken: list[tuple[Places, Places, Places]] = []
-        for coalition, inside in zip(self.coalitions, self.inside, strict=True):
-            inside[list(coalition)] = True
-            at = np.flatnonzero(~(inside[rows] | inside[columns] | layout.untouched(coalition)))
-            nodes, row = np.unique(rows[at], return_inverse=True)
-            self._taken.append((nodes, at, row * len(nodes) + np.searchsorted(nodes, columns[at])))
-
-    def spent(self, flat: Array) -> Array:
-        """[R_A^-1]_ii, shape (coalitions, n), zero for the nodes of A."""
-        precision = _linalg.inverse_of_positive(self._layout.assemble(flat))
-        found = np.empty((len(self.coalitions), len(precision)))
-        parts = zip(found, self.coalitions, self._taken, strict=True)
-        for spent, coalition, (nodes, entries, places) in parts:
-            spent[:] = np.diagonal(precision)
-            if not coalition:
-                continue
-            inside, size = list(coalition), len(nodes)
-            known = precision[inside]
-            share = np.linalg.solve(known[:, inside], known)
-            spent -= np.einsum("an,an->n", share, known)
-            if size:
-                t = np.bincount(places, flat[entries], size * size).reshape(size, size)
-                seen = precision[nodes] - share[:, nodes].T @ known
-                more = np.linalg.solve(np.eye(size) - seen[:, nodes] @ t, seen)
-                spent += np.einsum("jn,jn->n", t @ seen, more)
-            spent[inside] = 0.0
-        return found
+# Steps that leave the cone of R are cut so often at most, by this factor each time.
+MAX_SHORTENINGS, SHORTER = 60, 0.7
+MARGIN = 16  # of size * EPS * condition, by which R is enlarged: budgets provably hold
 
 
 class Setting:
     """The data that stay the same from iterate to iterate, at unit budgets.
 
-    ``watched``, shape (A, n), says which budgets are watched before ``coalitions``, all of them at
-    first; ``kept``, shape (A, length), which entries of the blocks a coalition leaves, and
-    ``outside`` which nodes.
+    ``inside``, shape (all coalitions, n), says who is in which coalition. ``watched``, shape
+    (A, n), says which budgets are watched before ``coalitions``, all of them at first; ``kept``,
+    shape (A, length), which entries of the blocks a coalition leaves, and ``outside`` which nodes.
     """
 
     def __init__(self, program: SeedProgram) -> None:
@@ -94,14 +51,16 @@ class Setting:
         self.cap = np.zeros(0) if program.cap is None else program.cap
         self.layout = layout = Layout(program.sets, program.size)
         self.gram_blocks = layout.gather(program.gram)
-        self.every = Coalitions(program, layout)
+        known = program.coalitions
+        self.inside = np.array([np.isin(np.arange(program.size), one) for one in known])
+        self._every_kept = np.array([layout.untouched(one) for one in known])
         # Whether the matrices of Newton systems are formed.
         size = sum(m.shape[0] * m.shape[1] * (m.shape[1] + 1) // 2 for m in layout.members)
         self.explicit = size <= (MOST_EXPLICIT if program.known_seeds else FEW_COORDINATES)
         # Whether all sets are pairs or nodes alone, nothing is capped and nobody knows seeds.
         largest = max(members.shape[1] for members in layout.members)
         self.of_pairs = largest == 2 and not len(self.cap) and not program.known_seeds
-        self._watch(~self.every.inside)
+        self._watch(~self.inside)
 
     @cached_property
     def coordinates(self) -> Coordinates:
@@ -115,10 +74,9 @@ class Setting:
     def _watch(self, budgets: Mask) -> None:
         """Watch these of all budgets, shape (all coalitions, n)."""
         self.budgets, self.index = budgets, np.flatnonzero(budgets.any(axis=1))
-        self.coalitions = tuple(self.every.coalitions[i] for i in self.index)
-        self.watched = budgets[self.index]
-        self.outside = [np.flatnonzero(~inside) for inside in self.every.inside[self.index]]
-        self.kept = np.array([self.layout.untouched(one) for one in self.coalitions])
+        self.coalitions = tuple(self.program.coalitions[i] for i in self.index)
+        self.watched, self.kept = budgets[self.index], self._every_kept[self.index]
+        self.outside = [np.flatnonzero(~inside) for inside in self.inside[self.index]]
         # On the central path the gap is this many times mu.
         self.order = self.layout.order_of_cone + int(self.watched.sum()) + len(self.cap)
 
@@ -138,19 +96,19 @@ class Setting:
         return np.asarray(sum(kept * self.layout.gather(matrix) for kept, matrix in pairs))
 
     def precisions(self, flat: Array) -> Array:
-        """R_A^-1 for every coalition, zero in the rows and columns of A."""
-        totals = self.assembled(flat)
-        found = np.zeros_like(totals)
-        for precision, total, nodes in zip(found, totals, self.outside, strict=True):
-            here = np.ix_(nodes, nodes)
-            precision[here] = _linalg.inverse_of_positive(total[here])
-        return found
+        """R_A^-1 of the watched, shape (A, n, n), zero in the rows and columns of A."""
+        return np.array([self._precision(flat, which) for which in self.index])
 
-    def spent(self, point: Point) -> Array:
+    def spent(self, flat: Array) -> Array:
         """[R_A^-1]_ii of all coalitions, watched or not, shape (all coalitions, n)."""
-        if not self.program.known_seeds:
-            return diagonals(point.precisions)
-        return self.every.spent(point.blocks)
+        return np.array([np.diagonal(self._precision(flat, i)) for i in range(len(self.inside))])
+
+    def _precision(self, flat: Array, which: int) -> Array:
+        total = self.layout.assemble(flat * self._every_kept[which])
+        nodes = np.flatnonzero(~self.inside[which])
+        found, here = np.zeros_like(total), np.ix_(nodes, nodes)
+        found[here] = _linalg.inverse_of_positive(total[here])
+        return found
 
     def slacks(self, precisions: Array) -> Array:
         """1 - [R_A^-1]_ii; 1 where that is not watched, with multipliers of 0."""
@@ -158,41 +116,22 @@ class Setting:
 
     def room(self, flat: Array) -> Array:
         """cap - R_ii."""
-        return self.cap - self.variances(flat) if len(self.cap) else self.cap
+        return np.asarray(self.cap - self.variances(flat)[: len(self.cap)])
 
     def priced(self, prices: Array) -> Array:
         """(H + diag(w))_cc."""
         return self.layout.gather(self.gram + np.diag(prices)) if len(prices) else self.gram_blocks
 
-    def largest_share(self, curvatures: Array, prices: Array) -> float:
-        """Largest eigenvalue of sum_A (N_A)_cc against (H + diag(w))_cc over the sets c."""
-        layout, total, worst = self.layout, self.gathered(curvatures), 0.0
-        for block, part in zip(layout.split(self.priced(prices)), layout.split(total), strict=True):
-            half = np.linalg.inv(np.linalg.cholesky(block))
-            worst = max(worst, float(np.linalg.eigvalsh(congruence(half, part))[:, -1].max()))
-        return worst
-
-    def proved(self, curvatures: Array, traces: Array, weights: Array, prices: Array) -> float:
-        """The dual bound but for the price of caps, every N_A scaled down to be feasible, or 0."""
-        share = self.largest_share(curvatures, prices)
-        return float(np.sum(traces**2 / weights.sum(axis=1))) / share if share > 0 else 0.0
-
     def independent(self, variance: Array) -> Array:
         """Independent noise as blocks in equal shares, half of its excess alone with coalitions."""
-        layout = self.layout
-        shares = self._equal_shares(variance)
-        if self.program.known_seeds:
-            shares = self._equal_shares((variance - 1) / 2)
-            alone = (1 + variance) / 2
-            for share, members in zip(shares, layout.members, strict=True):
-                if members.shape[1] == 1:
-                    share += alone[members]
-        return layout.join([share[:, :, None] * np.eye(share.shape[1]) for share in shares])
-
-    def _equal_shares(self, variance: Array) -> list[Array]:
-        layout = self.layout
-        share = variance / layout.node_sums([np.ones(m.shape) for m in layout.members])
-        return [share[m] for m in layout.members]
+        layout, several = self.layout, self.program.known_seeds > 0
+        count = layout.node_sums([np.ones(m.shape) for m in layout.members])
+        share = ((variance - 1) / 2 if several else variance) / count
+        found = []
+        for members in layout.members:
+            alone = (1 + variance[members]) / 2 if several and members.shape[1] == 1 else 0.0
+            found.append((share[members] + alone)[:, :, None] * np.eye(members.shape[1]))
+        return layout.join(found)
 
     def variances(self, flat: Array) -> Array:
         diagonals = [np.einsum("mii->mi", block) for block in self.layout.split(flat)]
@@ -218,10 +157,6 @@ class Point:
         total = float(self.blocks @ self.dual) + float(np.vdot(self.weights, self.slacks))
         return total + float(self.prices @ self.room)
 
-    def curvatures(self) -> Array:
-        """R_A^-1 diag(v_A) R_A^-1."""
-        return curvatures(self.precisions, self.weights)
-
 
 def first_blocks(setting: Setting) -> Array:
     """Noise well within every constraint, larger where it costs less."""
@@ -232,7 +167,7 @@ def first_blocks(setting: Setting) -> Array:
     unit = float(np.diagonal(setting.gram).mean())
     shifted = [cost + 1e-2 * unit * np.eye(cost.shape[1]) for cost in costs]  # invertible
     blocks = inverses(layout, layout.join(shifted))
-    return layout.scaled(blocks, np.sqrt(2) * rescaling(setting.every.spent(blocks)))
+    return layout.scaled(blocks, np.sqrt(2 * setting.spent(blocks).max(axis=0)))
 
 
 def start(setting: Setting, blocks: Array) -> Point:
@@ -248,8 +183,10 @@ def start(setting: Setting, blocks: Array) -> Point:
     if not setting.program.known_seeds:
         # Multipliers that are feasible from the start.
         square = precisions @ precisions
-        share = 0.5 / setting.largest_share(square, prices)
-        curvature, weights = share * square[0], np.full(weights.shape, share)
+        worst = largest_eigenvalue(setting.program, precisions, ~setting.inside, prices)
+        if worst is None:
+            raise np.linalg.LinAlgError("H + diag(w) is singular on a set")
+        curvature, weights = square[0] / (2 * worst), np.full(weights.shape, 0.5 / worst)
         dual = setting.priced(prices) - layout.gather(curvature)
     return Point(
         blocks=blocks,
@@ -263,9 +200,28 @@ def start(setting: Setting, blocks: Array) -> Point:
     )
 
 
-def rescaling(spent: Array) -> Array:
-    """Factors of the rows that make every node meet the tightest of its budgets exactly."""
-    return np.asarray(np.sqrt(spent.max(axis=0)))
+@dataclass
+class Best:
+    """The best of either side so far: flat blocks, or the entries of R, and multipliers."""
+
+    lower: float = 0.0
+    upper: float = float("inf")
+    noise: Array | None = None
+    multipliers: Multipliers | None = None
+
+    @property
+    def gap(self) -> float:
+        return self.upper / self.lower - 1 if self.lower > 0 else float("inf")
+
+    def take(self, upper: float, noise: Array) -> None:
+        """Record noise and its error."""
+        if upper < self.upper:
+            self.upper, self.noise = upper, noise
+
+    def prove(self, lower: float, multipliers: Multipliers) -> None:
+        """Record a bound and what proves it."""
+        if lower > self.lower:
+            self.lower, self.multipliers = lower, multipliers
 
 
 class Found(NamedTuple):
@@ -278,47 +234,45 @@ class Found(NamedTuple):
     steps: int
 
 
-def bounds(setting: Setting, point: Point, spent: Array) -> tuple[float, float, Array]:
-    """Lower bound, objective with rows rescaled or not, and the F_A that prove the bound."""
-    scaled = setting.layout.scaled(point.blocks, rescaling(spent))
+def bounds(setting: Setting, point: Point, spent: Array) -> tuple[float, float, Multipliers]:
+    """Lower bound, objective with rows rescaled or not, and multipliers that prove the bound."""
+    scaled = setting.layout.scaled(point.blocks, np.sqrt(spent.max(axis=0)))
     upper = float(setting.gram_blocks @ scaled)
     if spent.max() <= 1:
         upper = min(upper, float(setting.gram_blocks @ point.blocks))
-    best, proof = proved_by(
-        setting,
-        curvature=point.curvature,
-        precisions=point.precisions,
-        weights=point.weights,
-        prices=point.prices,
-        upper=upper,
-    )
+    multipliers = point.curvature, point.precisions, point.weights, point.prices
+    best, proof = proved_by(setting, *multipliers, upper=upper)
     return best, upper, proof
 
 
 def proved_by(
     setting: Setting,
-    *,
     curvature: Array | None,
     precisions: Array,
     weights: Array,
-    prices: Array = NO_PRICES,
+    prices: Array,
+    *,
     upper: float,
-) -> tuple[float, Array]:
-    """Lower bound and the F_A that prove it, by N_A or by R where that may prove more."""
-    cost = float(setting.cap @ prices)
-    best, proof = 0.0, np.zeros_like(precisions)
-    if curvature is not None:
-        # Only its entries on the sets are feasible: as a whole it may be indefinite.
-        values, vectors = np.linalg.eigh(curvature)
-        half = (vectors * np.sqrt(np.maximum(values, 0.0))).T
-        trace, proof = _linalg.nuclear_norm(half * np.sqrt(weights[0])), half[None]
-        best = setting.proved((half.T @ half)[None], np.array([trace]), weights, prices) - cost
-    if curvature is None or upper - best > 1e-3 * upper:  # else N of the multipliers is better
-        traces = np.sum(weights * diagonals(precisions), axis=1)
-        other = setting.proved(curvatures(precisions, weights), traces, weights, prices) - cost
-        if other > best:
-            best, proof = other, np.sqrt(weights)[:, :, None] * precisions
-    return best, proof
+) -> tuple[float, Multipliers]:
+    """Lower bound and the multipliers that prove it, by N or by R where that may prove more."""
+
+    cap = prices if len(prices) else None
+    coalitions = setting.coalitions if setting.program.known_seeds else None
+
+    def proved(factors: Iterable[Array]) -> tuple[float, Multipliers]:
+        of = {"weights": weights, "cap": cap, "coalitions": coalitions}
+        found = Multipliers.of_factors(factors, **of)
+        return lower_bound(setting.program, found), found
+
+    followed = np.sqrt(weights)[:, :, None] * precisions
+    if curvature is None:
+        return proved(followed)
+    # Only its entries on the sets are feasible: as a whole it may be indefinite.
+    values, vectors = np.linalg.eigh(curvature)
+    best = proved([(vectors * np.sqrt(np.maximum(values, 0.0))).T])
+    if upper - best[0] <= 1e-3 * upper:  # N of the multipliers is better
+        return best
+    return max(best, proved(followed), key=lambda one: one[0])
 
 
 def curvatures(precisions: Array, weights: Array) -> Array:
@@ -350,7 +304,7 @@ def feasible_blocks(setting: Setting, blocks: Array, program: SeedProgram) -> li
     """
     layout = setting.layout
     try:
-        row = rescaling(setting.every.spent(blocks))
+        row = np.sqrt(setting.spent(blocks).max(axis=0))
     except np.linalg.LinAlgError:
         return None
     kept = [blocks, layout.scaled(blocks, row)]
@@ -368,7 +322,7 @@ def _enlarged(setting: Setting, blocks: Array) -> Array | None:
     while share <= 1:
         blend = (1 - share) * blocks + share * inside
         try:
-            spent = setting.every.spent(blend).max(axis=0)
+            spent = setting.spent(blend).max(axis=0)
         except np.linalg.LinAlgError:
             return None
         variance = setting.variances(blend)

@@ -74,7 +74,7 @@ def by_hand(program: SeedProgram, multipliers: Multipliers) -> float:
     eigenvalue of (H_cc)^-1/2 (sum of N_A, A outside of c) (H_cc)^-1/2."""
     matrices, total = {}, 0.0
     for coalition, factor, v in zip(
-        multipliers.of(program), multipliers.factors, multipliers.weights, strict=True
+        program.coalitions, multipliers.factors, multipliers.weights, strict=True
     ):
         others = [node for node in range(program.size) if node not in coalition]
         own = np.zeros((program.size, program.size))

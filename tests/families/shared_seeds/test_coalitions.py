@@ -1,4 +1,4 @@
-"""What coalitions leave of budgets: one inverse and small solves, against an inverse each."""
+"""What coalitions leave of budgets, against an inverse each of blocks that are added one by one."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from noisedesign.families.shared_seeds.layout import Layout
 from noisedesign.families.shared_seeds.program import SeedProgram, seed_program
-from noisedesign.families.shared_seeds.state import Coalitions
+from noisedesign.families.shared_seeds.state import Setting
 from noisedesign.forms.structure import SpaceStructure
 from noisedesign.system.graph import build_graph, mixing_matrix
 
@@ -31,8 +30,8 @@ def test_what_is_spent_is_the_diagonal_of_every_inverse(kind: str, known: int) -
     for nodes in program.sets:
         half = rng.normal(size=(len(nodes), len(nodes)))
         blocks.append(half @ half.T + 0.1 * np.eye(len(nodes)))
-    layout = Layout(program.sets, 6)
-    found = Coalitions(program, layout).spent(layout.flat(blocks))
+    setting = Setting(program)
+    found = setting.spent(setting.layout.flat(blocks))
     assert len(found) == len(list(combinations(range(6), known)))
     for row, coalition in zip(found, combinations(range(6), known), strict=True):
         rest = [i for i in range(6) if i not in coalition]
