@@ -1,21 +1,14 @@
 """Bounds by multipliers of every node's own: plain numpy, of workloads with modes.
 
-Any k x k matrices B_uj, one for node u and pattern j, are multipliers B_uj B_uj^T on the patterns
-of all pairs of node and step. With B_u the T x T matrix of the B_uj they prove
+B_uj, k x k, one for node u and pattern j, E, orthogonal in time, and S_i, orthogonal in space,
+prove the bound of docs/mathematics.md ("Noise with a structure", multipliers of every node's own),
 
-    optimum  >=  || A diag(B_u) ||_*^2  /  sum_uj tau_u max_i |row i of B_uj|^2.
+    optimum  >=  ( sum_m ||A_m F_m||_* )^2  /  sum_uj tau_u max_i |row i of B_uj|^2,
 
-Where A = sum_m A_m x q_m q_m^T, the nuclear norm is at least the inner product with any Z of
-spectral norm one, such as, of matrices Z_m of that norm, an orthogonal E in time with columns e_i,
-an orthogonal S_i in space for every such column, and unit vectors d,
+    F_m = sum_u q_um B_u E diag_i( [S_i]_um ),      A = sum_m A_m x q_m q_m^T.
 
-    Z = ( sum_m Z_m x q_m d_m^T ) ( sum_i d_i e_i^T x S_i^T ),
-
-    < A diag(B_u), Z >  =  sum_m < A_m F_m, Z_m >,      F_m = sum_u q_um B_u E diag_i( [S_i]_um ),
-
-which is sum_m ||A_m F_m||_* at polar factors Z_m. For a given Z the best B_uj is the block G_uj of
-A^T Z with all rows of one length. Where B_u = v_u^1/2 P^1/2 and all S_i are alike the bound is that
-of :mod:`noisedesign.families.kronecker.bound`, low by what one S and one P miss.
+Where B_u = v_u^1/2 P^1/2 and all S_i are alike it is that of
+:mod:`noisedesign.families.kronecker.bound`, low by what one S and one P miss.
 """
 
 from __future__ import annotations

@@ -267,12 +267,8 @@ def proved(
     It is (tr S)^2 / <tau, v> with S = (V^(1/2) H V^(1/2))^(1/2), for any v > 0, or somewhat less;
     either side fails with probability ``FAILURE``. Of a polynomial near S the trace is a finite
     sum; only that of the rest is estimated, by quadrature. Sums that were found of noise serve here
-    too, whatever noise it is, if b is above its B.
-
-    Over several steps of symmetric W a smaller trace takes the place of S, whose products are few:
-    that of E = s (W V W)^(1/2) s, with s of W^2 and s^4 W^2 <= H. For Z of the polar decomposition
-    of W V^(1/2) it is tr(V^(1/2) W s^2 Z^T), a product of a factor of V^(1/2) H V^(1/2) and a
-    contraction. The norm of E is at most that of S (Cordes 1987).
+    too, whatever noise it is, if b is above its B. Over several steps of symmetric W the trace of
+    s (W V W)^(1/2) s, with s of W^2 and s^4 W^2 <= H, takes the place of S (docs/mathematics.md).
     """
     if noise is not None and not (noise.nodes == program.size and eigenvalues_within(noise)):
         noise = None

@@ -1,23 +1,11 @@
 """Traces from products with few vectors, and what is known of each on either side.
 
-For Gaussian z, z^T E z - tr E is below 2 |E|_F sqrt(s) + 2 e s but with probability e^-s, e the
-largest positive eigenvalue (Laurent and Massart 2000, Lemma 1; negative eigenvalues add to |E|_F
-only). |E|_F is unknown; |E z|^2 estimates its square, and the same lemma for -E^2, with
-|E^2|_F <= |E|_2 |E|_F, bounds it from above.
-
-For the trace of f(A^T A), f(x) = sqrt(x), k steps of Golub and Kahan (1965) from q give a
-bidiagonal U, and the rule of its singular values is known to lie below or above q^T f(A^T A) q:
-above for the k x k part (Gauss), below for the k x (k + 1) part, which has 0 among its nodes (Gauss
-and Radau), because derivatives of the square root change their signs by turns (Golub and Meurant
-1994, "Matrices, moments and quadrature").
-
-The same steps come near (A^T A)^(1/2) q itself, within what Frommer, Kahl, Lippert and Rittich
-(2013, "2-norm error bounds and estimates for Lanczos approximations to linear systems and rational
-matrix functions") find in them: with T = U^T U of k steps, of eigenvalues x_i and eigenvectors s_i,
-the rest is f(A^T A) q' of the next vector q', where f(y) is the size of the sum over i of
-b s_i1 s_ik / (sqrt(x_i) + sqrt(y)) and b is what is beside T. f^2 is decreasing, its derivatives
-change signs by turns, so that Radau's rule bounds its mean, and steps from q' are read off those
-that were taken from q.
+What is proved of them is in docs/mathematics.md ("Sparse graphs"). k steps of Golub and Kahan
+(1965) from q give a bidiagonal U, and the rule of its singular values lies above q^T (A^T A)^(1/2)
+q for the k x k part (Gauss), below for the k x (k + 1) part, which has 0 among its nodes (Gauss and
+Radau; Golub and Meurant 1994, "Matrices, moments and quadrature"). How near the same steps come to
+(A^T A)^(1/2) q itself is told by Frommer, Kahl, Lippert and Rittich (2013, "2-norm error bounds and
+estimates for Lanczos approximations to linear systems and rational matrix functions").
 """
 
 from __future__ import annotations
@@ -50,9 +38,9 @@ APART = 8e-4
 
 
 def deviation(squared: float, low: float, high: float, *, probes: int, failure: float) -> float:
-    """Bound how far the mean of z^T E z is above tr E, but with ``failure``: half of it for |E|_F,
-    half for the mean. ``squared`` is the mean of |E z|^2 over the ``probes`` z; 0, ``low`` and
-    ``high`` enclose the eigenvalues of E."""
+    """Bound how far the mean of z^T E z is above tr E, but with ``failure`` (Laurent and Massart
+    2000, Lemma 1): half of it for |E|_F, half for the mean. ``squared`` is the mean of |E z|^2 over
+    the ``probes`` z; 0, ``low`` and ``high`` enclose the eigenvalues of E."""
     share = math.log(2 / failure) / probes
     shift = max(abs(low), abs(high)) * math.sqrt(share)
     frobenius = shift + math.sqrt(shift**2 + squared)
