@@ -137,13 +137,8 @@ def judge_kronecker(
     judged = certificate.judge_covariance(program.space_program(gram), covariance, bound=bound)
     if in_time is None:
         found = squared_sensitivity(strategy.T @ strategy, program.participation)
-        squared = found.squared * judged.sensitivity_squared
-        return replace(judged, sensitivity_squared=squared, sensitivity_kind=found.kind)
-    # That of an account is not squared with the noise: either factor keeps its own budget.
-    squared = max(in_time.sensitivity_squared, judged.sensitivity_squared)
-    return replace(
-        judged,
-        sensitivity_squared=squared,
-        sensitivity_kind=in_time.sensitivity_kind,
-        account=in_time.account,
-    )
+        squared, kind, account = found.squared * judged.sensitivity_squared, found.kind, None
+    else:  # that of an account is not squared with the noise: either factor keeps its own budget
+        squared = max(in_time.sensitivity_squared, judged.sensitivity_squared)
+        kind, account = in_time.sensitivity_kind, in_time.account
+    return replace(judged, sensitivity_squared=squared, sensitivity_kind=kind, account=account)

@@ -43,8 +43,7 @@ from noisedesign.families.kronecker.turned import Turned, nearest_orthogonal
 from noisedesign.families.space_time import SpaceTimeProgram
 from noisedesign.system.workloads.workload import sums_along_diagonals
 
-MOST_COORDINATES = 2048
-"""Largest nT at which H of all coordinates is formed: a minute or so."""
+MOST_COORDINATES = 2048  # largest nT at which H of all coordinates is formed: a minute or so
 
 
 def lower_bound(program: SpaceTimeProgram, witness: Witness, *, enough: float) -> Interval:
@@ -154,6 +153,7 @@ def judge_release(
 
 
 def _error(program: SpaceTimeProgram, strategy: Array, covariance: Array) -> Interval:
+    """tr(H (S x R))."""
     noising = rigorous.noising_of(strategy)
     d = exactly(noising.matrix)
     s = finer_product(d, d.transposed())
@@ -170,8 +170,9 @@ def _by_powers(program: SpaceTimeProgram, s: Enclosure, covariance: Array) -> In
     starts = range(0, n, width)
     for start in starts:
         columns = slice(start, start + width)
-        left = _stacked(powers(w, covariance[:, columns], horizon))
-        right = _stacked(powers(w, np.eye(n)[:, columns], horizon))
+        left, right = (
+            _stacked(powers(w, start[:, columns], horizon)) for start in (covariance, np.eye(n))
+        )
         found = product(left.mid, np.ascontiguousarray(right.mid.T))
         mid += found.mid
         rad += found.rad
@@ -269,8 +270,7 @@ def turned_bound(program: SpaceTimeProgram, turned: Turned) -> Interval:
 
 def proved(program: SpaceTimeProgram, proof: Arrays, *, enough: float) -> Interval:
     """The bound of :func:`turned.proved`."""
-    turned = Turned.of_arrays(proof)
-    if turned is not None:
+    if (turned := Turned.of_arrays(proof)) is not None:
         return turned_bound(program, turned)
     return lower_bound(program, Witness.of(program, proof), enough=enough)
 

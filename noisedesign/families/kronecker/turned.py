@@ -27,12 +27,11 @@ from noisedesign.families.space_time import SpaceTimeProgram
 from noisedesign.problem.problem import SpaceTimeProblem
 from noisedesign.system.participation import FixedEpoch
 
-SPECS: Mapping[str, ArraySpec] = {
+SPECS: Mapping[str, ArraySpec] = {  # the arrays that a design file keeps of it, in their order
     "dual_roots": ArraySpec("B", "nbkk"),
     "dual_basis": ArraySpec("E", "TT"),
     "dual_turns": ArraySpec("S", "gnn"),
 }
-"""The arrays that a design file keeps of it."""
 
 
 def turns_of(horizon: int) -> int:
@@ -54,7 +53,7 @@ def fits(program: SpaceTimeProgram) -> bool:
     return program.workload.modes is not None and floats <= 30_000_000
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Turned:
     """The proof of such a bound: ``roots`` B_uj, shape (n, b, k, k), ``basis`` E, shape (T, T), and
     ``turns`` S of neighbouring columns of E, nodes by modes, shape (turns, n, n)."""
@@ -85,15 +84,11 @@ class Turned:
     @classmethod
     def of_arrays(cls, arrays: Arrays) -> Turned | None:
         """The proof that a design file keeps; None where it keeps none."""
-        if not set(SPECS) <= set(arrays):
-            return None
-        return cls(
-            roots=arrays["dual_roots"], basis=arrays["dual_basis"], turns=arrays["dual_turns"]
-        )
+        return cls(*(arrays[name] for name in SPECS)) if set(SPECS) <= set(arrays) else None
 
     def arrays(self) -> Arrays:
         """The arrays that a design file keeps."""
-        return {"dual_roots": self.roots, "dual_basis": self.basis, "dual_turns": self.turns}
+        return dict(zip(SPECS, (self.roots, self.basis, self.turns), strict=True))
 
     def parts(self) -> Iterator[tuple[slice, Array]]:
         """Columns of E, and the S that they share."""
@@ -142,8 +137,7 @@ def lower_bound(program: SpaceTimeProgram, turned: Turned) -> float:
 
 def proved(program: SpaceTimeProgram, proof: Arrays) -> float:
     """The bound on all designs by what a design file keeps, or by independent noise."""
-    turned = Turned.of_arrays(proof)
-    if turned is not None:
+    if (turned := Turned.of_arrays(proof)) is not None:
         return lower_bound(program, turned)
     return bound.lower_bound(program, Witness.of(program, proof))
 
