@@ -41,6 +41,7 @@ from noisedesign.base.linalg import inverse_of_triangular
 from noisedesign.base.shown import Shown
 from noisedesign.forms.streams import block_noise, covariance_root
 from noisedesign.forms.structure import TimeStructure
+from noisedesign.noise.filters import filter_of
 from noisedesign.privacy.sensitivity import Sensitivity
 
 if TYPE_CHECKING:
@@ -88,9 +89,13 @@ class Strategy(ABC):
         """The same without anything that its file leaves out: a plan of either is the same."""
         return self
 
-    @abstractmethod
     def noise_of(self, white: Iterable[Array]) -> Iterator[Array]:
-        """C^-1 w, a step at a time, for steps of white noise of one shape; at most T of them."""
+        """C^-1 w, as a node draws it, for steps of white noise of one shape; at most T of them."""
+        filtered, kept = filter_of(self.kind, self.arrays(), horizon=self.horizon), None
+        for step, draw in enumerate(islice(white, self.horizon)):
+            if kept is None:
+                kept = np.empty((filtered.rows, *draw.shape))
+            yield filtered.step(step, lambda _, draw=draw: draw.copy(), kept)  # type: ignore[misc]
 
     def of_nodes(self, white: Iterable[Array], *, nodes: int) -> Iterator[Array]:
         """C^-1 w of a C over all pairs of step and node, for white noise (nodes, d) a step."""
@@ -214,17 +219,6 @@ class BandedStrategy(Strategy):
     def scaled(self, factor: float) -> Self:
         return replace(self, bands=self.bands / factor)
 
-    def noise_of(self, white: Iterable[Array]) -> Iterator[Array]:
-        """Forward substitution of C z = w."""
-        last: list[Array] = []  # the noise of the step before first
-        for step, draw in enumerate(islice(white, self.horizon)):
-            noise = draw.copy()
-            for offset, earlier in enumerate(last, start=1):
-                noise -= self.bands[offset, step - offset] * earlier
-            noise /= self.bands[0, step]
-            last = [noise, *last][: len(self.bands) - 1]
-            yield noise
-
 
 # --- constant along diagonals ---------------------------------------------------------------------
 
@@ -316,14 +310,6 @@ class ToeplitzStrategy(_Coefficients):
     def scaled(self, factor: float) -> Self:
         return replace(self, coefficients=self.coefficients / factor)
 
-    def noise_of(self, white: Iterable[Array]) -> Iterator[Array]:
-        """z_t = (w_t - sum_{0 < i < p} c_i z_{t-i}) / c_0."""
-        last = _Last(self.coefficients[1:])
-        for draw in islice(white, self.steps):
-            noise = (draw - last.weighted_sum()) / self.coefficients[0]
-            last.push(noise)
-            yield noise
-
 
 class BandedInverse(_Coefficients):
     """C^-1 with first column ``coefficients`` d_0, ..., d_{p-1} and zeros after them."""
@@ -339,14 +325,6 @@ class BandedInverse(_Coefficients):
 
     def scaled(self, factor: float) -> Self:
         return replace(self, coefficients=self.coefficients * factor)
-
-    def noise_of(self, white: Iterable[Array]) -> Iterator[Array]:
-        """z_t = sum_{i < p} d_i w_{t-i}."""
-        last = _Last(self.coefficients[1:])
-        for draw in islice(white, self.steps):
-            noise = self.coefficients[0] * draw + last.weighted_sum()
-            last.push(draw)
-            yield noise
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -419,18 +397,6 @@ class BufferedToeplitz(StationaryStrategy):
 
     def scaled(self, factor: float) -> Self:
         return replace(self, diagonal=self.diagonal / factor)
-
-    def noise_of(self, white: Iterable[Array]) -> Iterator[Array]:
-        """z_t = (w_t - scales^T b) / diagonal, b_i <- decays_i b_i + diagonal z_t, b_0 = 0."""
-        buffers: Array | None = None
-        for draw in islice(white, self.steps):
-            if buffers is None:
-                buffers = np.zeros((len(self.scales), *draw.shape))
-                fading = self.decays.reshape(-1, *(1,) * draw.ndim)
-            noise = draw - np.tensordot(self.scales, buffers, axes=1)
-            buffers *= fading
-            buffers += noise
-            yield noise / self.diagonal
 
 
 def _exponentials(scales: Array, decays: Array, horizon: int) -> Array:
@@ -600,33 +566,6 @@ class ModalStrategy(Strategy):
             kept[step] = self._turns[step] @ given
             found = np.einsum("ms,smd->md", self.noisings[:, step, : step + 1], kept[: step + 1])
             yield self.scales[:, step, None] * (self.modes @ found)
-
-
-class _Last:
-    """The last ``len(taps)`` arrays, oldest overwritten first."""
-
-    def __init__(self, taps: Array) -> None:
-        self._taps = taps
-        self._kept: Array | None = None
-        self._step = 0
-
-    def weighted_sum(self) -> Array | float:
-        """sum_i taps_i times the array of i + 1 steps ago; zero before there is one."""
-        count = min(self._step, len(self._taps))
-        if self._kept is None or not count:
-            return 0.0
-        # Slot s holds the array of (step - 1 - s) mod count + 1 steps ago.
-        ages = (self._step - 1 - np.arange(count)) % len(self._taps)
-        return np.asarray(np.tensordot(self._taps[ages], self._kept[:count], axes=1))
-
-    def push(self, array: Array) -> None:
-        if not len(self._taps):
-            return
-        if self._kept is None:
-            # Untouched pages cost nothing: a stream shorter than its band uses what it reaches.
-            self._kept = np.empty((len(self._taps), *array.shape))
-        self._kept[self._step % len(self._taps)] = array
-        self._step += 1
 
 
 # --- making one -----------------------------------------------------------------------------------

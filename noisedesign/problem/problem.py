@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from os import PathLike
 from types import NoneType
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar, cast
 
 import networkx as nx
 import numpy as np
@@ -99,9 +99,8 @@ def theorem_of(problem: Any) -> Theorem:
     if problem.use is not None and problem.use.random:
         return runs.DRAWN
     observers = getattr(problem, "observers", ())
-    if observers and not models_are_seen(observers, problem.horizon):
-        return runs.FIXED
-    return runs.SEEN
+    seen = not observers or models_are_seen(observers, problem.horizon)
+    return runs.SEEN if seen else runs.FIXED
 
 
 def _check_against_observers(problem: SpaceProblem) -> Array:
@@ -135,7 +134,7 @@ def _check_against_observers(problem: SpaceProblem) -> Array:
     if participation is None and problem.privacy is not None:
         expected = f"{once}, which is what budgets before observers are for"
         raise InputError("participation", expected=expected, got="nothing")
-    if participation is not None and participation != single(horizon):
+    if participation not in (None, single(horizon)):
         raise InputError("participation", expected=once, got=str(participation))
     return caps
 
@@ -281,23 +280,17 @@ def _checked_gossip(
     return {"mixing": w, "rounds": checked_rounds(rounds), "schedule": steps}
 
 
-_ON_LARGER = (
-    "On larger graphs there is noise in space for one step, without a structure or of one that "
-    "takes W as a sparse array."
-)
-_WITHOUT_ARRAYS = (
-    "Of larger graphs there are solve, verify, report, simulate, and exports to npy, csv, mat or "
-    "safetensors; design.noise.stream draws noise by products."
-)
-
-
-def _as_array(mixing: Any, *, remedy: str = _ON_LARGER) -> Any:
+def _as_array(mixing: Any, *, remedy: str = "") -> Any:
     """Return W as an array; InputError where a sparse one has too many nodes."""
     given: Any = mixing  # what the stubs of issparse make of it has no shape
     if not issparse(mixing):
         return mixing
     if (nodes := max(given.shape)) > settings.DENSE_NODES:
         expected = f"at most {settings.DENSE_NODES} nodes, for n x n arrays"
+        remedy = remedy or (
+            "On larger graphs there is noise in space for one step, without a structure or of one "
+            "that takes W as a sparse array."
+        )
         raise InputError("mixing", expected=expected, got=f"{nodes}", remedy=remedy)
     return given.toarray()
 
@@ -336,18 +329,18 @@ class _OnGraph(Shown):
         """
         if not self.sparse:
             return self
+        remedy = (
+            "Of larger graphs there are solve, verify, report, simulate, and exports to npy, csv, "
+            "mat or safetensors; design.noise.stream draws noise by products."
+        )
         found = copy.copy(self)
-        array = _as_array(self.mixing, remedy=_WITHOUT_ARRAYS)
-        found._set(mixing=_checks.matrix(array, field="mixing"))
+        found._set(mixing=_checks.matrix(_as_array(self.mixing, remedy=remedy), field="mixing"))
         return found
 
     @property
     def step_mixing(self) -> Array:
         """W^K of K gossip rounds, shape (n, n); of a schedule, shape (P, n, n)."""
-        w: Array = self.mixing
-        if self.rounds == 1 and self.always_alike:
-            return w
-        return of_every_step(w, rounds=self.rounds, schedule=self.schedule)
+        return of_every_step(self.mixing, rounds=self.rounds, schedule=self.schedule)
 
     @property
     def always_alike(self) -> bool:
@@ -358,6 +351,11 @@ class _OnGraph(Shown):
     def step_random(self) -> RandomMixing | None:
         """The distribution of all rounds of a step; None where W is what it is."""
         return repeated(self.random, rounds=self.rounds)
+
+    def _workload(self, horizon: int) -> Workload:
+        """The workload of its error."""
+        mixing, random = self.step_mixing, self.step_random
+        return Workload.of(mixing, horizon=horizon, error=self.error, random=random)
 
     @classmethod
     def from_graph(
@@ -385,11 +383,8 @@ class _OnGraph(Shown):
             mixing = sparse_mixing_matrix(graph, weights=weights)
         else:
             mixing = mixing_matrix(graph, weights=weights)
-        return cls._of_mixing(mixing=mixing, **{"nodes": node_names(graph)} | kwargs)
-
-    @classmethod
-    def _of_mixing(cls, **kwargs: Any) -> Self:
-        return cls(**kwargs)
+        made: Any = getattr(cls, "decentralized", cls)
+        return cast(Self, made(mixing=mixing, **{"nodes": node_names(graph)} | kwargs))
 
     def _set(self, **checked: Any) -> None:
         """Fields as their checks return them."""
@@ -487,7 +482,7 @@ class SpaceProblem(_OnGraph):
             self._set(error=ErrorMeasure(horizon=len(self.schedule)))
         n = int(self.mixing.shape[-1])
         budget = _checks.positive_vector(self.budget, field="budget.tau", length=n)
-        self._set(budget=budget, observers=checked_observers(self.observers, nodes=n))
+        self._set(budget=budget, observers=_checked_observers(self.observers, nodes=n))
         factors = checked_factors(self.pair_factors, observers=self.observers, budget=budget)
         self._set(pair_factors=factors)
         if self.observers:
@@ -580,8 +575,7 @@ class SpaceProblem(_OnGraph):
     @property
     def error_workload(self) -> Workload:
         """The workload that H belongs to."""
-        mixing, random = self.step_mixing, self.step_random
-        return Workload.of(mixing, horizon=1, error=self.error, random=random)
+        return self._workload(1)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -666,9 +660,8 @@ class TimeProblem(_OnGraph):
             self._set(**_checked_gossip(**self._gossip))
             self._set(nodes=_checks.node_names(self.nodes, count=len(self.mixing)))
         elif self.rounds != 1 or self.schedule is not None:
-            field_ = "workload.rounds" if self.rounds != 1 else "schedule"
-            expected = "none but for a decentralized workload"
-            raise InputError(field_, expected=expected, got="some")
+            key = "workload.rounds" if self.rounds != 1 else "schedule"
+            raise InputError(key, expected="none but for a decentralized workload", got="some")
 
     def _checked_cap(self) -> Array | None:
         """Caps on the variance of every step, shape (T,)."""
@@ -707,12 +700,7 @@ class TimeProblem(_OnGraph):
     @property
     def error_workload(self) -> Workload | None:
         """The workload that H belongs to; None where no W is given."""
-        if self.mixing is None:
-            return None
-        mixing = of_every_step(self.mixing, rounds=self.rounds, schedule=self.schedule)
-        random = repeated(self.random, rounds=self.rounds)
-        horizon = self.participation.horizon
-        return Workload.of(mixing, horizon=horizon, error=self.error, random=random)
+        return None if self.mixing is None else self._workload(self.participation.horizon)
 
     @property
     def fixed_epoch(self) -> FixedEpoch:
@@ -781,10 +769,6 @@ class TimeProblem(_OnGraph):
         return _formed(self.workload, horizon=self.participation.horizon, **self._gossip)
 
     @classmethod
-    def _of_mixing(cls, **kwargs: Any) -> Self:
-        return cls.decentralized(**kwargs)
-
-    @classmethod
     def prefix(cls, *, participation: Participation, **kwargs: Any) -> Self:
         """Prefix sums: one model, every iterate, no graph.
 
@@ -819,18 +803,15 @@ class TimeProblem(_OnGraph):
         return cls(gram=checked, participation=participation, **kwargs)
 
 
-def _formed(kind: str, *, horizon: int, error: Any, **gossip: Any) -> Array:
+def _formed(
+    kind: str, *, horizon: int, mixing: Any, rounds: int, schedule: Any, error: Any, random: Any
+) -> Array:
     """H of a kind of workload that forms it, from fields that are checked."""
-    workload, mixing = WORKLOADS[kind], gossip["mixing"]
     if mixing is None:
-        return workload.gram(horizon=horizon)
-    rounds = gossip["rounds"]
-    return workload.gram(
-        horizon=horizon,
-        mixing=of_every_step(mixing, rounds=rounds, schedule=gossip["schedule"]),
-        error=error,
-        random=repeated(gossip["random"], rounds=rounds),
-    )
+        return WORKLOADS[kind].gram(horizon=horizon)
+    mixing = of_every_step(mixing, rounds=rounds, schedule=schedule)
+    random = repeated(random, rounds=rounds)
+    return WORKLOADS[kind].gram(horizon=horizon, mixing=mixing, error=error, random=random)
 
 
 _P = TypeVar("_P", SpaceProblem, TimeProblem)
@@ -937,12 +918,10 @@ Problem = SpaceProblem | TimeProblem | SpaceTimeProblem
 
 def problem_of(value: Any, *, sparse: bool = False) -> Problem:
     """Return a problem itself, or that of a file, design, solution; W dense unless ``sparse``."""
-    for found in (value, getattr(value, "problem", None)):
+    stored = getattr(value, "design", None)
+    for found in (value, getattr(value, "problem", None), getattr(stored, "problem", None)):
         if isinstance(found, Problem):
             return found if sparse else found.dense()
-    stored = getattr(value, "design", None)
-    if isinstance(found := getattr(stored, "problem", None), Problem):
-        return found if sparse else found.dense()
     remedy = ""
     if isinstance(value, nx.Graph):
         remedy = "Give SpaceProblem.from_graph(graph), or TimeProblem.from_graph."
@@ -954,25 +933,19 @@ def problem_of(value: Any, *, sparse: bool = False) -> Problem:
     raise InputError("problem", expected=expected, got=_checks.describe(value), remedy=remedy)
 
 
-def checked_observers(given: Any, *, nodes: int) -> tuple[Observer, ...] | Coalitions:
+def _checked_observers(given: Any, *, nodes: int) -> tuple[Observer, ...] | Coalitions:
     """Check observers of a graph of so many nodes; coalitions are not written out."""
-    if isinstance(given, Coalitions):
-        check_observers([Observer(model="pndp", sees="received", coalition=given.nodes)], nodes)
-        return given
-    expected = "a list of observers, as noisedesign.privacy.views makes them"
-    observers = tuple(_checks.listed(given, field="observers", expected=expected))
-    check_observers(observers, nodes)
-    return observers
-
-
-def check_observers(observers: Sequence[Any], nodes: int) -> None:
-    """Check that they are observers of a graph of so many nodes."""
-    for observer in observers:
-        if not isinstance(observer, Observer):
-            expected = "observers, as noisedesign.privacy.views makes them"
-            raise InputError("observers", expected=expected, got=_checks.describe(observer))
-        named = (*observer.coalition, *observer.listened, *observer.knows.revealed)
-        if max(named, default=0) >= nodes:
-            raise InputError(
-                "observers.nodes", expected=f"nodes 0 to {nodes - 1}", got=str(max(named))
-            )
+    expected = "observers, as noisedesign.privacy.views makes them"
+    pooled = isinstance(given, Coalitions)
+    if pooled:
+        named = [given.nodes]
+    else:
+        given = tuple(_checks.listed(given, field="observers", expected=f"a list of {expected}"))
+        for one in given:
+            _checks.instance(one, Observer, field="observers", expected=expected)
+        named = [(*one.coalition, *one.listened, *one.knows.revealed) for one in given]
+    for largest in (max(some, default=0) for some in named):
+        if largest >= nodes:
+            expected = f"nodes 0 to {nodes - 1}"
+            raise InputError("observers.nodes", expected=expected, got=str(largest))
+    return given

@@ -59,7 +59,7 @@ def test_rows_of_the_noising_matrix(horizon: int) -> None:
         (BANDED, np.linalg.inv(toeplitz(BANDS, horizon))),
         (BUFFERED, np.linalg.inv(buffered(horizon))),
     ):
-        rows = np.array(list(strategy.noise_of(unit_vectors(horizon))))
+        rows = np.array(list(strategy.at(horizon).noise_of(unit_vectors(horizon))))
         np.testing.assert_allclose(rows, noising, atol=1e-14)
         # Hence the covariance of the noise is C^-1 C^-T.
         np.testing.assert_allclose(rows @ rows.T, noising @ noising.T, atol=1e-13)
@@ -71,9 +71,11 @@ def test_any_band_at_any_horizon(seed: int, bands: int, horizon: int) -> None:
     column = np.random.default_rng(seed).standard_normal(bands) * 0.4
     column[0] = 1.5
     matrix = toeplitz(column, horizon)
-    rows = np.array(list(BandedInverse(coefficients=column).noise_of(unit_vectors(horizon))))
+    inverse = BandedInverse(coefficients=column, steps=horizon)
+    rows = np.array(list(inverse.noise_of(unit_vectors(horizon))))
     np.testing.assert_allclose(rows, matrix, atol=1e-15)
-    rows = np.array(list(ToeplitzStrategy(coefficients=column).noise_of(unit_vectors(horizon))))
+    banded = ToeplitzStrategy(coefficients=column, steps=horizon)
+    rows = np.array(list(banded.noise_of(unit_vectors(horizon))))
     np.testing.assert_allclose(matrix @ rows, np.eye(horizon), atol=1e-12)
 
 

@@ -1,26 +1,10 @@
 """A bound on what random participation can save, on all linear mechanisms: plain numpy.
 
-A record is in one of b bins, each as likely. Let X = C^T C be of any C, entries of any sign, at
-unit noise, and s_j = max <Y, X_jj> over correlation matrices Y the squared sensitivity of bin j. A
-record whose gradients are worst within every bin and orthogonal across bins moves the messages by
-m_j with |m_j|^2 = s_j and <m_i, m_j> = 0: in an orthonormal basis that starts with the m_j, bin j
-moves the coordinate y_j by s_j^1/2 and no other one. So for every set A of y = (y_1, ..., y_b)
-that is symmetric in the coordinates, with K = e^epsilon and psi(r) the probability of A when one
-coordinate is moved by r,
-
-    delta  >=  P(A) - K Q(A)  =  mean_j chi(s_j),     chi(s) = psi(s^1/2) - K psi(0);
-
-where a record is replaced, its other self may do the opposite, and psi(-s^1/2) stands for psi(0).
-Let U be multipliers of the program for fixed participation, blocks U_j of constant diagonal p_j.
-Then <U, X> <= sum_j p_j s_j, at most h, its maximum where mean_j chi(s_j) <= delta, and
-
-    tr(H X^-1)  >=  (tr (H^1/2 U H^1/2)^1/2)^2 / h.
-
-Without randomness h is sum_j p_j, in units in which the target allows s_j = 1: random participation
-divides an error by the *relief* h / sum_j p_j at most. A is a set of cells, sum_j round(w_j / cell)
-> N with w = exp(c^1/2 y - c / 2); its probabilities are sums of products of normal masses, all
-positive, so their errors are relative. h is bounded by the Lagrange function at one multiplier, on
-a grid of s where chi, which increases, is taken at the lower end of a cell and s at the upper.
+The proof is in docs/mathematics.md ("A bound on all linear mechanisms"), whose s_j, chi, psi, A and
+h are those of this file. Without randomness h is sum_j p_j, in units in which the target allows
+s_j = 1: random participation divides an error by the *relief* h / sum_j p_j at most. A is a set of
+cells, sum_j round(w_j / cell) > N with w = exp(c^1/2 y - c / 2). h is bounded on a grid of s where
+chi, which increases, is taken at the lower end of a cell and s at the upper.
 """
 
 from __future__ import annotations

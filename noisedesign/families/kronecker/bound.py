@@ -1,16 +1,14 @@
 """Judging Kronecker designs of any size: plain numpy, independent of every solver.
 
-The bound is on all space-time designs, and forms nothing of size nT. Any multiplier U bounds the
-optimum by ||A U^1/2||_*^2 / price(U) (nuclear norm; see :mod:`noisedesign.certify.program`). Take
-U = P x diag(v), with P the multiplier of a time design (blocks P_j, constant diagonal p_j) and
-v >= 0 one weight a node; its price is <budget, v> sum_j p_j. For a workload with modes,
-A = sum_j A_j x q_j q_j^T up to an orthogonal factor, the nuclear norm is at least the inner product
-with sum_j Z_j x q_j s_j^T, Z_j the polar factor of A_j P^1/2, of any orthonormal s_1 .. s_n. So
+The bound is on all space-time designs, and forms nothing of size nT. Its multipliers are
+P x diag(v), with P those of a time design (blocks P_j, constant diagonal p_j) and v >= 0 one weight
+a node. For a workload with modes, A = sum_j A_j x q_j q_j^T up to an orthogonal factor,
 
     optimum  >=  || diag(v)^1/2 Q diag(c) ||_*^2 / ( <budget, v> sum_j p_j ),   c_j = ||A_j
     P^1/2||_*,
 
-which is exact where all nodes look alike (v uniform, U = P x I by symmetry).
+by sum_j Z_j x q_j s_j^T, Z_j the polar factor of A_j P^1/2, of any orthonormal s_j: it is exact
+where all nodes look alike.
 """
 
 from __future__ import annotations
@@ -139,13 +137,8 @@ def judge_kronecker(
     judged = certificate.judge_covariance(program.space_program(gram), covariance, bound=bound)
     if in_time is None:
         found = squared_sensitivity(strategy.T @ strategy, program.participation)
-        squared = found.squared * judged.sensitivity_squared
-        return replace(judged, sensitivity_squared=squared, sensitivity_kind=found.kind)
-    # That of an account is not squared with the noise: either factor keeps its own budget.
-    squared = max(in_time.sensitivity_squared, judged.sensitivity_squared)
-    return replace(
-        judged,
-        sensitivity_squared=squared,
-        sensitivity_kind=in_time.sensitivity_kind,
-        account=in_time.account,
-    )
+        squared, kind, account = found.squared * judged.sensitivity_squared, found.kind, None
+    else:  # that of an account is not squared with the noise: either factor keeps its own budget
+        squared = max(in_time.sensitivity_squared, judged.sensitivity_squared)
+        kind, account = in_time.sensitivity_kind, in_time.account
+    return replace(judged, sensitivity_squared=squared, sensitivity_kind=kind, account=account)

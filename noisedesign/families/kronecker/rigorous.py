@@ -1,14 +1,7 @@
 """Kronecker noise judged and bounded with every rounding accounted for, factor by factor.
 
-For the plain error of one W nothing of size nT is formed: tr(H (S x R)) = sum_ab K_ab G_ab, with
-S = (C^T C)^-1, K its sums along diagonals and G_ab = <W^a R, W^b>. The bound is the nuclear norm
-of A (B x V^1/2), P = B B^T, A of blocks W^(t-s+1), from below: for any matrices q_j, s_j and Z_j,
-
-    Z = sum_j Z_j x q_j s_j^T     has     ||Z|| <= ||Q|| max_j ||Z_j|| ||S||,
-
-    <A (B x V^1/2), Z>  =  sum_j sum_ts (Z_j B^T)_ts  q_j^T W^(t-s+1) V^1/2 s_j.
-
-Other errors are judged with H on all coordinates.
+For the plain error of one W nothing of size nT is formed (docs/mathematics.md, "Proofs without a
+rounding assumption"). Other errors are judged with H on all coordinates.
 """
 
 from __future__ import annotations
@@ -50,8 +43,7 @@ from noisedesign.families.kronecker.turned import Turned, nearest_orthogonal
 from noisedesign.families.space_time import SpaceTimeProgram
 from noisedesign.system.workloads.workload import sums_along_diagonals
 
-MOST_COORDINATES = 2048
-"""Largest nT at which H of all coordinates is formed: a minute or so."""
+MOST_COORDINATES = 2048  # largest nT at which H of all coordinates is formed: a minute or so
 
 
 def lower_bound(program: SpaceTimeProgram, witness: Witness, *, enough: float) -> Interval:
@@ -161,6 +153,7 @@ def judge_release(
 
 
 def _error(program: SpaceTimeProgram, strategy: Array, covariance: Array) -> Interval:
+    """tr(H (S x R))."""
     noising = rigorous.noising_of(strategy)
     d = exactly(noising.matrix)
     s = finer_product(d, d.transposed())
@@ -177,8 +170,9 @@ def _by_powers(program: SpaceTimeProgram, s: Enclosure, covariance: Array) -> In
     starts = range(0, n, width)
     for start in starts:
         columns = slice(start, start + width)
-        left = _stacked(powers(w, covariance[:, columns], horizon))
-        right = _stacked(powers(w, np.eye(n)[:, columns], horizon))
+        left, right = (
+            _stacked(powers(w, start[:, columns], horizon)) for start in (covariance, np.eye(n))
+        )
         found = product(left.mid, np.ascontiguousarray(right.mid.T))
         mid += found.mid
         rad += found.rad
@@ -234,16 +228,8 @@ def all_coordinates(program: SpaceTimeProgram) -> Program:
 
 
 def turned_bound(program: SpaceTimeProgram, turned: Turned) -> Interval:
-    """The bound of :func:`turned.lower_bound`, of the plain error of one W.
-
-    For any numbers a_lm, whatever the q_m are, and with Y_um = Z_m diag_i([S_i]_um) (B_u E)^T,
-
-        < A diag(B_u), Z >  =  sum_m sum_(t>=s) a_(t-s)m (Z_m F_m^T)_ts  +  sum_lmu r_lmu d_l(Y_um),
-
-    r_lm = (W^T)^(l+1) q_m - a_lm q_m, and d_l the sum of the l-th diagonal, the main one first. By
-    Cauchy and Schwarz the last sum is at most T max_l |r_lm| (sum_u |Y_um|^2)^1/2, summed over m,
-    which is about zero where q_m is an eigenvector and a_lm are powers of its eigenvalue.
-    """
+    """The bound of :func:`turned.lower_bound`, of the plain error of one W, for any q_m and a_lm,
+    which are about eigenvectors and the powers of their eigenvalues."""
     workload, largest = program.workload, float(np.abs(turned.roots).max())
     modes, w = workload.modes, workload.one_mixing
     if not (0 < largest < np.inf and all(np.isfinite(a).all() for a in turned.arrays().values())):
@@ -284,8 +270,7 @@ def turned_bound(program: SpaceTimeProgram, turned: Turned) -> Interval:
 
 def proved(program: SpaceTimeProgram, proof: Arrays, *, enough: float) -> Interval:
     """The bound of :func:`turned.proved`."""
-    turned = Turned.of_arrays(proof)
-    if turned is not None:
+    if (turned := Turned.of_arrays(proof)) is not None:
         return turned_bound(program, turned)
     return lower_bound(program, Witness.of(program, proof), enough=enough)
 

@@ -1,23 +1,18 @@
 """Kronecker noise of covariance S x R, by alternating a design in time and a design in space.
 
 With one factor fixed the other one is the convex program again, with Gram matrix time_gram(R) or
-space_gram(S), so tr(H (S x R)) never increases. The alternation starts from independent noise; time
-first begins with Mafalda-SGD, space first with Whisper D-SGD. What proves the bound on all designs
-begins with the multipliers of the factors. L-BFGS improves them, where pairs are few or
-:mod:`.turned` does not fit, by maximising the logarithm of the bound of :mod:`.bound`,
-
-    2 log || diag(v)^1/2 Q diag(c) ||_* - log <budget, v> - log sum_j p_j,
-    c_i = || A_i F ||_*,   F F^T = P,
-
-over log v, log p_j and unit rows V_j with P_j = p_j V_j V_j^T. At the end every node gets
-multipliers of its own (:mod:`.turned`), where arrays of that fit and patterns are given.
+space_gram(S), so tr(H (S x R)) never increases. What proves the bound on all designs begins with
+the multipliers of the factors. L-BFGS improves them, where pairs are few or :mod:`.turned` does not
+fit, by maximising the logarithm of the bound of :mod:`.bound` over log v, log p_j and unit rows V_j
+with P_j = p_j V_j V_j^T. At the end every node gets multipliers of its own (:mod:`.turned`), where
+arrays of that fit and patterns are given.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -65,21 +60,30 @@ def solve(program: KroneckerProgram, *, monitor: Monitor) -> Answer:
         form = program.of_time.unit(made or strategy_of_structure(program.time, form.dense()))
     witness = witness_of(program, factors, monitor)
     fixed = program.target is None
-    proof = proof_of(program, witness, monitor) if fixed else witness.arrays()
+    proof = dict(proof_of(program, witness, monitor) if fixed else witness.arrays())
+    if in_space is not None:  # the blocks that the family in space keeps of R besides multipliers
+        known, family = in_space.of(factors.space), program.space_family
+        if known is not None:
+            proof |= without_multipliers(family, known[1])
+        elif isinstance(family, Seeded):
+            inner = program.in_space(np.eye(len(factors.space)))
+            proof |= family.parts(inner, np.diagonal(factors.space))
     return Answer(
         stop=factors.stop,
         noises=[Noise.of_strategy(form, covariance=factors.space)],
-        proof={**proof, **_parts(program, factors.space, in_space)},
+        proof=proof,
         evaluations=len(factors.history),
     )
 
 
+@dataclass(frozen=True, eq=False)
 class _StructuredStep:
     """A step by a family, which keeps noise and proof of every covariance it gave."""
 
-    def __init__(self, family: Any, program_of: Callable[[Array], Any], monitor: Monitor) -> None:
-        self.family, self.program_of, self.monitor = family, program_of, monitor
-        self.made: list[tuple[Array, Noise, Arrays]] = []
+    family: Any
+    program_of: Callable[[Array], Any]
+    monitor: Monitor
+    made: list[tuple[Array, Noise, Arrays]] = field(default_factory=list)
 
     def __call__(self, gram: Array) -> Array:
         monitor = Monitor(gap=self.monitor.gap, time_limit=self.monitor.time_left)
@@ -94,23 +98,7 @@ class _StructuredStep:
 
     def of(self, covariance: Array) -> tuple[Noise, Arrays] | None:
         """The noise and proof of a covariance; None if no step made it."""
-        for made, noise, proof in self.made:
-            if made is covariance:
-                return noise, proof
-        return None
-
-
-def _parts(program: KroneckerProgram, covariance: Array, step: _StructuredStep | None) -> Arrays:
-    """The blocks that the family in space keeps of R besides multipliers."""
-    if step is None:
-        return {}
-    found = step.of(covariance)
-    if found is not None:
-        return dict(without_multipliers(step.family, found[1]))
-    inner = step.program_of(np.eye(len(covariance)))
-    if not isinstance(step.family, Seeded):
-        return {}
-    return step.family.parts(inner, np.diagonal(covariance))
+        return next(((n, proof) for made, n, proof in self.made if made is covariance), None)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -144,10 +132,8 @@ def design_kronecker(
 ) -> Factors:
     """The better of two alternations, started from Mafalda-SGD and from Whisper D-SGD.
 
-    The monitor's gap is the relative gain of a sweep below which to stop. Steps go from H_time(R)
-    to a covariance S of squared sensitivity at most 1, and from H_space(S) to R with diag(R^-1) <=
-    budget; they are optimal unless given. ``space_start``, independent noise unless given, begins
-    with R.
+    The monitor's gap is the relative gain of a sweep below which to stop. Steps, from H_time(R) to
+    S and from H_space(S) to R, are optimal unless given; ``space_start`` is the first R.
     """
 
     def optimal_time(gram: Array) -> Array:
@@ -275,8 +261,7 @@ def proof_of(program: SpaceTimeProgram, witness: Witness, monitor: Monitor) -> A
 
 def turning(witness: Witness, program: SpaceTimeProgram, *, monitor: Monitor) -> Turned:
     """Multipliers of every node's own from P x diag(v); the best so far when time is up."""
-    best = Turned.of(program, witness)
-    value = 0.0
+    best, value = Turned.of(program, witness), 0.0
     with contextlib.suppress(KeyboardInterrupt):
         for _ in range(8):  # two or three are usual
             before, (value, best) = value, turned.improved(program, best)
@@ -285,8 +270,7 @@ def turning(witness: Witness, program: SpaceTimeProgram, *, monitor: Monitor) ->
     return best
 
 
-SMALLEST_WEIGHT = 1e-12
-"""Least relative multiplier whose logarithm is started: at zero it could not move."""
+SMALLEST_WEIGHT = 1e-12  # least relative multiplier of a start: at zero its log could not move
 
 
 def _split(x: Array, program: SpaceTimeProgram) -> tuple[Array, Array, Array, Array]:

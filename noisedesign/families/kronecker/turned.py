@@ -1,21 +1,14 @@
 """Bounds by multipliers of every node's own: plain numpy, of workloads with modes.
 
-Any k x k matrices B_uj, one for node u and pattern j, are multipliers B_uj B_uj^T on the patterns
-of all pairs of node and step. With B_u the T x T matrix of the B_uj they prove
+B_uj, k x k, one for node u and pattern j, E, orthogonal in time, and S_i, orthogonal in space,
+prove the bound of docs/mathematics.md ("Noise with a structure", multipliers of every node's own),
 
-    optimum  >=  || A diag(B_u) ||_*^2  /  sum_uj tau_u max_i |row i of B_uj|^2.
+    optimum  >=  ( sum_m ||A_m F_m||_* )^2  /  sum_uj tau_u max_i |row i of B_uj|^2,
 
-Where A = sum_m A_m x q_m q_m^T, the nuclear norm is at least the inner product with any Z of
-spectral norm one, such as, of matrices Z_m of that norm, an orthogonal E in time with columns e_i,
-an orthogonal S_i in space for every such column, and unit vectors d,
+    F_m = sum_u q_um B_u E diag_i( [S_i]_um ),      A = sum_m A_m x q_m q_m^T.
 
-    Z = ( sum_m Z_m x q_m d_m^T ) ( sum_i d_i e_i^T x S_i^T ),
-
-    < A diag(B_u), Z >  =  sum_m < A_m F_m, Z_m >,      F_m = sum_u q_um B_u E diag_i( [S_i]_um ),
-
-which is sum_m ||A_m F_m||_* at polar factors Z_m. For a given Z the best B_uj is the block G_uj of
-A^T Z with all rows of one length. Where B_u = v_u^1/2 P^1/2 and all S_i are alike the bound is that
-of :mod:`noisedesign.families.kronecker.bound`, low by what one S and one P miss.
+Where B_u = v_u^1/2 P^1/2 and all S_i are alike it is that of
+:mod:`noisedesign.families.kronecker.bound`, low by what one S and one P miss.
 """
 
 from __future__ import annotations
@@ -34,12 +27,11 @@ from noisedesign.families.space_time import SpaceTimeProgram
 from noisedesign.problem.problem import SpaceTimeProblem
 from noisedesign.system.participation import FixedEpoch
 
-SPECS: Mapping[str, ArraySpec] = {
+SPECS: Mapping[str, ArraySpec] = {  # the arrays that a design file keeps of it, in their order
     "dual_roots": ArraySpec("B", "nbkk"),
     "dual_basis": ArraySpec("E", "TT"),
     "dual_turns": ArraySpec("S", "gnn"),
 }
-"""The arrays that a design file keeps of it."""
 
 
 def turns_of(horizon: int) -> int:
@@ -61,7 +53,7 @@ def fits(program: SpaceTimeProgram) -> bool:
     return program.workload.modes is not None and floats <= 30_000_000
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Turned:
     """The proof of such a bound: ``roots`` B_uj, shape (n, b, k, k), ``basis`` E, shape (T, T), and
     ``turns`` S of neighbouring columns of E, nodes by modes, shape (turns, n, n)."""
@@ -92,15 +84,11 @@ class Turned:
     @classmethod
     def of_arrays(cls, arrays: Arrays) -> Turned | None:
         """The proof that a design file keeps; None where it keeps none."""
-        if not set(SPECS) <= set(arrays):
-            return None
-        return cls(
-            roots=arrays["dual_roots"], basis=arrays["dual_basis"], turns=arrays["dual_turns"]
-        )
+        return cls(*(arrays[name] for name in SPECS)) if set(SPECS) <= set(arrays) else None
 
     def arrays(self) -> Arrays:
         """The arrays that a design file keeps."""
-        return {"dual_roots": self.roots, "dual_basis": self.basis, "dual_turns": self.turns}
+        return dict(zip(SPECS, (self.roots, self.basis, self.turns), strict=True))
 
     def parts(self) -> Iterator[tuple[slice, Array]]:
         """Columns of E, and the S that they share."""
@@ -149,8 +137,7 @@ def lower_bound(program: SpaceTimeProgram, turned: Turned) -> float:
 
 def proved(program: SpaceTimeProgram, proof: Arrays) -> float:
     """The bound on all designs by what a design file keeps, or by independent noise."""
-    turned = Turned.of_arrays(proof)
-    if turned is not None:
+    if (turned := Turned.of_arrays(proof)) is not None:
         return lower_bound(program, turned)
     return bound.lower_bound(program, Witness.of(program, proof))
 

@@ -23,38 +23,22 @@ from noisedesign.families.polynomial.program import SparseProgram
 from noisedesign.families.polynomial.quadrature import (
     APART,
     MOST_STEPS,
-    STEPS_AT_ONCE,
     Bidiagonal,
     Probes,
     Product,
     deviation,
     jacobi,
     products,
-    times_root,
 )
 from noisedesign.forms import PolynomialCovariance
 
 CONFIDENCE = 1 - 1e-6
 
-FAILURE = (1 - CONFIDENCE) / 2
-"""Probability that error, or bound, is beyond what is told of it."""
-
-PROBED = 2_000_000
-"""Entries of all vectors that probe a trace, where those are not the fewest; twice as many of an
-objective over several steps."""
-
-WRITTEN_OVER_STEPS = 3000
-"""Nodes up to which all eigenvalues of such an objective are found sooner than its traces are
-estimated closely."""
-
-PILOT = 2
-"""Vectors by which what is known exactly is chosen."""
-
-ENTRIES_AT_ONCE = 1 << 24
-"""Numbers of a block of vectors, 128 MB where it is full: some four are held in every thread."""
-
-POWER_STEPS = 300
-"""Steps of a bound on eigenvalues, at most: one that is at most b ends them."""
+FAILURE = (1 - CONFIDENCE) / 2  # probability that error, or bound, is beyond what is told of it
+PROBED = 2_000_000  # entries of all vectors that probe a trace; over several steps twice as many
+WRITTEN_OVER_STEPS = 3000  # nodes to which eigenvalues over several steps are found sooner
+ENTRIES_AT_ONCE = 1 << 24  # numbers of a block of vectors (128 MB), four of them a thread
+POWER_STEPS = 300  # steps of a bound on eigenvalues, at most: one that is at most b ends them
 
 
 class Estimate(NamedTuple):
@@ -176,9 +160,8 @@ def _vectors(program: SparseProgram, use: int) -> np.random.Generator:
 
 
 def error(program: SparseProgram, noise: PolynomialCovariance) -> Estimate:
-    """Enclose tr(H R), squared noise, of noise whose B has its eigenvalues within [0, b]. Either
-    side fails with probability ``FAILURE``. Of a polynomial near it the trace is a finite sum; only
-    that of the rest is estimated."""
+    """Enclose tr(H R), squared noise, of noise whose B has its eigenvalues within [0, b]; either
+    side fails with probability ``FAILURE``. As in :func:`proved`, only a rest is estimated."""
     operator, h, n = _operator(noise), program.objective, program.size
     r = noise.polynomials[1]
     root = np.sqrt(noise.scale)[:, None]
@@ -193,14 +176,8 @@ def error(program: SparseProgram, noise: PolynomialCovariance) -> Estimate:
         return operator.apply(r, root * h.times(root * operator.apply(r, z)))
 
     rng = _vectors(program, 0)
-    pilot = rng.standard_normal((n, PILOT))
-    known = near(
-        operator,
-        np.sqrt(noise.scale / operator.weights),
-        degree=_degree(noise),
-        starts=pilot,
-        images=image(pilot),
-    )
+    pilot, factor = rng.standard_normal((n, 2)), np.sqrt(noise.scale / operator.weights)
+    known = near(operator, factor, degree=_degree(noise), starts=pilot, images=image(pilot))
     # An error takes few products of each vector, so that there are three times as many.
     probes = 3 * probes_of(program)
     blocks = Probes(n, probes, rng)
@@ -210,11 +187,9 @@ def error(program: SparseProgram, noise: PolynomialCovariance) -> Estimate:
         left = image(z) - known.apply(z)
         return np.array([np.sum(z * left), np.sum(left**2)])
 
-    value, squared = (
-        float(x) / probes for x in np.sum(list(in_threads(probed, range(len(blocks)))), axis=0)
-    )
-    rest = Estimate(value, value)
-    return _enclosed(known, rest, squared, top=largest_of(noise, h), probes=probes, failure=FAILURE)
+    found = np.sum(list(in_threads(probed, range(len(blocks)))), axis=0) / probes
+    rest, top = Estimate(float(found[0]), float(found[0])), largest_of(noise, h)
+    return _enclosed(known, rest, float(found[1]), top=top, probes=probes, failure=FAILURE)
 
 
 def _enclosed(
@@ -267,12 +242,8 @@ def proved(
     It is (tr S)^2 / <tau, v> with S = (V^(1/2) H V^(1/2))^(1/2), for any v > 0, or somewhat less;
     either side fails with probability ``FAILURE``. Of a polynomial near S the trace is a finite
     sum; only that of the rest is estimated, by quadrature. Sums that were found of noise serve here
-    too, whatever noise it is, if b is above its B.
-
-    Over several steps of symmetric W a smaller trace takes the place of S, whose products are few:
-    that of E = s (W V W)^(1/2) s, with s of W^2 and s^4 W^2 <= H. For Z of the polar decomposition
-    of W V^(1/2) it is tr(V^(1/2) W s^2 Z^T), a product of a factor of V^(1/2) H V^(1/2) and a
-    contraction. The norm of E is at most that of S (Cordes 1987).
+    too, whatever noise it is, if b is above its B. Over several steps of symmetric W the trace of
+    s (W V W)^(1/2) s, with s of W^2 and s^4 W^2 <= H, takes the place of S (docs/mathematics.md).
     """
     if noise is not None and not (noise.nodes == program.size and eigenvalues_within(noise)):
         noise = None
@@ -290,50 +261,35 @@ def proved(
         return Estimate(exact, exact)
     rng = _vectors(program, 1)
     scaled: Array = operator.weights
-    outer, stretch = None, 1.0
     factors: tuple[Product, Product]
-    # Of many steps rules need more of a process, each of which takes many products.
-    apart, most = (APART, MOST_STEPS) if program.plain else (APART, 240)
+    more: dict[str, Any] = {}  # of :func:`rest_of_root`
     if program.plain:
-        top = operator.top
-        factors = operator.forward, operator.backward
+        factors, top = (operator.forward, operator.backward), operator.top
         price /= float(objective.counts[0])
-    elif objective.fourth_root is None:
-        top, apart = objective.top(operator.weights), 4e-3
-        terms = objective.first(3e-3, rng)
-        factors = (lambda x: terms.forward(root * x), lambda y: root * terms.backward(y))
-    else:
-        top = objective.top(operator.weights)
-        w = operators.narrow(program.mixing.tocsr())
-        factors = (lambda x: root * (w @ x), lambda y: w @ (root * y))
-        outer = objective.times_fourth_root
-        stretch = polynomials.proved_range(objective.fourth_root)[1]
-        scaled = (w.power(2) @ scaled) / w.power(2).sum(axis=1)
+    else:  # rules need more of a process, each of which takes many products
+        more["most"], top = 240, objective.top(operator.weights)
+        if objective.fourth_root is None:
+            more["apart"], terms = 4e-3, objective.first(3e-3, rng)
+            factors = (lambda x: terms.forward(root * x), lambda y: root * terms.backward(y))
+        else:
+            w = operators.narrow(program.mixing.tocsr())
+            factors = (lambda x: root * (w @ x), lambda y: w @ (root * y))
+            more["outer"] = objective.times_fourth_root
+            more["stretch"] = polynomials.proved_range(objective.fourth_root)[1]
+            scaled = (w.power(2) @ scaled) / w.power(2).sum(axis=1)
     if noise is None:
         beside, degree = Weighted(mixing=program.mixing, weights=1 / program.budget), 3
     else:
         beside, degree = _operator(noise), _degree(noise)
-    within = outer or np.asarray
-    pilot = rng.standard_normal((program.size, PILOT))
-    known = near(
-        beside,
-        (scaled / beside.weights) ** 0.25,
-        degree=degree,
-        starts=pilot,
-        images=within(times_root(*factors, within(pilot), steps=STEPS_AT_ONCE)),
-    )
-    found = rest_of_root(
-        *factors,
-        known,
-        outer=outer,
-        stretch=stretch,
-        top=top,
-        # Each vector takes a process of Lanczos, so that there are three times fewer.
-        starts=Probes(program.size, max(probes_of(program) // 3, 24), rng),
-        failure=FAILURE,
-        apart=apart,
-        most=most,
-    )
+    within = more.get("outer", np.asarray)
+    pilot = rng.standard_normal((program.size, 2))
+    process = Bidiagonal(*factors, within(pilot))
+    process.extend(52)  # of which 32 make the product
+    images, factor = within(process.root_times()[0]), (scaled / beside.weights) ** 0.25
+    known = near(beside, factor, degree=degree, starts=pilot, images=images)
+    # Each vector takes a process of Lanczos, so that there are three times fewer.
+    starts = Probes(program.size, max(probes_of(program) // 3, 24), rng)
+    found = rest_of_root(*factors, known, top=top, starts=starts, failure=FAILURE, **more)
     return Estimate(found.low**2 / price, found.high**2 / price)
 
 
@@ -354,9 +310,8 @@ def rest_of_root(
 
     A and A^T are x -> A x and y -> A^T y of blocks; so is Q, ``outer``, symmetric, of a norm of at
     most ``stretch``, the identity where it is None. ``top`` bounds the squared eigenvalues of S.
-    Either side is exceeded with probability ``failure``. No more than ``most`` steps are taken, and
-    none where both rules are ``apart``, relative. The same steps tell what S z is, and how far off
-    that is at most, so that |(S - K) z| says enough of |S - K|_F.
+    Either side is exceeded with probability ``failure``. ``apart`` and ``most`` are those of
+    :meth:`Bidiagonal.until_close`. The same steps tell S z closely enough for |S - K|_F.
     """
 
     def probed(number: int) -> tuple[Array, Array, Array]:

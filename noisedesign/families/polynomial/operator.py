@@ -21,33 +21,15 @@ from noisedesign.base.threads import in_threads
 from noisedesign.families.polynomial import polynomials
 from noisedesign.families.polynomial.quadrature import COLUMNS, Bidiagonal, Rule
 
-POWER_STEPS = 60
-"""Steps of a bound on eigenvalues: valid after any number of them, and close after these."""
+POWER_STEPS = 60  # of a bound on eigenvalues: valid after any number, and close after these
+MEASURED = 4  # vectors that show what a spectrum is like
+DENSE = 1400  # nodes up to which all eigenvalues are found
+COLUMNS_AT_ONCE = 1024  # nodes whose neighbourhoods are held at once
+ENTRIES_AT_ONCE = 16_000_000  # of their block of vectors, at most (130 MB), three of them a thread
+WORTH = 100_000  # entries of a block from which its columns are shared out among threads
+DENSE_FROM = 0.08  # share of nonzero entries from which a block of columns is quicker dense
 
-LANCZOS_STEPS = 80
-"""Points that stand for a spectrum."""
-
-MEASURED = 4
-"""Vectors that show what a spectrum is like."""
-
-DENSE = 1400
-"""Nodes up to which all eigenvalues are found."""
-
-COLUMNS_AT_ONCE = 1024
-"""Nodes whose neighbourhoods are held at once."""
-
-ENTRIES_AT_ONCE = 16_000_000
-"""Entries of such a block of vectors, at most: 130 MB where it is full, and three such blocks in
-every thread."""
-
-WORTH = 100_000
-"""Entries of a block from which its columns are shared out among threads."""
-
-DENSE_FROM = 0.08
-"""Share of nonzero entries from which a block of columns is quicker dense."""
-
-GoOn = Callable[[], bool]
-"""Whether there is time to go on."""
+GoOn = Callable[[], bool]  # whether there is time to go on
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -85,12 +67,6 @@ class Weighted:
         scaled = self.factor / np.sqrt(self.top)
         return narrow(scaled.tocsr()), narrow(scaled.T.tocsr())
 
-    @cached_property
-    def _doubled(self) -> tuple[Any, Any]:
-        """2 A / sqrt(b) and its transpose, whose product is 4 B / b."""
-        a, transposed = self._scaled
-        return 2 * a, 2 * transposed
-
     def forward(self, block: Array) -> Array:
         """A times a block."""
         return np.asarray(self.factor @ block)
@@ -105,7 +81,7 @@ class Weighted:
 
     def apply(self, p: Chebyshev, block: Array) -> Array:
         """p(B) times a block, shape (n, m); p is a polynomial on [0, b]."""
-        a, transposed = self._doubled
+        a, transposed = (2 * part for part in self._scaled)  # their product is 4 B / b
         return by_columns(lambda part: clenshaw(p, lambda x: transposed @ (a @ x), part), block)
 
     def moments(self, degree: int, *, go_on: GoOn | None = None) -> Array:
@@ -171,14 +147,13 @@ class Weighted:
         """The diagonal of p(B), shape (n,)."""
         return np.asarray(np.asarray(p.coef, dtype=np.float64) @ self.moments(p.degree()))
 
-    def spectrum(self, starts: Array, *, steps: int = LANCZOS_STEPS) -> tuple[Array, Array]:
+    def spectrum(self, starts: Array, *, steps: int = 80) -> tuple[Array, Array]:
         """Nodes in [0, b] and weights of a measure near that of B in ``starts``, shape (n,), or in
         the mean of the columns of an (n, m) array."""
         block = starts.reshape(len(starts), -1)
-        a, transposed = self.factor, self.transposed
 
         def found(part: Array) -> list[Rule]:
-            process = Bidiagonal(lambda x: a @ x, lambda y: transposed @ y, part)
+            process = Bidiagonal(self.forward, self.backward, part)
             process.extend(min(steps, len(part)))
             return [process.rule(k, below=False) for k in range(part.shape[1])]
 
@@ -267,11 +242,6 @@ class Powers:
         return narrow(self.mixing.T.tocsr())
 
     @cached_property
-    def _doubled(self) -> Any:
-        """2 W."""
-        return 2 * self._narrow
-
-    @cached_property
     def symmetric(self) -> bool:
         """Whether W is, exactly: H is a polynomial of W^2 then, whose eigenvalues are in [0, 1]."""
         return bool((self.mixing != self.mixing.T).nnz == 0)
@@ -334,8 +304,8 @@ class Powers:
 
     def times_fourth_root(self, block: Array) -> Array:
         """s(W^2) times a block, where there is that s."""
-        s: Any = self.fourth_root
-        doubled = self._doubled
+        s, doubled = self.fourth_root, 2 * self._narrow
+        assert s is not None
         return clenshaw(s, lambda x: doubled @ (doubled @ x), block)
 
     @cached_property

@@ -1,31 +1,18 @@
 """Traces from products with few vectors, and what is known of each on either side.
 
-For Gaussian z, z^T E z - tr E is below 2 |E|_F sqrt(s) + 2 e s but with probability e^-s, e the
-largest positive eigenvalue (Laurent and Massart 2000, Lemma 1; negative eigenvalues add to |E|_F
-only). |E|_F is unknown; |E z|^2 estimates its square, and the same lemma for -E^2, with
-|E^2|_F <= |E|_2 |E|_F, bounds it from above.
-
-For the trace of f(A^T A), f(x) = sqrt(x), k steps of Golub and Kahan (1965) from q give a
-bidiagonal U, and the rule of its singular values is known to lie below or above q^T f(A^T A) q:
-above for the k x k part (Gauss), below for the k x (k + 1) part, which has 0 among its nodes (Gauss
-and Radau), because derivatives of the square root change their signs by turns (Golub and Meurant
-1994, "Matrices, moments and quadrature").
-
-The same steps come near (A^T A)^(1/2) q itself, within what Frommer, Kahl, Lippert and Rittich
-(2013, "2-norm error bounds and estimates for Lanczos approximations to linear systems and rational
-matrix functions") find in them: with T = U^T U of k steps, of eigenvalues x_i and eigenvectors s_i,
-the rest is f(A^T A) q' of the next vector q', where f(y) is the size of the sum over i of
-b s_i1 s_ik / (sqrt(x_i) + sqrt(y)) and b is what is beside T. f^2 is decreasing, its derivatives
-change signs by turns, so that Radau's rule bounds its mean, and steps from q' are read off those
-that were taken from q.
+What is proved of them is in docs/mathematics.md ("Sparse graphs"). k steps of Golub and Kahan
+(1965) from q give a bidiagonal U, and the rule of its singular values lies above q^T (A^T A)^(1/2)
+q for the k x k part (Gauss), below for the k x (k + 1) part, which has 0 among its nodes (Gauss and
+Radau; Golub and Meurant 1994, "Matrices, moments and quadrature"). How near the same steps come to
+(A^T A)^(1/2) q itself is told by Frommer, Kahl, Lippert and Rittich (2013, "2-norm error bounds and
+estimates for Lanczos approximations to linear systems and rational matrix functions").
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -36,23 +23,16 @@ from noisedesign.base.checks import Array
 
 Product = Callable[[Array], Array]
 
-COLUMNS = 16
-"""Vectors that are multiplied together: fewer and more take longer each."""
-
-STEPS_AT_ONCE = 32
-"""Steps of a process after which it is looked how far apart both rules are."""
-
-MOST_STEPS = 160
-"""Steps at most, unless more are allowed."""
-
-APART = 8e-4
-"""Relative distance of both rules at which no more steps are taken, unless less is asked for."""
+COLUMNS = 16  # vectors that are multiplied together: fewer and more take longer each
+STEPS_AT_ONCE = 32  # steps of a process after which it is looked how far apart both rules are
+MOST_STEPS = 160  # steps at most, unless more are allowed
+APART = 8e-4  # relative distance of both rules at which a process ends, unless less is asked for
 
 
 def deviation(squared: float, low: float, high: float, *, probes: int, failure: float) -> float:
-    """Bound how far the mean of z^T E z is above tr E, but with ``failure``: half of it for |E|_F,
-    half for the mean. ``squared`` is the mean of |E z|^2 over the ``probes`` z; 0, ``low`` and
-    ``high`` enclose the eigenvalues of E."""
+    """Bound how far the mean of z^T E z is above tr E, but with ``failure`` (Laurent and Massart
+    2000, Lemma 1): half of it for |E|_F, half for the mean. ``squared`` is the mean of |E z|^2 over
+    the ``probes`` z; 0, ``low`` and ``high`` enclose the eigenvalues of E."""
     share = math.log(2 / failure) / probes
     shift = max(abs(low), abs(high)) * math.sqrt(share)
     frobenius = shift + math.sqrt(shift**2 + squared)
@@ -78,8 +58,7 @@ class Probes:
         return rng.standard_normal((self._nodes, columns))
 
 
-@dataclass(frozen=True)
-class Rule:
+class Rule(NamedTuple):
     """Nodes x >= 0 and weights, whose sum is the squared length of a vector."""
 
     nodes: Array
@@ -133,18 +112,6 @@ class Bidiagonal:
             if high - low <= apart * high:
                 break
 
-    @property
-    def right(self) -> Array:
-        """The vectors of the next step, shape (n, m)."""
-        return np.array(self._right)
-
-    def first_row_of_root(self, column: int) -> Array:
-        """The first row of the root of the k x k part, times the length of the start, (k,)."""
-        diagonal, beside = self._tridiagonal(column)
-        nodes, vectors = eigh_tridiagonal(diagonal, beside)
-        root = (vectors[0] * np.sqrt(np.maximum(nodes, 0.0))) @ vectors.T
-        return np.asarray(root * math.sqrt(self._squares[column]))
-
     def _tridiagonal(self, column: int) -> tuple[Array, Array]:
         """U^T U: its diagonal, and what is beside that."""
         a = np.array([row[column] for row in self._diagonal])
@@ -167,8 +134,8 @@ class Bidiagonal:
 
     def roots(self) -> tuple[Array, Array]:
         """Bounds on q^T (A^T A)^(1/2) q from below and above, for every column q."""
-        low, high = (self._means(range(len(self._squares)), below=b) for b in (True, False))
-        return low, high
+        columns = range(len(self._squares))
+        return self._means(columns, below=True), self._means(columns, below=False)
 
     def _means(self, columns: Iterable[int], *, below: bool) -> Array:
         """The integral of the square root by the rules of some columns."""
@@ -211,7 +178,8 @@ class Bidiagonal:
 def _interior(diagonal: Array, beside: Array, first: int) -> Rule | None:
     """The rule of steps from the vector after ``first`` of them, as many as are known of it, with 0
     among its nodes; None where rounding leaves nothing of one."""
-    steps = len(diagonal) - first - 1
+    if not (steps := len(diagonal) - first - 1):
+        return None
     basis = np.zeros((steps + 1, len(diagonal)))
     basis[0, first] = 1.0
     own, next_to = np.zeros(steps + 1), np.zeros(steps)
@@ -228,25 +196,13 @@ def _interior(diagonal: Array, beside: Array, first: int) -> Rule | None:
         if pivot <= 0:
             return None
         if next_to[j] <= settings.EPS * np.abs(diagonal).max():  # all that there is
-            nodes, vectors = eigh_tridiagonal(own[: j + 1], next_to[:j])
-            return Rule(np.maximum(nodes, 0.0), vectors[0] ** 2)
+            own, next_to = own[: j + 1], next_to[:j]
+            break
         basis[j + 1] = image / next_to[j]
-    if not steps:
-        return None
-    own[steps] = next_to[-1] ** 2 / pivot  # the last pivot is 0
+    else:
+        own[steps] = next_to[-1] ** 2 / pivot  # the last pivot is 0
     nodes, vectors = eigh_tridiagonal(own, next_to)
     return Rule(np.maximum(nodes, 0.0), vectors[0] ** 2)
-
-
-def times_root(forward: Product, backward: Product, starts: Array, *, steps: int) -> Array:
-    """About (A^T A)^(1/2) times the columns of a block, as near as that many steps come."""
-    process = Bidiagonal(forward, backward, starts)
-    basis = []
-    for _ in range(steps):
-        basis.append(process.right)
-        process.extend(1)
-    rows = np.stack([process.first_row_of_root(k) for k in range(starts.shape[1])], axis=1)
-    return np.asarray(sum(row * right for row, right in zip(rows, basis, strict=True)))
 
 
 def products(left: Array, right: Array) -> Array:
@@ -263,8 +219,7 @@ def _normalised(block: Array) -> Array:
 
 # --- Lanczos' method from unit vectors ------------------------------------------------------------
 
-FULL = 0.1
-"""Share of entries from which a block of sparse columns is an array."""
+FULL = 0.1  # share of entries from which a block of sparse columns is an array
 
 
 def jacobi(

@@ -1,10 +1,7 @@
 """Budgets of polynomial noise, proved with every rounding accounted for, of any number of nodes.
 
 R^-1 is at most D^(-1/2) p(B) D^(-1/2) / c, c the least r^2 p on [0, b], if b is above all
-eigenvalues of B. All three are finite: b is above them by a positive vector, c by exact
-coefficients and a grid, and the diagonal of p(B) by sums whose errors are known beforehand. With
-A / sqrt(b), which has a norm of at most 1, an error made on the way to T_j reaches it by a
-Chebyshev polynomial of the second kind, no more than j times as large.
+eigenvalues of B; docs/mathematics.md ("Sparse graphs") says how all three are proved.
 """
 
 from __future__ import annotations

@@ -33,13 +33,6 @@ from noisedesign.forms import BandedInverse, BufferedToeplitz, StationaryStrateg
 from noisedesign.system.participation import Participation
 from noisedesign.system.workloads.toeplitz import GramWorkload, PoleWorkload, Workload
 
-MAX_EVALUATIONS = 3000
-"""Evaluations a search may take: a hundred times what a Toeplitz one takes, six times what the
-slowest family takes."""
-
-FLAT = 1e-13
-"""Relative change of the logarithm of the objective below which a search ends: its last digits."""
-
 
 def optimize_toeplitz(
     *,
@@ -90,7 +83,7 @@ def optimize_toeplitz(
     bands = _checked_bands(most if bands is None else bands, most=most)
     family = Coefficients(bands=bands, horizon=horizon)
     return _searched(
-        log_objective(family, workload, participation),
+        log_objective(family, workload, log_sensitivity(participation)),
         [inverse_root(bands, power=0.5)[1:]],
         lambda x: ToeplitzStrategy(coefficients=family.column(x)[:bands]),
         workload=workload,
@@ -137,9 +130,10 @@ def optimize_banded_inverse(
     horizon = same_horizon(workload, participation)
     bands = _checked_bands(bands, most=horizon)
     family = NoisingShares(horizon=horizon)
-    objective = log_objective(family, workload, participation)
     if isinstance(workload, PoleWorkload):
         objective = log_objective_of_banded_inverse(workload, participation, bands=bands)
+    else:
+        objective = log_objective(family, workload, log_sensitivity(participation))
     return _searched(
         objective,
         [family.start(inverse_root(bands, power=-0.5))],
@@ -186,18 +180,14 @@ def optimize_buffered(
     horizon = same_horizon(workload, participation)
     buffers = _checks.positive_int(buffers, field="buffers")
     family = Buffers(horizon=horizon)
-    objective = log_objective(family, workload, participation)
     if isinstance(workload, PoleWorkload):
         objective = log_objective_of_buffers(workload, participation)
-
-    def strategy_at(x: Array) -> BufferedToeplitz:
-        scales, decays = family.parameters(x)
-        return BufferedToeplitz(scales=scales, decays=decays)
-
+    else:
+        objective = log_objective(family, workload, log_sensitivity(participation))
     return _searched(
         objective,
         buffered_starts(buffers, memory=min(participation.stride, horizon)),
-        strategy_at,
+        family.strategy,
         workload=workload,
         participation=participation,
         monitor=monitor,
@@ -217,31 +207,36 @@ def solve(program: ToeplitzProgram, *, monitor: Monitor) -> StreamingDesign:
     return optimize_buffered(workload=workload, buffers=structure.buffers, **given)
 
 
-def log_objective(
-    family: Parameters, workload: Workload, participation: Participation
-) -> Objective:
-    """x -> log(squared error) + log(squared sensitivity), and its gradient; sensitivity is the
-    squared norm of the sum of the columns 0, b, 2b, ...."""
-    count, stride = participation.largest_size, participation.stride
+def log_objective(family: Parameters, workload: Workload, log_size: Objective) -> Objective:
+    """x -> log(squared error) + ``log_size`` of the first column of C, and its gradient."""
 
     def objective(x: Array) -> tuple[float, Array]:
         given = family.column(x)
         other = series.fast_reciprocal(given)
         strategy, noising = (other, given) if family.is_noising else (given, other)
         error, of_noising = workload.error_and_gradient(noising)
-        total = series.strided_sums(strategy, stride=stride, count=count)
-        squared = float(total @ total)
-        of_strategy = series.strided_sums_adjoint(2 * total, stride=stride, count=count)
-        if not (error > 0 and squared < math.inf):
+        if not error > 0:
             return math.nan, np.zeros_like(x)
-        of_noising, of_strategy = of_noising / error, of_strategy / squared
-        of_given, of_other = (
-            (of_noising, of_strategy) if family.is_noising else (of_strategy, of_noising)
-        )
+        log, of_strategy = log_size(strategy)
+        of_given, of_other = of_strategy, of_noising / error
+        if family.is_noising:
+            of_given, of_other = of_other, of_given
         gradient = of_given - series.correlate(series.convolve(other, other), of_other)
-        return math.log(error) + math.log(squared), family.pull_back(x, gradient)
+        return math.log(error) + log, family.pull_back(x, gradient)
 
     return objective
+
+
+def log_sensitivity(participation: Participation) -> Objective:
+    """The logarithm of the squared norm of the sum of the columns 0, b, 2b, ..., by the first."""
+    by = {"stride": participation.stride, "count": participation.largest_size}
+
+    def log_size(strategy: Array) -> tuple[float, Array]:
+        total = series.strided_sums(strategy, **by)
+        squared = float(total @ total)
+        return math.log(squared), series.strided_sums_adjoint(2 * total, **by) / squared
+
+    return log_size
 
 
 def log_objective_of_buffers(workload: PoleWorkload, participation: Participation) -> Objective:
@@ -295,15 +290,15 @@ def _searched(
     """The best of one search a start, its worth computed from the strategy itself."""
     monitor = Monitor(gap=settings.DEFAULT_GAP) if monitor is None else monitor
     lower = lower_bound_of_unrestricted_optimum(workload, participation)
+    ended = (Stop.TIME_LIMIT, Stop.INTERRUPTED)
     searches: list[Found] = []
     for start in starts:
         searches.append(
             minimized(objective, start, monitor=monitor, lower=lower, nonnegative=nonnegative)
         )
-        if searches[-1].stop in (Stop.TIME_LIMIT, Stop.INTERRUPTED):
+        if (last := searches[-1].stop) in ended:
             break
     best = min(searches, key=lambda found: found.value)
-    last = searches[-1].stop
     strategy = strategy_at(best.x)
     sensitivity = strategy.squared_sensitivity(participation)
     return StreamingDesign(
@@ -315,16 +310,16 @@ def _searched(
         squared_sensitivity=sensitivity.squared,
         sensitivity_kind=sensitivity.kind,
         lower_bound_of_unrestricted_optimum=lower,
-        stop=last if last in (Stop.TIME_LIMIT, Stop.INTERRUPTED) else best.stop,
+        stop=last if last in ended else best.stop,
         evaluations=sum(found.evaluations for found in searches),
     )
 
 
-def inverse_root(count: int, *, power: float) -> Array:
-    """Coefficients of (1 - x)^(-power): for 1/2 the square root of prefix sums, binom(2j, j) / 4^j
-    (Fichtenberger, Henzinger and Upadhyay 2023), for -1/2 its inverse."""
+def inverse_root(count: int, *, power: float, decay: float = 1.0) -> Array:
+    """Coefficients of (1 - x)^(-power) times powers of ``decay``: for 1/2 the square root of prefix
+    sums, binom(2j, j) / 4^j (Fichtenberger, Henzinger and Upadhyay 2023), for -1/2 its inverse."""
     lags = np.arange(1, count)
-    return np.concatenate([[1.0], np.cumprod((lags - 1 + power) / lags)])
+    return np.concatenate([[1.0], np.cumprod((lags - 1 + power) / lags * decay)])
 
 
 def buffered_starts(buffers: int, *, memory: int) -> list[Array]:
@@ -392,16 +387,16 @@ class Buffers:
     horizon: int
     is_noising = False
 
-    def parameters(self, x: Array) -> tuple[Array, Array]:
-        """Scales and decays."""
-        buffers = len(x) // 2
-        return shares(x[:buffers]), np.asarray(scipy.special.expit(x[buffers:]))
+    def strategy(self, x: Array) -> BufferedToeplitz:
+        """C, whose diagonal is 1."""
+        scales, decays = shares(x[: len(x) // 2]), scipy.special.expit(x[len(x) // 2 :])
+        return BufferedToeplitz(scales=scales, decays=decays)
 
     def column(self, x: Array) -> Array:
         return np.concatenate([[1.0], shares(x[: len(x) // 2]) @ self._powers(x)])
 
     def pull_back(self, x: Array, gradient: Array) -> Array:
-        scales, _ = self.parameters(x)
+        scales = shares(x[: len(x) // 2])
         powers, tail = self._powers(x), gradient[1:]
         losses = scipy.special.expit(-x[len(scales) :])
         of_scales = powers @ tail
@@ -451,10 +446,6 @@ class Found:
     evaluations: int
 
 
-class _Expired(Exception):  # noqa: N818 - not an error: the way out of the minimiser
-    """The time limit is reached."""
-
-
 def minimized(
     objective: Objective,
     start: Array,
@@ -462,8 +453,8 @@ def minimized(
     monitor: Monitor,
     lower: float,
     nonnegative: bool,
-    flat: float = FLAT,
-    most: int = MAX_EVALUATIONS,
+    flat: float = 1e-13,  # the last digits
+    most: int = 3000,  # six times what the slowest family takes
 ) -> Found:
     """The best point of L-BFGS from ``start``, on the logarithm of a positive objective.
 
@@ -476,7 +467,7 @@ def minimized(
     def evaluate(x: Array) -> tuple[float, Array]:
         nonlocal best_x, best, evaluations
         if evaluations and monitor.expired:
-            raise _Expired
+            raise TimeoutError  # the way out of the minimiser
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             value, gradient = objective(x)
         evaluations += 1
@@ -506,7 +497,7 @@ def minimized(
             callback=report,
             options=options,
         )
-    except _Expired:
+    except TimeoutError:
         stop = Stop.TIME_LIMIT
     except KeyboardInterrupt:
         stop = Stop.INTERRUPTED

@@ -106,7 +106,7 @@ def test_steps_from_a_later_vector_are_read_off(first: int) -> None:
     """Its rule, with 0 among the nodes, has the moments of that vector in A^T A."""
     a = CASES["scale-free"]
     process, _ = process_of(a, first, columns=1)
-    later = process.right[:, 0]
+    later = np.array(process._right[:, 0])
     process.extend(7)
     rest = quadrature._interior(*process._tridiagonal(0), first)
     assert rest is not None
@@ -118,7 +118,9 @@ def test_steps_from_a_later_vector_are_read_off(first: int) -> None:
 
 def test_a_root_times_a_block(a: Array) -> None:
     starts = np.random.default_rng(1).standard_normal((a.shape[1], 3))
-    found = quadrature.times_root(lambda x: a @ x, lambda y: a.T @ y, starts, steps=40)
+    process = Bidiagonal(lambda x: a @ x, lambda y: a.T @ y, starts)
+    process.extend(64)
+    found, _ = process.root_times()
     _, s, vectors = np.linalg.svd(a, full_matrices=True)
     roots = np.append(s, np.zeros(len(vectors) - len(s)))
     expected = vectors.T @ (roots[:, None] * (vectors @ starts))

@@ -16,6 +16,7 @@ from noisedesign.families.toeplitz.solver import (
     NoisingShares,
     log_objective,
     log_objective_of_banded_inverse,
+    log_sensitivity,
 )
 from noisedesign.system.participation import FixedEpoch, MinSeparation, Participation, single
 from noisedesign.system.workloads.toeplitz import PoleWorkload, prefix_workload
@@ -83,7 +84,7 @@ def test_the_objective_of_whole_columns(bands: int) -> None:
     steps = FixedEpoch(epochs=3, separation=10)
     x = np.random.default_rng(bands).standard_normal(bands - 1)
     short = log_objective_of_banded_inverse(workload, steps, bands=bands)(x)
-    whole = log_objective(NoisingShares(horizon=30), workload, steps)(x)
+    whole = log_objective(NoisingShares(horizon=30), workload, log_sensitivity(steps))(x)
     assert short[0] == pytest.approx(whole[0], rel=1e-12)
     np.testing.assert_allclose(short[1], whole[1], rtol=1e-9, atol=1e-10)
 

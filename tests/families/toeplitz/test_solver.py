@@ -16,13 +16,14 @@ from noisedesign.base.monitor import Bounds, Monitor, Stop
 from noisedesign.families.toeplitz import solver as families
 from noisedesign.families.toeplitz.solver import (
     log_objective,
+    log_sensitivity,
     minimized,
     optimize_banded_inverse,
     optimize_buffered,
     optimize_toeplitz,
 )
 from noisedesign.families.toeplitz.streaming import StreamingDesign
-from noisedesign.forms import BandedInverse, BufferedToeplitz, ToeplitzStrategy
+from noisedesign.forms import BandedInverse, ToeplitzStrategy
 from noisedesign.privacy.sensitivity import EXACT, toeplitz as sensitivity
 from noisedesign.system.participation import FixedEpoch, MinSeparation, every_step, single
 from noisedesign.system.workloads.toeplitz import (
@@ -208,7 +209,7 @@ def test_gradients_against_central_differences(
     family: families.Family, size: int, workload: Workload, scheme: Scheme
 ) -> None:
     rng = np.random.default_rng(size)
-    objective = log_objective(family, workload, scheme)
+    objective = log_objective(family, workload, log_sensitivity(scheme))
     x = rng.standard_normal(size) * 0.3
     if isinstance(family, families.Coefficients):
         x /= np.arange(2, size + 2) ** 2
@@ -227,9 +228,8 @@ def test_families_keep_what_they_promise(seed: int, size: int, width: float) -> 
     assert shares.strategy_column(40).min() >= 0
     if size % 2 == 0:
         buffers = families.Buffers(horizon=40)
-        scales, decays = buffers.parameters(x)
-        strategy = BufferedToeplitz(scales=scales, decays=decays)
-        np.testing.assert_allclose(buffers.column(x), strategy.strategy_column(40), rtol=1e-12)
+        expected = buffers.strategy(x).strategy_column(40)
+        np.testing.assert_allclose(buffers.column(x), expected, rtol=1e-12)
 
 
 def test_families_start_from_the_column_they_are_given() -> None:
@@ -237,8 +237,8 @@ def test_families_start_from_the_column_they_are_given() -> None:
     family = families.NoisingShares(horizon=4)
     np.testing.assert_allclose(family.column(family.start(column)), column, atol=1e-15)
     scales, losses = np.array([0.2, 0.3]), np.array([0.5, 0.125])
-    found = families.Buffers(horizon=4).parameters(families.Buffers.start(scales, losses))
-    np.testing.assert_allclose(found, [scales, 1 - losses], rtol=1e-14)
+    found = families.Buffers(horizon=4).strategy(families.Buffers.start(scales, losses))
+    np.testing.assert_allclose([found.scales, found.decays], [scales, 1 - losses], rtol=1e-14)
 
 
 # --- answers --------------------------------------------------------------------------------------

@@ -15,7 +15,6 @@ from noisedesign.families.toeplitz import solver as toeplitz
 from noisedesign.forms import (
     BandedInverse,
     BandedStrategy,
-    BufferedToeplitz,
     DenseStrategy,
     Strategy,
     ToeplitzStrategy,
@@ -24,12 +23,6 @@ from noisedesign.system.workloads.toeplitz import GramWorkload
 
 DECAYS = (1.0, 0.9, 0.7, 0.0)
 """Powers that start a search: square roots of prefix sums times powers of them; 0 is C = I."""
-
-
-def square_root(lags: int, decay: float) -> Array:
-    """The first coefficients of the square root of prefix sums, times powers of ``decay``."""
-    j = np.arange(1, lags)
-    return np.cumprod(np.append(1.0, (2 * j - 1) / (2 * j) * decay))
 
 
 class FreeBands:
@@ -44,8 +37,8 @@ class FreeBands:
 
     @property
     def starts(self) -> list[Array]:
-        columns = (np.where(self.inside, square_root(self.bands, d), 0.0) for d in DECAYS)
-        return [c[self.inside] for c in columns]
+        roots = (toeplitz.inverse_root(self.bands, power=0.5, decay=d) for d in DECAYS)
+        return [np.broadcast_to(root, self.inside.shape)[self.inside] for root in roots]
 
     def _columns(self, x: Array) -> Array:
         columns = np.zeros(self.inside.shape)
@@ -90,6 +83,7 @@ class Stationary:
     ) -> None:
         self.horizon, self.bins = len(gram), bins
         self.workload = GramWorkload(matrix=gram)
+        self.sums = {"stride": bins, "count": self.horizon // bins}
         self.bands, self.buffers = bands, buffers
         self.columns: toeplitz.Parameters
         self.nonnegative = False
@@ -114,51 +108,36 @@ class Stationary:
                 for d in DECAYS
                 if d > 0
             ]
-        return [square_root(self.horizon, d)[1:] for d in DECAYS]
-
-    def _strategy_column(self, x: Array) -> Array:
-        column = self.columns.column(x)
-        return series.fast_reciprocal(column) if self.columns.is_noising else column
+        return [toeplitz.inverse_root(self.horizon, power=0.5, decay=d)[1:] for d in DECAYS]
 
     def _means(self, column: Array) -> Array:
         """m_j is m_0 moved down by j."""
-        total = series.strided_sums(column, stride=self.bins, count=self.horizon // self.bins)
+        total = series.strided_sums(column, **self.sums)
         means = np.zeros((self.horizon, self.bins))
         for j in range(self.bins):
             means[j:, j] = total[: self.horizon - j]
         return means
 
     def gram(self, x: Array) -> Array:
-        means = self._means(self._strategy_column(x))
+        column = self.columns.column(x)
+        means = self._means(series.fast_reciprocal(column) if self.columns.is_noising else column)
         return means.T @ means
 
     def objective(self, x: Array, variance: Variance) -> tuple[float, Array]:
-        given = self.columns.column(x)
-        other = series.fast_reciprocal(given)
-        strategy, noising = (other, given) if self.columns.is_noising else (given, other)
-        error, of_noising = self.workload.error_and_gradient(noising)
-        if not error > 0:
-            return math.nan, np.zeros_like(x)
-        means = self._means(strategy)
-        log, by_gram = variance(means.T @ means)
-        by_means = 2 * means @ by_gram
-        by_total = np.zeros(self.horizon)
-        for j in range(self.bins):
-            by_total[: self.horizon - j] += by_means[j:, j]
-        of_strategy = series.strided_sums_adjoint(
-            by_total, stride=self.bins, count=self.horizon // self.bins
-        )
-        of_noising = of_noising / error
-        of_given, of_other = (
-            (of_noising, of_strategy) if self.columns.is_noising else (of_strategy, of_noising)
-        )
-        gradient = of_given - series.correlate(series.convolve(other, other), of_other)
-        return math.log(error) + log, self.columns.pull_back(x, gradient)
+        def log_size(strategy: Array) -> tuple[float, Array]:
+            means = self._means(strategy)
+            log, by_gram = variance(means.T @ means)
+            by_means = 2 * means @ by_gram
+            by_total = np.zeros(self.horizon)
+            for j in range(self.bins):
+                by_total[: self.horizon - j] += by_means[j:, j]
+            return log, series.strided_sums_adjoint(by_total, **self.sums)
+
+        return toeplitz.log_objective(self.columns, self.workload, log_size)(x)
 
     def strategy(self, x: Array) -> Strategy:
         if isinstance(self.columns, toeplitz.Buffers):
-            scales, decays = self.columns.parameters(x)
-            return BufferedToeplitz(scales=scales, decays=decays).at(self.horizon)
+            return self.columns.strategy(x).at(self.horizon)
         column = self.columns.column(x)
         if self.columns.is_noising:
             return BandedInverse(coefficients=column[: self.bands]).at(self.horizon)
