@@ -27,7 +27,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -35,10 +35,6 @@ from noisedesign.base import checks as _checks, settings
 from noisedesign.base.checks import InputError
 from noisedesign.base.linalg import eigenvalues
 from noisedesign_lab.papers import bounds
-
-STATEMENTS = ("proof", "printed")
-
-Statement = Literal["proof", "printed"]
 
 
 def second_eigenvalue(*, mixing: Any) -> float:
@@ -54,25 +50,14 @@ def theorem_13_slope(*, mixing: Any) -> float:
     return 1 / len(bounds.primitive_mixing(mixing, source="Theorem 13"))
 
 
-def theorem_15_squared_sensitivity(
-    *, mixing: Any, observers: Sequence[int], horizon: int, statement: Statement = "proof"
-) -> float:
-    """Return the claimed bound on Delta_T(j -> A)^2 (squared) for every j, as ``proof`` or print
-    has it.
-
-    - ``proof``: (m/n) T + 2 / (1 - rho)^2 sqrt(m T / n) + 2 / (1 - rho)^4, which is also equation
-      (5.4) with m = 1. Not an upper bound, see the module.
-    - ``printed``: T ((m/n) T + 2 / (1 - rho)^2 sqrt(m/n) T + 2 / (1 - rho)^4), for print has
-      Delta^2 / T on the left. True and empty: it exceeds 2 T, and Delta^2 never exceeds T.
-    """
+def theorem_15_squared_sensitivity(*, mixing: Any, observers: Sequence[int], horizon: int) -> float:
+    """Return the claimed bound on Delta_T(j -> A)^2 (squared) for every j, as the proof has it:
+    (m/n) T + 2 / (1 - rho)^2 sqrt(m T / n) + 2 / (1 - rho)^4, which is also equation (5.4) with
+    m = 1. It is no upper bound, see the module."""
     w = bounds.primitive_mixing(mixing, source="Theorem 15")
     share = len(bounds.coalition(observers, field="observers", nodes=len(w))) / len(w)
     steps = _checks.positive_int(horizon, field="horizon")
-    _checks.one_of(statement, field="statement", allowed=STATEMENTS)
     gap = 1 - second_eigenvalue(mixing=w)
-    if statement == "printed":
-        cross = 2 / gap**2 * share**0.5 * steps
-        return float(steps * (share * steps + cross + 2 / gap**4))
     return float(share * steps + 2 / gap**2 * (share * steps) ** 0.5 + 2 / gap**4)
 
 
@@ -103,30 +88,15 @@ def spectral_upper_bound(*, gram: Any) -> float:
 class UtilityScale:
     """The terms of Theorem 17 with every hidden constant and logarithm set to 1: a scale, not a
     bound. ``noise_stddev`` (not squared) is that of equation (5.5) for the squared sensitivity that
-    (5.4) claims and certifies nothing; ``dropped`` is a term that the proof derives (J.10) and the
-    theorem leaves out."""
+    (5.4) claims and certifies nothing."""
 
     noise_stddev: float
     squared_sensitivity_as_claimed: float
-    gap: float
-    consensus: float
     central: float
     mixing: float
     transient: float
     heterogeneity: float
     start: float
-    dropped: float
-
-    @property
-    def total(self) -> float:
-        """Sum of the five terms of the theorem."""
-        return self.central + self.mixing + self.transient + self.heterogeneity + self.start
-
-
-def consensus_parameter(*, mixing: Any) -> float:
-    """Return p = 1 - rho^2, the largest with |X W - X J/n|_F^2 <= (1 - p) |X - X J/n|_F^2 for all X
-    (Lemma J.1). Equation (5.3) prints 1 - (1 - rho)^2, which no slowly mixing W satisfies."""
-    return 1 - second_eigenvalue(mixing=mixing) ** 2
 
 
 def dwork_roth_stddev(*, sensitivity: float, epsilon: float, delta: float) -> float:
@@ -170,12 +140,9 @@ def theorem_17(
     return UtilityScale(
         noise_stddev=noise_stddev,
         squared_sensitivity_as_claimed=squared,
-        gap=gap,
-        consensus=consensus_parameter(mixing=w),
         central=privacy / (n**2 * mu),
         mixing=privacy / (n * mu) / (gap**2 * math.sqrt(steps)),
         transient=privacy / (n * mu) / (gap**4 * steps),
         heterogeneity=L * zeta2 / (mu * gap * steps) ** 2,
         start=L * start2 / gap * math.exp(-gap * mu / L * steps),
-        dropped=privacy * L / (mu**2 * n * gap * steps),
     )
