@@ -29,7 +29,7 @@ from noisedesign.problem.problem import TimeProblem
 from noisedesign.system.participation import FixedEpoch
 from noisedesign_lab.datasets import Examples, california_housing
 from noisedesign_lab.papers.reproduce import keys
-from noisedesign_lab.papers.reproduce.experiment import Experiment, Record, Settings, Unit
+from noisedesign_lab.papers.reproduce.experiment import Experiment, Record, Settings, Unit, columns
 from noisedesign_lab.papers.reproduce.pictures import loss_against_epsilon, loss_against_steps
 from noisedesign_lab.papers.reproduce.statistics import groups, interval, over_seeds
 from noisedesign_lab.tasks.mechanisms import Mechanism, Network, check_names, mechanism
@@ -385,20 +385,10 @@ def _ratio(by_name: Mapping[str, Sequence[Record]], level: float) -> str:
 EXPERIMENT = Experiment(
     title="Mafalda-SGD: house prices under noise correlated over time, and over nodes",
     settings=MafaldaSettings,
-    columns={
-        "setting": str,
-        "mechanism": str,
-        "epsilon": float,
-        "mu": float,
-        "seed": int,
-        "step": int,
-        "train_loss": float,
-        "test_loss": float,
-        "last_loss": float,
-        "consensus_distance": float,
-        "stddev": float,
-        "error": float,
-    },
+    columns=columns(
+        "setting:str mechanism:str epsilon mu seed:int step:int train_loss test_loss last_loss "
+        "consensus_distance stddev error"
+    ),
     units=units,
     run=run,
     summary=summary,

@@ -79,16 +79,20 @@ def loss_against_steps(rows: Sequence[Record], *, log: bool = False) -> Figure:
         for (mechanism,), members in groups(here, "mechanism"):
             points = []
             for (step,), at in groups(sorted(members, key=lambda row: row["step"]), "step"):
-                mean, low, high = interval([row["test_loss"] for row in at])
-                if not math.isfinite(mean):
+                found = interval([row["test_loss"] for row in at])
+                if not math.isfinite(found.mean):
                     break
-                ends = {"test_loss_low": low, "test_loss_high": high}
-                points.append({"epsilon": step, "test_loss": mean, **ends})
+                points.append({"epsilon": step, **found.columns("test_loss")})
             _points(axes, points, "test_loss", {**looks[mechanism], "marker": ""})
         axes.set_xlabel("steps")
 
     labels = {name: f"{name}{_diverged(rows, name, 'test_loss')}" for name in looks}
     return _panels(told, panel, looks, labels, ylabel="test loss", log=log)
+
+
+def beside_noiseless(rows: Sequence[Record], epsilon: float) -> list[Record]:
+    """Rows of one budget, with the run without noise beside them."""
+    return [row | {"epsilon": epsilon} for row in rows if row["epsilon"] in (epsilon, math.inf)]
 
 
 def log_ticks(axes: Axes, values: Iterable[float]) -> None:

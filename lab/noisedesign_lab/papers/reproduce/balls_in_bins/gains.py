@@ -12,17 +12,9 @@ import numpy as np
 
 from noisedesign.privacy.accounting import noise_stddev_for
 from noisedesign.privacy.amplification import Mixture, amplified_noise
-from noisedesign_lab.papers.reproduce.experiment import Record, Unit
+from noisedesign_lab.papers.reproduce.experiment import Record, Unit, columns
 
-COLUMNS: dict[str, type] = {
-    "adjacency": str,
-    "bins": int,
-    "epsilon": float,
-    "delta": float,
-    "which": str,
-    "confidence": float,
-    "variance": float,
-}
+COLUMNS = columns("adjacency:str bins:int epsilon delta which:str confidence variance")
 """``variance`` is what random bins ask for over what batches in any order do, both squared."""
 
 
@@ -50,10 +42,8 @@ def drawn(rows: Sequence[Record]) -> list[Record]:
     """Rows as pictures against epsilon have them: a panel an adjacency and delta, a line a b."""
     return [
         row
-        | {
-            "setting": f"{row['adjacency']}, delta {row['delta']:g}",
-            "mechanism": f"b = {row['bins']}",
-        }
+        | {"setting": f"{row['adjacency']}, delta {row['delta']:g}"}
+        | {"mechanism": f"b = {row['bins']}"}
         for row in rows
     ]
 

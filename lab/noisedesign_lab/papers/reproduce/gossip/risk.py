@@ -43,7 +43,7 @@ from noisedesign.privacy.accounting import mu_of
 from noisedesign.privacy.sensitivity import squared_sensitivity
 from noisedesign.system.participation import every_step
 from noisedesign_lab.papers.bounds import gossip
-from noisedesign_lab.papers.reproduce.experiment import Record, Unit
+from noisedesign_lab.papers.reproduce.experiment import Record, Unit, columns
 from noisedesign_lab.papers.reproduce.gossip.views import NAMES, drawn, graphs
 from noisedesign_lab.papers.reproduce.pictures import log_ticks, styles
 from noisedesign_lab.papers.reproduce.statistics import groups, interval, over_seeds
@@ -51,19 +51,10 @@ from noisedesign_lab.papers.reproduce.statistics import groups, interval, over_s
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-COLUMNS: dict[str, type] = {
-    "graph": str,
-    "draw": int,
-    "horizon": int,
-    "step": str,
-    "mechanism": str,
-    "epsilon": float,
-    "seed": int,
-    "risk": float,
-    "last_risk": float,
-    "noise_stddev": float,
-    "squared_sensitivity": float,
-}
+COLUMNS = columns(
+    "graph:str draw:int horizon:int step:str mechanism:str epsilon seed:int risk last_risk "
+    "noise_stddev squared_sensitivity"
+)
 """Columns of a row; ``noise_stddev`` is that of a node's noise a step, chosen by the
 ``squared_sensitivity`` for unit noise and gradients of norm at most 1."""
 

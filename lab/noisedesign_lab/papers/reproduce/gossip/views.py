@@ -17,25 +17,16 @@ from noisedesign.privacy.sensitivity import squared_sensitivity
 from noisedesign.system.graph import build_graph, mixing_matrix
 from noisedesign.system.participation import every_step
 from noisedesign_lab.papers.bounds import gossip
-from noisedesign_lab.papers.reproduce.experiment import Record, Unit
+from noisedesign_lab.papers.reproduce.experiment import Record, Unit, columns
 from noisedesign_lab.papers.reproduce.statistics import groups
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-COLUMNS: dict[str, type] = {
-    "graph": str,
-    "draw": int,
-    "observer": int,
-    "victim": int,
-    "pair": str,
-    "horizon": int,
-    "constant": float,
-    "exact": float,
-    "kind": str,
-    "spectral": float,
-    "claimed": float,
-}
+COLUMNS = columns(
+    "graph:str draw:int observer:int victim:int pair:str horizon:int constant exact kind:str "
+    "spectral claimed"
+)
 """Columns of a row, a pair and horizon each: squared sensitivity per step to ``constant``
 gradients, to any (``exact``), its ``spectral`` bound, and what Theorem 15 is ``claimed`` to
 bound."""

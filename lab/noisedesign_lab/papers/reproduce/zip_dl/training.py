@@ -17,7 +17,7 @@ from noisedesign.system.graph import build_graph, mixing_matrix
 from noisedesign.system.participation import every_step
 from noisedesign.system.random_mixing import NodeDropout
 from noisedesign_lab.datasets import Examples, movielens_small
-from noisedesign_lab.papers.reproduce.experiment import Record, Unit
+from noisedesign_lab.papers.reproduce.experiment import Record, Unit, columns
 from noisedesign_lab.papers.reproduce.zip_dl import attacks
 from noisedesign_lab.training.gossip import FixedGossip, Gossip, RandomGossip
 from noisedesign_lab.training.losses.matrix_factorization import MatrixFactorization
@@ -26,22 +26,10 @@ from noisedesign_lab.training.partition import by_user, split
 from noisedesign_lab.training.seeding import Use, generator
 from noisedesign_lab.training.trainer import Lane, Run, Seen, train
 
-COLUMNS: dict[str, type] = {
-    "setting": str,
-    "mechanism": str,
-    "level": float,
-    "stddev": float,
-    "seed": int,
-    "step": int,
-    "test_rmse": float,
-    "train_rmse": float,
-    "consensus_distance": float,
-    "threshold_auc": float,
-    "threshold_tpr": float,
-    "classifier_auc": float,
-    "classifier_tpr": float,
-    "status": str,
-}
+COLUMNS = columns(
+    "setting:str mechanism:str level stddev seed:int step:int test_rmse train_rmse "
+    "consensus_distance threshold_auc threshold_tpr classifier_auc classifier_tpr status:str"
+)
 """Columns of a row; ``level`` is k of the noise k sigma; attacks are told at the last step, the
 mean over victims: area under the ROC curve, and true positives at 1 % false ones."""
 
@@ -95,7 +83,6 @@ def _ratings(least: int) -> Examples:
     return Examples(features=features, targets=found.targets, owners=found.owners)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
 class Task:
     """The data, loss and network that all lanes of one unit share."""
 
