@@ -26,7 +26,7 @@ from noisedesign.files.tables import (
 from noisedesign.files.toml import opened, parsed, renamed
 from noisedesign.privacy.target import DEFAULT_ADJACENCY, DEFAULT_DELTA, Adjacency
 from noisedesign_lab.datasets import Examples, records
-from noisedesign_lab.tasks.mechanisms import check_known, check_names
+from noisedesign_lab.tasks.mechanisms import check_names, kind_of
 from noisedesign_lab.tasks.training_task import TrainingTask
 from noisedesign_lab.training import losses, partition
 from noisedesign_lab.training.losses import Loss
@@ -430,7 +430,7 @@ def parse_training(text: str, *, folder: str | Path, name: str = FIELD) -> Train
     file, tables = training_tables(text)
     folder = Path(folder)
     for mechanism in check_names(file.mechanisms):  # before anything is downloaded
-        check_known(mechanism)
+        kind_of(mechanism)
     participation = file.participation.scheme()
     horizon, how = participation.horizon, file.training
     mixing, _ = file.graph.mixing(folder)

@@ -217,7 +217,7 @@ class TrainingTask(Shown):
         catalogue.check_names([one.name if isinstance(one, Mechanism) else one for one in given])
         for name, made in self._given.items():
             if made is None:
-                catalogue.check_known(name)
+                catalogue.kind_of(name)
             elif (made.source is None) != (name == NO_NOISE):
                 expected = f'noise, and a name other than "{NO_NOISE}"'
                 raise InputError("mechanisms", expected=expected, got=f"{name}: not both")
@@ -355,27 +355,18 @@ class TrainingTask(Shown):
         if self.epsilons is None and self.noise_multipliers is None:
             raise InputError("epsilons", expected=f"budgets for {mechanism.name}", got="nothing")
         if mechanism not in self._scaled:
-            self._scaled[mechanism] = [
-                (account, scale)
-                for account in self.accounts or ()
-                for scale in self._under(mechanism, account)
-            ]
+            scheme, found = self.participation, []
+            for account in self.accounts or ():
+                how: dict[str, Any] = {"account": account, "participation": scheme}
+                for epsilon in self.epsilons or ():
+                    scale = meeting(mechanism, self._target(epsilon), **how)
+                    found.append((account, scale))
+                for multiplier in self.noise_multipliers or ():
+                    budget = {"delta": self.delta, "adjacency": self.adjacency}
+                    scale = of_noise(mechanism, multiplier, **budget, **how)
+                    found.append((account, scale))
+            self._scaled[mechanism] = found
         return self._scaled[mechanism]
-
-    def _under(self, mechanism: Mechanism, account: str) -> Iterator[Scale]:
-        scheme = self.participation
-        for epsilon in self.epsilons or ():
-            target = self._target(epsilon)
-            yield meeting(mechanism, target, account=account, participation=scheme)
-        for multiplier in self.noise_multipliers or ():
-            yield of_noise(
-                mechanism,
-                multiplier,
-                delta=self.delta,
-                adjacency=self.adjacency,
-                account=account,
-                participation=scheme,
-            )
 
 
 def budgets(task: TrainingTask, name: str) -> list[str]:

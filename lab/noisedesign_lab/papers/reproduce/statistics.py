@@ -39,6 +39,14 @@ def interval(values: Sequence[float]) -> Interval:
     return Interval(mean, mean - half, mean + half)
 
 
+def columns_of(name: str, values: Sequence[float | None]) -> Record:
+    """Columns of the interval of some values, all empty where one of them is None."""
+    known = [value for value in values if value is not None]
+    if len(known) < len(values):
+        return dict.fromkeys((name, f"{name}_low", f"{name}_high"))
+    return interval(known).columns(name)
+
+
 def groups(rows: Iterable[Record], *columns: str) -> ItemsView[tuple[Any, ...], list[Record]]:
     """Rows that are alike in some columns, in the order in which each group first comes."""
     found: dict[tuple[Any, ...], list[Record]] = {}

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
+from noisedesign.files.picture_file import new_figure
 from noisedesign.files.schema import Table
 from noisedesign_lab.papers.reproduce import keys
 from noisedesign_lab.papers.reproduce.experiment import Experiment, Record, Settings, Unit
 from noisedesign_lab.papers.reproduce.pictures import styles
-from noisedesign_lab.papers.reproduce.statistics import groups, interval
+from noisedesign_lab.papers.reproduce.statistics import columns_of, groups, interval
 from noisedesign_lab.papers.reproduce.zip_dl import training
+from noisedesign_lab.papers.reproduce.zip_dl.training import NO_DROPOUT
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -116,24 +118,17 @@ def summary(rows: Sequence[Record], _: ZipDlSettings) -> list[Record]:
     found = []
     for (setting, mechanism, level), members in groups(best(rows), "setting", "mechanism", "level"):
         losses = [math.nan if row["test_loss"] is None else row["test_loss"] for row in members]
-        mean, low, high = interval(losses)
         told = {
             "setting": setting,
             "mechanism": mechanism,
             "epsilon": math.inf,
-            "test_loss": mean,
-            "test_loss_low": low,
-            "test_loss_high": high,
+            **interval(losses).columns("test_loss"),
             "accuracy": None,
             "level": level,
             "stddev": members[0]["stddev"],
         }
         for name in ATTACKS:
-            values = [row[name] for row in members if row[name] is not None]
-            ends = interval(values) if values and len(values) == len(members) else None
-            told[name] = None if ends is None else ends.mean
-            told[f"{name}_low"] = None if ends is None else ends.low
-            told[f"{name}_high"] = None if ends is None else ends.high
+            told |= columns_of(name, [row[name] for row in members])
         found.append(told | {"seeds": len(members)})
     return found
 
@@ -146,8 +141,6 @@ def pictures(
 
 
 def _of_attacks(found: Sequence[Record]) -> Figure:
-    from noisedesign.files.picture_file import new_figure
-
     titles = {
         "threshold_auc": "threshold attack, ROC AUC",
         "classifier_auc": "classifier attack, ROC AUC",
@@ -164,14 +157,9 @@ def _of_attacks(found: Sequence[Record]) -> Figure:
             place.plot(x, y, label=mechanism, markersize=5, linewidth=1.0, **looks[mechanism])
             for row in ordered:
                 if row["level"] in (1.0, 16.0, 256.0):
-                    spot = (row[name], row["test_loss"])
-                    place.annotate(
-                        f"{row['level']:g}",
-                        spot,
-                        xytext=(4, 3),
-                        textcoords="offset points",
-                        fontsize=7,
-                    )
+                    text, spot = f"{row['level']:g}", (row[name], row["test_loss"])
+                    near = {"xytext": (4, 3), "textcoords": "offset points", "fontsize": 7}
+                    place.annotate(text, spot, **near)
         place.set_xlabel(title)
     axes[0].set_ylabel("least test RMSE (stars)")
     handles, names = axes[0].get_legend_handles_labels()
@@ -187,8 +175,6 @@ def _of_attacks(found: Sequence[Record]) -> Figure:
 
 
 def _of_dropout(found: Sequence[Record]) -> Figure:
-    from noisedesign.files.picture_file import new_figure
-
     figure = new_figure(6.4, 4.2)
     axes = figure.subplots()
     dropped = [row for row in found if row["setting"] != NO_DROPOUT]
@@ -213,9 +199,6 @@ def _of_dropout(found: Sequence[Record]) -> Figure:
 def _rate(setting: str) -> float:
     """Return the rate of "dropout 25%"."""
     return float(setting.split()[1].rstrip("%")) / 100
-
-
-NO_DROPOUT = training.NO_DROPOUT
 
 
 def paragraph(rows: Sequence[Record], found: Sequence[Record], settings: ZipDlSettings) -> str:

@@ -8,7 +8,6 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 import numpy as np
 
@@ -86,32 +85,17 @@ def _ratings(least: int) -> Examples:
 class Task:
     """The data, loss and network that all lanes of one unit share."""
 
-    unit: Unit
-    loss: MatrixFactorization
-    train: Examples
-    test: Examples
-    parts: list[Any]
-    mixing: Array
-
-    @classmethod
-    def of(cls, unit: Unit) -> Task:
+    def __init__(self, unit: Unit) -> None:
         every, seed = _ratings(unit["least_ratings"]), unit["seed"]
         shares = {"train": 1 - unit["test"], "test": unit["test"]}
         of = split(len(every), shares, np.random.default_rng([unit["split_seed"], seed]))
-        data = every.at(of["train"])
+        self.unit, self.mixing = unit, mixing(unit)
+        self.train, self.test = (every.at(of[part]) for part in ("train", "test"))
         users, films = (int(every.features[:, k].max()) + 1 for k in (0, 1))
-        loss = MatrixFactorization(
+        self.loss = MatrixFactorization(
             users=users, items=films, factors=unit["factors"], private_users=False
         )
-        parts = by_user(data.owners, unit["nodes"])(generator(seed, Use.PARTS))
-        return cls(
-            unit=unit,
-            loss=loss,
-            train=data,
-            test=every.at(of["test"]),
-            parts=list(parts),
-            mixing=mixing(unit),
-        )
+        self.parts = by_user(self.train.owners, unit["nodes"])(generator(seed, Use.PARTS))
 
     def run(self, gossip: Gossip) -> Run:
         """The trainer's run."""
@@ -163,7 +147,7 @@ def zip_dl_scale(w: Array) -> float:
 
 def run(unit: Unit) -> list[Record]:
     """Rows of all mechanisms and noise levels for one seed."""
-    task = Task.of(unit)
+    task = Task(unit)
     gossip: Gossip = FixedGossip(mixing=task.mixing)
     noise: MessageNoise = MessageNoise(mixing=task.mixing)
     setting = NO_DROPOUT if unit["victims"] else f"dropout {unit['dropout']:.0%}"
