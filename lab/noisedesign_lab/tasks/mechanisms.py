@@ -104,8 +104,7 @@ class Mechanism(Shown):
         return None if math.isinf(mu) else exposure.epsilon_at(mu, delta)
 
     def noise_multiplier(self, target: PrivacyTarget) -> float:
-        """Return the standard deviation of the noise over the clip that meets a target; 0 without
-        noise."""
+        """Return the standard deviation of the noise over the clip that meets a target."""
         if self.source is None:
             return 0.0
         stddev = accounting.noise_stddev_for(
@@ -125,8 +124,8 @@ class Mechanism(Shown):
 
 
 class Kind(NamedTuple):
-    """A mechanism of the catalogue: how it is made, whether it is designed for batches drawn at
-    random, and whether its name ends in a number, of gossip rounds or bands."""
+    """A mechanism of the catalogue: how it is made, whether for batches drawn at random, and
+    whether its name ends in a number, of gossip rounds or bands."""
 
     make: Callable[..., Mechanism]
     random: bool = False
@@ -134,13 +133,10 @@ class Kind(NamedTuple):
 
 
 def mechanism(name: str, network: Network) -> Mechanism:
-    """Return the mechanism of that name, one of :func:`known_names`, on a network.
-
-    Budgets are against a reader of every message, but those of the two with a trusted server. Where
-    the participation is random, noise is that of the scheme without randomness, but for the designs
-    that are made for it. An InputError names ``mechanisms``: an unknown name, or one that this
-    network cannot have.
-    """
+    """Return the mechanism of that name, one of :func:`known_names`, on a network. Where its
+    participation is random, noise is that of the scheme without randomness, but for designs made
+    for it. An InputError names ``mechanisms``: a name that is unknown, or that the network cannot
+    have."""
     _checks.instance(network, Network, field="network", expected="a Network")
     participation = network.participation
     kind, number = kind_of(name)
@@ -220,8 +216,7 @@ def _bsr(network: Network, bands: int) -> Mechanism:
 
 
 def _server(network: Network, variance: float, *, excess: float = 1.0) -> Mechanism:
-    """Make one noise for all. The average moves by 1/n of a change, so that noise of variance v on
-    it has squared sensitivity 1 / (n^2 v) a step."""
+    """Make one noise for all, of variance v on the average, which moves by 1/n of a change."""
     n = network.nodes
     return Mechanism(
         source=common_noise(n, variance=variance),
@@ -270,8 +265,7 @@ def _zip_dl(network: Network) -> Mechanism:
 
 
 def of_design(design: Design, *, name: str, rounds: int = 1) -> Mechanism:
-    """Make a mechanism of a certified design, which is feasible, protects every message and says
-    how long it is used."""
+    """Make a mechanism of a feasible design that protects every message and says how long."""
     if not design.certificate.feasible or design.trust != "local":
         raise InputError(
             "design", expected="a feasible design that protects every message", got=describe(design)

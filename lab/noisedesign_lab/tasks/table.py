@@ -308,8 +308,7 @@ _NUMBERS = (
 
 
 def fingerprint(task: TrainingTask) -> str:
-    """Describe what decides a row of a mechanism that is only named, but for the partition and what
-    a loss has beside numbers and words."""
+    """Describe what decides a row of a mechanism that is only named, but for the partition."""
     random = (
         None if task.random is None else [type(task.random).__name__, _of_array(task.random.mean)]
     )
@@ -327,8 +326,7 @@ def fingerprint(task: TrainingTask) -> str:
 
 
 def _of_mechanism(given: Mechanism | None) -> str:
-    """Describe a mechanism of one's own beside its name; an empty text for one that is only
-    named."""
+    """Describe a mechanism of one's own beside its name; empty for one that is only named."""
     if given is None or given.source is None:
         return ""
     said: list[Any] = [f"{given.sensitivity_squared:.6g}", f"{given.excess:.6g}"]

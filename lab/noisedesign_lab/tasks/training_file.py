@@ -425,8 +425,7 @@ def load_training(path: str | Path) -> TrainingTask:
 
 
 def parse_training(text: str, *, folder: str | Path, name: str = FIELD) -> TrainingTask:
-    """Read a task from text as :func:`load_training` does; files it names are relative to
-    ``folder``."""
+    """Read a task from text; files it names are relative to ``folder``."""
     file, tables = training_tables(text)
     folder = Path(folder)
     for mechanism in check_names(file.mechanisms):  # before anything is downloaded
@@ -461,8 +460,7 @@ def parse_training(text: str, *, folder: str | Path, name: str = FIELD) -> Train
 
 
 def _identity(tables: dict[str, Any]) -> str:
-    """Describe what decides a row besides its mechanism, budget, seed and step; files count by
-    name."""
+    """Describe what decides a row besides its mechanism, budget, seed and step."""
     said = {
         key: value
         for key, value in tables.items()

@@ -77,8 +77,7 @@ BLOCK_FLOATS, MOST_SEEDS = 2**22, 8
 """Seeds are run together while their models take at most so many numbers, and so many seeds."""
 
 LANE_FLOATS = 2**25
-"""Numbers of the models of one seed at a time (256 MB, of which a step holds a few); lanes beyond
-are run after the others, on the same batches and white noise."""
+"""Numbers of the models of one seed at a time (256 MB); lanes beyond are run after the others."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -265,8 +264,7 @@ class TrainingTask(Shown):
         return tuple(self._given)
 
     def named(self, name: str) -> Mechanism:
-        """The mechanism of that name, one of :attr:`names` or another that the network can have;
-        its design is solved when it is first asked for."""
+        """The mechanism of that name; its design is solved when it is first asked for."""
         if (given := self._given.get(name)) is not None:
             return given
         if name not in self._solved:
@@ -447,13 +445,10 @@ def run(
     seeds: Iterable[int] | None = None,
     observer: Observer | None = None,
 ) -> list[Row]:
-    """Train, and return a row for every mechanism, budget, seed and recorded step
-    (:data:`COLUMNS`).
-
-    Mechanisms of one call are run side by side on the same batches and see the same white noise;
-    none named: all of the task. ``observer`` is called at every step of every block of seeds;
-    lanes come in the order of mechanisms and, within one, of budgets.
-    """
+    """Train, and return a row for every mechanism, budget, seed and recorded step.
+    Mechanisms of one call, by default all of the task, are run side by side on the same batches and
+    see the same white noise. ``observer`` is called at every step of every block of seeds; lanes
+    come in the order of mechanisms and, within one, of budgets."""
     asked = mechanisms or task.names
     chosen = [one if isinstance(one, Mechanism) else task.named(one) for one in asked]
     pairs = [pair for one in chosen for pair in task.lanes(one)]

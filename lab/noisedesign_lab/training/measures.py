@@ -19,9 +19,8 @@ MODELS = ("nodes", "mean")
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Measurement:
-    """Measurements after a step, arrays of shape (S, E), NaN where a run ``diverged``; None without
-    test examples, or where the loss classifies nothing. Accuracy is on test examples if there are
-    any."""
+    """Measurements after a step, (S, E), NaN where a run ``diverged``; None without test examples,
+    or where the loss classifies nothing. Accuracy is on test examples if there are any."""
 
     step: int
     train_loss: Array

@@ -82,9 +82,8 @@ class Observer(Protocol):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Run:
-    """The settings that all seeds and lanes of a run share: see
-    :class:`noisedesign_lab.TrainingTask`. ``rule`` says at which steps one record may take part,
-    and ``clip`` may be infinite."""
+    """The settings that all seeds and lanes of a run share, see
+    :class:`noisedesign_lab.TrainingTask`; ``rule`` says at which steps one record may take part."""
 
     loss: Loss
     examples: Examples
@@ -287,12 +286,8 @@ def check_batches(run: Run, *, seed: int) -> None:
 def train(
     run: Run, lanes: Sequence[Lane], *, seeds: Sequence[int], observer: Observer | None = None
 ) -> Iterator[Measurement]:
-    """Yield the measurements of a run as its steps are done, arrays of shape (S, E).
-
-    One seed alone gives what it gives among others, and so does one lane, up to rounding. Raises
-    InputError for noise of other shapes or counting on other batches, nodes without data, batches
-    that bring a record back too often, and more lanes than this machine has memory for.
-    """
+    """Yield the measurements of a run as its steps are done, arrays of shape (S, E). One seed alone
+    gives what it gives among others, and so does one lane, up to rounding."""
     if not lanes or not seeds:
         raise InputError("seeds", expected="at least one lane and one seed", got="none")
     for seed in seeds:
@@ -400,8 +395,7 @@ class _Block:
 
     @cached_property
     def _largest_scale(self) -> Array:
-        """The largest step size over the least divisor of sums, (S, E): the most that a unit change
-        of a sum moves a model."""
+        """The most that a unit change of a sum moves a model, (S, E)."""
         return np.asarray(
             self.sorted.step_sizes.max(axis=0) / self.dealt.sizes.min(axis=1)[:, None]
         )
@@ -446,9 +440,8 @@ class _Block:
 
     @cached_property
     def _stddev(self) -> Array:
-        """Standard deviation of the noise in sums of gradients, shape (S, n, E). A server averages
-        sums that nodes with smaller batches divide by less: its noise is scaled for the
-        smallest."""
+        """Standard deviation of the noise in sums of gradients, (S, n, E). A server averages sums
+        that nodes with smaller batches divide by less: its noise is scaled for the smallest."""
         sizes = self.dealt.sizes[:, :, None]
         server = np.array([self.lanes[k].server for k in self.sorted.order])
         factor = np.where(server, sizes / sizes.min(axis=1, keepdims=True), 1.0)

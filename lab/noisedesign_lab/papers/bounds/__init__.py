@@ -17,8 +17,7 @@ S = TypeVar("S", float, Array)
 
 
 def renyi_divergence(squared_sensitivity: S, *, alpha: float) -> S:
-    """Return the Renyi divergence of order alpha, alpha s / 2, for a squared sensitivity s to unit
-    noise and gradients that change by at most 1."""
+    """Return the Renyi divergence alpha s / 2 of unit noise for a squared sensitivity s."""
     return _checks.real(alpha, field="alpha", low=1) / 2 * squared_sensitivity
 
 

@@ -76,8 +76,7 @@ def theorem_16_slope(*, mixing: Any, observers: Sequence[int], victim: int) -> f
 
 
 def spectral_upper_bound(*, gram: Any) -> float:
-    """Return T lambda_max(M), squared, plus rounding: an upper bound for every sign vector (section
-    3.4) and for vector gradients of norm at most 1; ``gram`` is M, shape (T, T)."""
+    """Return T lambda_max(M), squared, plus rounding, for M of shape (T, T): see section 3.4."""
     m = _checks.symmetric_matrix(gram, field="gram", tolerance=settings.GRAM_NEGATIVITY)
     values = eigenvalues(m)
     rounding = settings.rank_tolerance(len(m)) * float(np.abs(values).max())
@@ -87,8 +86,7 @@ def spectral_upper_bound(*, gram: Any) -> float:
 @dataclass(frozen=True, kw_only=True)
 class UtilityScale:
     """The terms of Theorem 17 with every hidden constant and logarithm set to 1: a scale, not a
-    bound. ``noise_stddev`` (not squared) is that of equation (5.5) for the squared sensitivity that
-    (5.4) claims and certifies nothing."""
+    bound; ``noise_stddev`` (not squared) is that of equation (5.5), and certifies nothing."""
 
     noise_stddev: float
     squared_sensitivity_as_claimed: float
@@ -100,8 +98,7 @@ class UtilityScale:
 
 
 def dwork_roth_stddev(*, sensitivity: float, epsilon: float, delta: float) -> float:
-    """Return D sqrt(2 log(1.25 / delta)) / epsilon, not squared: equation (5.5), enough for epsilon
-    < 1 (Dwork and Roth 2014, Theorem A.1)."""
+    """Return the noise of equation (5.5), not squared (Dwork and Roth 2014, Theorem A.1)."""
     sensitivity = _checks.real(sensitivity, field="sensitivity", low=0)
     epsilon = _checks.real(epsilon, field="epsilon", low=0, high=1)
     delta = _checks.real(delta, field="delta", low=0, high=1)
@@ -120,9 +117,8 @@ def theorem_17(
     heterogeneity_squared: float,
     start_distance_squared: float,
 ) -> UtilityScale:
-    """Return the terms of Theorem 17 and the noise they assume, for a symmetric, doubly stochastic,
-    primitive W; zeta^2 = ``heterogeneity_squared`` is the mean of |grad f_i(theta*)|^2. The
-    constant c of the exponent, which the theorem does not give, is taken as 1."""
+    """Return the terms of Theorem 17, the constant c of its exponent taken as 1, and its noise;
+    ``heterogeneity_squared`` is the mean of |grad f_i(theta*)|^2."""
     w = bounds.primitive_mixing(mixing, source="Theorem 17")
     n, steps = len(w), _checks.positive_int(horizon, field="horizon")
     d = _checks.positive_int(dimension, field="dimension")

@@ -40,9 +40,8 @@ QUICK_HORIZONS = (1, 2, 4, 8, 15, 30)
 
 
 class Row(NamedTuple):
-    """Squared sensitivity per step of one victim: ``constant`` for gradients that never change,
-    which tends to ``constant_limit``, ``exact`` for any, and T lambda_max(M_T) as the upper
-    bound."""
+    """Squared sensitivity per step of one victim, for ``constant`` gradients, which tends to
+    ``constant_limit``, for any (``exact``), and T lambda_max(M_T)."""
 
     graph: str
     view: str
@@ -81,8 +80,7 @@ def cases(*, quick: bool) -> Iterator[Case]:
 
 
 def random_case(name: str, graph: nx.Graph) -> Case:
-    """Draw the observed node, one of its neighbours and one other node, as far as there are
-    such."""
+    """Draw the observed node, and a neighbour and another node as far as there are such."""
     rng = np.random.default_rng(SEED)
     adjacency = nx.to_numpy_array(graph, weight=None)
     observer = int(rng.integers(len(adjacency)))

@@ -32,8 +32,7 @@ ALPHA = 2.0
 
 class Row(NamedTuple):
     """Renyi divergences of order 2 of one victim, for unit noise and gradients of norm <= 1: exact,
-    as sums over single messages (unsquared in the code of Mafalda-SGD), and for a reader of all
-    messages."""
+    as sums over single messages, and for a reader of all messages."""
 
     graph: str
     weights: str

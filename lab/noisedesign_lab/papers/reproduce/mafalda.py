@@ -123,8 +123,7 @@ def _designed(key: str) -> tuple[Network, tuple[Mechanism, ...], dict[str, float
 
 
 def _error(made: Mechanism, independent: float) -> float:
-    """Return the expected squared error in all iterates over that of LDP, at equal budgets and for
-    gradients that do not depend on the model."""
+    """Return the expected squared error of all iterates over that of LDP, at equal budgets."""
     if made.source is None:
         return 0.0
     if made.design is None:
@@ -188,8 +187,7 @@ def _data(unit: Unit) -> tuple[Examples, Examples]:
 
 
 def summary(rows: Sequence[Record], settings: MafaldaSettings) -> list[Record]:
-    """Summarise the last steps: mean loss, and the gain over LDP in percent, of pairs of one seed,
-    with intervals over seeds; and :func:`with_excess`."""
+    """Summarise the last steps: loss, and gain over LDP in percent, of pairs of one seed."""
     final = []
     for _, members in groups(rows, "setting"):
         end = max(row["step"] for row in members)
@@ -236,8 +234,7 @@ def _gain(loss: float | None, independent: float | None) -> float | None:
 
 
 def epsilon_for(found: Sequence[Record], level: float) -> float | None:
-    """Return the smallest epsilon of mean loss ``level``, interpolated in logarithms; None where
-    the losses are all above it, or all below it."""
+    """Return the smallest epsilon of mean loss ``level``, interpolated in logarithms, if any."""
     points = sorted(
         (row["epsilon"], row["test_loss"])
         for row in found

@@ -45,8 +45,7 @@ def loss_against_epsilon(
     column: str = "test_loss",
     log: bool = False,
 ) -> Figure:
-    """Draw a panel a setting and a line a mechanism, with intervals as bands and a dotted line at
-    infinite epsilon. The legend names the epsilons at which runs diverged."""
+    """Draw a panel a setting and a line a mechanism, with intervals as bands."""
     looks = styles(row["mechanism"] for row in summary)
     for name in looks.keys() - {r["mechanism"] for r in summary if math.isfinite(r["epsilon"])}:
         looks[name] = {**looks[name], "linestyle": ":", "marker": ""}
@@ -70,8 +69,7 @@ def loss_against_epsilon(
 
 
 def loss_against_steps(rows: Sequence[Record], *, log: bool = False) -> Figure:
-    """Draw a panel a setting and epsilon and a line a mechanism: means over seeds and intervals, up
-    to the last step before a run diverged."""
+    """Draw a panel a setting and epsilon and a line a mechanism, with intervals as bands."""
     told = [row | {"setting": f"{row['setting']}, epsilon {row['epsilon']:g}"} for row in rows]
     looks = styles(row["mechanism"] for row in rows)
 

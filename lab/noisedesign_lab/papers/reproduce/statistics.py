@@ -56,8 +56,7 @@ def groups(rows: Iterable[Record], *columns: str) -> ItemsView[tuple[Any, ...], 
 
 
 def over_seeds(rows: Sequence[Record], *others: str) -> list[Record]:
-    """Summarise rows of one step by setting, mechanism and epsilon: the columns :data:`SUMMARY`,
-    means of ``others``, the number of ``seeds`` and how many ``diverged``."""
+    """Summarise rows of one step by setting, mechanism and epsilon, with means of ``others``."""
     found = []
     for (setting, mechanism, epsilon), members in groups(rows, "setting", "mechanism", "epsilon"):
         losses = [math.nan if row["test_loss"] is None else row["test_loss"] for row in members]
@@ -81,9 +80,8 @@ NOISELESS = "none"
 
 
 def costs_of_noise(rows: Sequence[Record], mechanism: str) -> list[float]:
-    """Return the cost of a mechanism's noise in test loss, a number a seed: the mean over its rows
-    less the noiseless loss of the seed, which shares data, start and draws; infinite where a run
-    diverged."""
+    """Return what a mechanism's noise costs in test loss, a number a seed: the mean over its rows
+    less the noiseless loss of that seed; infinite where a run diverged."""
     free = {row["seed"]: row["test_loss"] for row in rows if row["mechanism"] == NOISELESS}
     by_seed: dict[int, list[float]] = {}
     for row in rows:

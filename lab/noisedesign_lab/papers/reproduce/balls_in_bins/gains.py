@@ -1,6 +1,4 @@
-"""Variance that random batches save of independent noise. Such noise shows the same of a record in
-every bin and nothing of two bins together, so that the number of bins and the budget alone
-decide."""
+"""Variance that random batches save of independent noise, by the number of bins and the budget."""
 
 from __future__ import annotations
 

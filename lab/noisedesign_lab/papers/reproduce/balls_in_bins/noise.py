@@ -36,8 +36,7 @@ def units(table: Any) -> Iterator[Unit]:
 
 
 def run(unit: Unit) -> list[Record]:
-    """Return a row for every account and budget; noise that no lemma covers has the fixed account
-    alone. Designs for random batches are made for every epsilon, at the first delta."""
+    """Return a row for every account and budget that some lemma covers."""
     scheme = BallsInBins(epochs=unit["epochs"], separation=unit["separation"])
     network = network_of(unit, scheme)
     w, name, deltas = network.mixing, unit["mechanism"], unit["deltas"]
@@ -73,8 +72,7 @@ def run(unit: Unit) -> list[Record]:
 
 
 def compared(rows: Sequence[Record]) -> list[Record]:
-    """Add ``over_ldp``, the squared error over that of independent noise for batches in any
-    order."""
+    """Add ``over_ldp``, the squared error over that of ldp for batches in any order."""
     found = []
     for _, members in groups(rows, "setting", "adjacency", "epsilon", "delta"):
         (base,) = (

@@ -27,9 +27,8 @@ COLUMNS = columns(
     "graph:str draw:int observer:int victim:int pair:str horizon:int constant exact kind:str "
     "spectral claimed"
 )
-"""Columns of a row, a pair and horizon each: squared sensitivity per step to ``constant``
-gradients, to any (``exact``), its ``spectral`` bound, and what Theorem 15 is ``claimed`` to
-bound."""
+"""Columns of a pair and horizon: squared sensitivity per step to ``constant`` gradients, to any
+(``exact``), its ``spectral`` bound, and what Theorem 15 is ``claimed`` to bound."""
 
 ITSELF, NEAR, FAR = "the node itself", "neighbours", "not neighbours"
 
@@ -213,8 +212,7 @@ def _panels(
 
 
 def paragraph(table: Sequence[Record], *, nodes: int) -> str:
-    """Tell what Figures 1 and 2 look like over many pairs, at the longest horizon, against the
-    paper."""
+    """Tell Figures 1 and 2 over many pairs, at the longest horizon, against the paper."""
     last = max(row["horizon"] for row in table)
     here = [row for row in table if row["horizon"] == last]
     of = {pair: [row for row in here if row["pair"] == pair] for pair in (FAR, NEAR, ITSELF)}

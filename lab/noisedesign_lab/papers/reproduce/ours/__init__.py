@@ -90,9 +90,8 @@ def tables(rows: Sequence[Record], settings: OurSettings) -> Mapping[str, Sequen
 
 
 def costs(rows: Sequence[Record]) -> list[Record]:
-    """Return what noise costs in test loss, by setting, mechanism and budget, and
-    ``error_over_ldp``, the squared error of all iterates over that of independent noise; ``rows``
-    are of the last step."""
+    """Return what noise costs in test loss after the last step, by setting, mechanism and budget,
+    and ``error_over_ldp``, the squared error of all iterates over that of independent noise."""
     found = []
     for (setting, epsilon), members in groups(rows, "setting", "epsilon"):
         free = [row for row in rows if row["setting"] == setting and row["mechanism"] == NOISELESS]

@@ -103,8 +103,7 @@ def _algorithm(name: str, network: Network, names: tuple[str, ...]) -> Algorithm
 
 
 def compared(rows: Sequence[Record]) -> list[Record]:
-    """Add ``over_ldp``, the squared error over that of independent noise; None where one is
-    infinite."""
+    """Add ``over_ldp``, the squared error over that of independent noise; None if infinite."""
     base = {
         (row["graph"], row["model"]): row["squared_error"]
         for row in rows

@@ -49,8 +49,7 @@ def run(unit: Unit) -> list[Record]:
 
 
 def trained(unit: Unit, scheme: Participation, **how: Any) -> list[Record]:
-    """Return rows of all mechanisms and budgets for any participation, on ``records`` of the data
-    where the unit says so; ``how`` are further arguments of the task."""
+    """Return rows of all mechanisms and budgets; ``how`` are further arguments of the task."""
     epsilons = sorted(unit["epsilons"])
     target = PrivacyTarget(
         epsilon=epsilons[len(epsilons) // 2],
@@ -94,8 +93,7 @@ def trained(unit: Unit, scheme: Participation, **how: Any) -> list[Record]:
 
 
 def squared_error(made: Mechanism, w: Array, steps: int) -> float | None:
-    """Return tr(H C^-1 C^-T), the sum over t of |x_t|^2, x_t the unit noise in all models after
-    step t; None where no noise of gossiping nodes is."""
+    """Return tr(H C^-1 C^-T), the squared unit noise of all iterates; None for other noise."""
     if not isinstance(made.source, NodeNoise) or made.server:
         return None
     source = made.source

@@ -63,8 +63,7 @@ class AttackTable(Table):
 
 
 class DropoutTable(Table):
-    """Rates at which nodes are out of a step, levels of noise, and the clip, without which nodes
-    that go on by themselves diverge."""
+    """Rates at which nodes are out of a step, and the clip without which such nodes diverge."""
 
     clip: keys.Positive
     rates: list[Annotated[float, Field(gt=0, lt=1)]]
@@ -95,8 +94,7 @@ def units(settings: ZipDlSettings) -> list[Unit]:
 
 
 def best(rows: Sequence[Record]) -> list[Record]:
-    """Return a row each setting, mechanism, level and seed: the least test RMSE over the run and
-    the attacks at its end; None where it diverged."""
+    """Return the least test RMSE, None where it diverged, and last attacks of every run."""
     found = []
     for _, members in groups(rows, "setting", "mechanism", "level", "seed"):
         last = members[-1]
@@ -113,8 +111,7 @@ ATTACKS = ("threshold_auc", "threshold_tpr", "classifier_auc", "classifier_tpr")
 
 
 def summary(rows: Sequence[Record], _: ZipDlSettings) -> list[Record]:
-    """Summarise the least RMSE over the run as ``test_loss``, with ``stddev`` in place of an
-    epsilon."""
+    """Summarise the least RMSE over the run as ``test_loss``."""
     found = []
     for (setting, mechanism, level), members in groups(best(rows), "setting", "mechanism", "level"):
         losses = [math.nan if row["test_loss"] is None else row["test_loss"] for row in members]
@@ -246,8 +243,7 @@ def _of(row: Record, name: str) -> str:
 
 
 def _dominance(found: Sequence[Record], names: Sequence[str]) -> str:
-    """Tell which mechanism has less RMSE and AUC at equal standard deviation of a message's
-    noise."""
+    """Tell which has less RMSE and AUC at equal standard deviation of a message's noise."""
     told = []
     here = [row for row in found if row["setting"] == NO_DROPOUT]
     own = {row["level"]: row for row in here if row["mechanism"] == training.ZIP_DL}

@@ -38,8 +38,7 @@ NO_DROPOUT = "no dropout"
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MessageNoiseWithDropout(MessageNoise):
-    """Zip-DL's noise where nodes drop out: that made for them, or by them, is missing. Rows of the
-    identity in a step's W tell who is out."""
+    """Zip-DL's noise where nodes, told by rows of the identity in a step's W, drop out."""
 
     gossip: RandomGossip
 
@@ -203,9 +202,8 @@ def _root(value: float) -> float | None:
 
 
 class Attacker:
-    """A neighbour of each victim, who keeps its messages of logged steps, and the losses of ratings
-    under each. Zip-DL's noise for one neighbour is drawn here: it is never formed for single
-    messages."""
+    """A neighbour of each victim, who keeps the losses of ratings under its messages. Noise of
+    Zip-DL for one neighbour is drawn here: it is never formed for single messages."""
 
     def __init__(self, task: Task, lanes: Sequence[tuple[str, float]]) -> None:
         unit = task.unit
