@@ -243,22 +243,15 @@ class _Lanes:
     """The lanes of a run, sorted so that what is done alike lies side by side."""
 
     def __init__(self, lanes: Sequence[Lane], horizon: int) -> None:
-        known: dict[int, Source] = {}
-
-        def kind(number: int) -> tuple[bool, int, int]:
-            lane = lanes[number]
-            if lane.source is not None:
-                known.setdefault(id(lane.source), lane.source)
-            place = list(known).index(id(lane.source)) if lane.source is not None else -1
-            return lane.server, lane.rounds, place
-
-        kinds = [kind(number) for number in range(len(lanes))]
+        known = {id(one.source): one.source for one in lanes if one.source is not None}
+        sources = list(known.values())
+        numbers = {source: number for number, source in enumerate(known)}
+        kinds = [(one.server, one.rounds, numbers.get(id(one.source), -1)) for one in lanes]
         self.order = sorted(range(len(lanes)), key=lambda number: kinds[number])
         self.back = np.argsort(self.order)
         self.mixed: list[tuple[slice, bool, int]] = []
         self.noisy: list[tuple[slice, Source]] = []
         start = 0
-        sources = list(known.values())
         for (server, rounds, place), group in groupby(self.order, key=lambda k: kinds[k]):
             stop = start + len(list(group))
             here = slice(start, stop)
