@@ -103,12 +103,13 @@ def baseline(problem: Problem, name: str, *, dual: DualPoint | Design | None = N
       error after one step, as published, and for that of the problem;
     - ``mafalda``: the optimal C of nodes that are independent.
 
+    The design has the budgets of the problem, and a certificate of its own.
+
     Args:
         problem: a problem, or what has one, as a loaded file and a design do.
         dual: multipliers that prove the lower bound stated with the design, for instance those of
             the optimal design, or that design; default: the uniform ones.
 
-    The design has the budgets of the problem, and a certificate of its own.
 
     Raises:
         InputError: the name is not one of :func:`baseline_names`.

@@ -25,15 +25,18 @@ for which the rate it builds on is proved, the risk at the end has its first ter
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from noisedesign.base import checks as _checks, settings
-from noisedesign.base.checks import InputError
+from noisedesign.base.checks import Array, InputError
 from noisedesign.base.linalg import eigenvalues
+from noisedesign.privacy import views
+from noisedesign.privacy.sensitivity import squared_sensitivity
+from noisedesign.system.participation import every_step
 from noisedesign_lab.papers import bounds
 
 
@@ -41,13 +44,6 @@ def second_eigenvalue(*, mixing: Any) -> float:
     """Return rho = max(|lambda_2|, |lambda_n|) of a symmetric W; the spectral gap is 1 - rho."""
     w = bounds.symmetric_mixing(mixing, source="the definition of rho")
     return float(np.abs(eigenvalues(w - 1 / len(w))).max())
-
-
-def theorem_13_slope(*, mixing: Any) -> float:
-    """Return 1 / n, the claimed limit of Delta_T(j -> i)^2 / T (squared). It holds for gradients
-    that are constant in time alone: on a ring of 30 with weights 1/3 a neighbour's signs ++--++--
-    reach twice as much."""
-    return 1 / len(bounds.primitive_mixing(mixing, source="Theorem 13"))
 
 
 def theorem_15_squared_sensitivity(*, mixing: Any, observers: Sequence[int], horizon: int) -> float:
@@ -61,18 +57,24 @@ def theorem_15_squared_sensitivity(*, mixing: Any, observers: Sequence[int], hor
     return float(share * steps + 2 / gap**2 * (share * steps) ** 0.5 + 2 / gap**4)
 
 
-def theorem_16_slope(*, mixing: Any, observers: Sequence[int], victim: int) -> float:
-    """Return m / (n - m), the claimed bound on limsup Delta_T(j -> A)^2 / T (squared) for observers
-    who know their own noise, j outside A. Not an upper bound: where A holds all neighbours of j and
-    theirs, Delta_T^2 = T - 1."""
-    w = bounds.primitive_mixing(mixing, source="Theorem 16")
-    members = bounds.coalition(observers, field="observers", nodes=len(w))
-    j = bounds.node(victim, field="victim", nodes=len(w))
-    if j in members:
-        raise InputError(
-            "victim", expected="a node that is no observer, as Theorem 16 assumes", got=str(j)
+def per_step(
+    mixing: Array, observer: Any, victims: Sequence[int], *, horizon: int
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield squared sensitivities under DP-D-SGD, per step, of every victim: to ``constant``
+    gradients, to any (``exact``) with its ``kind``, and their ``spectral`` bound."""
+    mechanism = views.view(views.dp_d_sgd(mixing=mixing, horizon=horizon), observer)
+    for victim, seen in views.grams(mechanism, victims):
+        gram = np.asarray(seen.gram)
+        exact = squared_sensitivity(gram, every_step(horizon))
+        yield (
+            victim,
+            {
+                "constant": float(gram.sum()) / horizon,
+                "exact": exact.squared / horizon,
+                "kind": exact.kind,
+                "spectral": spectral_upper_bound(gram=gram) / horizon,
+            },
         )
-    return len(members) / (len(w) - len(members))
 
 
 def spectral_upper_bound(*, gram: Any) -> float:

@@ -13,9 +13,7 @@ import numpy as np
 from noisedesign.base.checks import Array
 from noisedesign.files.picture_file import COLOURS, GREY, new_figure
 from noisedesign.privacy import views as threats
-from noisedesign.privacy.sensitivity import squared_sensitivity
 from noisedesign.system.graph import build_graph, mixing_matrix
-from noisedesign.system.participation import every_step
 from noisedesign_lab.papers.bounds import gossip
 from noisedesign_lab.papers.reproduce.experiment import Record, Unit, columns
 from noisedesign_lab.papers.reproduce.statistics import groups
@@ -82,27 +80,11 @@ def run(unit: Unit) -> list[Record]:
         claimed = gossip.theorem_15_squared_sensitivity(
             mixing=w, observers=(observer,), horizon=horizon
         )
-        mechanism = threats.view(
-            threats.dp_d_sgd(mixing=w, horizon=horizon), threats.tap(nodes=(observer,))
-        )
-        for victim, seen in threats.grams(mechanism, list(victims)):
-            gram = np.asarray(seen.gram)
-            exact = squared_sensitivity(gram, every_step(horizon))
-            rows.append(
-                {
-                    "graph": unit["graph"],
-                    "draw": unit["draw"],
-                    "observer": observer,
-                    "victim": victim,
-                    "pair": victims[victim],
-                    "horizon": horizon,
-                    "constant": float(gram.sum()) / horizon,
-                    "exact": exact.squared / horizon,
-                    "kind": exact.kind,
-                    "spectral": gossip.spectral_upper_bound(gram=gram) / horizon,
-                    "claimed": claimed / horizon,
-                }
-            )
+        tap = threats.tap(nodes=(observer,))
+        for victim, found in gossip.per_step(w, tap, list(victims), horizon=horizon):
+            where = {"graph": unit["graph"], "draw": unit["draw"], "observer": observer}
+            pair = {"victim": victim, "pair": victims[victim], "horizon": horizon}
+            rows.append(where | pair | found | {"claimed": claimed / horizon})
     return rows
 
 
