@@ -40,25 +40,19 @@ Row = dict[str, Any]
 
 FINISHED, DIVERGED_STATUS = "ok", "diverged"
 
-COLUMNS: dict[str, type] = {
-    "mechanism": str,
-    "epsilon": float,
-    "delta": float,
-    "seed": int,
-    "step": int,
-    "train_loss": float,
-    "test_loss": float,
-    "accuracy": float,
-    "consensus_distance": float,
-    "mu": float,
-    "stddev": float,
-    "protects": str,
-    "account": str,
-    "which": str,
-    "confidence": float,
-    "responses": str,
-    "status": str,
-}
+
+def columns(said: str) -> dict[str, type]:
+    """Return names and types of columns, from text like "name:str number": float by default."""
+    types = {"str": str, "int": int, "": float}
+    pairs = (word.partition(":") for word in said.split())
+    return {name: types[of] for name, _, of in pairs}
+
+
+COLUMNS = columns(
+    "mechanism:str epsilon delta seed:int step:int train_loss test_loss accuracy "
+    "consensus_distance mu stddev protects:str account:str which:str confidence responses:str "
+    "status:str"
+)
 """Columns of a row and their types; a cell without a value is None.
 
 ``mu`` (not squared) is what the noise gives before the adversary that ``protects`` names, None by
@@ -213,8 +207,9 @@ class TrainingTask(Shown):
             )
         given = _checks.listed(self.mechanisms, field="mechanisms", expected="a list of names")
         object.__setattr__(self, "mechanisms", tuple(given))
-        catalogue.check_names([one.name if isinstance(one, Mechanism) else one for one in given])
-        for name, made in self._given.items():
+        catalogue.check_names(list(self.names))
+        for name in self.names:
+            made = self._made.get(name)
             if made is None:
                 catalogue.kind_of(name)
             elif (made.source is None) != (name == NO_NOISE):
@@ -232,6 +227,7 @@ class TrainingTask(Shown):
     @cached_property
     def network(self) -> Network:
         """The network that noise is designed for."""
+        epsilons = sorted(self.epsilons or ())
         return Network(
             mixing=self.mixing,
             participation=self.participation,
@@ -239,20 +235,13 @@ class TrainingTask(Shown):
             rounds=self.rounds,
             max_variance=self.max_variance,
             responses=responses_of(self.responses),
-            target=self._target(sorted(self.epsilons)[len(self.epsilons) // 2])
-            if self.epsilons
-            else None,
+            target=self._target(epsilons[len(epsilons) // 2]) if epsilons else None,
         )
 
     @cached_property
-    def _given(self) -> dict[str, Mechanism | None]:
-        """The mechanisms by name; None for those that are only named."""
-        given = self.mechanisms
-        return dict((one.name, one) if isinstance(one, Mechanism) else (one, None) for one in given)
-
-    @cached_property
-    def _solved(self) -> dict[str, Mechanism]:
-        return {}
+    def _made(self) -> dict[str, Mechanism]:
+        """The mechanisms that are given, and those that are solved."""
+        return {one.name: one for one in self.mechanisms if isinstance(one, Mechanism)}
 
     @cached_property
     def _scaled(self) -> dict[Mechanism, list[tuple[str, Scale]]]:
@@ -261,15 +250,13 @@ class TrainingTask(Shown):
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the mechanisms."""
-        return tuple(self._given)
+        return tuple(one.name if isinstance(one, Mechanism) else one for one in self.mechanisms)
 
     def named(self, name: str) -> Mechanism:
         """The mechanism of that name; its design is solved when it is first asked for."""
-        if (given := self._given.get(name)) is not None:
-            return given
-        if name not in self._solved:
-            self._solved[name] = catalogue.mechanism(name, self.network)
-        return self._solved[name]
+        if name not in self._made:
+            self._made[name] = catalogue.mechanism(name, self.network)
+        return self._made[name]
 
     @property
     def made(self) -> tuple[Mechanism, ...]:
@@ -279,9 +266,10 @@ class TrainingTask(Shown):
     @cached_property
     def run_of_all(self) -> Run:
         """The run that all mechanisms share."""
-        gossip: Gossip = FixedGossip(mixing=self.mixing)
-        if self.random is not None:
-            gossip = RandomGossip(random=self.random)
+        random = self.random
+        gossip: Gossip = (
+            FixedGossip(mixing=self.mixing) if random is None else RandomGossip(random=random)
+        )
         same = (
             *("loss", "examples", "partition", "clip", "batch_size", "record"),
             *("test", "measured", "whose", "bound"),
@@ -293,26 +281,10 @@ class TrainingTask(Shown):
     def lanes(self, mechanism: Mechanism) -> list[tuple[Lane, Row]]:
         """A lane for every budget of a mechanism, in their order, and what its rows say of it."""
         self._check_account(mechanism)
-        shared: Row = {
-            "mechanism": mechanism.name,
-            "epsilon": None,
-            "delta": self.delta,
-            "mu": None,
-            "stddev": 0.0,
-            "protects": mechanism.protects,
-            "account": "",
-            "which": "",
-            "confidence": None,
-            "responses": "",
-        }
-        if self.loss.private is not None:
-            shared["protects"] = "nothing that is accounted for"
-        if mechanism.source is None:
-            lane = Lane(step_sizes=self.step_sizes, rounds=mechanism.rounds, name=mechanism.name)
-            return [(lane, shared | {"delta": None})]
-        found = []
-        accounted = self.loss.private is None
-        for account, scale in self._scales(mechanism):
+        noisy, accounted = mechanism.source is not None, self.loss.private is None
+        none = Scale(noise_multiplier=0.0, epsilon=None, mu=None, which="")
+        found: list[tuple[Lane, Row]] = []
+        for account, scale in self._scales(mechanism) if noisy else [("", none)]:
             lane = Lane(
                 source=mechanism.source,
                 stddev=scale.noise_multiplier * self.clip,
@@ -323,15 +295,18 @@ class TrainingTask(Shown):
                 name=mechanism.name,
             )
             told = {
+                "mechanism": mechanism.name,
                 "epsilon": scale.epsilon if accounted else None,
+                "delta": self.delta if noisy else None,
                 "mu": scale.mu if accounted else None,
                 "stddev": lane.stddev,
+                "protects": mechanism.protects if accounted else "nothing that is accounted for",
                 "account": account,
                 "which": scale.which if accounted else "",
                 "confidence": scale.confidence,
-                "responses": mechanism.responses if accounted else "",
+                "responses": mechanism.responses if accounted and noisy else "",
             }
-            found.append((lane, shared | told))
+            found.append((lane, told))
         return found
 
     def _check_account(self, mechanism: Mechanism) -> None:

@@ -31,13 +31,6 @@ SUMMARY = (
 its 95 % interval; where a run diverged it is infinite and has no ends."""
 
 
-def columns(said: str) -> dict[str, type]:
-    """Return names and types of columns, from text like "name:str number": float by default."""
-    types = {"str": str, "int": int, "": float}
-    pairs = (word.partition(":") for word in said.split())
-    return {name: types[of] for name, _, of in pairs}
-
-
 class Settings(Table):
     """Keys of every file of settings; [quick] holds other values of some of them."""
 

@@ -29,11 +29,11 @@ from noisedesign.problem.problem import TimeProblem
 from noisedesign.system.participation import FixedEpoch
 from noisedesign_lab.datasets import Examples, california_housing
 from noisedesign_lab.papers.reproduce import keys
-from noisedesign_lab.papers.reproduce.experiment import Experiment, Record, Settings, Unit, columns
+from noisedesign_lab.papers.reproduce.experiment import Experiment, Record, Settings, Unit
 from noisedesign_lab.papers.reproduce.pictures import loss_against_epsilon, loss_against_steps
 from noisedesign_lab.papers.reproduce.statistics import columns_of, groups, over_seeds
 from noisedesign_lab.tasks.mechanisms import Mechanism, Network, check_names, mechanism
-from noisedesign_lab.tasks.training_task import TrainingTask, run as train
+from noisedesign_lab.tasks.training_task import TrainingTask, columns, run as train
 from noisedesign_lab.training.losses import MLP
 from noisedesign_lab.training.partition import Standardization, iid, split
 from noisedesign_lab.training.seeding import Use, generator

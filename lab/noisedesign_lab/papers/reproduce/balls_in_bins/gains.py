@@ -10,7 +10,8 @@ import numpy as np
 
 from noisedesign.privacy.accounting import noise_stddev_for
 from noisedesign.privacy.amplification import Mixture, amplified_noise
-from noisedesign_lab.papers.reproduce.experiment import Record, Unit, columns
+from noisedesign_lab.papers.reproduce.experiment import Record, Unit
+from noisedesign_lab.tasks.training_task import columns
 
 COLUMNS = columns("adjacency:str bins:int epsilon delta which:str confidence variance")
 """``variance`` is what random bins ask for over what batches in any order do, both squared."""

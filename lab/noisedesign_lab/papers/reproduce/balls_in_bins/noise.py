@@ -10,12 +10,13 @@ from typing import Any
 
 from noisedesign.privacy.target import PrivacyTarget
 from noisedesign.system.participation import BallsInBins
-from noisedesign_lab.papers.reproduce.experiment import Record, Unit, columns
+from noisedesign_lab.papers.reproduce.experiment import Record, Unit
 from noisedesign_lab.papers.reproduce.ours.observers import label, network_of
 from noisedesign_lab.papers.reproduce.ours.training import squared_error
 from noisedesign_lab.papers.reproduce.statistics import groups
 from noisedesign_lab.tasks.accounts import ACCOUNTS, FIXED, RANDOM, meeting
 from noisedesign_lab.tasks.mechanisms import RANDOM as DESIGNED, mechanism
+from noisedesign_lab.tasks.training_task import columns
 
 COLUMNS = columns(
     "setting:str adjacency:str mechanism:str account:str which:str confidence epsilon delta "

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 from noisedesign.system.participation import BallsInBins
 from noisedesign_lab.papers.reproduce.balls_in_bins.noise import called
-from noisedesign_lab.papers.reproduce.experiment import Record, Unit, columns
+from noisedesign_lab.papers.reproduce.experiment import Record, Unit
 from noisedesign_lab.papers.reproduce.ours import ordered, training
 from noisedesign_lab.papers.reproduce.statistics import groups
 from noisedesign_lab.tasks.accounts import ACCOUNTS, UNCOVERED
+from noisedesign_lab.tasks.training_task import columns
 
 COLUMNS = training.COLUMNS | columns("account:str which:str confidence")
 

@@ -43,10 +43,11 @@ from noisedesign.privacy.accounting import mu_of
 from noisedesign.privacy.sensitivity import squared_sensitivity
 from noisedesign.system.participation import every_step
 from noisedesign_lab.papers.bounds import gossip
-from noisedesign_lab.papers.reproduce.experiment import Record, Unit, columns
+from noisedesign_lab.papers.reproduce.experiment import Record, Unit
 from noisedesign_lab.papers.reproduce.gossip.views import NAMES, drawn, graphs
 from noisedesign_lab.papers.reproduce.pictures import log_ticks, styles
 from noisedesign_lab.papers.reproduce.statistics import groups, interval, over_seeds
+from noisedesign_lab.tasks.training_task import columns
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

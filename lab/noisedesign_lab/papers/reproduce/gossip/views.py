@@ -15,8 +15,9 @@ from noisedesign.files.picture_file import COLOURS, GREY, new_figure
 from noisedesign.privacy import views as threats
 from noisedesign.system.graph import build_graph, mixing_matrix
 from noisedesign_lab.papers.bounds import gossip
-from noisedesign_lab.papers.reproduce.experiment import Record, Unit, columns
+from noisedesign_lab.papers.reproduce.experiment import Record, Unit
 from noisedesign_lab.papers.reproduce.statistics import groups
+from noisedesign_lab.tasks.training_task import columns
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

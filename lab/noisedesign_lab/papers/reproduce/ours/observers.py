@@ -20,9 +20,10 @@ from noisedesign.system.graph import build_graph, mixing_matrix, node_names
 from noisedesign.system.participation import FixedEpoch, Participation
 from noisedesign.tasks.account.table import Setting, busiest_node, every_model
 from noisedesign_lab.papers.figures.algorithms_by_observer import squared_error
-from noisedesign_lab.papers.reproduce.experiment import Record, Unit, columns
+from noisedesign_lab.papers.reproduce.experiment import Record, Unit
 from noisedesign_lab.papers.reproduce.statistics import groups
 from noisedesign_lab.tasks.mechanisms import Network, mechanism
+from noisedesign_lab.tasks.training_task import columns
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

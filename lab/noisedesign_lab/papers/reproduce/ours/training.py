@@ -14,10 +14,10 @@ from noisedesign.privacy.target import DEFAULT_ADJACENCY, PrivacyTarget
 from noisedesign.system.participation import FixedEpoch, Participation
 from noisedesign.system.workloads import Workload
 from noisedesign_lab.datasets import Examples, a9a
-from noisedesign_lab.papers.reproduce.experiment import Record, Unit, columns
+from noisedesign_lab.papers.reproduce.experiment import Record, Unit
 from noisedesign_lab.papers.reproduce.ours.observers import label, network_of
 from noisedesign_lab.tasks.mechanisms import Mechanism, mechanism
-from noisedesign_lab.tasks.training_task import TrainingTask, run as train
+from noisedesign_lab.tasks.training_task import TrainingTask, columns, run as train
 from noisedesign_lab.training.losses.logistic import Logistic
 from noisedesign_lab.training.noise import NodeNoise
 from noisedesign_lab.training.partition import iid

@@ -13,9 +13,9 @@ import numpy as np
 from noisedesign.base.checks import Array
 from noisedesign.system.graph import build_graph, mixing_matrix
 from noisedesign.system.participation import every_step
-from noisedesign_lab.papers.reproduce.experiment import Record, Unit, columns
+from noisedesign_lab.papers.reproduce.experiment import Record, Unit
 from noisedesign_lab.tasks.mechanisms import THE_AVERAGE, Mechanism, Network, mechanism
-from noisedesign_lab.tasks.training_task import TrainingTask, rows_of
+from noisedesign_lab.tasks.training_task import TrainingTask, columns, rows_of
 from noisedesign_lab.training.trainer import Lane, train
 
 COLUMNS = columns(

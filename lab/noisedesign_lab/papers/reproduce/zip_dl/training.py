@@ -16,8 +16,9 @@ from noisedesign.system.graph import build_graph, mixing_matrix
 from noisedesign.system.participation import every_step
 from noisedesign.system.random_mixing import NodeDropout
 from noisedesign_lab.datasets import Examples, movielens_small
-from noisedesign_lab.papers.reproduce.experiment import Record, Unit, columns
+from noisedesign_lab.papers.reproduce.experiment import Record, Unit
 from noisedesign_lab.papers.reproduce.zip_dl import attacks
+from noisedesign_lab.tasks.training_task import columns
 from noisedesign_lab.training.gossip import FixedGossip, Gossip, RandomGossip
 from noisedesign_lab.training.losses.matrix_factorization import MatrixFactorization
 from noisedesign_lab.training.noise import MessageNoise, NodeNoise, Source, WhiteNoise
