@@ -1,8 +1,4 @@
-"""The published algorithms by name, with their noise made for a graph and a participation.
-
-Where the noise of an algorithm is the answer of a design problem, it is solved here; where it is a
-stored design, it is taken from there.
-"""
+"""The published algorithms by name, with noise that is solved for or taken from a stored design."""
 
 from __future__ import annotations
 

@@ -26,12 +26,12 @@ from noisedesign.privacy import views
 from noisedesign.privacy.runs import Responses
 from noisedesign.system import datasets
 from noisedesign_lab.papers import figures
-from noisedesign_lab.papers.bounds.zip_dl_convergence import consensus_noise, theorem_4_5
 from noisedesign_lab.papers.reproduce import load_settings, whisper as experiment
 from noisedesign_lab.papers.reproduce.whisper import lanes, quadratics
 from noisedesign_lab.training.losses.quadratics import whisper_quadratics
 from tests.support import ROOT, numbers, pages
 from tests.support.command_line import call, write
+from tests.support.zip_dl_convergence import consensus_noise, theorem_4_5
 
 
 def told(page: str) -> str:

@@ -16,9 +16,8 @@ Places = NDArray[np.intp]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Examples:
-    """Records of a data set: features (N, p), targets (N,), and ``owners`` (N,), the number of the
-    person of each record where one has several. Ratings have the numbers of user and film as
-    features."""
+    """Records of a data set: features (N, p), targets (N,), and ``owners`` (N,), persons.
+    Ratings have the numbers of user and film as features."""
 
     features: Array
     targets: Array

@@ -41,16 +41,6 @@ CALIFORNIA_HOUSING = DataFile(
     canonical=_lines_of_numbers,
     checksum_of="its lines of numbers, each ended by a line feed,",
 )
-CALIFORNIA_FEATURES = (
-    "MedInc",
-    "HouseAge",
-    "AveRooms",
-    "AveBedrms",
-    "Population",
-    "AveOccup",
-    "Latitude",
-    "Longitude",
-)
 
 MOVIELENS_SMALL = DataFile(
     field=FIELD,

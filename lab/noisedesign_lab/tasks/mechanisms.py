@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -78,7 +79,7 @@ class Mechanism(Shown):
     times a record's contributions in white noise of unit variance.
     """
 
-    name: str
+    name: str = ""
     source: Source | None
     sensitivity_squared: float
     participation: Participation | None = None
@@ -103,8 +104,7 @@ class Mechanism(Shown):
         return None if math.isinf(mu) else exposure.epsilon_at(mu, delta)
 
     def noise_multiplier(self, target: PrivacyTarget) -> float:
-        """Return the standard deviation of the noise over the clip that meets a target; 0 without
-        noise."""
+        """Return the standard deviation of the noise over the clip that meets a target."""
         if self.source is None:
             return 0.0
         stddev = accounting.noise_stddev_for(
@@ -124,26 +124,22 @@ class Mechanism(Shown):
 
 
 class Kind(NamedTuple):
-    """A mechanism of the catalogue: how it is made, what it is, whether it is designed for batches
-    drawn at random, and whether its name ends in a number, of gossip rounds or bands."""
+    """A mechanism of the catalogue: how it is made, whether for batches drawn at random, and
+    whether its name ends in a number, of gossip rounds or bands."""
 
     make: Callable[..., Mechanism]
-    description: str
     random: bool = False
     numbered: bool = False
 
 
 def mechanism(name: str, network: Network) -> Mechanism:
-    """Return the mechanism of that name, one of :func:`known_names`, on a network.
-
-    Budgets are against a reader of every message, but those of the two with a trusted server. Where
-    the participation is random, noise is that of the scheme without randomness, but for the designs
-    that are made for it. An InputError names ``mechanisms``: an unknown name, or one that this
-    network cannot have.
-    """
+    """Return the mechanism of that name, one of :func:`known_names`, on a network. Where its
+    participation is random, noise is that of the scheme without randomness, but for designs made
+    for it. An InputError names ``mechanisms``: a name that is unknown, or that the network cannot
+    have."""
     _checks.instance(network, Network, field="network", expected="a Network")
     participation = network.participation
-    kind, number = _kind(name)
+    kind, number = kind_of(name)
     if not kind.random:
         network = replace(network, participation=network.participation.fixed)
     try:
@@ -159,7 +155,7 @@ def mechanism(name: str, network: Network) -> Mechanism:
     return replace(made, name=name, participation=used)
 
 
-def _kind(name: Any) -> tuple[Kind, int | None]:
+def kind_of(name: Any) -> tuple[Kind, int | None]:
     if isinstance(name, str):
         if name in MECHANISMS and not MECHANISMS[name].numbered:
             return MECHANISMS[name], None
@@ -169,11 +165,6 @@ def _kind(name: Any) -> tuple[Kind, int | None]:
     known = known_names()
     expected = "one of " + ", ".join(known)
     raise InputError(FIELD, expected=expected, got=describe(name), remedy=did_you_mean(name, known))
-
-
-def check_known(name: Any) -> None:
-    """Check that :func:`mechanism` knows a name; an InputError lists those there are."""
-    _kind(name)
 
 
 def known_names() -> tuple[str, ...]:
@@ -199,14 +190,13 @@ def check_names(names: Any) -> tuple[str, ...]:
 
 def _none(network: Network) -> Mechanism:
     return Mechanism(
-        name="", source=None, sensitivity_squared=math.inf, protects=NOTHING, rounds=network.rounds
+        source=None, sensitivity_squared=math.inf, protects=NOTHING, rounds=network.rounds
     )
 
 
 def _ldp(network: Network) -> Mechanism:
     """Make independent noise, of which every participation adds its square."""
     return Mechanism(
-        name="",
         source=NodeNoise(),
         sensitivity_squared=float(network.participation.largest_size),
         rounds=network.rounds,
@@ -218,7 +208,6 @@ def _bsr(network: Network, bands: int) -> Mechanism:
     strategy = banded_square_root(horizon=network.horizon, bands=min(bands, network.horizon))
     sensitivity = squared_sensitivity(strategy.T @ strategy, network.participation)
     return Mechanism(
-        name="",
         source=NodeNoise(noising=DenseStrategy(strategy=strategy).dense_noising()),
         sensitivity_squared=sensitivity.squared,
         rounds=network.rounds,
@@ -227,11 +216,9 @@ def _bsr(network: Network, bands: int) -> Mechanism:
 
 
 def _server(network: Network, variance: float, *, excess: float = 1.0) -> Mechanism:
-    """Make one noise for all. The average moves by 1/n of a change, so that noise of variance v on
-    it has squared sensitivity 1 / (n^2 v) a step."""
+    """Make one noise for all, of variance v on the average, which moves by 1/n of a change."""
     n = network.nodes
     return Mechanism(
-        name="",
         source=common_noise(n, variance=variance),
         sensitivity_squared=network.participation.largest_size / (n * n * variance),
         protects=THE_AVERAGE,
@@ -268,7 +255,6 @@ def _zip_dl(network: Network) -> Mechanism:
             "gradients which answer to it in any way may tell everything.",
         )
     return Mechanism(
-        name="",
         source=MessageNoise(mixing=network.mixing),
         sensitivity_squared=worst.sensitivity_squared,
         responses=worst.responses,
@@ -279,8 +265,7 @@ def _zip_dl(network: Network) -> Mechanism:
 
 
 def of_design(design: Design, *, name: str, rounds: int = 1) -> Mechanism:
-    """Make a mechanism of a certified design, which is feasible, protects every message and says
-    how long it is used."""
+    """Make a mechanism of a feasible design that protects every message and says how long."""
     if not design.certificate.feasible or design.trust != "local":
         raise InputError(
             "design", expected="a feasible design that protects every message", got=describe(design)
@@ -385,81 +370,40 @@ def _target(network: Network) -> PrivacyTarget:
 
 
 MECHANISMS: dict[str, Kind] = {
-    "none": Kind(_none, "no noise"),
-    "ldp": Kind(_ldp, "independent noise at every node and step"),
-    "cdp-n2": Kind(
-        lambda network: _server(network, 1 / network.nodes**2),
-        "a trusted server adds noise of variance sigma^2 / n^2 to the average: what the released "
-        "average needs, as one record moves it by 1/n of its change",
-    ),
+    "none": Kind(_none),
+    "ldp": Kind(_ldp),
+    # Noise of variance sigma^2 / n^2 is what the released average needs, as one record moves it by
+    # 1/n of its change; sigma^2 / n, as published elsewhere, is what ldp leaves in an exact
+    # average. Before a reader of that average alone it is sqrt(n) times too much, and its mu says
+    # so: the sigma is that of cdp-n2, sqrt(n) times what the budget asks.
+    "cdp-n2": Kind(lambda network: _server(network, 1 / network.nodes**2)),
     "cdp-n": Kind(
-        # The sigma of cdp-n2, which for this variance is sqrt(n) times what the budget asks.
-        lambda network: _server(network, 1 / network.nodes, excess=math.sqrt(network.nodes)),
-        "a trusted server adds noise of variance sigma^2 / n, as published elsewhere: what ldp "
-        "leaves in an exact average. Before a reader of that average alone it is sqrt(n) times "
-        "too much, and its mu says so",
+        lambda network: _server(network, 1 / network.nodes, excess=math.sqrt(network.nodes))
     ),
-    "antipgd": Kind(
-        lambda network: _published(network, "antipgd"), "each step's noise taken back at the next"
-    ),
-    "d-mf": Kind(lambda network: _published(network, "d-mf"), "in time, optimal for prefix sums"),
-    "mafalda": Kind(
-        lambda network: _solved(network, _in_time(network)),
-        "in time, optimal for all iterates under W",
-    ),
-    "whisper": Kind(
-        lambda network: _in_space(network, horizon=False),
-        "across nodes, dealt, optimal for one step, as published (CorN-DSGD)",
-    ),
-    "whisper-horizon": Kind(
-        lambda network: _in_space(network, horizon=True), "the same, optimal for all iterates"
-    ),
-    "decor": Kind(
-        lambda network: _in_space(network, horizon=False, kind="decor"),
-        "one noise for every edge, all edges alike, the best for one step",
-    ),
-    "edge-local": Kind(
-        lambda network: _in_space(network, horizon=True, kind="edge-local"),
-        "one noise for every edge, each of its own scale, for all iterates",
-    ),
-    "kronecker": Kind(_in_both, "across nodes and steps at once, a product of a C and an R"),
-    "mafalda-edge-local": Kind(
-        lambda network: _in_both(network, space=SpaceStructure(kind="edge-local")),
-        "the same with an R of pairwise seeds",
-    ),
-    "modal": Kind(
-        lambda network: _in_both(network, joint="modal"),
-        "across nodes and steps at once, a C for every mixture of the nodes' noise",
-    ),
-    "zip-dl": Kind(
-        _zip_dl, "noise on every message, zero-sum over the closed neighbourhood of its sender"
-    ),
+    "antipgd": Kind(partial(_published, name="antipgd")),
+    "d-mf": Kind(partial(_published, name="d-mf")),
+    "mafalda": Kind(lambda network: _solved(network, _in_time(network))),
+    "whisper": Kind(partial(_in_space, horizon=False)),
+    "whisper-horizon": Kind(partial(_in_space, horizon=True)),
+    "decor": Kind(partial(_in_space, horizon=False, kind="decor")),
+    "edge-local": Kind(partial(_in_space, horizon=True, kind="edge-local")),
+    "kronecker": Kind(_in_both),
+    "mafalda-edge-local": Kind(partial(_in_both, space=SpaceStructure(kind="edge-local"))),
+    "modal": Kind(partial(_in_both, joint="modal")),
+    "zip-dl": Kind(_zip_dl),
     "amplified": Kind(
         lambda network: _solved(network, replace(_in_time(network), privacy=_target(network))),
-        "in time, C without negative entries, the best found for batches drawn at random and the "
-        "target of the network",
         random=True,
     ),
+    # The search stops at relative gains of 1e-3: samples do not resolve less.
     "amplified-kronecker": Kind(
-        # The search stops at relative gains of 1e-3: samples do not resolve less.
-        lambda network: _in_both(network, privacy=_target(network), gap=1e-3),
-        "the same across nodes and steps at once",
-        random=True,
+        lambda network: _in_both(network, privacy=_target(network), gap=1e-3), random=True
     ),
-    "muffliato": Kind(
-        # Before a reader of every message all rounds follow from the first.
-        lambda network, rounds: replace(_ldp(network), rounds=rounds),
-        "independent noise and K gossip rounds a step, as muffliato-10",
-        numbered=True,
-    ),
-    "bsr": Kind(
-        _bsr,
-        "in time, a square root of prefix sums with K bands, as bsr-8 (Kalinin and Lampert 2024); "
-        "no entry of its C is negative",
-        numbered=True,
-    ),
+    # Before a reader of every message all rounds follow from the first.
+    "muffliato": Kind(lambda network, rounds: replace(_ldp(network), rounds=rounds), numbered=True),
+    "bsr": Kind(_bsr, numbered=True),
 }
-"""The catalogue, by name."""
+"""The catalogue, by name; ``docs/guides/training.md`` describes each."""
 
 RANDOM = tuple(name for name, kind in MECHANISMS.items() if kind.random)
 """Names of mechanisms that are designed for batches drawn at random."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -129,18 +130,14 @@ def _over_seeds(rows: Sequence[Row]) -> LaneResult:
     return LaneResult(**shared, **means, seeds=len(rows), diverged=len(rows) - len(kept))
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Unit:
-    """The grain of work of one process: mechanisms side by side, for a block of seeds."""
-
-    task: TrainingTask
-    mechanisms: tuple[Mechanism, ...]
-    seeds: tuple[int, ...]
+_Unit = tuple[TrainingTask, tuple[Mechanism, ...], tuple[int, ...]]
+"""The grain of work of one process: mechanisms side by side, for a block of seeds."""
 
 
 def rows_of(unit: _Unit) -> list[Row]:
     """Return the measurements of a unit."""
-    return run(unit.task, *unit.mechanisms, seeds=unit.seeds)
+    task, mechanisms, seeds = unit
+    return run(task, *mechanisms, seeds=seeds)
 
 
 def train(
@@ -166,8 +163,7 @@ def train(
         task: a :class:`TrainingTask`, or a training file, see :func:`load_training`.
         output: a .csv or .parquet table of all rows; for a task that says what it is
             (``identity``), as one from a file does. Rows of other numbers, data, W or noise are
-            not taken for those of the task; partitions are told apart by ``identity`` alone. None:
-            rows are in memory alone.
+            not taken for those of the task; partitions are told apart by ``identity`` alone.
         jobs: processes of this machine; 1 is this process.
         seeds: how many, or which, in the place of those of the task.
         retry: run those that diverged again.
@@ -179,8 +175,7 @@ def train(
     Raises:
         InputError: naming the argument, a key of the file, ``mechanisms`` or ``output``, which
             another process may have open.
-        OSError: the table cannot be written any more, all workers are lost; what was finished is
-            kept.
+        OSError: the table cannot be written any more, or all workers are lost.
 
     Examples:
         >>> import noisedesign_lab as lab
@@ -196,25 +191,22 @@ def train(
         made = replace(made, seeds=seeds)
     jobs = _checks.positive_int(jobs, field="jobs")
     _checks.instance(retry, bool, field="retry", expected="True or False")
-    if output is None:
-        rows = _ordered(made, _Kept(made, None, retry=retry).run(jobs, progress))
-        return TrainingResult(rows)
-    if not made.identity:
+    if output is not None and not made.identity:
         raise InputError(
             "output",
             expected="nothing for a task without identity",
             got=_checks.describe(output),
             remedy="Read the task from a file, or say identity=, so that its rows are known again.",
         )
-    with open_results(output, columns=tuple(COLUMNS), kind=TRAINING, types=_TYPES) as table:
+    opened: AbstractContextManager[ResultsFile | None] = nullcontext()
+    if output is not None:
+        opened = open_results(output, columns=tuple(COLUMNS), kind=TRAINING, types=_TYPES)
+    with opened as table:
         kept = _Kept(made, table, retry=retry)
         skipped = len(kept.found)
-        rows = _ordered(made, kept.run(jobs, progress))
-    return TrainingResult(rows, skipped=skipped, output=table.path)
-
-
-def _ordered(task: TrainingTask, found: dict[_Place, Row]) -> list[Row]:
-    return [found[place] for place in _places(task)]
+        found = kept.run(jobs, progress or (lambda *_: None))
+    rows = [found[place] for place in kept.places]
+    return TrainingResult(rows, skipped=skipped, output=None if table is None else table.path)
 
 
 _Place = tuple[str, str, int, int]
@@ -247,30 +239,25 @@ class _Kept:
                 self.found[place] = {name: row[name] for name in COLUMNS}
 
     def _key(self, place: _Place) -> str:
-        given = self.given.get(place[0])
-        made = _of_mechanism(given) or _of_name(self.task, place[0])
-        named = [made, *place]
-        parts = json.dumps([RESULTS_FORMAT[TRAINING], self.task.identity, self.facts, *named])
+        made = _of_mechanism(self.given.get(place[0])) or _of_name(self.task, place[0])
+        head = [RESULTS_FORMAT[TRAINING], self.task.identity, self.facts]
+        parts = json.dumps([*head, made, *place])
         return hashlib.sha256(parts.encode()).hexdigest()[:KEY_DIGITS]
 
-    def run(self, jobs: int, progress: Progress | None) -> dict[_Place, Row]:
+    def run(self, jobs: int, progress: Progress) -> dict[_Place, Row]:
         """All rows, once those that are missing are computed."""
-        if progress is not None:
-            progress(len(self.found), len(self.places))
+        progress(len(self.found), len(self.places))
         for rows in self._computed(jobs):
             self._put(rows)
-            if progress is not None:
-                progress(len(self.found), len(self.places))
+            progress(len(self.found), len(self.places))
         return self.found
 
     def _computed(self, jobs: int) -> Iterator[list[Row]]:
         units = self._units()
         if jobs == 1:
-            yield from map(rows_of, units)
-            return
+            return map(rows_of, units)
         named = {str(number): unit for number, unit in enumerate(units)}
-        for _, rows in workers.in_processes(rows_of, named, jobs=jobs):
-            yield rows
+        return (rows for _, rows in workers.in_processes(rows_of, named, jobs=jobs))
 
     def _units(self) -> list[_Unit]:
         """Blocks of seeds, with the mechanisms of which one of them lacks a row."""
@@ -278,23 +265,21 @@ class _Kept:
         for place in self.places:
             if place not in self.found:
                 missing.setdefault(place[2], set()).add(place[0])
-        units = []
+        units: list[_Unit] = []
         lanes = sum(len(budgets(self.task, name)) for name in self.task.names)
         for block in blocks(self.task, self.task.seeds, lanes=lanes):
             names = set().union(*(missing.get(seed, set()) for seed in block))
             seeds = tuple(seed for seed in block if seed in missing)
             if seeds:
                 chosen = tuple(self.task.named(one) for one in self.task.names if one in names)
-                units.append(_Unit(task=self.task, mechanisms=chosen, seeds=seeds))
+                units.append((self.task, chosen, seeds))
         return units
 
     def _put(self, rows: Sequence[Row]) -> None:
-        new = {}
-        for row in rows:
-            budget = budget_of(self.task, row)
-            place = (row["mechanism"], budget, row["seed"], row["step"])
-            if place not in self.found:
-                new[place] = row
+        places = (
+            (row["mechanism"], budget_of(self.task, row), row["seed"], row["step"]) for row in rows
+        )
+        new = {at: row for at, row in zip(places, rows, strict=True) if at not in self.found}
         if self.table is not None:
             head = {format_column(TRAINING): RESULTS_FORMAT[TRAINING]}
             self.table.put_all(head | {KEY: self._key(at)} | row for at, row in new.items())
@@ -310,8 +295,7 @@ _NUMBERS = (
 
 
 def fingerprint(task: TrainingTask) -> str:
-    """Describe what decides a row of a mechanism that is only named, but for the partition and what
-    a loss has beside numbers and words."""
+    """Describe what decides a row of a mechanism that is only named, but for the partition."""
     random = (
         None if task.random is None else [type(task.random).__name__, _of_array(task.random.mean)]
     )
@@ -329,8 +313,7 @@ def fingerprint(task: TrainingTask) -> str:
 
 
 def _of_mechanism(given: Mechanism | None) -> str:
-    """Describe a mechanism of one's own beside its name; an empty text for one that is only
-    named."""
+    """Describe a mechanism of one's own beside its name; empty for one that is only named."""
     if given is None or given.source is None:
         return ""
     said: list[Any] = [f"{given.sensitivity_squared:.6g}", f"{given.excess:.6g}"]

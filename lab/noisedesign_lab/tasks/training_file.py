@@ -26,7 +26,7 @@ from noisedesign.files.tables import (
 from noisedesign.files.toml import opened, parsed, renamed
 from noisedesign.privacy.target import DEFAULT_ADJACENCY, DEFAULT_DELTA, Adjacency
 from noisedesign_lab.datasets import Examples, records
-from noisedesign_lab.tasks.mechanisms import check_known, check_names
+from noisedesign_lab.tasks.mechanisms import check_names, kind_of
 from noisedesign_lab.tasks.training_task import TrainingTask
 from noisedesign_lab.training import losses, partition
 from noisedesign_lab.training.losses import Loss
@@ -406,12 +406,9 @@ def load_training(path: str | Path) -> TrainingTask:
     Data are loaded, from ``NOISEDESIGN_DATA``, the cache or their source, and the graph is built;
     no design is solved.
 
-    Args:
-        path: a file, or the name of a shipped one, ``"training/ring-quadratic"``, with ``.toml`` or
-            without. What the working directory or its folder ``problems`` has comes first.
-
-    Returns:
-        The task, whose rows a table knows again.
+    ``path`` is a file, or the name of a shipped one, ``"training/ring-quadratic"``, with ``.toml``
+    or without; what the working directory or its folder ``problems`` has comes first. A table knows
+    the rows of the task again.
 
     Raises:
         InputError: naming the dotted key at fault and this file; no such file, a folder, not
@@ -428,12 +425,11 @@ def load_training(path: str | Path) -> TrainingTask:
 
 
 def parse_training(text: str, *, folder: str | Path, name: str = FIELD) -> TrainingTask:
-    """Read a task from text as :func:`load_training` does; files it names are relative to
-    ``folder``."""
+    """Read a task from text; files it names are relative to ``folder``."""
     file, tables = training_tables(text)
     folder = Path(folder)
     for mechanism in check_names(file.mechanisms):  # before anything is downloaded
-        check_known(mechanism)
+        kind_of(mechanism)
     participation = file.participation.scheme()
     horizon, how = participation.horizon, file.training
     mixing, _ = file.graph.mixing(folder)
@@ -464,8 +460,7 @@ def parse_training(text: str, *, folder: str | Path, name: str = FIELD) -> Train
 
 
 def _identity(tables: dict[str, Any]) -> str:
-    """Describe what decides a row besides its mechanism, budget, seed and step; files count by
-    name."""
+    """Describe what decides a row besides its mechanism, budget, seed and step."""
     said = {
         key: value
         for key, value in tables.items()

@@ -40,25 +40,19 @@ Row = dict[str, Any]
 
 FINISHED, DIVERGED_STATUS = "ok", "diverged"
 
-COLUMNS: dict[str, type] = {
-    "mechanism": str,
-    "epsilon": float,
-    "delta": float,
-    "seed": int,
-    "step": int,
-    "train_loss": float,
-    "test_loss": float,
-    "accuracy": float,
-    "consensus_distance": float,
-    "mu": float,
-    "stddev": float,
-    "protects": str,
-    "account": str,
-    "which": str,
-    "confidence": float,
-    "responses": str,
-    "status": str,
-}
+
+def columns(said: str) -> dict[str, type]:
+    """Return names and types of columns, from text like "name:str number": float by default."""
+    types = {"str": str, "int": int, "": float}
+    pairs = (word.partition(":") for word in said.split())
+    return {name: types[of] for name, _, of in pairs}
+
+
+COLUMNS = columns(
+    "mechanism:str epsilon delta seed:int step:int train_loss test_loss accuracy "
+    "consensus_distance mu stddev protects:str account:str which:str confidence responses:str "
+    "status:str"
+)
 """Columns of a row and their types; a cell without a value is None.
 
 ``mu`` (not squared) is what the noise gives before the adversary that ``protects`` names, None by
@@ -77,8 +71,7 @@ BLOCK_FLOATS, MOST_SEEDS = 2**22, 8
 """Seeds are run together while their models take at most so many numbers, and so many seeds."""
 
 LANE_FLOATS = 2**25
-"""Numbers of the models of one seed at a time (256 MB, of which a step holds a few); lanes beyond
-are run after the others, on the same batches and white noise."""
+"""Numbers of the models of one seed at a time (256 MB); lanes beyond are run after the others."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -89,18 +82,17 @@ class TrainingTask(Shown):
     and no account of single examples holds: there are noise multipliers then, and no epsilon.
 
     Args:
-        loss: one of :mod:`noisedesign_lab.training.losses`, or one of one's own with what
+        loss: one of :mod:`noisedesign_lab.training.losses`, or one's own as
             :class:`noisedesign_lab.training.losses.loss.Loss` asks for.
-        examples: training data.
+        examples: training data; ``test`` has examples nobody trains on.
         partition: from a numpy generator to the places of every node's examples, an integer array
             each; drawn for every seed. :mod:`noisedesign_lab.training.partition` makes them.
-        mixing: W, shape (n, n), row stochastic, or a schedule of P of them,
-            step t having number t modulo P; with ``random`` the W of a step without failures.
+        mixing: W, shape (n, n), row stochastic, or a schedule of P of them, step t having number t
+            modulo P; with ``random``, the distribution W is drawn from, that without failures.
         participation: T, and in which steps one example may take part; batches are dealt so.
         mechanisms: names, see :func:`noisedesign_lab.tasks.mechanisms.mechanism`, or mechanisms.
-        epsilons: budgets, each of every mechanism.
-        noise_multipliers: in the place of epsilons, standard deviations of noise over the clip.
-        delta: of the budgets.
+        epsilons: budgets, each of every mechanism, at ``delta``; or ``noise_multipliers``, standard
+            deviations of noise over the clip.
         accounts: "fixed", that of batches in any order the participation allows, and "random",
             which counts on batches drawn at random; each for every budget. Default: "random" where
             the participation is.
@@ -112,24 +104,21 @@ class TrainingTask(Shown):
         batch_size: the most of a batch of a node; default: as many batches as the participation
             says.
         rounds: K, gossip rounds a step; mechanisms with a K of their own have that.
-        random: the distribution W is drawn from; None: W is what it is.
         seeds: integers >= 0, or how many.
         record: steps after which models are measured, in 0..T; default: the last.
-        test: examples nobody trains on.
         measured: on how many examples losses are measured, drawn for every seed; None: all.
         whose: "nodes", mean loss of the nodes' models, or "mean", loss of the mean model.
         bound: a loss beyond so many times its size at the start (or 1) is divergence.
         max_variance: cap on the noise of every node in space (squared, at unit budgets), for graphs
             that cancel it without bound.
-        name: of the task.
         identity: text that says everything above but the names of mechanisms, budgets, seeds and
             recorded steps, so that rows are known again: data, loss, and designs of one's own too;
             "": nothing does, and rows cannot be kept.
 
     Raises:
-        InputError: naming the argument: a value of another type; W that is not row stochastic, an
-            unknown mechanism, budgets beside noise multipliers, or for a loss that keeps
-            coordinates at a node.
+        InputError: naming the argument: another type; W that is not row stochastic, an unknown
+            mechanism, budgets beside noise multipliers or for a loss that keeps coordinates at a
+            node.
 
     Examples:
         Twelve records of three nodes, each in one batch an epoch, and a linear loss.
@@ -218,10 +207,11 @@ class TrainingTask(Shown):
             )
         given = _checks.listed(self.mechanisms, field="mechanisms", expected="a list of names")
         object.__setattr__(self, "mechanisms", tuple(given))
-        catalogue.check_names([one.name if isinstance(one, Mechanism) else one for one in given])
-        for name, made in self._given.items():
+        catalogue.check_names(list(self.names))
+        for name in self.names:
+            made = self._made.get(name)
             if made is None:
-                catalogue.check_known(name)
+                catalogue.kind_of(name)
             elif (made.source is None) != (name == NO_NOISE):
                 expected = f'noise, and a name other than "{NO_NOISE}"'
                 raise InputError("mechanisms", expected=expected, got=f"{name}: not both")
@@ -237,6 +227,7 @@ class TrainingTask(Shown):
     @cached_property
     def network(self) -> Network:
         """The network that noise is designed for."""
+        epsilons = sorted(self.epsilons or ())
         return Network(
             mixing=self.mixing,
             participation=self.participation,
@@ -244,20 +235,13 @@ class TrainingTask(Shown):
             rounds=self.rounds,
             max_variance=self.max_variance,
             responses=responses_of(self.responses),
-            target=self._target(sorted(self.epsilons)[len(self.epsilons) // 2])
-            if self.epsilons
-            else None,
+            target=self._target(epsilons[len(epsilons) // 2]) if epsilons else None,
         )
 
     @cached_property
-    def _given(self) -> dict[str, Mechanism | None]:
-        """The mechanisms by name; None for those that are only named."""
-        given = self.mechanisms
-        return dict((one.name, one) if isinstance(one, Mechanism) else (one, None) for one in given)
-
-    @cached_property
-    def _solved(self) -> dict[str, Mechanism]:
-        return {}
+    def _made(self) -> dict[str, Mechanism]:
+        """The mechanisms that are given, and those that are solved."""
+        return {one.name: one for one in self.mechanisms if isinstance(one, Mechanism)}
 
     @cached_property
     def _scaled(self) -> dict[Mechanism, list[tuple[str, Scale]]]:
@@ -266,41 +250,26 @@ class TrainingTask(Shown):
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the mechanisms."""
-        return tuple(self._given)
+        return tuple(one.name if isinstance(one, Mechanism) else one for one in self.mechanisms)
 
     def named(self, name: str) -> Mechanism:
-        """The mechanism of that name; its design is solved when it is first asked for.
-
-        Args:
-            name: one of :attr:`names`, or another that the network can have.
-
-        Returns:
-            Its unit noise and account.
-
-        Raises:
-            InputError: naming ``mechanisms``.
-        """
-        if (given := self._given.get(name)) is not None:
-            return given
-        if name not in self._solved:
-            self._solved[name] = catalogue.mechanism(name, self.network)
-        return self._solved[name]
+        """The mechanism of that name; its design is solved when it is first asked for."""
+        if name not in self._made:
+            self._made[name] = catalogue.mechanism(name, self.network)
+        return self._made[name]
 
     @property
     def made(self) -> tuple[Mechanism, ...]:
-        """All mechanisms, their designs solved.
-
-        Raises:
-            InputError: naming ``mechanisms``.
-        """
+        """All mechanisms, their designs solved."""
         return tuple(map(self.named, self.names))
 
     @cached_property
     def run_of_all(self) -> Run:
         """The run that all mechanisms share."""
-        gossip: Gossip = FixedGossip(mixing=self.mixing)
-        if self.random is not None:
-            gossip = RandomGossip(random=self.random)
+        random = self.random
+        gossip: Gossip = (
+            FixedGossip(mixing=self.mixing) if random is None else RandomGossip(random=random)
+        )
         same = (
             *("loss", "examples", "partition", "clip", "batch_size", "record"),
             *("test", "measured", "whose", "bound"),
@@ -310,39 +279,12 @@ class TrainingTask(Shown):
         return Run(gossip=gossip, rule=scheme.rule, horizon=scheme.horizon, **shared)
 
     def lanes(self, mechanism: Mechanism) -> list[tuple[Lane, Row]]:
-        """A lane for every budget of a mechanism, and what its rows say of it.
-
-        Args:
-            mechanism: one that :attr:`made` has, or another of the same network.
-
-        Returns:
-            Pairs, in the order of the budgets.
-
-        Raises:
-            InputError: naming ``epsilons``: noise, and no budget; naming ``mechanisms``: noise that
-                is accounted for another participation, or on messages for another W.
-        """
+        """A lane for every budget of a mechanism, in their order, and what its rows say of it."""
         self._check_account(mechanism)
-        shared: Row = {
-            "mechanism": mechanism.name,
-            "epsilon": None,
-            "delta": self.delta,
-            "mu": None,
-            "stddev": 0.0,
-            "protects": mechanism.protects,
-            "account": "",
-            "which": "",
-            "confidence": None,
-            "responses": "",
-        }
-        if self.loss.private is not None:
-            shared["protects"] = "nothing that is accounted for"
-        if mechanism.source is None:
-            lane = Lane(step_sizes=self.step_sizes, rounds=mechanism.rounds, name=mechanism.name)
-            return [(lane, shared | {"delta": None})]
-        found = []
-        accounted = self.loss.private is None
-        for account, scale in self._scales(mechanism):
+        noisy, accounted = mechanism.source is not None, self.loss.private is None
+        none = Scale(noise_multiplier=0.0, epsilon=None, mu=None, which="")
+        found: list[tuple[Lane, Row]] = []
+        for account, scale in self._scales(mechanism) if noisy else [("", none)]:
             lane = Lane(
                 source=mechanism.source,
                 stddev=scale.noise_multiplier * self.clip,
@@ -353,15 +295,18 @@ class TrainingTask(Shown):
                 name=mechanism.name,
             )
             told = {
+                "mechanism": mechanism.name,
                 "epsilon": scale.epsilon if accounted else None,
+                "delta": self.delta if noisy else None,
                 "mu": scale.mu if accounted else None,
                 "stddev": lane.stddev,
+                "protects": mechanism.protects if accounted else "nothing that is accounted for",
                 "account": account,
                 "which": scale.which if accounted else "",
                 "confidence": scale.confidence,
-                "responses": mechanism.responses if accounted else "",
+                "responses": mechanism.responses if accounted and noisy else "",
             }
-            found.append((lane, shared | told))
+            found.append((lane, told))
         return found
 
     def _check_account(self, mechanism: Mechanism) -> None:
@@ -383,27 +328,18 @@ class TrainingTask(Shown):
         if self.epsilons is None and self.noise_multipliers is None:
             raise InputError("epsilons", expected=f"budgets for {mechanism.name}", got="nothing")
         if mechanism not in self._scaled:
-            self._scaled[mechanism] = [
-                (account, scale)
-                for account in self.accounts or ()
-                for scale in self._under(mechanism, account)
-            ]
+            scheme, found = self.participation, []
+            for account in self.accounts or ():
+                how: dict[str, Any] = {"account": account, "participation": scheme}
+                for epsilon in self.epsilons or ():
+                    scale = meeting(mechanism, self._target(epsilon), **how)
+                    found.append((account, scale))
+                for multiplier in self.noise_multipliers or ():
+                    budget = {"delta": self.delta, "adjacency": self.adjacency}
+                    scale = of_noise(mechanism, multiplier, **budget, **how)
+                    found.append((account, scale))
+            self._scaled[mechanism] = found
         return self._scaled[mechanism]
-
-    def _under(self, mechanism: Mechanism, account: str) -> Iterator[Scale]:
-        scheme = self.participation
-        for epsilon in self.epsilons or ():
-            target = self._target(epsilon)
-            yield meeting(mechanism, target, account=account, participation=scheme)
-        for multiplier in self.noise_multipliers or ():
-            yield of_noise(
-                mechanism,
-                multiplier,
-                delta=self.delta,
-                adjacency=self.adjacency,
-                account=account,
-                participation=scheme,
-            )
 
 
 def budgets(task: TrainingTask, name: str) -> list[str]:
@@ -484,13 +420,10 @@ def run(
     seeds: Iterable[int] | None = None,
     observer: Observer | None = None,
 ) -> list[Row]:
-    """Train, and return a row for every mechanism, budget, seed and recorded step
-    (:data:`COLUMNS`).
-
-    Mechanisms of one call are run side by side on the same batches and see the same white noise;
-    none named: all of the task. ``observer`` is called at every step of every block of seeds;
-    lanes come in the order of mechanisms and, within one, of budgets.
-    """
+    """Train, and return a row for every mechanism, budget, seed and recorded step.
+    Mechanisms of one call, by default all of the task, are run side by side on the same batches and
+    see the same white noise. ``observer`` is called at every step of every block of seeds; lanes
+    come in the order of mechanisms and, within one, of budgets."""
     asked = mechanisms or task.names
     chosen = [one if isinstance(one, Mechanism) else task.named(one) for one in asked]
     pairs = [pair for one in chosen for pair in task.lanes(one)]

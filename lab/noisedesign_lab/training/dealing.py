@@ -14,9 +14,8 @@ from noisedesign_lab.datasets.examples import Places
 
 
 class Dealing(NamedTuple):
-    """The batches of one node and seed, as numbers of its records. They come round after ``period``
-    steps; sums over them are divided by ``size``, the same at every step: that of a batch which is
-    drawn would tell how many others took part."""
+    """The batches of one node and seed, which come round after ``period`` steps. Sums over them are
+    divided by ``size``, at every step: that of a drawn batch would tell of other records."""
 
     batches: Batches | list[Places]
     period: int

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +19,8 @@ MODELS = ("nodes", "mean")
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Measurement:
-    """Measurements after a step, arrays of shape (S, E), NaN where a run ``diverged``; None without
-    test examples, or where the loss classifies nothing. Accuracy is on test examples if there are
-    any."""
+    """Measurements after a step, (S, E), NaN where a run ``diverged``; None without test examples,
+    or where the loss classifies nothing. Accuracy is on test examples if there are any."""
 
     step: int
     train_loss: Array
@@ -39,30 +39,21 @@ def consensus_distance(models: Array) -> Array:
     return np.asarray(np.sqrt(total / models.shape[1]))
 
 
-def of_models(models: Array, measure: Callable[[Array], Array | None], *, whose: str) -> Array:
-    """Return a measure of each seed and lane, (S, n, E, d) to (S, E): the mean over nodes, or that
-    of the mean model. NaN where there is none."""
-    found = np.full((models.shape[0], models.shape[2]), np.nan)
-    for s, of_seed in enumerate(models):
-        if whose == "mean":
-            values = measure(of_seed.mean(axis=0))
-            if values is not None:
-                found[s] = values
-            continue
-        for lane in range(models.shape[2]):  # a lane at a time: what a loss holds stays small
-            values = measure(np.ascontiguousarray(of_seed[:, lane]))
-            if values is not None:
-                found[s, lane] = values.mean()
-    return found
+def _of_models(models: Array, measure: Callable[[Array], Any], *, whose: str) -> Array:
+    if whose == "mean":
+        return np.asarray(measure(models.mean(axis=0)))
+    # A lane at a time: what a loss holds stays small.
+    lanes = (np.ascontiguousarray(models[:, lane]) for lane in range(models.shape[1]))
+    return np.array([measure(lane).mean() for lane in lanes])
 
 
-def losses(models: Array, loss: Loss, examples: Examples, *, whose: str) -> Array:
-    """Mean loss on examples, shape (S, E)."""
-    return of_models(models, lambda each: loss.value(each, examples), whose=whose)
+def losses(models: Array, examples: Examples, *, loss: Loss, whose: str) -> Array:
+    """Mean loss of the models of one seed on examples, (n, E, d) to (E,)."""
+    return _of_models(models, lambda each: loss.value(each, examples), whose=whose)
 
 
-def accuracies(models: Array, loss: Loss, examples: Examples, *, whose: str) -> Array | None:
-    """Share of examples classified rightly, shape (S, E); None where nothing is classified."""
-    if loss.accuracy(models[:1, 0, 0], examples) is None:
+def accuracies(models: Array, examples: Examples, *, loss: Loss, whose: str) -> Array | None:
+    """Share of examples classified rightly, (n, E, d) to (E,); None where nothing is classified."""
+    if loss.accuracy(models[:1, 0], examples) is None:
         return None
-    return of_models(models, lambda each: loss.accuracy(each, examples), whose=whose)
+    return _of_models(models, lambda each: loss.accuracy(each, examples), whose=whose)

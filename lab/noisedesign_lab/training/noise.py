@@ -24,8 +24,7 @@ PANEL_FLOATS, PANEL_STEPS = 2**22, 32
 
 
 class WhiteNoise:
-    """Independent standard normal numbers of every seed, step, node and coordinate; ``shape`` is
-    (n, d)."""
+    """Standard normal numbers of every seed, step, node and coordinate; ``shape`` is (n, d)."""
 
     def __init__(self, seeds: Sequence[int], *, shape: tuple[int, int], steps: int) -> None:
         self.seeds, self.steps = tuple(seeds), steps
@@ -68,8 +67,7 @@ class Source(ABC):
     """Unit noise of one mechanism."""
 
     on_messages = False
-    """Whether it is added after mixing, in units of the models; else to the sums of gradients,
-    before."""
+    """Whether it is added to models after mixing; else to the sums of gradients, before."""
 
     @abstractmethod
     def stream(self, white: WhiteNoise) -> Iterator[Array]:
@@ -165,8 +163,7 @@ class MessageNoise(Source):
 
     @cached_property
     def edges(self) -> tuple[Places, Places]:
-        """Senders and receivers of every message, shape (M,) each, that to itself included; by
-        sender."""
+        """Senders and receivers of every message, that to itself included, (M,) each, by sender."""
         senders, receivers = np.nonzero(self.mixing.T)
         return senders, receivers
 

@@ -82,9 +82,8 @@ class Observer(Protocol):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Run:
-    """The settings that all seeds and lanes of a run share: see
-    :class:`noisedesign_lab.TrainingTask`. ``rule`` says at which steps one record may take part,
-    and ``clip`` may be infinite."""
+    """The settings that all seeds and lanes of a run share, see
+    :class:`noisedesign_lab.TrainingTask`; ``rule`` says at which steps one record may take part."""
 
     loss: Loss
     examples: Examples
@@ -127,10 +126,6 @@ class Run:
                 raise InputError("record", expected=f"steps 0 to {horizon}", got=str(step))
         object.__setattr__(self, "record", tuple(sorted(set(steps))))
 
-        self._check_loss()
-
-    def _check_loss(self) -> None:
-        """The loss is one of such examples."""
         for field in ("examples", "test"):
             if (examples := getattr(self, field)) is None:
                 continue
@@ -171,11 +166,9 @@ class _Dealt:
             _some(run.examples, np.concatenate(list(of_seed)), run.measured, seed, 0)
             for seed, of_seed in zip(seeds, parts, strict=True)
         ]
+        every = np.arange(0 if run.test is None else len(run.test))
         self.test = [
-            None
-            if run.test is None
-            else _some(run.test, np.arange(len(run.test)), run.measured, seed, 1)
-            for seed in seeds
+            _some(run.test, every, run.measured, seed, 1) for seed in seeds if run.test is not None
         ]
         rounds = {batches.period for of_seed in self.batches for batches in of_seed}
         self._period = rounds.pop() if len(rounds) == 1 else run.horizon
@@ -250,22 +243,15 @@ class _Lanes:
     """The lanes of a run, sorted so that what is done alike lies side by side."""
 
     def __init__(self, lanes: Sequence[Lane], horizon: int) -> None:
-        known: dict[int, Source] = {}
-
-        def kind(number: int) -> tuple[bool, int, int]:
-            lane = lanes[number]
-            if lane.source is not None:
-                known.setdefault(id(lane.source), lane.source)
-            place = list(known).index(id(lane.source)) if lane.source is not None else -1
-            return lane.server, lane.rounds, place
-
-        kinds = [kind(number) for number in range(len(lanes))]
+        known = {id(one.source): one.source for one in lanes if one.source is not None}
+        sources = list(known.values())
+        numbers = {source: number for number, source in enumerate(known)}
+        kinds = [(one.server, one.rounds, numbers.get(id(one.source), -1)) for one in lanes]
         self.order = sorted(range(len(lanes)), key=lambda number: kinds[number])
         self.back = np.argsort(self.order)
         self.mixed: list[tuple[slice, bool, int]] = []
         self.noisy: list[tuple[slice, Source]] = []
         start = 0
-        sources = list(known.values())
         for (server, rounds, place), group in groupby(self.order, key=lambda k: kinds[k]):
             stop = start + len(list(group))
             here = slice(start, stop)
@@ -293,12 +279,8 @@ def check_batches(run: Run, *, seed: int) -> None:
 def train(
     run: Run, lanes: Sequence[Lane], *, seeds: Sequence[int], observer: Observer | None = None
 ) -> Iterator[Measurement]:
-    """Yield the measurements of a run as its steps are done, arrays of shape (S, E).
-
-    One seed alone gives what it gives among others, and so does one lane, up to rounding. Raises
-    InputError for noise of other shapes or counting on other batches, nodes without data, batches
-    that bring a record back too often, and more lanes than this machine has memory for.
-    """
+    """Yield the measurements of a run as its steps are done, arrays of shape (S, E). One seed alone
+    gives what it gives among others, and so does one lane, up to rounding."""
     if not lanes or not seeds:
         raise InputError("seeds", expected="at least one lane and one seed", got="none")
     for seed in seeds:
@@ -345,17 +327,13 @@ class _Block:
 
     def measurements(self) -> Iterator[Measurement]:
         wanted = set(self.run.record)
-        with np.errstate(over="ignore", invalid="ignore"):  # a run that diverges is told as such
-            found = self._measured(0)
-        if 0 in wanted:
-            yield found
-        for step in range(self.run.horizon):
-            with np.errstate(over="ignore", invalid="ignore"):
-                self._step(step)
-                if step + 1 not in wanted:
-                    continue
-                found = self._measured(step + 1)
-            yield found
+        for step in range(self.run.horizon + 1):
+            with np.errstate(over="ignore", invalid="ignore"):  # diverged runs are told as such
+                if step:
+                    self._step(step - 1)
+                found = self._measured(step) if step == 0 or step in wanted else None
+            if found is not None and step in wanted:
+                yield found
 
     # --- a step -----------------------------------------------------------------------------------
 
@@ -365,7 +343,7 @@ class _Block:
         sums = run.loss.clipped_sums(models, batch, clip=run.clip)
         self._check_clip(sums, batch)
         gradients = sums[:, :, self.sorted.back] if self.observer is not None else sums
-        own = None if run.loss.private is None else run.loss.private
+        own = run.loss.private
         drawn = [next(noise) for noise in self.noise]
         self._descend(sums, drawn, self.sorted.step_sizes[step])
         kept = None if own is None else models[..., own].copy()
@@ -410,8 +388,7 @@ class _Block:
 
     @cached_property
     def _largest_scale(self) -> Array:
-        """The largest step size over the least divisor of sums, (S, E): the most that a unit change
-        of a sum moves a model."""
+        """The most that a unit change of a sum moves a model, (S, E)."""
         return np.asarray(
             self.sorted.step_sizes.max(axis=0) / self.dealt.sizes.min(axis=1)[:, None]
         )
@@ -456,9 +433,8 @@ class _Block:
 
     @cached_property
     def _stddev(self) -> Array:
-        """Standard deviation of the noise in sums of gradients, shape (S, n, E). A server averages
-        sums that nodes with smaller batches divide by less: its noise is scaled for the
-        smallest."""
+        """Standard deviation of the noise in sums of gradients, (S, n, E). A server averages sums
+        that nodes with smaller batches divide by less: its noise is scaled for the smallest."""
         sizes = self.dealt.sizes[:, :, None]
         server = np.array([self.lanes[k].server for k in self.sorted.order])
         factor = np.where(server, sizes / sizes.min(axis=1, keepdims=True), 1.0)
@@ -478,22 +454,15 @@ class _Block:
     # --- what is measured -------------------------------------------------------------------------
 
     def _measured(self, step: int) -> Measurement:
-        run, models = self.run, self.models
+        run, models, dealt = self.run, self.models, self.dealt
         finite = np.isfinite(models).all(axis=(1, 3))
-        train, test, hits = [], [], []
-        for k in range(len(self.seeds)):
-            one = models[k : k + 1]
-            train.append(measures.losses(one, run.loss, self.dealt.train[k], whose=run.whose)[0])
-            held_out = self.dealt.test[k]
-            if held_out is not None:
-                test.append(measures.losses(one, run.loss, held_out, whose=run.whose)[0])
-            judged = self.dealt.train[k] if held_out is None else held_out
-            right = measures.accuracies(one, run.loss, judged, whose=run.whose)
-            if right is not None:
-                hits.append(right[0])
-        values = [np.stack(found) if found else None for found in (train, test, hits)]
-        of_train, of_test, accuracy = values
-        assert of_train is not None
+        how: dict[str, Any] = {"loss": run.loss, "whose": run.whose}
+        trained = list(zip(models, dealt.train, strict=True))
+        tested = list(zip(models, dealt.test, strict=True)) if dealt.test else []
+        of_train = np.stack([measures.losses(*one, **how) for one in trained])
+        of_test = np.stack([measures.losses(*one, **how) for one in tested]) if tested else None
+        judged = (measures.accuracies(*one, **how) for one in tested or trained)
+        hits = [found for found in judged if found is not None]
         if self.limit is None:
             self.limit = run.bound * np.maximum(1.0, np.abs(of_train))
         beyond = ~finite
@@ -505,17 +474,14 @@ class _Block:
         apart = measures.consensus_distance(self.models)
         back, gone = self.sorted.back, self.diverged[:, self.sorted.back]
 
-        def told(found: Array | None) -> Array | None:
-            return None if found is None else np.where(gone, np.nan, found[:, back])
+        def told(found: Array) -> Array:
+            return np.where(gone, np.nan, found[:, back])
 
-        shown_train, shown_apart = told(of_train), told(apart)
-        assert shown_train is not None
-        assert shown_apart is not None
         return Measurement(
             step=step,
-            train_loss=shown_train,
-            test_loss=told(of_test),
-            accuracy=told(accuracy),
-            consensus_distance=shown_apart,
+            train_loss=told(of_train),
+            test_loss=None if of_test is None else told(of_test),
+            accuracy=told(np.stack(hits)) if hits else None,
+            consensus_distance=told(apart),
             diverged=gone,
         )

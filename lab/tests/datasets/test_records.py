@@ -64,7 +64,6 @@ def test_real_house_prices_by_hand() -> None:
     assert houses.targets[0] == 4.526
     assert (houses.targets.min(), houses.targets.max()) == (0.14999, 5.00001)
     assert (houses.features[:, 1].min(), houses.features[:, 1].max()) == (1, 52)  # years
-    assert records.CALIFORNIA_FEATURES[3] == "AveBedrms"
 
 
 def test_house_prices_without_column_names_are_the_same_file(

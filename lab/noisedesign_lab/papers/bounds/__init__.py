@@ -16,19 +16,9 @@ from noisedesign.system.graph import check_mixing
 S = TypeVar("S", float, Array)
 
 
-def renyi_divergence(
-    squared_sensitivity: S,
-    *,
-    alpha: float,
-    noise_stddev: float = 1.0,
-    step_sensitivity: float = 1.0,
-) -> S:
-    """Return the Renyi divergence of order alpha, alpha D^2 s / (2 noise_stddev^2), for the squared
-    sensitivity s and a largest change of one clipped gradient of D (not squared)."""
-    alpha = _checks.real(alpha, field="alpha", low=1)
-    noise_stddev = _checks.real(noise_stddev, field="noise_stddev", low=0)
-    step_sensitivity = _checks.real(step_sensitivity, field="step_sensitivity", low=0)
-    return alpha * (step_sensitivity / noise_stddev) ** 2 / 2 * squared_sensitivity
+def renyi_divergence(squared_sensitivity: S, *, alpha: float) -> S:
+    """Return the Renyi divergence alpha s / 2 of unit noise for a squared sensitivity s."""
+    return _checks.real(alpha, field="alpha", low=1) / 2 * squared_sensitivity
 
 
 def node(value: Any, *, field: str, nodes: int) -> int:

@@ -4,7 +4,7 @@ step t is in all messages sent later."""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -13,9 +13,8 @@ from noisedesign.base.checks import Array
 from noisedesign.system.graph import check_mixing
 from noisedesign_lab.papers import bounds
 
-NUMERATORS = ("unsquared", "squared")
-
 Numerator = Literal["unsquared", "squared"]
+NUMERATORS = get_args(Numerator)
 
 
 def squared_sensitivity(

@@ -25,20 +25,19 @@ for which the rate it builds on is proved, the risk at the end has its first ter
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from noisedesign.base import checks as _checks, settings
-from noisedesign.base.checks import InputError
+from noisedesign.base.checks import Array, InputError
 from noisedesign.base.linalg import eigenvalues
+from noisedesign.privacy import views
+from noisedesign.privacy.sensitivity import squared_sensitivity
+from noisedesign.system.participation import every_step
 from noisedesign_lab.papers import bounds
-
-STATEMENTS = ("proof", "printed")
-
-Statement = Literal["proof", "printed"]
 
 
 def second_eigenvalue(*, mixing: Any) -> float:
@@ -47,52 +46,39 @@ def second_eigenvalue(*, mixing: Any) -> float:
     return float(np.abs(eigenvalues(w - 1 / len(w))).max())
 
 
-def theorem_13_slope(*, mixing: Any) -> float:
-    """Return 1 / n, the claimed limit of Delta_T(j -> i)^2 / T (squared). It holds for gradients
-    that are constant in time alone: on a ring of 30 with weights 1/3 a neighbour's signs ++--++--
-    reach twice as much."""
-    return 1 / len(bounds.primitive_mixing(mixing, source="Theorem 13"))
-
-
-def theorem_15_squared_sensitivity(
-    *, mixing: Any, observers: Sequence[int], horizon: int, statement: Statement = "proof"
-) -> float:
-    """Return the claimed bound on Delta_T(j -> A)^2 (squared) for every j, as ``proof`` or print
-    has it.
-
-    - ``proof``: (m/n) T + 2 / (1 - rho)^2 sqrt(m T / n) + 2 / (1 - rho)^4, which is also equation
-      (5.4) with m = 1. Not an upper bound, see the module.
-    - ``printed``: T ((m/n) T + 2 / (1 - rho)^2 sqrt(m/n) T + 2 / (1 - rho)^4), for print has
-      Delta^2 / T on the left. True and empty: it exceeds 2 T, and Delta^2 never exceeds T.
-    """
+def theorem_15_squared_sensitivity(*, mixing: Any, observers: Sequence[int], horizon: int) -> float:
+    """Return the claimed bound on Delta_T(j -> A)^2 (squared) for every j, as the proof has it:
+    (m/n) T + 2 / (1 - rho)^2 sqrt(m T / n) + 2 / (1 - rho)^4, which is also equation (5.4) with
+    m = 1. It is no upper bound, see the module."""
     w = bounds.primitive_mixing(mixing, source="Theorem 15")
     share = len(bounds.coalition(observers, field="observers", nodes=len(w))) / len(w)
     steps = _checks.positive_int(horizon, field="horizon")
-    _checks.one_of(statement, field="statement", allowed=STATEMENTS)
     gap = 1 - second_eigenvalue(mixing=w)
-    if statement == "printed":
-        cross = 2 / gap**2 * share**0.5 * steps
-        return float(steps * (share * steps + cross + 2 / gap**4))
     return float(share * steps + 2 / gap**2 * (share * steps) ** 0.5 + 2 / gap**4)
 
 
-def theorem_16_slope(*, mixing: Any, observers: Sequence[int], victim: int) -> float:
-    """Return m / (n - m), the claimed bound on limsup Delta_T(j -> A)^2 / T (squared) for observers
-    who know their own noise, j outside A. Not an upper bound: where A holds all neighbours of j and
-    theirs, Delta_T^2 = T - 1."""
-    w = bounds.primitive_mixing(mixing, source="Theorem 16")
-    members = bounds.coalition(observers, field="observers", nodes=len(w))
-    j = bounds.node(victim, field="victim", nodes=len(w))
-    if j in members:
-        raise InputError(
-            "victim", expected="a node that is no observer, as Theorem 16 assumes", got=str(j)
+def per_step(
+    mixing: Array, observer: Any, victims: Sequence[int], *, horizon: int
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield squared sensitivities under DP-D-SGD, per step, of every victim: to ``constant``
+    gradients, to any (``exact``) with its ``kind``, and their ``spectral`` bound."""
+    mechanism = views.view(views.dp_d_sgd(mixing=mixing, horizon=horizon), observer)
+    for victim, seen in views.grams(mechanism, victims):
+        gram = np.asarray(seen.gram)
+        exact = squared_sensitivity(gram, every_step(horizon))
+        yield (
+            victim,
+            {
+                "constant": float(gram.sum()) / horizon,
+                "exact": exact.squared / horizon,
+                "kind": exact.kind,
+                "spectral": spectral_upper_bound(gram=gram) / horizon,
+            },
         )
-    return len(members) / (len(w) - len(members))
 
 
 def spectral_upper_bound(*, gram: Any) -> float:
-    """Return T lambda_max(M), squared, plus rounding: an upper bound for every sign vector (section
-    3.4) and for vector gradients of norm at most 1; ``gram`` is M, shape (T, T)."""
+    """Return T lambda_max(M), squared, plus rounding, for M of shape (T, T): see section 3.4."""
     m = _checks.symmetric_matrix(gram, field="gram", tolerance=settings.GRAM_NEGATIVITY)
     values = eigenvalues(m)
     rounding = settings.rank_tolerance(len(m)) * float(np.abs(values).max())
@@ -102,36 +88,19 @@ def spectral_upper_bound(*, gram: Any) -> float:
 @dataclass(frozen=True, kw_only=True)
 class UtilityScale:
     """The terms of Theorem 17 with every hidden constant and logarithm set to 1: a scale, not a
-    bound. ``noise_stddev`` (not squared) is that of equation (5.5) for the squared sensitivity that
-    (5.4) claims and certifies nothing; ``dropped`` is a term that the proof derives (J.10) and the
-    theorem leaves out."""
+    bound; ``noise_stddev`` (not squared) is that of equation (5.5), and certifies nothing."""
 
     noise_stddev: float
     squared_sensitivity_as_claimed: float
-    gap: float
-    consensus: float
     central: float
     mixing: float
     transient: float
     heterogeneity: float
     start: float
-    dropped: float
-
-    @property
-    def total(self) -> float:
-        """Sum of the five terms of the theorem."""
-        return self.central + self.mixing + self.transient + self.heterogeneity + self.start
-
-
-def consensus_parameter(*, mixing: Any) -> float:
-    """Return p = 1 - rho^2, the largest with |X W - X J/n|_F^2 <= (1 - p) |X - X J/n|_F^2 for all X
-    (Lemma J.1). Equation (5.3) prints 1 - (1 - rho)^2, which no slowly mixing W satisfies."""
-    return 1 - second_eigenvalue(mixing=mixing) ** 2
 
 
 def dwork_roth_stddev(*, sensitivity: float, epsilon: float, delta: float) -> float:
-    """Return D sqrt(2 log(1.25 / delta)) / epsilon, not squared: equation (5.5), enough for epsilon
-    < 1 (Dwork and Roth 2014, Theorem A.1)."""
+    """Return the noise of equation (5.5), not squared (Dwork and Roth 2014, Theorem A.1)."""
     sensitivity = _checks.real(sensitivity, field="sensitivity", low=0)
     epsilon = _checks.real(epsilon, field="epsilon", low=0, high=1)
     delta = _checks.real(delta, field="delta", low=0, high=1)
@@ -150,9 +119,8 @@ def theorem_17(
     heterogeneity_squared: float,
     start_distance_squared: float,
 ) -> UtilityScale:
-    """Return the terms of Theorem 17 and the noise they assume, for a symmetric, doubly stochastic,
-    primitive W; zeta^2 = ``heterogeneity_squared`` is the mean of |grad f_i(theta*)|^2. The
-    constant c of the exponent, which the theorem does not give, is taken as 1."""
+    """Return the terms of Theorem 17, the constant c of its exponent taken as 1, and its noise;
+    ``heterogeneity_squared`` is the mean of |grad f_i(theta*)|^2."""
     w = bounds.primitive_mixing(mixing, source="Theorem 17")
     n, steps = len(w), _checks.positive_int(horizon, field="horizon")
     d = _checks.positive_int(dimension, field="dimension")
@@ -170,12 +138,9 @@ def theorem_17(
     return UtilityScale(
         noise_stddev=noise_stddev,
         squared_sensitivity_as_claimed=squared,
-        gap=gap,
-        consensus=consensus_parameter(mixing=w),
         central=privacy / (n**2 * mu),
         mixing=privacy / (n * mu) / (gap**2 * math.sqrt(steps)),
         transient=privacy / (n * mu) / (gap**4 * steps),
         heterogeneity=L * zeta2 / (mu * gap * steps) ** 2,
         start=L * start2 / gap * math.exp(-gap * mu / L * steps),
-        dropped=privacy * L / (mu**2 * n * gap * steps),
     )

@@ -39,8 +39,7 @@ def make(
     to: str = VECTOR,
     announce: Announce = lambda _: None,
 ) -> list[Path]:
-    """Compute figure ``name`` into ``folder``: the picture, of the format ``to``, then its numbers
-    (CSV). ``quick`` takes small graphs and short horizons."""
+    """Compute a figure into ``folder``: picture and numbers; ``quick`` takes small graphs."""
     module, value = _FIGURES[_checks.one_of(name, field="figure", allowed=NAMES)]
     figure: Figure = getattr(import_module(f"{__name__}.{module}"), value)
     _checks.one_of(to, field="format", allowed=FORMATS)
@@ -51,8 +50,7 @@ def make(
 @dataclass(frozen=True, kw_only=True)
 class Figure:
     """A picture and its numbers: ``parts(quick, announce)`` yields rows, ``draw(rows, quick)``
-    draws them (after every part if ``early``), ``tables`` makes columns and lines by the end of a
-    file's name."""
+    draws them (after every part if ``early``), ``tables`` makes a table by the end of its name."""
 
     parts: Callable[[bool, Announce], Iterator[list[Any]]]
     draw: Callable[[Sequence[Any], bool], Picture]
@@ -62,8 +60,7 @@ class Figure:
     def make(
         self, name: str, folder: Path, *, quick: bool, announce: Announce, suffix: str
     ) -> list[Path]:
-        """Write the files, each whole after every part, and return their paths, the picture
-        first."""
+        """Write the files, each whole after every part, and return the paths, picture first."""
         picture, *tables = (folder / f"{name}{end}" for end in (suffix, *self.tables))
         rows: list[Any] = []
 

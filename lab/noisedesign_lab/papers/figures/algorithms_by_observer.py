@@ -60,8 +60,7 @@ _OF_MODEL = ("model", "victim", "distance", "mu", "which", "note")
 
 class Row(NamedTuple):
     """The loss of the worst placed victim to one observer: ``mu`` (not squared) of the whole run,
-    ``noise_multiplier`` over the clip, and the squared error common to all algorithms, per
-    coordinate and squared clip."""
+    and the squared error common to all algorithms, per coordinate and squared clip."""
 
     algorithm: str
     model: str
@@ -90,8 +89,7 @@ def rows_for(
     node: int,
     algorithms: dict[str, dict[str, Any]],
 ) -> Iterator[Row]:
-    """Yield a row of every algorithm before every threat model of the picture; ``node`` is the row
-    of W of the node that looks."""
+    """Yield a row of every algorithm before every threat model; ``node`` is the one that looks."""
     # k unit gradients in independent unit noise are told apart with mu = sqrt(k).
     reference = threats.dp_d_sgd(mixing=mixing, horizon=participation.horizon)
     common = squared_error(reference) * participation.epochs / UNIT_MU**2

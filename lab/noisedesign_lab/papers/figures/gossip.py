@@ -12,13 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import networkx as nx
 import numpy as np
 
-from noisedesign.base.checks import Array
 from noisedesign.files.picture_file import BLUE, GREEN, GREY, ORANGE, new_figure
 from noisedesign.privacy import views as threats
-from noisedesign.privacy.sensitivity import squared_sensitivity
 from noisedesign.privacy.views.observers import distances
 from noisedesign.system.graph import build_graph, mixing_matrix
-from noisedesign.system.participation import every_step
 from noisedesign_lab.papers.bounds import gossip
 from noisedesign_lab.papers.figures import Announce, Figure
 
@@ -40,9 +37,8 @@ QUICK_HORIZONS = (1, 2, 4, 8, 15, 30)
 
 
 class Row(NamedTuple):
-    """Squared sensitivity per step of one victim: ``constant`` for gradients that never change,
-    which tends to ``constant_limit``, ``exact`` for any, and T lambda_max(M_T) as the upper
-    bound."""
+    """Squared sensitivity per step of one victim, for ``constant`` gradients, which tends to
+    ``constant_limit``, for any (``exact``), and T lambda_max(M_T)."""
 
     graph: str
     view: str
@@ -81,8 +77,7 @@ def cases(*, quick: bool) -> Iterator[Case]:
 
 
 def random_case(name: str, graph: nx.Graph) -> Case:
-    """Draw the observed node, one of its neighbours and one other node, as far as there are
-    such."""
+    """Draw the observed node, and a neighbour and another node as far as there are such."""
     rng = np.random.default_rng(SEED)
     adjacency = nx.to_numpy_array(graph, weight=None)
     observer = int(rng.integers(len(adjacency)))
@@ -100,29 +95,15 @@ def rows_for(case: Case, *, view: str, horizons: Sequence[int]) -> Iterator[Row]
     one = (case.observer,)
     observer = threats.tap(nodes=one) if view == SINGLE_NODE else threats.secure_sum(nodes=one)
     hops = distances(w, observer)
-    limit = (
-        gossip.theorem_13_slope(mixing=w)
-        if view == SINGLE_NODE
-        else gossip.theorem_16_slope(
-            mixing=w, observers=one, victim=next(iter(case.victims.values()))
-        )
-    )
+    # Of constant gradients, as Theorems 13 and 16 have it.
+    limit = 1 / len(w) if view == SINGLE_NODE else 1 / (len(w) - 1)
+    pairs = {victim: pair for pair, victim in case.victims.items()}
     for horizon in horizons:
-        mechanism = threats.view(threats.dp_d_sgd(mixing=w, horizon=horizon), observer)
-        found = threats.grams(mechanism, list(case.victims.values()))
-        for (pair, victim), (_, seen) in zip(case.victims.items(), found, strict=True):
+        for victim, found in gossip.per_step(w, observer, list(pairs), horizon=horizon):
             distance = hops[victim]
             assert distance is not None  # Metropolis-Hastings weights are of connected graphs
-            who = (case.name, view, pair, case.observer, victim, distance)
-            yield Row(*who, horizon, *_numbers(np.asarray(seen.gram)), limit)
-
-
-def _numbers(gram: Array) -> tuple[float, float, str, float]:
-    """Lower bound, exact number, its kind and upper bound for a Gram, shape (T, T), per step."""
-    horizon = len(gram)
-    exact = squared_sensitivity(gram, every_step(horizon))
-    spectral = gossip.spectral_upper_bound(gram=gram)
-    return (float(gram.sum()) / horizon, exact.squared / horizon, exact.kind, spectral / horizon)
+            who = (case.name, view, pairs[victim], case.observer, victim, distance)
+            yield Row(*who, horizon, *found.values(), limit)
 
 
 def _panels(

@@ -5,6 +5,7 @@ noise; full participation, Renyi divergence of order 2."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import networkx as nx
@@ -32,8 +33,7 @@ ALPHA = 2.0
 
 class Row(NamedTuple):
     """Renyi divergences of order 2 of one victim, for unit noise and gradients of norm <= 1: exact,
-    as sums over single messages (unsquared in the code of Mafalda-SGD), and for a reader of all
-    messages."""
+    as sums over single messages, and for a reader of all messages."""
 
     graph: str
     weights: str
@@ -102,11 +102,10 @@ def rows_for(
 def summaries(rows: Sequence[Row]) -> list[Summary]:
     """Rows of one graph, weights and distance put together, in the order they first occur."""
     order = list(dict.fromkeys((row.graph, row.weights) for row in rows))
-    groups: dict[tuple[str, str, int], list[Row]] = {}
-    for row in sorted(rows, key=lambda row: (order.index((row.graph, row.weights)), row.distance)):
-        groups.setdefault((row.graph, row.weights, row.distance), []).append(row)
+    ordered = sorted(rows, key=lambda row: (order.index((row.graph, row.weights)), row.distance))
     found = []
-    for key, group in groups.items():
+    for key, members in groupby(ordered, key=lambda row: (row.graph, row.weights, row.distance)):
+        group = list(members)
         spread: dict[str, Any] = {"ldp": group[0].ldp}
         for measure in MEASURES:
             values = np.array([getattr(row, measure) for row in group])

@@ -25,9 +25,8 @@ def named(name: str) -> Experiment:
 
 
 def load_settings(name: str | Path, *, quick: bool = False) -> tuple[Experiment, Settings]:
-    """Return the experiment and the settings of one of ``NAMES``, or of a file that says
-    ``experiment = "<name>"``; ``quick`` puts the keys of its [quick] table in place of the
-    others."""
+    """Return experiment and settings of one of ``NAMES``, or of a file that says ``experiment``;
+    ``quick`` puts the keys of its [quick] table in place of the others."""
     path = Path("papers", name) if name in NAMES else Path(name)
     with opened(_found(path), field=FIELD) as (_, text):
         tables = parsed(text, field=FIELD)

@@ -32,8 +32,7 @@ its 95 % interval; where a run diverged it is infinite and has no ends."""
 
 
 class Settings(Table):
-    """Keys of every file of settings, to which experiments add; [quick] holds other values of some
-    keys."""
+    """Keys of every file of settings; [quick] holds other values of some of them."""
 
     experiment: Text
     description: Text
@@ -43,13 +42,9 @@ class Settings(Table):
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
-    """One experiment, as functions of plain values.
-
-    ``columns`` are those of ``rows.csv``; a unit holds all that decides its rows but ``version``,
-    which goes up where ``run`` answers otherwise than before; ``run`` is a function of a module,
-    for other processes call it; ``summary`` begins with the columns ``SUMMARY``; ``tables`` are
-    further files.
-    """
+    """One experiment, as functions of plain values: ``run`` is a function of a module, for other
+    processes call it; a unit holds all that decides its rows but ``version``, which goes up where
+    ``run`` answers otherwise than before; ``summary`` begins with the columns ``SUMMARY``."""
 
     title: str
     settings: type[Settings]
@@ -76,8 +71,7 @@ class Experiment:
 def settings_of(
     tables: Mapping[str, Any], *, known: tuple[str, ...], quick: bool
 ) -> tuple[str, dict[str, Any]]:
-    """Return the name of the experiment that a file of settings is of, and its keys, not checked
-    yet."""
+    """Return the experiment that a file of settings names, and its keys, not checked yet."""
     name = tables.get("experiment")
     if name not in known:
         expected, got = f"one of {', '.join(known)}", describe(name) if name else "nothing"
@@ -104,8 +98,8 @@ def _merged(values: Mapping[str, Any], others: Any, field: str) -> dict[str, Any
 
 
 class Parts:
-    """The parts of an experiment, by their tables in the settings: modules with COLUMNS, ``units``
-    of a table, and ``run``. Rows of one part have empty columns of the others."""
+    """The parts of an experiment, modules with COLUMNS, ``units`` of a table and ``run``, by their
+    tables in the settings. Rows of one part have empty columns of the others."""
 
     def __init__(self, **modules: Any) -> None:
         self._modules = modules

@@ -14,12 +14,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 from pydantic import Field, SerializeAsAny
 
-from noisedesign.base.checks import Array, InputError
+from noisedesign.base.checks import InputError
 from noisedesign.files.graph_tables import GraphOfKind
 from noisedesign.files.schema import Table, Text
 from noisedesign.mechanisms.baselines import baseline
@@ -31,9 +31,9 @@ from noisedesign_lab.datasets import Examples, california_housing
 from noisedesign_lab.papers.reproduce import keys
 from noisedesign_lab.papers.reproduce.experiment import Experiment, Record, Settings, Unit
 from noisedesign_lab.papers.reproduce.pictures import loss_against_epsilon, loss_against_steps
-from noisedesign_lab.papers.reproduce.statistics import groups, interval, over_seeds
+from noisedesign_lab.papers.reproduce.statistics import columns_of, groups, over_seeds
 from noisedesign_lab.tasks.mechanisms import Mechanism, Network, check_names, mechanism
-from noisedesign_lab.tasks.training_task import Row, TrainingTask, run as train
+from noisedesign_lab.tasks.training_task import TrainingTask, columns, run as train
 from noisedesign_lab.training.losses import MLP
 from noisedesign_lab.training.partition import Standardization, iid, split
 from noisedesign_lab.training.seeding import Use, generator
@@ -108,17 +108,9 @@ def _is_here(network: NetworkTable) -> bool:
     return True
 
 
-class _Designed(NamedTuple):
-    """A network with its mechanisms, and the noise of each in the models, over that of LDP."""
-
-    mixing: Array
-    use: FixedEpoch
-    mechanisms: tuple[Mechanism, ...]
-    errors: dict[str, float]
-
-
 @lru_cache(maxsize=1)
-def _designed(key: str) -> _Designed:
+def _designed(key: str) -> tuple[Network, tuple[Mechanism, ...], dict[str, float]]:
+    """A network with its mechanisms, and the noise of each in the models, over that of LDP."""
     unit = json.loads(key)
     table = NetworkTable.model_validate(unit["network"])
     mixing, _ = table.graph.mixing(Path())
@@ -127,12 +119,11 @@ def _designed(key: str) -> _Designed:
     made = tuple(mechanism(name, network) for name in table.mechanisms)
     independent = baseline(TimeProblem.decentralized(mixing=mixing, participation=use), "ldp")
     errors = {one.name: _error(one, independent.certificate.objective) for one in made}
-    return _Designed(mixing, use, made, errors)
+    return network, made, errors
 
 
 def _error(made: Mechanism, independent: float) -> float:
-    """Return the expected squared error in all iterates over that of LDP, at equal budgets and for
-    gradients that do not depend on the model."""
+    """Return the expected squared error of all iterates over that of LDP, at equal budgets."""
     if made.source is None:
         return 0.0
     if made.design is None:
@@ -143,9 +134,10 @@ def _error(made: Mechanism, independent: float) -> float:
 def run(unit: Unit) -> list[Record]:
     """Rows of one seed: a row for every mechanism, budget and epoch."""
     network = {name: unit[name] for name in ("name", "graph", "separation", "mechanisms")}
-    designed = _designed(json.dumps({"network": network, "epochs": unit["epochs"]}))
+    key = json.dumps({"network": network, "epochs": unit["epochs"]})
+    designed, made, errors = _designed(key)
     train_on, test_on = _data(unit)
-    horizon = designed.use.horizon
+    horizon = designed.horizon
     epochs = range(unit["separation"], horizon + 1, unit["separation"])
     last = range(max(1, horizon - unit["last"] + 1), horizon + 1)
     epsilons = {epsilon_of(mu=mu, delta=unit["delta"]): mu for mu in unit["mus"]}
@@ -153,10 +145,10 @@ def run(unit: Unit) -> list[Record]:
         loss=MLP(features=train_on.features.shape[1], hidden=unit["hidden"]),
         examples=train_on,
         test=test_on,
-        partition=iid(len(train_on), len(designed.mixing)),
+        partition=iid(len(train_on), designed.nodes),
         mixing=designed.mixing,
-        participation=designed.use,
-        mechanisms=designed.mechanisms,
+        participation=designed.participation,
+        mechanisms=made,
         epsilons=list(epsilons),
         delta=unit["delta"],
         adjacency=unit["adjacency"],
@@ -167,31 +159,19 @@ def run(unit: Unit) -> list[Record]:
         measured=unit["measured"],
         bound=unit["bound"],
     )
+    kept = ("mechanism", "seed", "step", "train_loss", "test_loss", "consensus_distance", "stddev")
     rows: list[Record] = []
     for (name, epsilon), members in groups(train(task), "mechanism", "epsilon"):
-        mean = _mean([row for row in members if row["step"] in last])
+        losses = [row["test_loss"] for row in members if row["step"] in last]
+        mean = None if None in losses else float(np.mean(losses))
+        shared = {"setting": unit["name"], "error": errors[name]}
+        shared["epsilon"] = math.inf if epsilon is None else epsilon
+        shared["mu"] = epsilons.get(epsilon, math.inf)
         for row in members:
             if row["step"] in epochs:
-                rows.append(
-                    _record(row, unit)
-                    | {
-                        "mu": epsilons.get(epsilon, math.inf),
-                        "last_loss": mean if row["step"] == horizon else None,
-                        "error": designed.errors[name],
-                    }
-                )
+                at_the_end = {"last_loss": mean if row["step"] == horizon else None}
+                rows.append({column: row[column] for column in kept} | shared | at_the_end)
     return rows
-
-
-def _record(row: Row, unit: Unit) -> Record:
-    kept = ("mechanism", "seed", "step", "train_loss", "test_loss", "consensus_distance", "stddev")
-    epsilon = math.inf if row["epsilon"] is None else row["epsilon"]
-    return {name: row[name] for name in kept} | {"setting": unit["name"], "epsilon": epsilon}
-
-
-def _mean(rows: Sequence[Row]) -> float | None:
-    losses = [row["test_loss"] for row in rows]
-    return None if None in losses else float(np.mean(losses))
 
 
 def _data(unit: Unit) -> tuple[Examples, Examples]:
@@ -206,14 +186,13 @@ def _data(unit: Unit) -> tuple[Examples, Examples]:
 # --- what came out --------------------------------------------------------------------------------
 
 
-def summary(rows: Sequence[Record], _: MafaldaSettings) -> list[Record]:
-    """Summarise the last steps: mean loss, and the gain over LDP in percent, of pairs of one seed,
-    with intervals over seeds; and :func:`with_excess`."""
-    final = [
-        row | {"test_loss": row["last_loss"], "accuracy": None}
-        for _, members in groups(rows, "setting")
-        for row in _at_the_end(members)
-    ]
+def summary(rows: Sequence[Record], settings: MafaldaSettings) -> list[Record]:
+    """Summarise the last steps: loss, and gain over LDP in percent, of pairs of one seed."""
+    final = []
+    for _, members in groups(rows, "setting"):
+        end = max(row["step"] for row in members)
+        last = (row for row in members if row["step"] == end)
+        final += [row | {"test_loss": row["last_loss"], "accuracy": None} for row in last]
     independent = {
         (row["setting"], row["epsilon"], row["seed"]): row["test_loss"]
         for row in final
@@ -225,7 +204,7 @@ def summary(rows: Sequence[Record], _: MafaldaSettings) -> list[Record]:
         key = row["setting"], row["mechanism"], row["epsilon"]
         gains.setdefault(key, []).append(_gain(row["test_loss"], base))
     return with_excess(
-        row | _interval_of(gains[row["setting"], row["mechanism"], row["epsilon"]])
+        row | columns_of("gain", gains[row["setting"], row["mechanism"], row["epsilon"]])
         for row in over_seeds(final, "mu", "error")
     )
 
@@ -247,11 +226,6 @@ def with_excess(summary: Iterable[Record]) -> list[Record]:
     return found
 
 
-def _at_the_end(rows: Sequence[Record]) -> list[Record]:
-    end = max(row["step"] for row in rows)
-    return [row for row in rows if row["step"] == end]
-
-
 def _gain(loss: float | None, independent: float | None) -> float | None:
     """Percent by which a loss is less; None where a run diverged, or there is none."""
     if loss is None or independent is None:
@@ -259,18 +233,8 @@ def _gain(loss: float | None, independent: float | None) -> float | None:
     return 100 * (1 - loss / independent)
 
 
-def _interval_of(gains: Sequence[float | None]) -> Record:
-    """Mean gain of the seeds and its interval; none where one of them has none."""
-    known = [gain for gain in gains if gain is not None]
-    if len(known) < len(gains):
-        return dict.fromkeys(("gain", "gain_low", "gain_high"))
-    mean, low, high = interval(known)
-    return {"gain": mean, "gain_low": low, "gain_high": high}
-
-
 def epsilon_for(found: Sequence[Record], level: float) -> float | None:
-    """Return the smallest epsilon of mean loss ``level``, interpolated in logarithms; None where
-    the losses are all above it, or all below it."""
+    """Return the smallest epsilon of mean loss ``level``, interpolated in logarithms, if any."""
     points = sorted(
         (row["epsilon"], row["test_loss"])
         for row in found
@@ -385,20 +349,10 @@ def _ratio(by_name: Mapping[str, Sequence[Record]], level: float) -> str:
 EXPERIMENT = Experiment(
     title="Mafalda-SGD: house prices under noise correlated over time, and over nodes",
     settings=MafaldaSettings,
-    columns={
-        "setting": str,
-        "mechanism": str,
-        "epsilon": float,
-        "mu": float,
-        "seed": int,
-        "step": int,
-        "train_loss": float,
-        "test_loss": float,
-        "last_loss": float,
-        "consensus_distance": float,
-        "stddev": float,
-        "error": float,
-    },
+    columns=columns(
+        "setting:str mechanism:str epsilon mu seed:int step:int train_loss test_loss last_loss "
+        "consensus_distance stddev error"
+    ),
     units=units,
     run=run,
     summary=summary,

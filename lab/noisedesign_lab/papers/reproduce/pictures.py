@@ -45,8 +45,7 @@ def loss_against_epsilon(
     column: str = "test_loss",
     log: bool = False,
 ) -> Figure:
-    """Draw a panel a setting and a line a mechanism, with intervals as bands and a dotted line at
-    infinite epsilon. The legend names the epsilons at which runs diverged."""
+    """Draw a panel a setting and a line a mechanism, with intervals as bands."""
     looks = styles(row["mechanism"] for row in summary)
     for name in looks.keys() - {r["mechanism"] for r in summary if math.isfinite(r["epsilon"])}:
         looks[name] = {**looks[name], "linestyle": ":", "marker": ""}
@@ -70,8 +69,7 @@ def loss_against_epsilon(
 
 
 def loss_against_steps(rows: Sequence[Record], *, log: bool = False) -> Figure:
-    """Draw a panel a setting and epsilon and a line a mechanism: means over seeds and intervals, up
-    to the last step before a run diverged."""
+    """Draw a panel a setting and epsilon and a line a mechanism, with intervals as bands."""
     told = [row | {"setting": f"{row['setting']}, epsilon {row['epsilon']:g}"} for row in rows]
     looks = styles(row["mechanism"] for row in rows)
 
@@ -79,16 +77,20 @@ def loss_against_steps(rows: Sequence[Record], *, log: bool = False) -> Figure:
         for (mechanism,), members in groups(here, "mechanism"):
             points = []
             for (step,), at in groups(sorted(members, key=lambda row: row["step"]), "step"):
-                mean, low, high = interval([row["test_loss"] for row in at])
-                if not math.isfinite(mean):
+                found = interval([row["test_loss"] for row in at])
+                if not math.isfinite(found.mean):
                     break
-                ends = {"test_loss_low": low, "test_loss_high": high}
-                points.append({"epsilon": step, "test_loss": mean, **ends})
+                points.append({"epsilon": step, **found.columns("test_loss")})
             _points(axes, points, "test_loss", {**looks[mechanism], "marker": ""})
         axes.set_xlabel("steps")
 
     labels = {name: f"{name}{_diverged(rows, name, 'test_loss')}" for name in looks}
     return _panels(told, panel, looks, labels, ylabel="test loss", log=log)
+
+
+def beside_noiseless(rows: Sequence[Record], epsilon: float) -> list[Record]:
+    """Rows of one budget, with the run without noise beside them."""
+    return [row | {"epsilon": epsilon} for row in rows if row["epsilon"] in (epsilon, math.inf)]
 
 
 def log_ticks(axes: Axes, values: Iterable[float]) -> None:

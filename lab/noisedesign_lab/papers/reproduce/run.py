@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,8 @@ from noisedesign.surveys.results_file import (
 )
 from noisedesign_lab.papers.figures import write_table
 from noisedesign_lab.papers.reproduce import load_settings
-from noisedesign_lab.papers.reproduce.experiment import Experiment, Record, Settings, Unit
+from noisedesign_lab.papers.reproduce.experiment import Experiment, Record, Settings
+from noisedesign_lab.papers.reproduce.statistics import groups
 
 UNIT, OF = "unit", "rows_of_unit"
 """Columns of a row's unit and of how many rows that has: all of them, or it is run again."""
@@ -44,13 +45,9 @@ def reproduce(
     to: str = VECTOR,
     progress: Progress | None = None,
 ) -> list[Path]:
-    """Run an experiment and return the files: ``README.md``, ``rows.csv``, ``summary.csv``,
-    pictures.
-
-    Units whose rows the table has are not run again, so that the next call goes on from whatever
-    ended this one. ``name`` is an experiment or a file of settings, ``quick`` takes its [quick]
-    table, ``to`` is the format of pictures, ``progress`` is told finished units and all.
-    """
+    """Run an experiment, or a file of settings, and return the files, the page first. Units whose
+    rows the table has are not run again, so that the next call goes on from whatever ended this
+    one; ``progress`` is told finished units and all."""
     _checks.one_of(to, field="format", allowed=FORMATS)
     jobs = _checks.positive_int(jobs, field="jobs")
     experiment, settings = load_settings(name, quick=quick)
@@ -62,16 +59,28 @@ def reproduce(
     tables = [made / ROWS]
     for file, records in {SUMMARY_FILE: summary, **further}.items():
         if records:  # mechanisms that a further table compares may not be in these settings
-            tables.append(_written(made / file, records))
+            names = list(records[0])
+            lines = ([row[name] for name in names] for row in records)
+            tables.append(write_table(made / file, names, lines))
     with style():
         drawn = experiment.pictures(rows, summary, settings)
     pictures = [write_figure(figure, made / f"{stem}.{to}") for stem, figure in drawn.items()]
-    flags = " --quick" if quick else ""
-    call = f"noisedesign reproduce {name}{flags} -o {made.name}"
-    paragraph = experiment.paragraph(rows, summary, settings)
-    text = _readme(experiment, settings, call, paragraph, summary, pictures)
-    readme = write_text(made / README, text)
-    return [readme, *tables, *pictures]
+    columns, shown = list(summary[0]), summary[:MOST]
+    few = "As" if len(shown) == len(summary) else f"The first {MOST} of {len(summary)}"
+    page = [
+        FINDINGS_MARK,
+        f"# {experiment.title}\n",
+        f"```sh\nnoisedesign reproduce {name}{' --quick' if quick else ''} -o {made.name}\n```\n",
+        f"{experiment.paragraph(rows, summary, settings).strip()}\n",
+        *(f"![{path.stem.replace('-', ' ')}]({path.name})\n" for path in pictures),
+        f"## Numbers\n\n{few} in {SUMMARY_FILE}; the rows they are of are in {ROWS}.\n",
+        f"| {' | '.join(columns)} |",
+        f"|{'---|' * len(columns)}",
+        *(f"| {' | '.join(_cell(row[column]) for column in columns)} |" for row in shown),
+        f"\n## Settings\n\n```toml\n{dumped(settings.model_dump(exclude_none=True))}```\n",
+        f"{this_machine()}.\n",
+    ]
+    return [write_text(made / README, "\n".join(page)), *tables, *pictures]
 
 
 def _rows(
@@ -86,8 +95,18 @@ def _rows(
         left = {key: unit for key, unit in units.items() if key not in found}
         if progress is not None:
             progress(len(found), len(units))
-        for key, rows in _run(experiment.run, left, jobs):
-            table.put_all(_stored(key, rows))
+        computed: Iterator[tuple[str, Sequence[Record]]] = (
+            (key, experiment.run(unit)) for key, unit in left.items()
+        )
+        if jobs > 1 and len(left) > 1:
+            computed = workers.in_processes(experiment.run, left, jobs=min(jobs, len(left)))
+        for key, rows in computed:
+            table.put_all(
+                {format_column(EXPERIMENT): RESULTS_FORMAT[EXPERIMENT], KEY: row_key}
+                | {UNIT: key, OF: len(rows)}
+                | row
+                for row_key, row in zip(_keys(key, len(rows)), rows, strict=True)
+            )
             found[key] = [table.rows[row_key] for row_key in _keys(key, len(rows))]
             if progress is not None:
                 progress(len(found), len(units))
@@ -96,70 +115,15 @@ def _rows(
 
 def _whole(table: ResultsFile) -> dict[str, list[Record]]:
     """Rows by unit, of units that have all of theirs."""
-    by_unit: dict[str, list[Record]] = {}
-    for row in table.rows.values():
-        by_unit.setdefault(row[UNIT], []).append(row)
     return {
         key: [table.rows[row_key] for row_key in _keys(key, len(rows))]
-        for key, rows in by_unit.items()
+        for (key,), rows in groups(table.rows.values(), UNIT)
         if len(rows) == rows[0][OF]
     }
 
 
 def _keys(unit: str, count: int) -> list[str]:
     return [f"{unit}-{index}" for index in range(count)]
-
-
-def _stored(key: str, rows: Sequence[Record]) -> Iterator[Record]:
-    for row_key, row in zip(_keys(key, len(rows)), rows, strict=True):
-        asked = {format_column(EXPERIMENT): RESULTS_FORMAT[EXPERIMENT], KEY: row_key}
-        yield asked | {UNIT: key, OF: len(rows)} | row
-
-
-def _run(
-    run: Callable[[Unit], Sequence[Record]], left: Mapping[str, Unit], jobs: int
-) -> Iterator[tuple[str, Sequence[Record]]]:
-    if jobs > 1 and len(left) > 1:
-        return workers.in_processes(run, left, jobs=min(jobs, len(left)))
-    return ((key, run(unit)) for key, unit in left.items())
-
-
-def _written(path: Path, records: Sequence[Record]) -> Path:
-    columns = list(records[0])
-    return write_table(path, columns, ([row[column] for column in columns] for row in records))
-
-
-def _readme(
-    experiment: Experiment,
-    settings: Settings,
-    call: str,
-    paragraph: str,
-    summary: Sequence[Record],
-    pictures: Sequence[Path],
-) -> str:
-    """Return the page: call, results, pictures and numbers."""
-    columns = list(summary[0])
-    lines = [
-        FINDINGS_MARK,
-        f"# {experiment.title}\n",
-        f"```sh\n{call}\n```\n",
-        f"{paragraph.strip()}\n",
-        *(f"![{path.stem.replace('-', ' ')}]({path.name})\n" for path in pictures),
-        f"## Numbers\n\n{_of(summary)}; the rows they are of are in {ROWS}.\n",
-        f"| {' | '.join(columns)} |",
-        f"|{'---|' * len(columns)}",
-        *(f"| {' | '.join(_cell(row[column]) for column in columns)} |" for row in summary[:MOST]),
-        f"\n## Settings\n\n```toml\n{dumped(settings.model_dump(exclude_none=True))}```\n",
-        f"{this_machine()}.",
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _of(summary: Sequence[Record]) -> str:
-    few = len(summary) <= MOST
-    return (
-        f"As in {SUMMARY_FILE}" if few else f"The first {MOST} of {len(summary)} in {SUMMARY_FILE}"
-    )
 
 
 def _cell(value: Any) -> str:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from itertools import groupby
+from collections.abc import ItemsView, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +17,10 @@ class Interval(NamedTuple):
     mean: float
     low: float | None
     high: float | None
+
+    def columns(self, name: str) -> Record:
+        """The mean as column ``name``, and the ends beside it."""
+        return {name: self.mean, f"{name}_low": self.low, f"{name}_high": self.high}
 
 
 def interval(values: Sequence[float]) -> Interval:
@@ -36,30 +39,33 @@ def interval(values: Sequence[float]) -> Interval:
     return Interval(mean, mean - half, mean + half)
 
 
-def groups(rows: Sequence[Record], *columns: str) -> Iterator[tuple[tuple[Any, ...], list[Record]]]:
+def columns_of(name: str, values: Sequence[float | None]) -> Record:
+    """Columns of the interval of some values, all empty where one of them is None."""
+    known = [value for value in values if value is not None]
+    if len(known) < len(values):
+        return dict.fromkeys((name, f"{name}_low", f"{name}_high"))
+    return interval(known).columns(name)
+
+
+def groups(rows: Iterable[Record], *columns: str) -> ItemsView[tuple[Any, ...], list[Record]]:
     """Rows that are alike in some columns, in the order in which each group first comes."""
-    keys = [tuple(row[column] for column in columns) for row in rows]
-    order = {key: place for place, key in reversed(list(enumerate(keys)))}
-    pairs = sorted(zip(keys, rows, strict=True), key=lambda pair: order[pair[0]])
-    for key, members in groupby(pairs, key=lambda pair: pair[0]):
-        yield key, [row for _, row in members]
+    found: dict[tuple[Any, ...], list[Record]] = {}
+    for row in rows:
+        found.setdefault(tuple(row[column] for column in columns), []).append(row)
+    return found.items()
 
 
 def over_seeds(rows: Sequence[Record], *others: str) -> list[Record]:
-    """Summarise rows of one step by setting, mechanism and epsilon: the columns :data:`SUMMARY`,
-    means of ``others``, the number of ``seeds`` and how many ``diverged``."""
+    """Summarise rows of one step by setting, mechanism and epsilon, with means of ``others``."""
     found = []
     for (setting, mechanism, epsilon), members in groups(rows, "setting", "mechanism", "epsilon"):
-        losses = [_number(row["test_loss"]) for row in members]
-        mean, low, high = interval(losses)
+        losses = [math.nan if row["test_loss"] is None else row["test_loss"] for row in members]
         found.append(
             {
                 "setting": setting,
                 "mechanism": mechanism,
                 "epsilon": epsilon,
-                "test_loss": mean,
-                "test_loss_low": low,
-                "test_loss_high": high,
+                **interval(losses).columns("test_loss"),
                 "accuracy": _mean(members, "accuracy"),
                 **{column: _mean(members, column) for column in others},
                 "seeds": len(members),
@@ -74,9 +80,8 @@ NOISELESS = "none"
 
 
 def costs_of_noise(rows: Sequence[Record], mechanism: str) -> list[float]:
-    """Return the cost of a mechanism's noise in test loss, a number a seed: the mean over its rows
-    less the noiseless loss of the seed, which shares data, start and draws; infinite where a run
-    diverged."""
+    """Return what a mechanism's noise costs in test loss, a number a seed: the mean over its rows
+    less the noiseless loss of that seed; infinite where a run diverged."""
     free = {row["seed"]: row["test_loss"] for row in rows if row["mechanism"] == NOISELESS}
     by_seed: dict[int, list[float]] = {}
     for row in rows:
@@ -84,10 +89,6 @@ def costs_of_noise(rows: Sequence[Record], mechanism: str) -> list[float]:
             loss = math.inf if row["test_loss"] is None else row["test_loss"]
             by_seed.setdefault(row["seed"], []).append(loss - free[row["seed"]])
     return [sum(values) / len(values) for values in by_seed.values()] or [math.inf]
-
-
-def _number(value: Any) -> float:
-    return math.nan if value is None else float(value)
 
 
 def _mean(rows: Sequence[Record], column: str) -> float | None:

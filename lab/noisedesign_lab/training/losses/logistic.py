@@ -21,13 +21,8 @@ class Logistic(Loss):
     1; the regularisation includes it. An example's gradient, which is clipped, is
     -b s a + regularization theta with s = 1 / (1 + exp(b <a, theta>)).
 
-    Args:
-        features: the number p of features.
-        regularization: a number >= 0.
-        intercept: whether a constant is added to <a, theta>.
-
-    Raises:
-        InputError: another number of features or regularization.
+    Features and targets are those of p ``features`` and labels -1 and 1; an InputError tells of a
+    number of features or a regularisation that is none.
 
     Examples:
         >>> import numpy as np
@@ -79,15 +74,7 @@ class Logistic(Loss):
         return np.asarray(mean_over_examples(models, len(examples), total) + penalty)
 
     def accuracy(self, models: Array, examples: Examples) -> Array:
-        """Share of examples on whose side of the hyperplane their label is; on it is on none.
-
-        Args:
-            models: shape (..., d).
-            examples: all are counted.
-
-        Returns:
-            Shape (...).
-        """
+        """Share of examples on whose side of the hyperplane their label is; on it is on none."""
         features, targets = self._with_ones(examples.features), examples.targets
 
         def total(flat: Array, part: slice) -> Array:

@@ -48,56 +48,24 @@ class Loss(Protocol):
         return None
 
     def start(self, rng: np.random.Generator) -> Array:
-        """Start the models of one seed, by default at zero.
-
-        Args:
-            rng: of this seed.
-
-        Returns:
-            Shape (d,), the same at every node, or (n, d).
-        """
+        """Start the models of one seed, (d,) or (n, d), by default at zero."""
         return np.zeros(self.dimension)
 
     def clipped_sums(self, models: Array, batch: Batch, *, clip: float) -> Array:
-        """Sum over each node's batch of exact per-example gradients, each clipped.
-
-        Args:
-            models: shape (S, n, E, d).
-            batch: of all nodes.
-            clip: the largest Euclidean norm of one example's gradient (of the coordinates that
-                leave a node), positive; infinite: not clipped.
-
-        Returns:
-            Shape (S, n, E, d), a new array.
-        """
+        """Sum exact gradients of single examples over each node's batch, for models of shape (S, n,
+        E, d), into a new array of that shape. Each is clipped to the Euclidean norm ``clip`` (of
+        the coordinates that leave a node); infinite: not clipped."""
 
     def value(self, models: Array, examples: Examples) -> Array:
-        """Mean loss of each model.
-
-        Args:
-            models: shape (..., d).
-            examples: all are counted.
-
-        Returns:
-            Shape (...).
-        """
+        """Mean loss of each model on all examples, (..., d) to (...)."""
 
     def accuracy(self, models: Array, examples: Examples) -> Array | None:
-        """Share of examples that each model classifies rightly.
-
-        Args:
-            models: shape (..., d).
-            examples: all are counted.
-
-        Returns:
-            Shape (...); None where nothing is classified, the default.
-        """
+        """Share of the examples that each model classifies rightly, (..., d) to (...), or None."""
         return None
 
 
 def clipped_weights(norms: Array, present: Array, *, clip: float) -> Array:
-    """Return min(1, clip / norm), and 0 for what only fills a batch up: norms (S, n, m, E), present
-    (S, n, m)."""
+    """Return min(1, clip / norm), (S, n, m, E), and 0 for what only fills a batch up."""
     factors = np.ones_like(norms) if np.isinf(clip) else clip / np.maximum(norms, clip)
     return np.asarray(factors * present[..., None])
 
@@ -113,8 +81,7 @@ def spans(count: int, entries_each: int) -> Iterator[slice]:
 
 
 def mean_over_examples(models: Array, count: int, total: Callable[[Array, slice], Array]) -> Array:
-    """Return the mean over N examples of a function of model and example, (..., d) to (...);
-    ``total`` sums it over a slice of examples for models (M, d), to (M,)."""
+    """Return the mean over N examples of what ``total`` sums over a slice for models (M, d)."""
     flat = models.reshape(-1, models.shape[-1])
     sums = np.zeros(len(flat))
     for part in spans(count, len(flat)):

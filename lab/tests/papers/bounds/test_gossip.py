@@ -7,18 +7,37 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 
 import networkx as nx
 import numpy as np
 import pytest
 
 from noisedesign.base.checks import InputError
+from noisedesign_lab.papers import bounds
 from noisedesign_lab.papers.bounds import gossip
 from tests.support import dense_views, oracles
+from tests.support.zip_dl_convergence import consensus_parameter
 
 Array = np.ndarray
 RING = oracles.metropolis(nx.cycle_graph(10))
 """Weights 1/3; eigenvalues (1 + 2 cos(2 pi k / 10)) / 3."""
+
+
+def theorem_13_slope(*, mixing: Array) -> float:
+    """Return 1 / n, the claimed limit of Delta_T(j -> i)^2 / T (squared). It holds for gradients
+    that are constant in time alone: on a ring of 30 with weights 1/3 a neighbour's signs ++--++--
+    reach twice as much."""
+    return 1 / len(bounds.primitive_mixing(mixing, source="Theorem 13"))
+
+
+def theorem_16_slope(*, mixing: Array, observers: Sequence[int], victim: int) -> float:
+    """Return m / (n - m), the claimed bound on limsup Delta_T(j -> A)^2 / T (squared) for observers
+    who know their own noise, j outside A. Not an upper bound: where A holds all neighbours of j and
+    theirs, Delta_T^2 = T - 1."""
+    w = bounds.primitive_mixing(mixing, source="Theorem 16")
+    assert victim not in observers
+    return len(observers) / (len(w) - len(observers))
 
 
 def complete(n: int) -> Array:
@@ -79,7 +98,7 @@ def test_rho_of_known_spectra() -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_theorem_13_holds_for_constant_gradients(name: str) -> None:
     w = CASES[name]
-    slope = gossip.theorem_13_slope(mixing=w)
+    slope = theorem_13_slope(mixing=w)
     assert slope == 1 / len(w)
     for victim in (0, len(w) - 1):
         sums = [
@@ -101,7 +120,7 @@ def test_theorem_13_fails_for_the_observed_node() -> None:
     signs = (-1.0) ** np.arange(120)
     gram = sensitivity_gram(complete(n), [0], 0, horizon=120)
     assert signs @ gram @ signs / 120 == pytest.approx(expected, abs=1e-3)
-    assert expected > 9.7 * gossip.theorem_13_slope(mixing=complete(n))
+    assert expected > 9.7 * theorem_13_slope(mixing=complete(n))
 
 
 def test_theorem_13_fails_for_a_neighbour() -> None:
@@ -111,7 +130,7 @@ def test_theorem_13_fails_for_a_neighbour() -> None:
     gram = sensitivity_gram(w, [0], 1, horizon=120)
     reached = signs @ gram @ signs / 120
     assert reached == pytest.approx(long_run_share(w, 0, 1, frequency=math.pi / 2), rel=5e-3)
-    assert reached > 2.1 * gossip.theorem_13_slope(mixing=w)
+    assert reached > 2.1 * theorem_13_slope(mixing=w)
     # The spectral bound is five times 1 / n, and does not come down.
     assert gossip.spectral_upper_bound(gram=gram) / 120 > 5 / 30
 
@@ -119,13 +138,19 @@ def test_theorem_13_fails_for_a_neighbour() -> None:
 # --- Theorem 15 -----------------------------------------------------------------------------------
 
 
+def theorem_15_printed(mixing: Array, observers: tuple[int, ...], horizon: int) -> float:
+    """Print has Delta^2 / T on the left, so that T times the rest is what it says of Delta^2."""
+    share, gap = len(observers) / len(mixing), 1 - gossip.second_eigenvalue(mixing=mixing)
+    rest = share * horizon + 2 / gap**2 * math.sqrt(share) * horizon + 2 / gap**4
+    return float(horizon * rest)
+
+
 def test_theorem_15_by_hand() -> None:
     # Complete graph: rho = 0. n = 5, m = 2, T = 10: (2/5) 10 + 2 sqrt(4) + 2 = 10.
     arguments = {"mixing": complete(5), "observers": (0, 3), "horizon": 10}
     assert gossip.theorem_15_squared_sensitivity(**arguments) == pytest.approx(10.0)
     # As printed 10 ((2/5) 10 + 2 sqrt(2/5) 10 + 2).
-    printed = gossip.theorem_15_squared_sensitivity(**arguments, statement="printed")
-    assert printed == pytest.approx(10 * (4 + 20 * math.sqrt(0.4) + 2))
+    assert theorem_15_printed(**arguments) == pytest.approx(10 * (4 + 20 * math.sqrt(0.4) + 2))
     # rho = 1/2 for the lazy complete graph: 2 / gap^2 = 8, 2 / gap^4 = 32.
     lazy = (complete(4) + np.eye(4)) / 2
     found = gossip.theorem_15_squared_sensitivity(mixing=lazy, observers=[1], horizon=16)
@@ -147,19 +172,13 @@ def test_theorem_15_as_printed_says_nothing() -> None:
     """Delta^2 <= T always (H^+ H is a projector); the printed number is above 2 T."""
     for w in CASES.values():
         for observers, horizon in itertools.product([(0,), (0, 1)], [1, 4, 7]):
-            printed = gossip.theorem_15_squared_sensitivity(
-                mixing=w, observers=observers, horizon=horizon, statement="printed"
-            )
-            assert printed > 2 * horizon
+            assert theorem_15_printed(w, observers, horizon) > 2 * horizon
             for victim in range(len(w)):
                 gram = sensitivity_gram(w, list(observers), victim, horizon=horizon)
                 assert gossip.spectral_upper_bound(gram=gram) <= horizon * (1 + 1e-9)
     # It grows like T^2 where the proof, and the truth, grow like T.
     ten, hundred = (
-        gossip.theorem_15_squared_sensitivity(
-            mixing=complete(9), observers=(0,), horizon=t, statement="printed"
-        )
-        for t in (10_000, 100_000)
+        theorem_15_printed(mixing=complete(9), observers=(0,), horizon=t) for t in (10_000, 100_000)
     )
     assert hundred / ten == pytest.approx(100, rel=1e-3)
 
@@ -232,7 +251,7 @@ def test_what_m_over_n_is(name: str) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_theorem_16_holds_for_one_observer_and_constant_gradients(name: str) -> None:
     w = CASES[name]
-    slope = gossip.theorem_16_slope(mixing=w, observers=(0,), victim=1)
+    slope = theorem_16_slope(mixing=w, observers=(0,), victim=1)
     assert slope == 1 / (len(w) - 1)
     sums = [
         constant(sensitivity_gram(w, [0], 1, horizon=t, own_noise_counts=False)) for t in (80, 160)
@@ -245,7 +264,7 @@ def test_theorem_16_fails_for_one_observer() -> None:
     gram = sensitivity_gram(RING, [0], 1, horizon=100, own_noise_counts=False)
     signs = (-1.0) ** np.arange(100)
     assert signs @ gram @ signs / 100 > 0.4
-    assert gossip.theorem_16_slope(mixing=RING, observers=[0], victim=1) == pytest.approx(1 / 9)
+    assert theorem_16_slope(mixing=RING, observers=[0], victim=1) == pytest.approx(1 / 9)
 
 
 def test_theorem_16_fails_for_several_observers() -> None:
@@ -255,7 +274,7 @@ def test_theorem_16_fails_for_several_observers() -> None:
         expected = np.eye(horizon)
         expected[-1, -1] = 0  # what node 0 adds last is in no message of its neighbours yet
         np.testing.assert_allclose(gram, expected, atol=1e-8)
-    claimed = gossip.theorem_16_slope(mixing=RING, observers=[8, 9, 1, 2], victim=0)
+    claimed = theorem_16_slope(mixing=RING, observers=[8, 9, 1, 2], victim=0)
     assert claimed == pytest.approx(4 / 6)
 
 
@@ -281,7 +300,7 @@ def test_consensus_contraction() -> None:
     """Lemma J.1 with p = 1 - rho^2, attained by the second eigenvector."""
     rng = np.random.default_rng(4)
     for w in [*CASES.values(), RING]:
-        p = gossip.consensus_parameter(mixing=w)
+        p = consensus_parameter(mixing=w)
         mean = complete(len(w))
         for x in rng.normal(size=(20, 3, len(w))):
             before, after = np.sum((x - x @ mean) ** 2), np.sum((x @ w - x @ mean) ** 2)
@@ -289,7 +308,7 @@ def test_consensus_contraction() -> None:
     # No larger p will do on the ring: x_k = cos(2 pi k / 10).
     x = np.cos(2 * np.pi * np.arange(10) / 10)[None, :]
     kept = np.sum((x @ RING) ** 2) / np.sum(x**2)
-    assert kept == pytest.approx(1 - gossip.consensus_parameter(mixing=RING))
+    assert kept == pytest.approx(1 - consensus_parameter(mixing=RING))
     # As printed, 1 - p = gamma^2 with gamma = 1 - rho, it would have to be 0.016 and is 0.76.
     gamma = 1 - gossip.second_eigenvalue(mixing=RING)
     assert gamma**2 < 0.02 < 0.7 < kept
@@ -321,19 +340,23 @@ ARGUMENTS = {
 }
 
 
+def total(found: gossip.UtilityScale) -> float:
+    """Sum of the five terms of the theorem."""
+    return found.central + found.mixing + found.transient + found.heterogeneity + found.start
+
+
 def test_theorem_17_by_hand() -> None:
     # n = 4, rho = gamma = 1/2, T = 16, d log(1/delta) / eps^2 = 3 * 4 * 4 = 48, mu = 2, L = 8.
     lazy = (complete(4) + np.eye(4)) / 2
     found = gossip.theorem_17(mixing=lazy, **ARGUMENTS)
-    assert found.gap == pytest.approx(0.5)
-    assert found.consensus == pytest.approx(0.75)
+    assert 1 - gossip.second_eigenvalue(mixing=lazy) == pytest.approx(0.5)
+    assert consensus_parameter(mixing=lazy) == pytest.approx(0.75)
     assert found.central == pytest.approx(48 / (16 * 2))
     assert found.mixing == pytest.approx(48 / (4 * 2) * 4 / 4)
     assert found.transient == pytest.approx(48 / (4 * 2) * 16 / 16)
     assert found.heterogeneity == pytest.approx(8 * 5 / (4 * 0.25 * 256))
     assert found.start == pytest.approx(8 * 7 / 0.5 * math.exp(-0.5 * 2 / 8 * 16))
-    assert found.dropped == pytest.approx(48 * 8 / (4 * 4 * 0.5 * 16))
-    assert found.total == pytest.approx(1.5 + 6 + 6 + 5 / 32 + 112 * math.exp(-2))
+    assert total(found) == pytest.approx(1.5 + 6 + 6 + 5 / 32 + 112 * math.exp(-2))
     assert found.squared_sensitivity_as_claimed == pytest.approx(4 + 16 + 32)
     assert found.noise_stddev == pytest.approx(
         math.sqrt(52) * math.sqrt(2 * (4 + math.log(1.25))) / 0.5
@@ -363,7 +386,7 @@ def test_theorem_17_fails_with_the_constant_step_it_states() -> None:
         mean, last = mean_excess_risk(horizon=horizon, step=1.0, noise_variance=variance)
         assert last == pytest.approx(variance / 8)
         assert mean == pytest.approx(variance / 8 * (1 - 1 / horizon))
-        ratios.append(mean / scale.total)
+        ratios.append(mean / total(scale))
         # With step log(T) / T the end is within a logarithm of it: log(1.25 / delta) log(T) / 2.
         step = math.log(horizon) / horizon
         _, end = mean_excess_risk(horizon=horizon, step=step, noise_variance=variance)
@@ -375,13 +398,14 @@ def test_theorem_17_fails_with_the_constant_step_it_states() -> None:
 
 def test_theorem_17_drops_a_term_that_may_dominate() -> None:
     """(J.10) over the third term is (L / mu) gamma^3."""
-    well = gossip.theorem_17(mixing=CASES["random"], **ARGUMENTS)
-    badly = gossip.theorem_17(
-        mixing=CASES["random"], **ARGUMENTS | {"smoothness": 1e4, "strong_convexity": 1.0}
-    )
-    for found, condition in ((well, 4), (badly, 1e4)):
-        assert found.dropped / found.transient == pytest.approx(condition * found.gap**3)
-    assert badly.dropped > badly.central + badly.mixing + badly.transient
+    w = CASES["random"]
+    gap = 1 - gossip.second_eigenvalue(mixing=w)
+    for smooth, convex in ((8.0, 2.0), (1e4, 1.0)):
+        arguments = ARGUMENTS | {"smoothness": smooth, "strong_convexity": convex}
+        found = gossip.theorem_17(mixing=w, **arguments)
+        dropped = 48 * smooth / (convex**2 * len(w) * gap * 16)
+        assert dropped / found.transient == pytest.approx(smooth / convex * gap**3)
+    assert dropped > found.central + found.mixing + found.transient
 
 
 # --- conditions -----------------------------------------------------------------------------------
@@ -394,9 +418,9 @@ UNEVEN = oracles.row_normalized(nx.path_graph(4))
 @pytest.mark.parametrize("w", [APART, SWAP, UNEVEN, np.eye(3)], ids=["apart", "swap", "row", "id"])
 def test_w_that_is_not_primitive_is_refused(w: Array) -> None:
     calls = [
-        lambda: gossip.theorem_13_slope(mixing=w),
+        lambda: theorem_13_slope(mixing=w),
         lambda: gossip.theorem_15_squared_sensitivity(mixing=w, observers=[0], horizon=3),
-        lambda: gossip.theorem_16_slope(mixing=w, observers=[0], victim=1),
+        lambda: theorem_16_slope(mixing=w, observers=[0], victim=1),
         lambda: gossip.theorem_17(mixing=w, **ARGUMENTS),
     ]
     for call in calls:
@@ -411,9 +435,9 @@ def test_a_single_self_weight_makes_a_bipartite_graph_primitive() -> None:
     for i in range(5):
         w[i, i + 1] = w[i + 1, i] = 0.5
     w[0, 0] = w[5, 5] = 0.5
-    assert gossip.theorem_13_slope(mixing=w) == 1 / 6
+    assert theorem_13_slope(mixing=w) == 1 / 6
     tiny = np.array([[1e-13, 1 - 1e-13], [1 - 1e-13, 1e-13]])
-    assert gossip.theorem_13_slope(mixing=tiny) == 1 / 2
+    assert theorem_13_slope(mixing=tiny) == 1 / 2
 
 
 @pytest.mark.parametrize(
@@ -424,7 +448,6 @@ def test_a_single_self_weight_makes_a_bipartite_graph_primitive() -> None:
         ({"observers": [10]}, "observers"),
         ({"observers": 3}, "observers"),
         ({"horizon": 0}, "horizon"),
-        ({"statement": "corrected"}, "statement"),
     ],
 )
 def test_bad_arguments_of_theorem_15(change: dict, field: str) -> None:
@@ -435,8 +458,6 @@ def test_bad_arguments_of_theorem_15(change: dict, field: str) -> None:
 
 
 def test_other_bad_arguments() -> None:
-    with pytest.raises(InputError, match="no observer, as Theorem 16"):
-        gossip.theorem_16_slope(mixing=RING, observers=[1, 2], victim=2)
     with pytest.raises(InputError, match="symmetric"):
         gossip.spectral_upper_bound(gram=np.array([[1.0, 0.5], [0.0, 1.0]]))
     for field, value in (

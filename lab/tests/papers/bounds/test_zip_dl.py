@@ -10,8 +10,8 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from noisedesign_lab.papers.bounds.zip_dl_convergence import state_covariance
 from tests.support import dense_views, oracles
+from tests.support.zip_dl_convergence import state_covariance
 
 Array = np.ndarray
 PATH = oracles.metropolis(nx.path_graph(4))

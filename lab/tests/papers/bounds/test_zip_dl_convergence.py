@@ -12,13 +12,8 @@ import pytest
 
 from noisedesign.base.checks import InputError
 from noisedesign.privacy import views
-from noisedesign_lab.papers.bounds import zip_dl_convergence as convergence
-from noisedesign_lab.papers.bounds.zip_dl_convergence import (
-    STATEMENTS,
-    consensus_noise,
-    theorem_4_5,
-)
-from tests.support import oracles
+from tests.support import oracles, zip_dl_convergence as convergence
+from tests.support.zip_dl_convergence import STATEMENTS, consensus_noise, theorem_4_5
 
 RING = oracles.metropolis(nx.cycle_graph(6))
 """Weights 1/3 to itself and to both neighbours."""

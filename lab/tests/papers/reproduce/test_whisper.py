@@ -19,7 +19,6 @@ from noisedesign_lab.papers.reproduce.experiment import SUMMARY, Unit
 from noisedesign_lab.papers.reproduce.whisper import incomes, lanes, quadratics, saved
 from noisedesign_lab.tasks.mechanisms import Network, mechanism
 from noisedesign_lab.tasks.training_task import run
-from noisedesign_lab.training.losses.logistic import Logistic
 from noisedesign_lab.training.losses.loss import Batch
 from noisedesign_lab.training.losses.quadratics import whisper_quadratics
 from tests.support.pages import read
@@ -204,7 +203,7 @@ def test_a_node_is_clipped_by_the_mean_of_its_batch() -> None:
     clipped and one is not; examples are not clipped before."""
     rng = np.random.default_rng(3)
     examples = Examples(features=rng.normal(size=(5, 2)), targets=np.array([1.0, -1, 1, 1, -1]))
-    loss = incomes.OfNodes(loss=Logistic(features=2))
+    loss = incomes.OfNodes(features=2)
     places, present = np.array([[[0, 1, 2], [3, 4, 0]]]), np.array([[[1.0, 1, 1], [1, 1, 0]]])
     models = np.array([[[[0.0, 0.0]], [[3.0, -1.0]]]])
     batch = Batch(examples=examples, places=places, present=present)

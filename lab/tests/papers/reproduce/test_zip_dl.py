@@ -175,7 +175,7 @@ def ratings(monkeypatch: pytest.MonkeyPatch) -> Examples:
 def test_sizes_are_those_of_the_batches() -> None:
     """Of 15 ratings or so at a node: batches of at most 11 are two, of 8 or 7."""
     for batch_size in (4, 7, 11, 100):
-        task = training.Task.of(UNIT | {"batch_size": batch_size})
+        task = training.Task(UNIT | {"batch_size": batch_size})
         rule = every_step(4).rule
         sizes = [
             len(Batches(rule, horizon=4, records=len(part), batch_size=batch_size)[0])
@@ -188,7 +188,7 @@ def test_sizes_are_those_of_the_batches() -> None:
 @pytest.mark.usefixtures("ratings")
 def test_what_is_added_to_a_message_has_the_stated_deviation(batch_size: int) -> None:
     """Muffliato's first message less that without noise, of the first step: 6 x 54 normals."""
-    task = training.Task.of(UNIT | {"batch_size": batch_size})
+    task = training.Task(UNIT | {"batch_size": batch_size})
     lanes = [
         task.lane(None, 0.0, name="none"),
         task.lane(task.independent, 0.08, name="muffliato-3", rounds=3),
@@ -213,7 +213,7 @@ def test_what_is_added_to_a_message_has_the_stated_deviation(batch_size: int) ->
 def test_noise_on_messages_has_the_stated_deviation(batch_size: int) -> None:
     """Models of Zip-DL after a step, less those without noise: the mean is the same, and nodes
     differ by what messages of that deviation leave."""
-    task = training.Task.of(UNIT | {"batch_size": batch_size})
+    task = training.Task(UNIT | {"batch_size": batch_size})
     noise = MessageNoise(mixing=task.mixing)
     scale = training.zip_dl_scale(task.mixing)
     lanes = [task.lane(None, 0.0, name="none"), task.lane(noise, 0.08 / scale, name="zip-dl")]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,8 +12,12 @@ from noisedesign.privacy.target import Adjacency
 from noisedesign_lab.papers.reproduce import keys
 from noisedesign_lab.papers.reproduce.balls_in_bins import gains, noise, training
 from noisedesign_lab.papers.reproduce.experiment import Experiment, Parts, Record, Settings, Unit
-from noisedesign_lab.papers.reproduce.ours import ObserversTable, TrainingTable, costs
-from noisedesign_lab.papers.reproduce.pictures import loss_against_epsilon, loss_against_steps
+from noisedesign_lab.papers.reproduce.ours import ObserversTable, TrainingTable, at_the_end, costs
+from noisedesign_lab.papers.reproduce.pictures import (
+    beside_noiseless,
+    loss_against_epsilon,
+    loss_against_steps,
+)
 from noisedesign_lab.papers.reproduce.statistics import over_seeds
 
 if TYPE_CHECKING:
@@ -69,8 +72,7 @@ def _losses(rows: Sequence[Record]) -> list[Record]:
 
 
 def _last(rows: Sequence[Record], settings: BinsSettings) -> list[Record]:
-    steps = settings.training.epochs * settings.training.separation
-    return [row for row in _losses(rows) if row["step"] == steps]
+    return at_the_end(_losses(rows), settings.training)
 
 
 def summary(rows: Sequence[Record], settings: BinsSettings) -> list[Record]:
@@ -92,10 +94,7 @@ def pictures(
 ) -> Mapping[str, Figure]:
     """Draw noise and what is saved of it against epsilon, and loss against epsilon and steps."""
     epsilons = settings.training.epsilons
-    middle = epsilons[len(epsilons) // 2]
-    curves = [
-        row | {"epsilon": middle} for row in _losses(rows) if row["epsilon"] in (middle, math.inf)
-    ]
+    curves = beside_noiseless(_losses(rows), epsilons[len(epsilons) // 2])
     table, first = noise.compared(PARTS.rows("noise", rows)), settings.noise.deltas[0]
     return {
         "noise": loss_against_epsilon(

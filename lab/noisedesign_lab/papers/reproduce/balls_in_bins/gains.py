@@ -1,6 +1,4 @@
-"""Variance that random batches save of independent noise. Such noise shows the same of a record in
-every bin and nothing of two bins together, so that the number of bins and the budget alone
-decide."""
+"""Variance that random batches save of independent noise, by the number of bins and the budget."""
 
 from __future__ import annotations
 
@@ -13,16 +11,9 @@ import numpy as np
 from noisedesign.privacy.accounting import noise_stddev_for
 from noisedesign.privacy.amplification import Mixture, amplified_noise
 from noisedesign_lab.papers.reproduce.experiment import Record, Unit
+from noisedesign_lab.tasks.training_task import columns
 
-COLUMNS: dict[str, type] = {
-    "adjacency": str,
-    "bins": int,
-    "epsilon": float,
-    "delta": float,
-    "which": str,
-    "confidence": float,
-    "variance": float,
-}
+COLUMNS = columns("adjacency:str bins:int epsilon delta which:str confidence variance")
 """``variance`` is what random bins ask for over what batches in any order do, both squared."""
 
 
@@ -50,10 +41,8 @@ def drawn(rows: Sequence[Record]) -> list[Record]:
     """Rows as pictures against epsilon have them: a panel an adjacency and delta, a line a b."""
     return [
         row
-        | {
-            "setting": f"{row['adjacency']}, delta {row['delta']:g}",
-            "mechanism": f"b = {row['bins']}",
-        }
+        | {"setting": f"{row['adjacency']}, delta {row['delta']:g}"}
+        | {"mechanism": f"b = {row['bins']}"}
         for row in rows
     ]
 

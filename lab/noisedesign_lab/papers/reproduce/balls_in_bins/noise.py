@@ -8,29 +8,20 @@ from dataclasses import replace
 from itertools import product
 from typing import Any
 
-from noisedesign.privacy.runs import FIXED_RESPONSES
 from noisedesign.privacy.target import PrivacyTarget
-from noisedesign.system.graph import build_graph, mixing_matrix
 from noisedesign.system.participation import BallsInBins
 from noisedesign_lab.papers.reproduce.experiment import Record, Unit
-from noisedesign_lab.papers.reproduce.ours.observers import label
+from noisedesign_lab.papers.reproduce.ours.observers import label, network_of
 from noisedesign_lab.papers.reproduce.ours.training import squared_error
 from noisedesign_lab.papers.reproduce.statistics import groups
 from noisedesign_lab.tasks.accounts import ACCOUNTS, FIXED, RANDOM, meeting
-from noisedesign_lab.tasks.mechanisms import RANDOM as DESIGNED, Network, mechanism
+from noisedesign_lab.tasks.mechanisms import RANDOM as DESIGNED, mechanism
+from noisedesign_lab.tasks.training_task import columns
 
-COLUMNS: dict[str, type] = {
-    "setting": str,
-    "adjacency": str,
-    "mechanism": str,
-    "account": str,
-    "which": str,
-    "confidence": float,
-    "epsilon": float,
-    "delta": float,
-    "noise_multiplier": float,
-    "squared_error": float,
-}
+COLUMNS = columns(
+    "setting:str adjacency:str mechanism:str account:str which:str confidence epsilon delta "
+    "noise_multiplier squared_error"
+)
 """Columns of a row; ``noise_multiplier`` is a standard deviation over the clip, before C and R, and
 ``squared_error`` is summed over steps and nodes, per coordinate and squared clip."""
 
@@ -46,14 +37,10 @@ def units(table: Any) -> Iterator[Unit]:
 
 
 def run(unit: Unit) -> list[Record]:
-    """Return a row for every account and budget; noise that no lemma covers has the fixed account
-    alone. Designs for random batches are made for every epsilon, at the first delta."""
-    w = mixing_matrix(build_graph(**unit["graph"]))
+    """Return a row for every account and budget that some lemma covers."""
     scheme = BallsInBins(epochs=unit["epochs"], separation=unit["separation"])
-    network = Network(
-        mixing=w, participation=scheme, max_variance=unit["cap"], responses=FIXED_RESPONSES
-    )
-    name, deltas = unit["mechanism"], unit["deltas"]
+    network = network_of(unit, scheme)
+    w, name, deltas = network.mixing, unit["mechanism"], unit["deltas"]
     made = None if name in DESIGNED else mechanism(name, network)
     rows = []
     for epsilon in unit["epsilons"]:
@@ -86,8 +73,7 @@ def run(unit: Unit) -> list[Record]:
 
 
 def compared(rows: Sequence[Record]) -> list[Record]:
-    """Add ``over_ldp``, the squared error over that of independent noise for batches in any
-    order."""
+    """Add ``over_ldp``, the squared error over that of ldp for batches in any order."""
     found = []
     for _, members in groups(rows, "setting", "adjacency", "epsilon", "delta"):
         (base,) = (

@@ -10,8 +10,9 @@ from noisedesign_lab.papers.reproduce.experiment import Record, Unit
 from noisedesign_lab.papers.reproduce.ours import ordered, training
 from noisedesign_lab.papers.reproduce.statistics import groups
 from noisedesign_lab.tasks.accounts import ACCOUNTS, UNCOVERED
+from noisedesign_lab.tasks.training_task import columns
 
-COLUMNS: dict[str, type] = {**training.COLUMNS, "account": str, "which": str, "confidence": float}
+COLUMNS = training.COLUMNS | columns("account:str which:str confidence")
 
 units = training.units
 

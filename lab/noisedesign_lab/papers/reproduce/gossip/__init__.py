@@ -1,6 +1,4 @@
-"""Koskela and Kulkarni: what one node's messages tell of another, over many pairs of nodes in place
-of the one of Figures 1 and 2; and the excess risk that was measured beside the terms of Theorem
-17."""
+"""Koskela and Kulkarni: one node's view of others over many pairs, and excess risk."""
 
 from __future__ import annotations
 

@@ -47,23 +47,15 @@ from noisedesign_lab.papers.reproduce.experiment import Record, Unit
 from noisedesign_lab.papers.reproduce.gossip.views import NAMES, drawn, graphs
 from noisedesign_lab.papers.reproduce.pictures import log_ticks, styles
 from noisedesign_lab.papers.reproduce.statistics import groups, interval, over_seeds
+from noisedesign_lab.tasks.training_task import columns
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-COLUMNS: dict[str, type] = {
-    "graph": str,
-    "draw": int,
-    "horizon": int,
-    "step": str,
-    "mechanism": str,
-    "epsilon": float,
-    "seed": int,
-    "risk": float,
-    "last_risk": float,
-    "noise_stddev": float,
-    "squared_sensitivity": float,
-}
+COLUMNS = columns(
+    "graph:str draw:int horizon:int step:str mechanism:str epsilon seed:int risk last_risk "
+    "noise_stddev squared_sensitivity"
+)
 """Columns of a row; ``noise_stddev`` is that of a node's noise a step, chosen by the
 ``squared_sensitivity`` for unit noise and gradients of norm at most 1."""
 
@@ -221,9 +213,8 @@ class Task:
         return largest if rule == CONSTANT else min(largest, tuned)
 
     def excess_risk(self, w: Array, noise: Array, *, step: float) -> tuple[Array, Array]:
-        """Return the excess risk of the mean model, the mean over t < T and that at T, shape (S, E)
-        each, for noise of these standard deviations, shape (E,). Lanes of a seed share their unit
-        noise."""
+        """Return the excess risk of the mean model, the mean over t < T and that at T, (S, E) each,
+        for noise of these standard deviations, (E,). Lanes of a seed share their unit noise."""
         s, n, _, d = self.features.shape
         models = np.zeros((s, n, len(noise), d))
         rngs = [np.random.default_rng((seed, 1)) for seed in range(s)]
@@ -255,8 +246,7 @@ def _data(
 
 
 def summary(rows: Sequence[Record]) -> list[Record]:
-    """Summarise each graph, horizon, step size, noise scale and epsilon; ``test_loss`` is the
-    excess risk."""
+    """Summarise each graph, horizon, step size, noise scale and epsilon by its excess risk."""
     told = [
         row | {"setting": _setting(row), "test_loss": row["risk"], "accuracy": None} for row in rows
     ]
@@ -266,9 +256,8 @@ def summary(rows: Sequence[Record]) -> list[Record]:
 
 
 def growth(rows: Sequence[Record]) -> list[Record]:
-    """Return the ``factor`` by which the last risk changes from one horizon to the next: the
-    geometric mean over seeds, which are pairs, and the ends of its Student t interval, of
-    logarithms."""
+    """Return the ``factor`` from one horizon to the next of the last risk: the geometric mean over
+    seeds, which are pairs, and the ends of its Student t interval."""
     found = []
     noisy = [row for row in rows if row["last_risk"] is not None and row["noise_stddev"]]
     for (_, _, mechanism, epsilon), members in groups(
@@ -324,8 +313,7 @@ def _without_horizon(row: Record) -> str:
 
 
 def paragraph(found: Sequence[Record], table: Any) -> str:
-    """Tell the measured risk beside what the theorem says, from the shortest to the longest
-    horizon."""
+    """Tell the measured risk beside what the theorem says."""
     at = {(row["setting"], row["mechanism"], row["epsilon"]): row for row in found}
     epsilon, (short, long) = max(table.epsilons), (min(table.horizons), max(table.horizons))
     head = (

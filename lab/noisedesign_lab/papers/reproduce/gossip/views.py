@@ -13,32 +13,21 @@ import numpy as np
 from noisedesign.base.checks import Array
 from noisedesign.files.picture_file import COLOURS, GREY, new_figure
 from noisedesign.privacy import views as threats
-from noisedesign.privacy.sensitivity import squared_sensitivity
 from noisedesign.system.graph import build_graph, mixing_matrix
-from noisedesign.system.participation import every_step
 from noisedesign_lab.papers.bounds import gossip
 from noisedesign_lab.papers.reproduce.experiment import Record, Unit
 from noisedesign_lab.papers.reproduce.statistics import groups
+from noisedesign_lab.tasks.training_task import columns
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-COLUMNS: dict[str, type] = {
-    "graph": str,
-    "draw": int,
-    "observer": int,
-    "victim": int,
-    "pair": str,
-    "horizon": int,
-    "constant": float,
-    "exact": float,
-    "kind": str,
-    "spectral": float,
-    "claimed": float,
-}
-"""Columns of a row, a pair and horizon each: squared sensitivity per step to ``constant``
-gradients, to any (``exact``), its ``spectral`` bound, and what Theorem 15 is ``claimed`` to
-bound."""
+COLUMNS = columns(
+    "graph:str draw:int observer:int victim:int pair:str horizon:int constant exact kind:str "
+    "spectral claimed"
+)
+"""Columns of a pair and horizon: squared sensitivity per step to ``constant`` gradients, to any
+(``exact``), its ``spectral`` bound, and what Theorem 15 is ``claimed`` to bound."""
 
 ITSELF, NEAR, FAR = "the node itself", "neighbours", "not neighbours"
 
@@ -92,27 +81,11 @@ def run(unit: Unit) -> list[Record]:
         claimed = gossip.theorem_15_squared_sensitivity(
             mixing=w, observers=(observer,), horizon=horizon
         )
-        mechanism = threats.view(
-            threats.dp_d_sgd(mixing=w, horizon=horizon), threats.tap(nodes=(observer,))
-        )
-        for victim, seen in threats.grams(mechanism, list(victims)):
-            gram = np.asarray(seen.gram)
-            exact = squared_sensitivity(gram, every_step(horizon))
-            rows.append(
-                {
-                    "graph": unit["graph"],
-                    "draw": unit["draw"],
-                    "observer": observer,
-                    "victim": victim,
-                    "pair": victims[victim],
-                    "horizon": horizon,
-                    "constant": float(gram.sum()) / horizon,
-                    "exact": exact.squared / horizon,
-                    "kind": exact.kind,
-                    "spectral": gossip.spectral_upper_bound(gram=gram) / horizon,
-                    "claimed": claimed / horizon,
-                }
-            )
+        tap = threats.tap(nodes=(observer,))
+        for victim, found in gossip.per_step(w, tap, list(victims), horizon=horizon):
+            where = {"graph": unit["graph"], "draw": unit["draw"], "observer": observer}
+            pair = {"victim": victim, "pair": victims[victim], "horizon": horizon}
+            rows.append(where | pair | found | {"claimed": claimed / horizon})
     return rows
 
 
@@ -222,8 +195,7 @@ def _panels(
 
 
 def paragraph(table: Sequence[Record], *, nodes: int) -> str:
-    """Tell what Figures 1 and 2 look like over many pairs, at the longest horizon, against the
-    paper."""
+    """Tell Figures 1 and 2 over many pairs, at the longest horizon, against the paper."""
     last = max(row["horizon"] for row in table)
     here = [row for row in table if row["horizon"] == last]
     of = {pair: [row for row in here if row["pair"] == pair] for pair in (FAR, NEAR, ITSELF)}

@@ -10,7 +10,11 @@ from noisedesign.files.schema import Table
 from noisedesign_lab.papers.reproduce import keys
 from noisedesign_lab.papers.reproduce.experiment import Experiment, Parts, Record, Settings, Unit
 from noisedesign_lab.papers.reproduce.ours import observers, training
-from noisedesign_lab.papers.reproduce.pictures import loss_against_epsilon, loss_against_steps
+from noisedesign_lab.papers.reproduce.pictures import (
+    beside_noiseless,
+    loss_against_epsilon,
+    loss_against_steps,
+)
 from noisedesign_lab.papers.reproduce.statistics import (
     NOISELESS,
     costs_of_noise,
@@ -69,8 +73,12 @@ def summary(rows: Sequence[Record], settings: OurSettings) -> list[Record]:
 
 
 def _last(rows: Sequence[Record], settings: OurSettings) -> list[Record]:
-    steps = settings.training.epochs * settings.training.separation
-    return [row for row in PARTS.rows("training", rows) if row["step"] == steps]
+    return at_the_end(PARTS.rows("training", rows), settings.training)
+
+
+def at_the_end(rows: Sequence[Record], table: TrainingTable) -> list[Record]:
+    """Rows of the last step of training."""
+    return [row for row in rows if row["step"] == table.epochs * table.separation]
 
 
 def tables(rows: Sequence[Record], settings: OurSettings) -> Mapping[str, Sequence[Record]]:
@@ -82,28 +90,19 @@ def tables(rows: Sequence[Record], settings: OurSettings) -> Mapping[str, Sequen
 
 
 def costs(rows: Sequence[Record]) -> list[Record]:
-    """Return what noise costs in test loss, by setting, mechanism and budget, and
-    ``error_over_ldp``, the squared error of all iterates over that of independent noise; ``rows``
-    are of the last step."""
+    """Return what noise costs in test loss after the last step, by setting, mechanism and budget,
+    and ``error_over_ldp``, the squared error of all iterates over that of independent noise."""
     found = []
     for (setting, epsilon), members in groups(rows, "setting", "epsilon"):
         free = [row for row in rows if row["setting"] == setting and row["mechanism"] == NOISELESS]
         errors = {row["mechanism"]: row["error"] for row in members}
         for mechanism, error in errors.items():
             if mechanism != NOISELESS:
-                cost = interval(costs_of_noise([*free, *members], mechanism))
+                cost = interval(costs_of_noise([*free, *members], mechanism)).columns("cost")
                 known = error is not None and errors.get(LDP) is not None
-                found.append(
-                    {
-                        "setting": setting,
-                        "mechanism": mechanism,
-                        "epsilon": epsilon,
-                        "cost": cost.mean,
-                        "cost_low": cost.low,
-                        "cost_high": cost.high,
-                        "error_over_ldp": error / errors[LDP] if known else None,
-                    }
-                )
+                ratio = error / errors[LDP] if known else None
+                lane = {"setting": setting, "mechanism": mechanism, "epsilon": epsilon}
+                found.append(lane | cost | {"error_over_ldp": ratio})
     return found
 
 
@@ -112,12 +111,7 @@ def pictures(
 ) -> Mapping[str, Figure]:
     """Noise before observers; loss against epsilon, and against steps at the middle budget."""
     epsilons = settings.training.epsilons
-    middle = epsilons[len(epsilons) // 2]
-    curves = [
-        row | {"epsilon": middle}
-        for row in PARTS.rows("training", rows)
-        if row["epsilon"] in (middle, math.inf)
-    ]
+    curves = beside_noiseless(PARTS.rows("training", rows), epsilons[len(epsilons) // 2])
     return {
         "observers": observers.draw(observers.compared(PARTS.rows("observers", rows))),
         "loss": loss_against_epsilon(found),
@@ -144,17 +138,14 @@ def _of_training(found: Sequence[Record], settings: OurSettings) -> str:
     first = table.epsilons[0]
     for (setting,), members in groups(found, "setting"):
         at = [row for row in members if row["epsilon"] == first]
-        parts = [f"{row['mechanism']} {_cost(row)}{_ratio(row)}" for row in at]
+        parts = [f"{row['mechanism']} {_cost(row)}" for row in at]
         lines.append(f"{setting}, epsilon {first:g}: {'; '.join(parts)}. {ordered(at)}")
     return "\n\n".join(lines)
 
 
 def _cost(row: Record) -> str:
-    return f"{row['cost']:.4f}" if math.isfinite(row["cost"]) else "diverged"
-
-
-def _ratio(row: Record) -> str:
-    return "" if row["error_over_ldp"] is None else f" ({row['error_over_ldp']:.2f})"
+    cost = f"{row['cost']:.4f}" if math.isfinite(row["cost"]) else "diverged"
+    return cost if row["error_over_ldp"] is None else f"{cost} ({row['error_over_ldp']:.2f})"
 
 
 def ordered(at: Sequence[Record]) -> str:

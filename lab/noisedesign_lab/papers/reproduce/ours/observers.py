@@ -17,25 +17,18 @@ from noisedesign.mechanisms import algorithms as catalogue
 from noisedesign.privacy.runs import FIXED_RESPONSES
 from noisedesign.privacy.views import Algorithm, dp_d_sgd
 from noisedesign.system.graph import build_graph, mixing_matrix, node_names
-from noisedesign.system.participation import FixedEpoch
+from noisedesign.system.participation import FixedEpoch, Participation
 from noisedesign.tasks.account.table import Setting, busiest_node, every_model
 from noisedesign_lab.papers.figures.algorithms_by_observer import squared_error
 from noisedesign_lab.papers.reproduce.experiment import Record, Unit
 from noisedesign_lab.papers.reproduce.statistics import groups
 from noisedesign_lab.tasks.mechanisms import Network, mechanism
+from noisedesign_lab.tasks.training_task import columns
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-COLUMNS: dict[str, type] = {
-    "graph": str,
-    "mechanism": str,
-    "model": str,
-    "mu": float,
-    "which": str,
-    "squared_error": float,
-    "note": str,
-}
+COLUMNS = columns("graph:str mechanism:str model:str mu which:str squared_error note:str")
 """Columns of a row; ``mu`` (not squared) is that of unit noise, ``squared_error`` that of noise
 scaled to mu = 1, per coordinate and squared clip."""
 
@@ -62,23 +55,22 @@ def units(table: Any) -> Iterator[Unit]:
 
 def run(unit: Unit) -> list[Record]:
     """A row an observer."""
-    w, names, scheme = _network(tuple(sorted(unit["graph"].items())), unit)
-    algorithm = _algorithm(unit, w, names, scheme)
+    scheme = FixedEpoch(epochs=unit["epochs"], separation=unit["separation"])
+    network = network_of(unit, scheme)
+    names = _built(tuple(unit["graph"].items()))[1]
+    algorithm = _algorithm(unit["mechanism"], network, names)
     setting = Setting(
         algorithm=algorithm, participation=scheme, adjacency="zero-out", responses=FIXED_RESPONSES
     )
     error = squared_error(algorithm)
     rows = []
-    for found in every_model(setting, node=busiest_node(w)):
+    here = {"graph": label(unit["graph"]), "mechanism": unit["mechanism"]}
+    for found in every_model(setting, node=busiest_node(network.mixing)):
         if found.model in MODELS:
             mu = found.mu
             scaled = None if mu is None or math.isinf(mu) else error * mu**2
             known = {"mu": mu, "which": found.which, "squared_error": scaled, "note": found.note}
-            rows.append(
-                {"graph": label(unit["graph"]), "mechanism": unit["mechanism"]}
-                | {"model": found.model}
-                | known
-            )
+            rows.append(here | {"model": found.model} | known)
     return rows
 
 
@@ -87,9 +79,11 @@ def label(graph: dict[str, Any]) -> str:
     return " ".join(str(value) for key, value in graph.items() if key != "seed")
 
 
-def _network(graph: tuple[Any, ...], unit: Unit) -> tuple[Array, tuple[str, ...], FixedEpoch]:
-    w, names = _built(graph)
-    return w, names, FixedEpoch(epochs=unit["epochs"], separation=unit["separation"])
+def network_of(unit: Unit, scheme: Participation, **how: Any) -> Network:
+    """The network of a unit, for fixed responses, with its cap on diag(R)."""
+    w, _ = _built(tuple(unit["graph"].items()))
+    shared = {"max_variance": unit["cap"], "responses": FIXED_RESPONSES}
+    return Network(mixing=w, participation=scheme, **shared, **how)
 
 
 @cache
@@ -98,24 +92,19 @@ def _built(graph: tuple[tuple[str, Any], ...]) -> tuple[Array, tuple[str, ...]]:
     return mixing_matrix(found), node_names(found)
 
 
-def _algorithm(unit: Unit, w: Array, names: tuple[str, ...], scheme: FixedEpoch) -> Algorithm:
-    name = unit["mechanism"]
+def _algorithm(name: str, network: Network, names: tuple[str, ...]) -> Algorithm:
+    w, scheme = network.mixing, network.participation
     if name == INDEPENDENT:
         return dp_d_sgd(mixing=w, horizon=scheme.horizon)
     if name in catalogue.KINDS and name not in ("decor", "mafalda", "whisper"):
-        kind: Algorithm = catalogue.algorithm(name, mixing=w, participation=scheme, nodes=names)
-        return kind
-    network = Network(
-        mixing=w, participation=scheme, max_variance=unit["cap"], responses=FIXED_RESPONSES
-    )
+        return catalogue.algorithm(name, mixing=w, participation=scheme, nodes=names)
     design = mechanism(name, network).design
     assert design is not None
     return catalogue.of_design(design, participation=scheme)
 
 
 def compared(rows: Sequence[Record]) -> list[Record]:
-    """Add ``over_ldp``, the squared error over that of independent noise; None where one is
-    infinite."""
+    """Add ``over_ldp``, the squared error over that of independent noise; None if infinite."""
     base = {
         (row["graph"], row["model"]): row["squared_error"]
         for row in rows

@@ -10,35 +10,22 @@ from typing import Any
 import numpy as np
 
 from noisedesign.base.checks import Array
-from noisedesign.privacy.runs import FIXED_RESPONSES
 from noisedesign.privacy.target import DEFAULT_ADJACENCY, PrivacyTarget
-from noisedesign.system.graph import build_graph, mixing_matrix
 from noisedesign.system.participation import FixedEpoch, Participation
 from noisedesign.system.workloads import Workload
 from noisedesign_lab.datasets import Examples, a9a
 from noisedesign_lab.papers.reproduce.experiment import Record, Unit
-from noisedesign_lab.papers.reproduce.ours.observers import label
-from noisedesign_lab.tasks.mechanisms import Mechanism, Network, mechanism
-from noisedesign_lab.tasks.training_task import TrainingTask, run as train
+from noisedesign_lab.papers.reproduce.ours.observers import label, network_of
+from noisedesign_lab.tasks.mechanisms import Mechanism, mechanism
+from noisedesign_lab.tasks.training_task import TrainingTask, columns, run as train
 from noisedesign_lab.training.losses.logistic import Logistic
 from noisedesign_lab.training.noise import NodeNoise
 from noisedesign_lab.training.partition import iid
 
-COLUMNS: dict[str, type] = {
-    "setting": str,
-    "mechanism": str,
-    "epsilon": float,
-    "seed": int,
-    "step": int,
-    "train_loss": float,
-    "test_loss": float,
-    "accuracy": float,
-    "consensus_distance": float,
-    "stddev": float,
-    "error": float,
-    "protects": str,
-    "status": str,
-}
+COLUMNS = columns(
+    "setting:str mechanism:str epsilon seed:int step:int train_loss test_loss accuracy "
+    "consensus_distance stddev error protects:str status:str"
+)
 """Columns of a row; ``epsilon`` is infinite without noise, ``error`` the squared error of all
 iterates summed over steps and nodes at a step size of 1, None for a trusted server."""
 
@@ -62,8 +49,7 @@ def run(unit: Unit) -> list[Record]:
 
 
 def trained(unit: Unit, scheme: Participation, **how: Any) -> list[Record]:
-    """Return rows of all mechanisms and budgets for any participation, on ``records`` of the data
-    where the unit says so; ``how`` are further arguments of the task."""
+    """Return rows of all mechanisms and budgets; ``how`` are further arguments of the task."""
     epsilons = sorted(unit["epsilons"])
     target = PrivacyTarget(
         epsilon=epsilons[len(epsilons) // 2],
@@ -107,8 +93,7 @@ def trained(unit: Unit, scheme: Participation, **how: Any) -> list[Record]:
 
 
 def squared_error(made: Mechanism, w: Array, steps: int) -> float | None:
-    """Return tr(H C^-1 C^-T), the sum over t of |x_t|^2, x_t the unit noise in all models after
-    step t; None where no noise of gossiping nodes is."""
+    """Return tr(H C^-1 C^-T), the squared unit noise of all iterates; None for other noise."""
     if not isinstance(made.source, NodeNoise) or made.server:
         return None
     source = made.source
@@ -134,8 +119,5 @@ def _made(
     target: PrivacyTarget,
     names: tuple[str, ...],
 ) -> tuple[Array, tuple[Mechanism, ...]]:
-    w = mixing_matrix(build_graph(**dict(graph)))
-    network = Network(
-        mixing=w, participation=scheme, max_variance=cap, target=target, responses=FIXED_RESPONSES
-    )
-    return w, tuple(mechanism(name, network) for name in names)
+    network = network_of({"graph": dict(graph), "cap": cap}, scheme, target=target)
+    return np.asarray(network.mixing), tuple(mechanism(name, network) for name in names)

@@ -9,14 +9,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
 from noisedesign.files.schema import Table
 from noisedesign_lab.papers.reproduce import keys
 from noisedesign_lab.papers.reproduce.experiment import Experiment, Record, Settings, Unit
-from noisedesign_lab.papers.reproduce.pictures import loss_against_epsilon, loss_against_steps
+from noisedesign_lab.papers.reproduce.pictures import (
+    beside_noiseless,
+    loss_against_epsilon,
+    loss_against_steps,
+)
 from noisedesign_lab.papers.reproduce.statistics import (
     Interval,
     costs_of_noise,
@@ -91,21 +95,22 @@ class WhisperSettings(Settings):
     incomes: IncomesTable
 
 
+PARTS: dict[str, Any] = {"quadratics": quadratics, "incomes": incomes}
+
+
 def units(settings: WhisperSettings) -> list[Unit]:
     """A graph and a clip each, then a graph each."""
     return [
-        *(
-            {"part": "quadratics"} | u
-            for u in quadratics.units(settings.quadratics, settings.network)
-        ),
-        *({"part": "incomes"} | u for u in incomes.units(settings.incomes, settings.network)),
+        {"part": name} | unit
+        for name, part in PARTS.items()
+        for unit in part.units(getattr(settings, name), settings.network)
     ]
 
 
 def run(unit: Unit) -> list[Record]:
     """Rows of one unit."""
-    part = {"quadratics": quadratics.run, "incomes": incomes.run}[unit["part"]]
-    return [{"part": unit["part"], **dict.fromkeys(lanes.COLUMNS)} | row for row in part(unit)]
+    empty = {"part": unit["part"], **dict.fromkeys(lanes.COLUMNS)}
+    return [empty | row for row in PARTS[unit["part"]].run(unit)]
 
 
 def summary(rows: Sequence[Record], settings: WhisperSettings) -> list[Record]:
@@ -116,8 +121,7 @@ def summary(rows: Sequence[Record], settings: WhisperSettings) -> list[Record]:
 
 
 def _last(rows: Sequence[Record], settings: WhisperSettings) -> list[Record]:
-    last = {"quadratics": settings.quadratics.steps, "incomes": settings.incomes.steps}
-    return [row for row in rows if row["step"] == last[row["part"]]]
+    return [row for row in rows if row["step"] == getattr(settings, row["part"]).steps]
 
 
 def saved(rows: Sequence[Record]) -> list[Record]:
@@ -126,7 +130,8 @@ def saved(rows: Sequence[Record]) -> list[Record]:
     ``rows`` are of the last step."""
     records = []
     for (setting,), members in groups(rows, "setting"):
-        costs = {name: costs_of_noise(members, name) for name in _mechanisms(members)}
+        mechanisms = dict.fromkeys(row["mechanism"] for row in members if row["mechanism"] != NONE)
+        costs = {name: costs_of_noise(members, name) for name in mechanisms}
         if LDP not in costs:
             continue
         ldp = interval(costs[LDP])
@@ -135,22 +140,12 @@ def saved(rows: Sequence[Record]) -> list[Record]:
             told = ldp.low is not None and ldp.low > 0 and own.low is not None
             ratio = next(r["variance_over_ldp"] for r in members if r["mechanism"] == mechanism)
             records.append(
-                {
-                    "setting": setting,
-                    "mechanism": mechanism,
-                    "cost": own.mean,
-                    "cost_low": own.low,
-                    "cost_high": own.high,
-                    "saved": 1 - own.mean / ldp.mean if told else None,
-                    "saved_variance": 1 - ratio,
-                }
+                {"setting": setting, "mechanism": mechanism}
+                | own.columns("cost")
+                | {"saved": 1 - own.mean / ldp.mean if told else None}
+                | {"saved_variance": 1 - ratio}
             )
     return records
-
-
-def _mechanisms(rows: Sequence[Record]) -> list[str]:
-    """Return the mechanisms with noise, in their order."""
-    return [name for name in dict.fromkeys(row["mechanism"] for row in rows) if name != NONE]
 
 
 def tables(rows: Sequence[Record], settings: WhisperSettings) -> Mapping[str, Sequence[Record]]:
@@ -171,11 +166,8 @@ def pictures(
     for stem, name in parts.items():
         members = [row for row in found if row["setting"].startswith(f"{name}, ")]
         sparsest = f"{name}, p = {min(settings.network.connectivities):g}"
-        curves = [
-            row | {"epsilon": middle}
-            for row in rows
-            if row["setting"] == sparsest and row["epsilon"] in (middle, math.inf)
-        ]
+        of_sparsest = [row for row in rows if row["setting"] == sparsest]
+        curves = beside_noiseless(of_sparsest, middle)
         drawn[f"{stem}-loss"] = loss_against_epsilon(members)
         drawn[f"{stem}-accuracy"] = loss_against_epsilon(
             members, ylabel="accuracy on test records", column="accuracy"

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -22,7 +21,7 @@ from noisedesign_lab.papers.reproduce.experiment import Record, Unit
 from noisedesign_lab.papers.reproduce.whisper import lanes
 from noisedesign_lab.tasks.training_task import TrainingTask
 from noisedesign_lab.training.losses.logistic import Logistic
-from noisedesign_lab.training.losses.loss import Batch, Loss
+from noisedesign_lab.training.losses.loss import Batch
 from noisedesign_lab.training.partition import dirichlet, split
 
 EXAMPLE, NODE = "example", "node"
@@ -66,31 +65,15 @@ def parts(protected: Iterable[str]) -> dict[str, str]:
     return {name_of(one).replace(" ", "-"): name_of(one) for one in protected}
 
 
-@dataclass(frozen=True, kw_only=True)
-class OfNodes(Loss):
+class OfNodes(Logistic):
     """A loss whose clipped gradient is the mean of a node's batch. Sums are m times it, m the size
     of the batch, which the trainer divides by."""
 
-    loss: Loss
-
-    @property
-    def dimension(self) -> int:
-        return self.loss.dimension
-
-    def start(self, rng: np.random.Generator) -> Array:
-        return self.loss.start(rng)
-
     def clipped_sums(self, models: Array, batch: Batch, *, clip: float) -> Array:
-        sums = self.loss.clipped_sums(models, batch, clip=math.inf)
+        sums = super().clipped_sums(models, batch, clip=math.inf)
         sizes = batch.present.sum(axis=-1)[..., None, None]
         norms = np.linalg.norm(sums, axis=-1, keepdims=True)
         return np.asarray(sums * (clip * sizes / np.maximum(norms, clip * sizes)))
-
-    def value(self, models: Array, examples: Examples) -> Array:
-        return self.loss.value(models, examples)
-
-    def accuracy(self, models: Array, examples: Examples) -> Array | None:
-        return self.loss.accuracy(models, examples)
 
 
 def _tuned(unit: Unit) -> list[tuple[str, float, int]]:
@@ -135,11 +118,10 @@ def _task(unit: Unit, seed: int, *, tuning: bool) -> TrainingTask:
     w, made = lanes.on_graph(unit)
     nodes, steps = unit["nodes"], unit["steps"]
     record = [steps] if tuning else np.linspace(0, steps, 6).astype(int).tolist()
-    loss: Loss = Logistic(
+    kind = OfNodes if _of_nodes(unit) else Logistic
+    loss = kind(
         features=train.features.shape[1], regularization=unit["regularization"], intercept=True
     )
-    if _of_nodes(unit):
-        loss = OfNodes(loss=loss)
     return TrainingTask(
         loss=loss,
         examples=train,

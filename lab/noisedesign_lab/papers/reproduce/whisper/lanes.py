@@ -15,27 +15,13 @@ from noisedesign.system.graph import build_graph, mixing_matrix
 from noisedesign.system.participation import every_step
 from noisedesign_lab.papers.reproduce.experiment import Record, Unit
 from noisedesign_lab.tasks.mechanisms import THE_AVERAGE, Mechanism, Network, mechanism
-from noisedesign_lab.tasks.training_task import TrainingTask, rows_of
+from noisedesign_lab.tasks.training_task import TrainingTask, columns, rows_of
 from noisedesign_lab.training.trainer import Lane, train
 
-COLUMNS: dict[str, type] = {
-    "setting": str,
-    "mechanism": str,
-    "epsilon": float,
-    "seed": int,
-    "step": int,
-    "step_size": float,
-    "train_loss": float,
-    "test_loss": float,
-    "accuracy": float,
-    "consensus_distance": float,
-    "mu": float,
-    "stddev": float,
-    "variance_over_ldp": float,
-    "distance_over_ldp": float,
-    "protects": str,
-    "status": str,
-}
+COLUMNS = columns(
+    "setting:str mechanism:str epsilon seed:int step:int step_size train_loss test_loss accuracy "
+    "consensus_distance mu stddev variance_over_ldp distance_over_ldp protects:str status:str"
+)
 """Columns of a row; ``epsilon`` is infinite without noise, ``variance_over_ldp`` is tr(W R W^T)
 over that of independent noise, and ``distance_over_ldp`` the same for the models of a whole run of
 quadratics."""

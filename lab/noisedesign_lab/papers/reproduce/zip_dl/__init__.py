@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
+from noisedesign.files.picture_file import new_figure
 from noisedesign.files.schema import Table
 from noisedesign_lab.papers.reproduce import keys
 from noisedesign_lab.papers.reproduce.experiment import Experiment, Record, Settings, Unit
 from noisedesign_lab.papers.reproduce.pictures import styles
-from noisedesign_lab.papers.reproduce.statistics import groups, interval
+from noisedesign_lab.papers.reproduce.statistics import columns_of, groups, interval
 from noisedesign_lab.papers.reproduce.zip_dl import training
+from noisedesign_lab.papers.reproduce.zip_dl.training import NO_DROPOUT
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -61,8 +63,7 @@ class AttackTable(Table):
 
 
 class DropoutTable(Table):
-    """Rates at which nodes are out of a step, levels of noise, and the clip, without which nodes
-    that go on by themselves diverge."""
+    """Rates at which nodes are out of a step, and the clip without which such nodes diverge."""
 
     clip: keys.Positive
     rates: list[Annotated[float, Field(gt=0, lt=1)]]
@@ -93,8 +94,7 @@ def units(settings: ZipDlSettings) -> list[Unit]:
 
 
 def best(rows: Sequence[Record]) -> list[Record]:
-    """Return a row each setting, mechanism, level and seed: the least test RMSE over the run and
-    the attacks at its end; None where it diverged."""
+    """Return the least test RMSE, None where it diverged, and last attacks of every run."""
     found = []
     for _, members in groups(rows, "setting", "mechanism", "level", "seed"):
         last = members[-1]
@@ -111,29 +111,21 @@ ATTACKS = ("threshold_auc", "threshold_tpr", "classifier_auc", "classifier_tpr")
 
 
 def summary(rows: Sequence[Record], _: ZipDlSettings) -> list[Record]:
-    """Summarise the least RMSE over the run as ``test_loss``, with ``stddev`` in place of an
-    epsilon."""
+    """Summarise the least RMSE over the run as ``test_loss``."""
     found = []
     for (setting, mechanism, level), members in groups(best(rows), "setting", "mechanism", "level"):
         losses = [math.nan if row["test_loss"] is None else row["test_loss"] for row in members]
-        mean, low, high = interval(losses)
         told = {
             "setting": setting,
             "mechanism": mechanism,
             "epsilon": math.inf,
-            "test_loss": mean,
-            "test_loss_low": low,
-            "test_loss_high": high,
+            **interval(losses).columns("test_loss"),
             "accuracy": None,
             "level": level,
             "stddev": members[0]["stddev"],
         }
         for name in ATTACKS:
-            values = [row[name] for row in members if row[name] is not None]
-            ends = interval(values) if values and len(values) == len(members) else None
-            told[name] = None if ends is None else ends.mean
-            told[f"{name}_low"] = None if ends is None else ends.low
-            told[f"{name}_high"] = None if ends is None else ends.high
+            told |= columns_of(name, [row[name] for row in members])
         found.append(told | {"seeds": len(members)})
     return found
 
@@ -146,8 +138,6 @@ def pictures(
 
 
 def _of_attacks(found: Sequence[Record]) -> Figure:
-    from noisedesign.files.picture_file import new_figure
-
     titles = {
         "threshold_auc": "threshold attack, ROC AUC",
         "classifier_auc": "classifier attack, ROC AUC",
@@ -164,14 +154,9 @@ def _of_attacks(found: Sequence[Record]) -> Figure:
             place.plot(x, y, label=mechanism, markersize=5, linewidth=1.0, **looks[mechanism])
             for row in ordered:
                 if row["level"] in (1.0, 16.0, 256.0):
-                    spot = (row[name], row["test_loss"])
-                    place.annotate(
-                        f"{row['level']:g}",
-                        spot,
-                        xytext=(4, 3),
-                        textcoords="offset points",
-                        fontsize=7,
-                    )
+                    text, spot = f"{row['level']:g}", (row[name], row["test_loss"])
+                    near = {"xytext": (4, 3), "textcoords": "offset points", "fontsize": 7}
+                    place.annotate(text, spot, **near)
         place.set_xlabel(title)
     axes[0].set_ylabel("least test RMSE (stars)")
     handles, names = axes[0].get_legend_handles_labels()
@@ -187,8 +172,6 @@ def _of_attacks(found: Sequence[Record]) -> Figure:
 
 
 def _of_dropout(found: Sequence[Record]) -> Figure:
-    from noisedesign.files.picture_file import new_figure
-
     figure = new_figure(6.4, 4.2)
     axes = figure.subplots()
     dropped = [row for row in found if row["setting"] != NO_DROPOUT]
@@ -213,9 +196,6 @@ def _of_dropout(found: Sequence[Record]) -> Figure:
 def _rate(setting: str) -> float:
     """Return the rate of "dropout 25%"."""
     return float(setting.split()[1].rstrip("%")) / 100
-
-
-NO_DROPOUT = training.NO_DROPOUT
 
 
 def paragraph(rows: Sequence[Record], found: Sequence[Record], settings: ZipDlSettings) -> str:
@@ -263,8 +243,7 @@ def _of(row: Record, name: str) -> str:
 
 
 def _dominance(found: Sequence[Record], names: Sequence[str]) -> str:
-    """Tell which mechanism has less RMSE and AUC at equal standard deviation of a message's
-    noise."""
+    """Tell which has less RMSE and AUC at equal standard deviation of a message's noise."""
     told = []
     here = [row for row in found if row["setting"] == NO_DROPOUT]
     own = {row["level"]: row for row in here if row["mechanism"] == training.ZIP_DL}

@@ -22,8 +22,7 @@ def roc_auc(members: Array, others: Array) -> float:
 
 
 def true_positives_at(rate: float, members: Array, others: Array) -> float:
-    """Return the largest share of members above a threshold that at most ``rate`` of the others
-    exceed."""
+    """Share of members above a threshold that at most ``rate`` of the others exceed."""
     allowed = int(np.floor(rate * len(others) * (1 + 1e-12)))
     descending = np.sort(others)[::-1]
     threshold = descending[allowed] if allowed < len(others) else -np.inf
@@ -31,9 +30,8 @@ def true_positives_at(rate: float, members: Array, others: Array) -> float:
 
 
 def classified(members: Array, others: Array, rng: np.random.Generator) -> tuple[Array, Array]:
-    """Return the scores of members and others that a classifier of series of losses, shapes (m, K)
-    and (o, K), gives to those it did not learn from: logistic regression on standardised
-    logarithms. (The paper's is a network with two hidden layers.)"""
+    """Return the scores of members and others that logistic regression on standardised logarithms
+    of series of losses, (m, K) and (o, K), gives to those it did not learn from."""
     parts = [np.split(rng.permutation(len(x)), [round(0.7 * len(x))]) for x in (members, others)]
     logs = [np.log(x + 1e-9) for x in (members, others)]
     known = np.concatenate([x[learn] for x, (learn, _) in zip(logs, parts, strict=True)])

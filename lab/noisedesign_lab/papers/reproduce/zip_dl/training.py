@@ -8,7 +8,6 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from noisedesign.system.random_mixing import NodeDropout
 from noisedesign_lab.datasets import Examples, movielens_small
 from noisedesign_lab.papers.reproduce.experiment import Record, Unit
 from noisedesign_lab.papers.reproduce.zip_dl import attacks
+from noisedesign_lab.tasks.training_task import columns
 from noisedesign_lab.training.gossip import FixedGossip, Gossip, RandomGossip
 from noisedesign_lab.training.losses.matrix_factorization import MatrixFactorization
 from noisedesign_lab.training.noise import MessageNoise, NodeNoise, Source, WhiteNoise
@@ -26,22 +26,10 @@ from noisedesign_lab.training.partition import by_user, split
 from noisedesign_lab.training.seeding import Use, generator
 from noisedesign_lab.training.trainer import Lane, Run, Seen, train
 
-COLUMNS: dict[str, type] = {
-    "setting": str,
-    "mechanism": str,
-    "level": float,
-    "stddev": float,
-    "seed": int,
-    "step": int,
-    "test_rmse": float,
-    "train_rmse": float,
-    "consensus_distance": float,
-    "threshold_auc": float,
-    "threshold_tpr": float,
-    "classifier_auc": float,
-    "classifier_tpr": float,
-    "status": str,
-}
+COLUMNS = columns(
+    "setting:str mechanism:str level stddev seed:int step:int test_rmse train_rmse "
+    "consensus_distance threshold_auc threshold_tpr classifier_auc classifier_tpr status:str"
+)
 """Columns of a row; ``level`` is k of the noise k sigma; attacks are told at the last step, the
 mean over victims: area under the ROC curve, and true positives at 1 % false ones."""
 
@@ -51,8 +39,7 @@ NO_DROPOUT = "no dropout"
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MessageNoiseWithDropout(MessageNoise):
-    """Zip-DL's noise where nodes drop out: that made for them, or by them, is missing. Rows of the
-    identity in a step's W tell who is out."""
+    """Zip-DL's noise where nodes, told by rows of the identity in a step's W, drop out."""
 
     gossip: RandomGossip
 
@@ -95,36 +82,20 @@ def _ratings(least: int) -> Examples:
     return Examples(features=features, targets=found.targets, owners=found.owners)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
 class Task:
     """The data, loss and network that all lanes of one unit share."""
 
-    unit: Unit
-    loss: MatrixFactorization
-    train: Examples
-    test: Examples
-    parts: list[Any]
-    mixing: Array
-
-    @classmethod
-    def of(cls, unit: Unit) -> Task:
+    def __init__(self, unit: Unit) -> None:
         every, seed = _ratings(unit["least_ratings"]), unit["seed"]
         shares = {"train": 1 - unit["test"], "test": unit["test"]}
         of = split(len(every), shares, np.random.default_rng([unit["split_seed"], seed]))
-        data = every.at(of["train"])
+        self.unit, self.mixing = unit, mixing(unit)
+        self.train, self.test = (every.at(of[part]) for part in ("train", "test"))
         users, films = (int(every.features[:, k].max()) + 1 for k in (0, 1))
-        loss = MatrixFactorization(
+        self.loss = MatrixFactorization(
             users=users, items=films, factors=unit["factors"], private_users=False
         )
-        parts = by_user(data.owners, unit["nodes"])(generator(seed, Use.PARTS))
-        return cls(
-            unit=unit,
-            loss=loss,
-            train=data,
-            test=every.at(of["test"]),
-            parts=list(parts),
-            mixing=mixing(unit),
-        )
+        self.parts = by_user(self.train.owners, unit["nodes"])(generator(seed, Use.PARTS))
 
     def run(self, gossip: Gossip) -> Run:
         """The trainer's run."""
@@ -176,7 +147,7 @@ def zip_dl_scale(w: Array) -> float:
 
 def run(unit: Unit) -> list[Record]:
     """Rows of all mechanisms and noise levels for one seed."""
-    task = Task.of(unit)
+    task = Task(unit)
     gossip: Gossip = FixedGossip(mixing=task.mixing)
     noise: MessageNoise = MessageNoise(mixing=task.mixing)
     setting = NO_DROPOUT if unit["victims"] else f"dropout {unit['dropout']:.0%}"
@@ -232,9 +203,8 @@ def _root(value: float) -> float | None:
 
 
 class Attacker:
-    """A neighbour of each victim, who keeps its messages of logged steps, and the losses of ratings
-    under each. Zip-DL's noise for one neighbour is drawn here: it is never formed for single
-    messages."""
+    """A neighbour of each victim, who keeps the losses of ratings under its messages. Noise of
+    Zip-DL for one neighbour is drawn here: it is never formed for single messages."""
 
     def __init__(self, task: Task, lanes: Sequence[tuple[str, float]]) -> None:
         unit = task.unit

@@ -26,7 +26,14 @@ import numpy as np
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import Array, InputError
 from noisedesign_lab.papers import bounds
-from noisedesign_lab.papers.bounds.gossip import consensus_parameter
+from noisedesign_lab.papers.bounds.gossip import second_eigenvalue
+
+
+def consensus_parameter(*, mixing: Any) -> float:
+    """Return p = 1 - rho^2, the largest with |X W - X J/n|_F^2 <= (1 - p) |X - X J/n|_F^2 for all X
+    (Lemma J.1). Equation (5.3) prints 1 - (1 - rho)^2, which no slowly mixing W satisfies."""
+    return 1 - second_eigenvalue(mixing=mixing) ** 2
+
 
 STATEMENTS = ("printed", "appendix", "proof")
 
