@@ -35,18 +35,16 @@ class NoisyTraining(Training):
 
     Args:
         rank: as of the trainer.
-        machine_id: as of the trainer.
-        mapping: as of the trainer.
-        model: as of the trainer.
-        optimizer: as of the trainer.
-        loss: as of the trainer.
-        log_dir: as of the trainer.
-        plans: what the paths of the nodes' files begin with: node u has ``PLANS-u.plan``.
-        batch_size: what sums are divided by, and the most of a batch; where participation is
-            random the mean size of a batch, rounded.
-        secret: the file of the secret of this run, the same for all nodes, from which every node
-            derives its own: whoever has it knows all noise. Without one a node whose noise is its
-            own alone draws a new one.
+        machine_id: likewise.
+        mapping: likewise.
+        model: likewise.
+        optimizer: likewise.
+        loss: likewise.
+        log_dir: likewise.
+        plans: as of :func:`plan_at`.
+        batch_size: what sums are divided by, and as of :meth:`Run.batches`.
+        secret: the file of the secret of this run, from which every node derives its own: whoever
+            has it knows all noise. Without one a node whose noise is its own alone draws a new one.
         rounds: steps a call.
         full_epochs: False.
         shuffle: False.
@@ -108,8 +106,7 @@ class NoisyTraining(Training):
             dataset: of the trainer.
 
         Raises:
-            InputError: past the horizon; fewer or more records, or other batches, than the
-                participation of the design has.
+            InputError: as :meth:`Run.batches` and :meth:`Run.add_`; another number of records.
         """
         loader = dataset.get_trainset(self.batch_size, False)
         data = loader.dataset
@@ -151,14 +148,14 @@ class DesignedSharing(Sharing):
 
     Args:
         rank: as of the trainer.
-        machine_id: as of the trainer.
-        *args: as of the trainer.
-        plans: as of :class:`NoisyTraining`.
+        machine_id: likewise.
+        *args: likewise.
+        plans: as of :func:`plan_at`.
         **how: as of the trainer.
 
     Raises:
-        InputError: links of W that the trainer's graph lacks; a design of several gossip rounds a
-            step; see :func:`plan_at`.
+        InputError: as :func:`plan_at`; links of W that the trainer's graph lacks; a design of
+            several gossip rounds a step.
     """
 
     def __init__(self, rank: int, machine_id: int, *args: Any, plans: str, **how: Any) -> None:

@@ -44,14 +44,12 @@ ROUND = "server-round"
 
 
 class DesignedNoise:
-    """A mod for replies to ``train``: the model that came, plus the clipped update, plus noise.
+    """A mod for replies to ``train``: the model that came, plus the clipped update, plus noise. Put
+    it first of the mods, so that nothing touches the reply after it.
 
-    Put it first of the mods, so that nothing touches the reply after it.
-
-    Metrics of a reply but the ``public`` ones are left out, and so is every record but the model:
-    they come from the client's data and no noise hides them. Of replies to other messages, such as
-    ``evaluate``, for which strategies of Flower ask by default, public metrics alone are left.
-    What is refused goes to the server as an error in place of a reply.
+    Of a reply only the model and ``public`` metrics are left, and of replies to other messages,
+    such as ``evaluate``, those metrics alone: no noise hides the rest. What is refused goes to the
+    server as an error in place of a reply.
 
     Args:
         noise: of this client's node, or a function of its context that makes it: with
@@ -99,8 +97,7 @@ class DesignedNoise:
                 reply.content = self._protected(msg.content, reply.content, run)
             return reply
         except InputError as error:
-            reason = f"{error}"
-            return Message(Error(ErrorCode.MOD_FAILED_PRECONDITION, reason), reply_to=msg)
+            return Message(Error(ErrorCode.MOD_FAILED_PRECONDITION, f"{error}"), reply_to=msg)
 
     def _protected(self, came: RecordDict, leaves: RecordDict, run: Run) -> RecordDict:
         _, received = _model(came, "message")
@@ -147,16 +144,14 @@ def dropout_metrics(replies: list[RecordDict], weighted_by_key: str) -> MetricRe
     """Tell whose noise is in a round, and whose is missing, as ``train_metrics_aggr_fn`` of a
     strategy.
 
-    It gives the strategy's own average of metrics, and ``noise-answered``, the nodes whose noise is
-    in this round, ``noise-missing``, the partners of these that did not answer, so that the noise
-    they share does not cancel, and ``epsilon``.
-
     Args:
         replies: of the clients that answered.
         weighted_by_key: the metric that the average is weighted by.
 
     Returns:
-        The metrics.
+        The strategy's own average of metrics, ``epsilon``, ``noise-answered``, the nodes whose
+        noise is in this round, and ``noise-missing``, their partners that did not answer, so that
+        the noise they share does not cancel.
 
     Raises:
         InputError: a reply without the mod; two of one node, of other designs or of other steps.

@@ -74,10 +74,10 @@ class Training(Run):
     def privatizer(self) -> Any:
         """Adds the noise of the next step to a sum of clipped gradients.
 
-        ``init(model)`` gives its state, the next step. ``update(sums, state, params=None,
-        records=None)`` gives the sums with their noise, in their own dtype, and the next state.
-        ``records`` are numbers or words, or an array of integers where ``update`` is compiled; not
-        needed within :meth:`batch_selection`. A state is used once, in the order of the steps.
+        ``init(model)`` gives its state, the next step; ``update(sums, state, params=None,
+        records=None)`` the sums with noise, in their own dtype, and the next state. ``records`` are
+        numbers or words, an array of integers where ``update`` is compiled, and not needed within
+        :meth:`batch_selection`. A state is used once.
 
         Returns:
             An ``optax.GradientTransformationExtraArgs``.
@@ -100,10 +100,9 @@ class Training(Run):
     def streaming_privatizer(self) -> Any:
         """The privatizer of JAX Privacy with :func:`streaming_matrix`, keyed by the node's secret.
 
-        Its noise is drawn on the device, from a key of 64 bits, which is what JAX's generator
-        takes: whoever can try 2^64 of them knows it. It stops at the horizon and counts records as
-        :meth:`privatizer` does; but what a step's noise is added to is recorded nowhere, and a run
-        that is interrupted goes on from a checkpoint of this state and of :meth:`state_dict`.
+        Its noise is drawn on the device, from a key of 64 bits, all that JAX's generator takes. It
+        stops and counts records as :meth:`privatizer` does; but what noise is added to is recorded
+        nowhere, and a run goes on from a checkpoint of this state and of :meth:`state_dict`.
 
         Returns:
             An ``optax.GradientTransformationExtraArgs``.
@@ -141,19 +140,16 @@ class Training(Run):
     def clipped_grad(self, fun: Any, **how: Any) -> Any:
         """``jax_privacy.clipping.clipped_grad`` with the clip of the design.
 
-        Every argument of the loss but ``argnums``, the parameters, is of records: a row of each is
-        one. JAX Privacy, left alone, takes the first of them for that, so that every record's
-        gradient is one of the labels of all.
+        Every argument of the loss but ``argnums``, the parameters, is of records, a row each. JAX
+        Privacy takes the first alone for that, so that a gradient is of the labels of all.
 
         Args:
             fun: the loss, of parameters, features, labels and whatever else is of records.
-            **how: as of JAX Privacy. ``batch_argnums`` are needed where an argument is of no
-                records.
+            **how: as of JAX Privacy; ``batch_argnums``, where an argument is of no records.
 
         Returns:
-            A function that gives the sum of clipped gradients. It raises an InputError for
-            arguments of records that have other numbers of rows, and for one of no records that
-            has as many.
+            A function that gives the sum of clipped gradients, and refuses arguments of records
+            that have other numbers of rows, and one of no records that has as many.
 
         Raises:
             InputError: a norm or a scale of the sum that the design is not for.
@@ -178,10 +174,8 @@ class Training(Run):
         return clipping.BoundedSensitivityCallable(sums, self.clip, aux)
 
     def batch_selection(self, *, batch_size: int | None = None, seed: int | None = None) -> Any:
-        """:meth:`batches` as a ``BatchSelectionStrategy`` of JAX Privacy.
-
-        Its iterator says which records it hands out, so that ``update`` need not be told, and goes
-        on from the next step.
+        """:meth:`batches` as a ``BatchSelectionStrategy`` of JAX Privacy, from the next step on;
+        ``update`` need not be told the records that it hands out.
 
         Args:
             batch_size: as of :meth:`batches`.
@@ -204,8 +198,6 @@ class Training(Run):
 
     def state_dict(self) -> dict[str, Any]:
         """The state of :class:`Run`, once all steps that were asked for are taken.
-
-        Compiled ones run by themselves.
 
         Returns:
             JSON values.
@@ -341,9 +333,8 @@ def streaming_matrix(plan: Plan) -> Any:
     """Noise of a node over time as a ``StreamingMatrix`` of JAX Privacy.
 
     It is C^-1 times ``noise_stddev``, for
-    ``matrix_factorization_privatizer(matrix, stddev=1.0, prng_key=...)``, and defined for any
-    number of steps, the design for T of them: :meth:`Training.streaming_privatizer` stops there.
-    Numbers are float64 where ``jax_enable_x64`` is set, else rounded to float32.
+    ``matrix_factorization_privatizer(matrix, stddev=1.0, prng_key=...)``, which does not stop after
+    the T steps of the design. Numbers are float64 where ``jax_enable_x64`` is set, else float32.
 
     Args:
         plan: of a node whose noise is its own alone, with C banded, Toeplitz, of banded inverse or

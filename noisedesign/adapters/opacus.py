@@ -37,9 +37,9 @@ class DesignedOptimizer(DPOptimizer):
     Args:
         optimizer: wrapped.
         run: of the node whose model this is.
-        batches: where the loader says which step's batch it gave out last.
+        batches: which step's batch the loader gave out last.
         expected_batch_size: as of ``DPOptimizer``.
-        loss_reduction: as of ``DPOptimizer``.
+        loss_reduction: likewise.
     """
 
     def __init__(
@@ -79,8 +79,7 @@ class DesignedOptimizer(DPOptimizer):
         """Noise of the next step in ``p.grad``, to the sum over the batch of that step.
 
         Raises:
-            InputError: gradients of another batch, or of more or fewer records than are in it; a
-                clip that was changed; see :meth:`noisedesign.adapters.run.Run.add_`.
+            InputError: as :meth:`Run.add_`; gradients of another batch; a clip that was changed.
         """
         agrees("max_grad_norm", self.max_grad_norm, self._run.clip)
         records = self._batches.of_next_step(self._samples)
@@ -222,7 +221,7 @@ class Accountant(IAccountant):
 
         Args:
             noise_multiplier: not used.
-            sample_rate: not used.
+            sample_rate: likewise.
         """
 
     def get_epsilon(self, delta: float, *args: Any, **kwargs: Any) -> float:
@@ -336,10 +335,7 @@ class Engine(PrivacyEngine):
         poisson_sampling: bool = False,
         **kwargs: Any,
     ) -> tuple[Any, DesignedOptimizer, DataLoader[Any]]:
-        """Wrap as Opacus does, but the design says what noise is added and when a record takes
-        part.
-
-        It says, too, which norm gradients are clipped to.
+        """Wrap as Opacus does, but the design says noise, clip and who takes part when.
 
         Args:
             module: as of Opacus.

@@ -42,10 +42,8 @@ def _arrays(stats: TrainingStatistics) -> tuple[Any, list[np.ndarray]]:
 
 
 class DesignedMechanism(CentralPrivacyMechanism, Saveable):
-    """Clips the update of every user, and adds the noise of the next step to their sum.
-
-    It is the last of the postprocessors: it adds noise to nothing but the sum of the updates that
-    it clipped.
+    """Clips the update of every user, and adds the noise of the next step to their sum, as the last
+    of the postprocessors.
 
     Metrics of norms before clipping, as pfl's own mechanisms have them, are not given: noise does
     not hide them.
@@ -83,14 +81,13 @@ class DesignedMechanism(CentralPrivacyMechanism, Saveable):
     def user_sampler(
         self, user_ids: Sequence[str], *, cohort_size: int, seed: int = 0
     ) -> Callable[[], str]:
-        """Sample users for a ``FederatedDataset``: cohorts that come round as the design says.
-
-        They are the same after a restart.
+        """Sample users for a ``FederatedDataset``: cohorts that come round as the design says, the
+        same after a restart.
 
         Args:
             user_ids: of all users.
             cohort_size: the most of a cohort.
-            seed: of the order, which is shuffled once; it need not be secret.
+            seed: as of :meth:`Run.batches`.
 
         Returns:
             A function that gives the next user.
@@ -149,10 +146,8 @@ class DesignedMechanism(CentralPrivacyMechanism, Saveable):
             The sum with noise, and the standard deviation of it.
 
         Raises:
-            InputError: users more often or closer together than the design is for; more
-                iterations than its horizon; numbers that are not finite; another sum than that of
-                the clipped updates, as where other postprocessors come after this one; several
-                workers, who see only a part of the users each.
+            InputError: as :meth:`Run.add_`; another sum than that of the clipped updates, as where
+                other postprocessors come after this one; several workers.
         """
         if get_ops().distributed.world_size > 1:
             raise InputError("workers", expected="one, who sees all users", got="several")
@@ -184,10 +179,10 @@ class DesignedMechanism(CentralPrivacyMechanism, Saveable):
         return self.run.noise.claim.epsilon
 
     def save(self, dir_path: str) -> None:
-        """A checkpoint for ``RestoreTrainingProcess``, without the secret.
+        """Save a checkpoint for ``RestoreTrainingProcess``, without the secret.
 
         Args:
-            dir_path: folder of the checkpoint.
+            dir_path: its folder.
         """
         with atomic.overwriting():
             atomic.write_text(Path(dir_path) / _STATE, json.dumps(self.run.state_dict()))
@@ -196,7 +191,7 @@ class DesignedMechanism(CentralPrivacyMechanism, Saveable):
         """Go on after :meth:`save`.
 
         Args:
-            dir_path: folder of the checkpoint.
+            dir_path: its folder.
 
         Raises:
             CheckpointNotFoundError: there is none, as pfl expects it of a run that is new.

@@ -38,12 +38,9 @@ _NOISY = "_noisedesign_noisy"
 class Gradients(Run):
     """The gradients of one model, in one run of one node.
 
-    All parameters of the model that need a gradient get noise, as they are at every step. What
-    else of it leaves with it may not change: buffers such as the averages of BatchNorm are of the
-    data.
-
-    Of ``DistributedDataParallel`` all ranks add the same noise, from one secret, to the same sum,
-    that of all records of the batch.
+    All parameters that need a gradient get noise. Buffers, which leave with them, may not change:
+    averages of BatchNorm are of the data. Of ``DistributedDataParallel`` all ranks add the same
+    noise, from one secret, to the same sum, that of all records of the batch.
 
     Args:
         model: all that is trained, as a module; ``torch.nn.ParameterList`` makes one of tensors.
@@ -88,18 +85,15 @@ class Gradients(Run):
         return [p for p in self.model.parameters() if p.requires_grad]
 
     def add_noise_(self, *, records: Iterable[Hashable]) -> None:
-        """Noise of the next step added in place to ``p.grad``, the sum of clipped gradients.
-
-        On an error no gradient is changed.
+        """Noise of the next step added in place to ``p.grad``, the sum of clipped gradients; on an
+        error none is changed.
 
         Args:
             records: those whose gradients are in the sum, by number or word.
 
         Raises:
-            InputError: a parameter without a gradient; gradients that are not finite, dense,
-                float32 or float64; a model that changed its size, or a buffer; records more often
-                or closer together than the design is for; past the horizon; a plan for another
-                batch size; another sum, other records or another secret on another rank.
+            InputError: as :func:`add_to`; a parameter without a gradient; a buffer that changed;
+                another sum, other records or another secret on another rank.
         """
         self._check_buffers()
         gradients: list[torch.Tensor] = []
@@ -117,7 +111,7 @@ class Gradients(Run):
             setattr(gradient, _NOISY, True)
 
     def add_(self, arrays: Sequence[np.ndarray], *, records: Iterable[Hashable]) -> None:
-        """Add as :class:`~noisedesign.adapters.run.Run` does, where all ranks add it to the same.
+        """Add as :meth:`Run.add_`, where all ranks add it to the same.
 
         Args:
             arrays: likewise.
@@ -243,16 +237,13 @@ def _check_whole(model: torch.nn.Module) -> None:
 def add_to(tensors: Sequence[torch.Tensor], run: Run, *, records: Iterable[Hashable]) -> None:
     """Noise of the next step of ``run`` added in place to tensors on any device.
 
-    It goes by a copy of them in memory where they are not there, in C order, already.
-
     Args:
         tensors: the sum of clipped gradients, float32 or float64, which are changed.
         run: of the node.
         records: those whose gradients are in the sum, by number or word.
 
     Raises:
-        InputError: tensors that are not dense, expanded, or of another dtype; see
-            :meth:`noisedesign.adapters.run.Run.add_`.
+        InputError: as :meth:`Run.add_`; tensors that are expanded, not dense, or of another dtype.
 
     Examples:
         >>> import noisedesign as nd

@@ -92,7 +92,7 @@ class Identity:
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Load the identity of a file that :meth:`save` wrote.
+        """Load what :meth:`save` wrote.
 
         Args:
             path: of the file.
@@ -152,8 +152,7 @@ _PLAN = "the Plan of a node, as design.node_plan(node) makes it"
 class Agreement:
     """The part of one node in agreeing on the seeds of one run.
 
-    Messages are bytes for any transport; those of one node to another arrive in the order they were
-    sent, and may pass through others::
+    Messages are bytes for any transport that keeps the order of those of one node to another::
 
         agreement = Agreement(plan)
         letters = agreement.start()
@@ -163,20 +162,18 @@ class Agreement:
             letters = [] if agreement.finished else agreement.take(receive())
         source = noise(plan, secret=Secret.new(), seeds=agreement.secrets())
 
-    A message that is refused changes nothing. An agreement serves one run: for another, or after an
-    error, make a new one. A node that may have to resume keeps what ``secrets`` gave
-    (:meth:`Secret.save`), since nobody can compute it again.
+    A message that is refused changes nothing. For another run, or after an error, make a new one. A
+    node that may have to resume keeps what ``secrets`` gave (:meth:`Secret.save`).
 
     Args:
         plan: of this node.
         identity: of this node; its peers must know its public part.
-        identities: public part of the identity of every node this one shares a seed with, by node,
-            from a source that is trusted. Together with ``identity``, or not at all.
+        identities: public part of the identity of every peer, by node, from a source that is
+            trusted. Together with ``identity``, or not at all.
 
     Attributes:
         peers: the nodes it shares seeds with, ascending.
-        authenticated: whether nobody else can take the place of a peer. Without identities an
-            attacker who alters messages is not excluded.
+        authenticated: whether identities keep anybody else from taking the place of a peer.
 
     Raises:
         InputError: an identity without those of all peers, or the reverse; a plan whose streams
@@ -185,14 +182,11 @@ class Agreement:
     Examples:
         Two nodes that share the seed of their edge, with a list for the network.
 
-        >>> import numpy as np
         >>> import noisedesign as nd
         >>> from noisedesign.noise import Agreement
-        >>> problem = nd.SpaceProblem(
-        ...     mixing=np.array([[0.75, 0.25], [0.25, 0.75]]),
-        ...     structure=nd.SpaceStructure(kind="edge-local"),
-        ...     privacy=nd.PrivacyTarget(epsilon=1.0, steps=1),
-        ... )
+        >>> edge, local = nd.build_graph("path", nodes=2), nd.SpaceStructure(kind="edge-local")
+        >>> target = nd.PrivacyTarget(epsilon=1.0, steps=1)
+        >>> problem = nd.SpaceProblem.from_graph(edge, structure=local, privacy=target)
         >>> design = nd.solve(problem).design
         >>> nodes = [Agreement(design.node_plan(node)) for node in (0, 1)]
         >>> letters = [letter for node in nodes for letter in node.start()]
@@ -221,7 +215,8 @@ class Agreement:
             expected = "the public part of every peer's identity, by node"
             _checks.instance(identities, Mapping, field="identities", expected=expected)
         self.plan, self.identity = plan, identity
-        self._streams = {s.name: _holders(s.holders, plan) for s in plan.streams if _shared(s)}
+        shared = [stream for stream in plan.streams if stream.source == SHARED]
+        self._streams = {stream.name: _holders(stream.holders, plan) for stream in shared}
         members = {node for holders in self._streams.values() for node in holders}
         self.peers = tuple(sorted(members - {plan.node}))
         self.authenticated = identity is not None
@@ -251,11 +246,9 @@ class Agreement:
         Returns:
             Messages, each with the node it is for.
         """
-        return [(peer, self._letter(HELLO, peer, self._introduction())) for peer in self.peers]
-
-    def _introduction(self) -> dict[str, bytes]:
         shown = {} if self.identity is None else {"identity": self.identity.public}
-        return {"key": self.public, **shown}
+        said = {"key": self.public, **shown}
+        return [(peer, self._letter(HELLO, peer, said)) for peer in self.peers]
 
     def _letter(
         self, kind: str, receiver: int, values: Mapping[str, bytes], *, group: Group = ()
@@ -434,15 +427,13 @@ class Agreement:
     @property
     def waiting(self) -> tuple[int, ...]:
         """Peers from whom a message is still to come."""
-        silent = {peer for peer in self.peers if not self._confirmed_by(peer)}
+        confirmed = {peer for peer, pair in self._pairs.items() if pair.confirmed}
+        silent = set(self.peers) - confirmed
         for circle in self._groups.values():
             if circle.secret is None:
                 silent.add(circle.lead)
             silent |= set(circle.members) - {self.plan.node, circle.lead} - set(circle.tags)
         return tuple(sorted(silent))
-
-    def _confirmed_by(self, peer: int) -> bool:
-        return peer in self._pairs and self._pairs[peer].confirmed
 
     @property
     def finished(self) -> bool:
@@ -479,8 +470,8 @@ class Agreement:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class _Pair:
-    """The knowledge this node shares with one other: ``root``, from which every key of the two is
-    derived, the other's public ``key`` of this run, and the identity by which this node signs."""
+    """The knowledge this node shares with one other: the ``root`` of the keys of the two, the
+    other's public ``key`` of this run, and the identity by which this node signs."""
 
     root: bytes
     transcript: bytes
@@ -488,23 +479,18 @@ class _Pair:
     identity: Identity | None
     confirmed: bool = False
 
-    def _derived(self, what: bytes, salt: bytes = b"") -> bytes:
+    def derived(self, what: bytes, salt: bytes = b"") -> bytes:
         return derived(self.root, salt=salt, info=_LABEL + what)
 
     @property
     def secret(self) -> Secret:
         """Root of the streams that only these two hold."""
-        return Secret(self._derived(b"streams"))
-
-    @property
-    def group_key(self) -> bytes:
-        """The key that tags of groups are bound to."""
-        return self._derived(b"group")
+        return Secret(self.derived(b"streams"))
 
     def tag(self, sender: int) -> bytes:
         """Return the proof that ``sender`` has this key and transcript."""
         said = _bound("tag", sender) + self.transcript
-        return hmac.digest(self._derived(b"confirm"), said, "sha256")
+        return hmac.digest(self.derived(b"confirm"), said, "sha256")
 
     def signed(self, sender: int) -> bytes:
         """Return the bytes that an identity signs."""
@@ -518,7 +504,7 @@ class _Pair:
 
     def _cipher(self, circle: _Circle) -> ChaCha20Poly1305:
         salt = hashlib.sha256(circle.transcript).digest()
-        return ChaCha20Poly1305(self._derived(b"seal %d" % circle.lead, salt))
+        return ChaCha20Poly1305(self.derived(b"seal %d" % circle.lead, salt))
 
     def seal(self, circle: _Circle) -> bytes:
         """The seed of a group, for this other alone."""
@@ -558,7 +544,8 @@ class _Circle:
     def tag(self, secret: Secret, sender: int, pair: _Pair) -> bytes:
         """Return the proof that ``sender`` has this seed, under the key of the pair: the lead,
         which may have given two members different seeds, does not know that key."""
-        key = derived(secret.value, salt=pair.group_key, info=_LABEL + b"confirm group")
+        salt = pair.derived(b"group")
+        key = derived(secret.value, salt=salt, info=_LABEL + b"confirm group")
         return hmac.digest(key, _bound("tag", sender) + self.transcript, "sha256")
 
     def check(self, secret: Secret, sender: int, tag: bytes, pair: _Pair) -> None:
@@ -628,10 +615,6 @@ def _bound(*facts: Any) -> bytes:
     return json.dumps(facts, separators=(",", ":")).encode() + b"\n"
 
 
-def _shared(stream: Any) -> bool:
-    return bool(stream.source == SHARED)
-
-
 def _holders(holders: tuple[int, ...], plan: Plan) -> Group:
     found = tuple(sorted(holders))
     if plan.node not in found or len(set(found)) < 2 or len(set(found)) < len(found):
@@ -661,11 +644,8 @@ def _identities(
 
 
 def deal(plans: Iterable[Plan], secret: Secret) -> dict[int, dict[str, Secret]]:
-    """Make the seeds that a dealer gives every node: ``seeds`` of :func:`noisedesign.noise.noise`,
-    by node.
-
-    Everybody has to trust the dealer, who can compute all noise from ``secret`` but that of the
-    nodes' own secrets. A node gets the seeds it holds and no other.
+    """Make the seeds that a dealer, who then can compute their noise, gives to those who hold them:
+    ``seeds`` of :func:`noisedesign.noise.noise`, by node.
 
     Args:
         plans: of all nodes, of one design.

@@ -32,7 +32,8 @@ def _key(record: Any) -> Hashable:
     raise InputError("records", expected=expected, got=got)
 
 
-def _unlike(rule: Rule, got: str) -> InputError:
+def _check_drawn(batches: Any, rule: Rule, horizon: int) -> None:
+    """Check that there are batches of the design where participation is random, and else none."""
     expected = "none, where participation is not random"
     remedy = "Leave them out, or design for random participation."
     if rule.random is not None:
@@ -41,14 +42,15 @@ def _unlike(rule: Rule, got: str) -> InputError:
             "Make them once a run by noise(...).batches(records). A loader that is not random, or "
             "whose seed anybody knows, has another privacy: design for fixed-epoch."
         )
-    return InputError("batches", expected=expected, got=got, remedy=remedy)
-
-
-def _check_drawn(batches: Any, rule: Rule, horizon: int) -> None:
-    if not isinstance(batches, RandomBatches):
-        raise _unlike(rule, _checks.describe(batches))
-    if (batches.rule, batches.horizon) != (rule, horizon):
-        raise _unlike(rule, "those of another design")
+    if (rule.random is None) != (batches is None):
+        got = "none" if batches is None else "some"
+    elif batches is not None and not isinstance(batches, RandomBatches):
+        got = _checks.describe(batches)
+    elif batches is not None and (batches.rule, batches.horizon) != (rule, horizon):
+        got = "those of another design"
+    else:
+        return
+    raise InputError("batches", expected=expected, got=got, remedy=remedy)
 
 
 class Register(Protocol):
@@ -106,10 +108,7 @@ class Attendance:
     ) -> None:
         _checks.instance(rule, Rule, field="rule", expected=RULE)
         self.rule, self.horizon = rule, _checks.positive_int(horizon, field="horizon")
-        if (rule.random is None) != (batches is None):
-            raise _unlike(rule, "none" if batches is None else "some")
-        if batches is not None:
-            _check_drawn(batches, rule, self.horizon)
+        _check_drawn(batches, rule, self.horizon)
         self._drawn = batches
         self._steps: dict[Hashable, tuple[int, ...]] = {}
         self._told: dict[int, int] = {}
@@ -142,23 +141,13 @@ class Attendance:
         Raises:
             InputError: a record more often, or closer together, than the design is for.
         """
-        found = self.allowed(records, t)
+        found = self._allowed(records, t)
         self._keep(found, t)
-        self.note(found, t)
+        self._note(found, t)
 
-    def allowed(self, records: Iterable[Hashable], t: int) -> dict[Hashable, tuple[int, ...]]:
-        """Check that ``records`` may be in the batch of step ``t``; :meth:`note` counts them.
-
-        Args:
-            records: of the batch, by number or word.
-            t: the step, zero-based.
-
-        Returns:
-            All steps of each, this one among them.
-
-        Raises:
-            InputError: a record more often, or closer together, than the design is for.
-        """
+    def _allowed(self, records: Iterable[Hashable], t: int) -> dict[Hashable, tuple[int, ...]]:
+        """All steps of each of ``records``, this one among them, where they may be in its batch;
+        :meth:`_note` counts them."""
         t = _checks.positive_int(t, field="step", minimum=0)
         if t >= self.horizon:
             raise InputError("step", expected=f"0 to {self.horizon - 1}", got=str(t))
@@ -180,26 +169,13 @@ class Attendance:
             found[name] = steps
         return found
 
-    def new(self, found: Iterable[Hashable], t: int) -> list[Any]:
-        """The records among these that nobody has said to be in the batch of step ``t``.
-
-        Args:
-            found: of :meth:`allowed`.
-            t: the step, zero-based.
-
-        Returns:
-            What they are called.
-        """
+    def _new(self, found: Iterable[Hashable], t: int) -> list[Any]:
+        """The records among these that nobody has said to be in the batch of step ``t``."""
         return [name for name in found if t not in self._steps.get(name, ())]
 
-    def note(self, found: Mapping[Hashable, tuple[int, ...]], t: int) -> None:
-        """Count these records as in the batch of step ``t``, in this process.
-
-        Args:
-            found: of :meth:`allowed`.
-            t: the step, zero-based.
-        """
-        self._told[t] = self._told.get(t, 0) + len(self.new(found, t))
+    def _note(self, found: Mapping[Hashable, tuple[int, ...]], t: int) -> None:
+        """Count these records as in the batch of step ``t``, in this process."""
+        self._told[t] = self._told.get(t, 0) + len(self._new(found, t))
         self._steps |= found
 
     @property
@@ -209,10 +185,10 @@ class Attendance:
 
     def _add(self, t: int, names: Iterable[Hashable]) -> None:
         steps = {name: tuple(sorted({*self._steps.get(name, ()), t})) for name in names}
-        self.note(steps, t)
+        self._note(steps, t)
 
     def _keep(self, found: Iterable[Hashable], t: int) -> None:
-        new = self.new(found, t)
+        new = self._new(found, t)
         if self._register is not None and self._drawn is None and (new or t not in self._told):
             self._register.keep(t, new)
 

@@ -40,6 +40,7 @@ from noisedesign.noise.source import (
     OVER_CLIP,
     NodeSource,
     Records,
+    check_finite,
     list_of_arrays,
     new_secret,
     output,
@@ -86,21 +87,18 @@ class _Rounded(Recursion):
 class IntegerNoise(NodeSource):
     """Noise in integers for the sum of a node's clipped gradients, step by step.
 
-    The claim of the plan holds as it stands: mu, epsilon and delta are those of the design, and
-    ``lattice.rho`` is the zCDP of the whole run where all noise is the node's own. Bits are the
-    same on every machine; steps and parts come in any order, at the cost that
-    :class:`~noisedesign.noise.source.NodeNoise` states. Memory: p - 1 arrays of the model's size
-    in int64 for p bands, T - 1 for a dense C.
-
-    :func:`integer_noise` makes one.
+    :func:`integer_noise` makes it. The claim of the plan holds as it stands, and ``lattice.rho`` is
+    the zCDP of the whole run where all noise is the node's own. Steps and parts come in any order,
+    at the cost that :class:`NodeNoise` states. Memory: p - 1 arrays of the model's size in int64
+    for p bands, T - 1 for a dense C.
 
     Args:
         plan: what the node must know.
         grid: the step of the lattice, or None.
         secret: its own.
-        seeds: the secrets it shares, by name of their streams.
-        record: where uses are recorded, or None.
-        resume: whether it goes on with a run.
+        seeds: as of :class:`NodeNoise`, like the others.
+        record: likewise.
+        resume: likewise.
 
     Attributes:
         lattice: C, variances and coefficients in integers.
@@ -179,10 +177,10 @@ class IntegerNoise(NodeSource):
         """Noise of one step, in steps of the lattice.
 
         Args:
-            t: the step, zero-based.
-            shape: of what is returned; not needed with ``out``.
+            t: as of :meth:`NodeNoise.step`.
+            shape: likewise.
             out: int64, written to in C order in place of a new array.
-            start: place of the first number in the whole model, flattened.
+            start: likewise.
 
         Returns:
             int64; ``out`` where it is given.
@@ -212,10 +210,8 @@ class IntegerNoise(NodeSource):
     # --- gradients ------------------------------------------------------------------------------
 
     def lattice_sum(self, gradients: Iterable[Any], *, clip: bool = False) -> list[Integers]:
-        """The sum of gradients on the lattice, each of no larger norm than the clip.
-
-        Gradients are rounded toward zero, and their norm is made sure of in integers, whatever
-        floats did before.
+        """The sum of gradients on the lattice, rounded toward zero, each of no larger norm than the
+        clip in integers.
 
         Args:
             gradients: a list of arrays, float32 or float64, records along the first axis.
@@ -284,16 +280,13 @@ class IntegerNoise(NodeSource):
             gradients: a list of arrays: either int64, sums as :meth:`lattice_sum` makes them, or
                 float32 or float64 with one clipped gradient a row, of which sums are made.
             t: the step, zero-based.
-            records: as of ``NodeNoise.add_``; of gradients in rows as many as there are rows, where
-                nobody says.
+            records: as of :meth:`NodeNoise.add_`; by default as many as there are rows.
 
         Returns:
             int64, an array for each sum.
 
         Raises:
-            InputError: what :meth:`lattice_sum` refuses; a norm that is no sum's of clipped
-                gradients; a model of another size than before; a step outside the horizon, or one
-                that other data had; records more often or closer together than the design is for.
+            InputError: as :meth:`lattice_sum` and :meth:`NodeNoise.add_`.
         """
         t = self._checked_step(t)
         arrays = list_of_arrays(gradients, field=self._sums)
@@ -324,9 +317,7 @@ class IntegerNoise(NodeSource):
 
     def values(self, released: Iterable[Integers]) -> list[Array]:
         """Released integers in units of the gradients, divided by the batch size where the plan has
-        one.
-
-        It is for whoever goes on with them, and done to what is public already.
+        one: post-processing.
 
         Args:
             released: int64, as :meth:`release` gave them, or their sums.
@@ -373,10 +364,7 @@ def _float_gradient(array: Any, at: int) -> NDArray[Any]:
         remedy = "Clip gradients in float32 or float64."
         expected, got = "float32 or float64, or int64 for sums", str(array.dtype)
         raise InputError(field, expected=expected, got=got, remedy=remedy)
-    if not np.isfinite(array).all():
-        remedy = "Drop examples whose gradient is not finite before they are summed."
-        got = "one that is not"
-        raise InputError(field, expected="finite numbers", got=got, remedy=remedy)
+    check_finite(array, field=field)
     return array
 
 

@@ -69,13 +69,11 @@ class Secret:
         """
         return cls(secrets.token_bytes(SECRET_BYTES))
 
-    def __copy__(self) -> Self:
+    def __deepcopy__(self, memo: Any = None) -> Self:
         """Itself: it never changes."""
         return self
 
-    def __deepcopy__(self, memo: Any) -> Self:
-        """Itself: it never changes."""
-        return self
+    __copy__ = __deepcopy__
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Refused: a pickle has its bytes in clear, wherever it is sent or kept."""
@@ -181,7 +179,7 @@ class Secret:
             digest: of the design, 64 hexadecimal digits.
 
         Returns:
-            The secret, by HKDF-SHA256.
+            The secret.
 
         Raises:
             InputError: no name, or no digest.

@@ -47,21 +47,18 @@ class Claim:
 
     Attributes:
         noise_stddev: standard deviation that the noise was scaled by, in units of the gradients.
-        mu: GDP parameter of the whole run, for the least protected node; where participation is
-            random, that of any order of records, which bounds the run and is more than epsilon
-            says. Runs are composed by it.
+        mu: GDP parameter of the whole run, for the least protected node, by which runs are
+            composed; where participation is random that of any order of records, more than epsilon
+            says.
         epsilon: of the target that the run meets.
-        delta: of the target that the run meets.
-        adjacency: of the target that the run meets.
+        delta: likewise.
+        adjacency: likewise.
         clip: the norm that every gradient is clipped to; noise is added to their sum.
         participation: how often one record may take part, in words.
-        rule: the same for a trainer to hold every record to; says, too, whether the node has to
-            draw who takes part, in secret.
+        rule: the same for a trainer to hold every record to.
         trust: who the noise protects from.
-        batch_size: what sums are divided by before noise is added; None where noise is added to
-            the sums.
-        confidence: with which epsilon holds, where randomness of participation was accounted for
-            by samples; None where it is certain.
+        batch_size: what sums are divided by before noise is added; None: nothing.
+        confidence: with which epsilon holds, where it was found by samples; None: certainly.
 
     Examples:
         >>> import noisedesign as nd
@@ -134,10 +131,8 @@ class Plan:
         filter: noise from white noise.
         streams: white noise from secrets.
         claim: what it protects.
-        couplings: of a full design, shape (T, T, n): how noise of step t takes step s of every
-            stream; else None.
-        weights: of the mixing matrix W, its row of the node: (v, W[node, v]) wherever that is not
-            zero; none where no W is known.
+        couplings: of a full design, shape (T, T, n), how noise of step t takes step s of a stream.
+        weights: the nonzero entries of W in the row of the node, (v, W[node, v]), if W is known.
         name: of the node.
         rounds: how often models are averaged by these weights after a step; noise is added once.
 
@@ -181,12 +176,10 @@ class Plan:
             InputError: it is that of another node, or for another batch size.
         """
         agrees("batch_size", batch_size, self.claim.batch_size)
-        if node is not None:
-            node = _checks.positive_int(node, field="node", minimum=0)
-        if node is None or node == self.node:
+        if node is None or _checks.positive_int(node, field="node", minimum=0) == self.node:
             return self
         if self.nodes is None:
-            return replace(self, node=node)
+            return replace(self, node=int(node))
         expected = f"{self.node}, whose file this is"
         raise InputError("node", expected=expected, got=_checks.describe(node))
 
@@ -197,10 +190,7 @@ class Plan:
 
     @property
     def others(self) -> tuple[int, ...]:
-        """Nodes it hears of, ascending.
-
-        They are neighbours in W, and those it shares a seed with.
-        """
+        """Neighbours in W, and nodes it shares a seed with, ascending."""
         shared = {v for s in self.streams if s.source == SHARED for v in s.holders}
         return tuple(sorted((shared | {v for v, _ in self.weights}) - {self.node}))
 
@@ -335,8 +325,7 @@ def _read(archive: zipfile.ZipFile, file: str) -> Plan:
 
 
 def _checksum(manifest: Mapping[str, Any], arrays: Mapping[str, Array]) -> str:
-    """Return SHA-256 of all that a file says. The digest is of the whole design, which no node can
-    compute: this one tells that somebody changed a number."""
+    """SHA-256 of all that a file says, as no node can compute the digest of the whole design."""
     found = hashlib.sha256(json.dumps(manifest, sort_keys=True).encode())
     for name in sorted(arrays):
         found.update(np.ascontiguousarray(arrays[name], dtype="<f8").data)
