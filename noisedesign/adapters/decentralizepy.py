@@ -1,15 +1,7 @@
 """decentralizepy: its training of a node with designed noise, and its sharing with the design's W.
 
-The trainer's config file names both, as ``noisedesign export --to decentralizepy`` writes it:
-
-    [TRAIN_PARAMS]
-    training_package = noisedesign.adapters.decentralizepy
-    training_class = NoisyTraining
-    plans = /run/ring
-    secret = /run/ring.secret
-
-The trainer's own training begins its data anew at every call, without ``full_epochs``: the records
-of the first batches would be in every step, and others in none. Here data go on where they stopped.
+The config of ``noisedesign export --to decentralizepy`` names both. The trainer's own training
+begins its data anew at every call: here they go on where they stopped.
 """
 
 from __future__ import annotations

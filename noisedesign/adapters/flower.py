@@ -1,13 +1,7 @@
 """Flower: a client mod that clips a client's update, adds the noise of its node, and tells the
 server whose noise is meant to cancel with it.
 
-    # client
-    app = ClientApp(mods=[DesignedNoise(lambda context: noise(plan_of(context), ...), clip=0.5)])
-    # server
-    strategy = FedAvg(train_metrics_aggr_fn=dropout_metrics)
-
-It protects clients, who take part in the rounds they answer. The server says which these are, so
-that designs for random participation are refused. The noise of a round depends on the
+It protects clients, who take part in the rounds they answer. The noise of a round depends on the
 secrets and the round alone, so clients keep nothing between rounds but the record of what they
 drew. Noise of shared seeds cancels in the average only with equal weights, ``num-examples``.
 """
@@ -209,12 +203,10 @@ def _model(content: RecordDict, field: str) -> tuple[str, ArrayRecord]:
 
 def _difference(name: str, trained: np.ndarray, received: np.ndarray) -> np.ndarray:
     if trained.dtype not in (np.float32, np.float64) or trained.shape != received.shape:
-        raise InputError(
-            f"reply[{name!r}]",
-            expected=f"float32 or float64 of shape {received.shape}, as it was sent",
-            got=_checks.describe(trained),
-            remedy="Send what is trained, and nothing that counts.",
-        )
+        expected = f"float32 or float64 of shape {received.shape}, as it was sent"
+        got = _checks.describe(trained)
+        remedy = "Send what is trained, and nothing that counts."
+        raise InputError(f"reply[{name!r}]", expected=expected, got=got, remedy=remedy)
     return np.asarray(trained - received, dtype=trained.dtype, order="C")
 
 

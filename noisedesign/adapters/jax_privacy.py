@@ -1,19 +1,9 @@
 """JAX: designed noise as an optax transformation, which is what JAX Privacy calls a privatizer.
 
-    training = Training(noise(plan, secret=...), clip=1.0)
-    privatizer = training.privatizer()
-    grads_of = training.clipped_grad(loss)  # of JAX Privacy: the sum of clipped gradients
-    state = privatizer.init(params)
-    for records in training.batches(len(X)):
-        sums = grads_of(params, X[records], y[records])  # a row of each a record
-        noisy, state = privatizer.update(sums, state, records=records)
-
-``update`` may be compiled (``jax.jit``, ``jax.lax.scan``); noise is drawn on the host, once a step.
-It raises past the horizon, for records that the design is not for, and where nobody says which
-records are in the sum: an InputError or, where it is compiled, the RuntimeError that JAX makes of
-it, as soon as the result is used. The privatizers of JAX Privacy seed themselves from numpy's
-global generator where they are given no key, see no records, and go on past the horizon, where the
-one of a dense matrix repeats its last noise.
+Noise is drawn on the host, once a step, also where ``update`` is compiled: then JAX makes a
+RuntimeError of an InputError, as soon as the result is used. The privatizers of JAX Privacy seed
+themselves from numpy's global generator where they are given no key, see no records, and go on past
+the horizon, where the one of a dense matrix repeats its last noise.
 """
 
 from __future__ import annotations
@@ -279,13 +269,13 @@ def _check_rows(args: Sequence[Any], of_records: Sequence[int], others: Iterable
     for at in others:
         if found & rows([at]):
             (count,) = found
-            raise InputError(
-                "batch_argnums",
-                expected=f"argument {at} among them: it has {count} rows, as many as records",
-                got=", ".join(map(str, of_records)),
-                remedy="Every record's gradient would see all of it. Where it is of no records, "
-                "make the loss a functools.partial of it.",
+            expected = f"argument {at} among them: it has {count} rows, as many as records"
+            got = ", ".join(map(str, of_records))
+            remedy = (
+                "Every record's gradient would see all of it. Where it is of no records, "
+                "make the loss a functools.partial of it."
             )
+            raise InputError("batch_argnums", expected=expected, got=got, remedy=remedy)
 
 
 def _traced(*values: Any) -> bool:
@@ -300,12 +290,8 @@ def _leaves(sums: Any) -> tuple[list[Any], Any]:
         dtype = getattr(leaf, "dtype", None)
         if dtype not in (np.float32, np.float64):
             expected, got = "float32 or float64", describe(leaf) if dtype is None else str(dtype)
-            raise InputError(
-                f"sums[{at}]",
-                expected=expected,
-                got=got,
-                remedy="Sum gradients in float32 or float64: in less, noise is rounded away.",
-            )
+            remedy = "Sum gradients in float32 or float64: in less, noise is rounded away."
+            raise InputError(f"sums[{at}]", expected=expected, got=got, remedy=remedy)
     return [jax.numpy.asarray(leaf) for leaf in leaves], tree
 
 
@@ -318,12 +304,9 @@ def _numbers(records: Any) -> Any:
 
 
 def _nobody() -> InputError:
-    return InputError(
-        "records",
-        expected="the records in this sum: update(sums, state, records=...)",
-        got="nothing",
-        remedy="Without them nobody sees whether the design is kept to.",
-    )
+    expected = "the records in this sum: update(sums, state, records=...)"
+    remedy = "Without them nobody sees whether the design is kept to."
+    return InputError("records", expected=expected, got="nothing", remedy=remedy)
 
 
 # --- streaming matrices -----------------------------------------------------------------------

@@ -1,9 +1,4 @@
-"""Opacus: its engine with designed noise, batches that come round or are drawn as designed, and the
-design's own epsilon.
-
-    engine = Engine(noise("node-0.plan", secret="node-0.secret"))
-    model, optimizer, loader = engine.make_private(module=model, optimizer=sgd, data_loader=loader)
-    engine.get_epsilon(delta=1e-5)  # that of the design, for the whole run
+"""Opacus: its engine with designed noise and batches, and the design's own epsilon.
 
 Noise is added to the sums of clipped gradients; Opacus divides by the expected batch size after.
 """
@@ -141,13 +136,12 @@ class RoundBatches(Sampler[list[int]]):
         t = self._run.step
         if self.given != t:
             got = "none of them" if self.given is None else f"that of step {self.given}"
-            raise InputError(
-                "data_loader",
-                expected=f"the batch of step {t} from the loader of this engine",
-                got=got,
-                remedy="Take one optimizer step a batch, and every batch; with a "
-                "BatchMemoryManager use num_workers=0.",
+            expected = f"the batch of step {t} from the loader of this engine"
+            remedy = (
+                "Take one optimizer step a batch, and every batch; with a "
+                "BatchMemoryManager use num_workers=0."
             )
+            raise InputError("data_loader", expected=expected, got=got, remedy=remedy)
         records: list[int] = self._batches[t].tolist()
         if samples != len(records):
             expected = f"a gradient of each of the {len(records)} records of step {t}"

@@ -1,9 +1,5 @@
 """pfl-research: designed noise on the sum of a cohort's clipped updates, as a postprocessor.
 
-    mechanism = DesignedMechanism(noise("node-0.plan", secret="node-0.secret"), clipping_bound=0.4)
-    users = FederatedDataset(make_dataset, mechanism.user_sampler(user_ids, cohort_size=50))
-    backend = SimulatedBackend(users, val_data, postprocessors=[mechanism])
-
 It protects users: a user is in the cohorts of the iterations that the design says, and no others.
 """
 
@@ -159,13 +155,12 @@ class DesignedMechanism(CentralPrivacyMechanism, Saveable):
             np.array_equal(*pair, equal_nan=True) for pair in zip(arrays, clipped, strict=False)
         ]
         if len(clipped) != len(arrays) or not all(same):
-            raise InputError(
-                "postprocessors",
-                expected="the sum of the clipped updates, as it is",
-                got="another",
-                remedy="Make DesignedMechanism the last of the postprocessors, and let pfl's "
-                "SumAggregator add up.",
+            expected = "the sum of the clipped updates, as it is"
+            remedy = (
+                "Make DesignedMechanism the last of the postprocessors, and let pfl's "
+                "SumAggregator add up."
             )
+            raise InputError("postprocessors", expected=expected, got="another", remedy=remedy)
         step = self.run.step
         self.run.add_(arrays, records=cohort)
         tensors = [get_ops().to_tensor(array, dtype=str(array.dtype)) for array in arrays]

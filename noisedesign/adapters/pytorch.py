@@ -1,14 +1,5 @@
 """PyTorch: designed noise in a loop of one's own, added to the gradients in ``p.grad``.
 
-gradients = Gradients(model, noise("node-0.plan", secret="node-0.secret"), clip=1.0)
-for batch in gradients.batches(len(data)):
-    ...  # p.grad = sum over the batch of gradients clipped to norm 1
-    gradients.add_noise_(records=batch)
-    optimizer.step()
-
-Where the participation of the design is random, those batches are drawn from the secret of the
-node, some may be empty, and no others are taken; divide by their ``expected_size``.
-
 While the ``Gradients`` of a model are there, no optimizer of PyTorch moves one of its parameters by
 a gradient that has no noise.
 """
@@ -99,11 +90,10 @@ class Gradients(Run):
         gradients: list[torch.Tensor] = []
         for at, p in enumerate(self.parameters):
             if p.grad is None:
+                expected = "the sum of clipped gradients"
+                remedy = "Freeze parameters that are not used: requires_grad_(False)."
                 raise InputError(
-                    f"parameters[{at}].grad",
-                    expected="the sum of clipped gradients",
-                    got="none",
-                    remedy="Freeze parameters that are not used: requires_grad_(False).",
+                    f"parameters[{at}].grad", expected=expected, got="none", remedy=remedy
                 )
             gradients.append(p.grad)
         add_to(gradients, self, records=records)
@@ -137,13 +127,13 @@ class Gradients(Run):
         for name, buffer in self._kept().items():
             before = self._buffers.get(name)
             if before is None or not torch.equal(before.to(buffer), buffer):
-                raise InputError(
-                    f"model.{name}",
-                    expected="a buffer that stays as it was: noise is in gradients alone",
-                    got="another value" if before is not None else "a new buffer",
-                    remedy="Averages over batches are of the data: use GroupNorm in place of "
-                    "BatchNorm, or its eval() while you train.",
+                expected = "a buffer that stays as it was: noise is in gradients alone"
+                got = "another value" if before is not None else "a new buffer"
+                remedy = (
+                    "Averages over batches are of the data: use GroupNorm in place of "
+                    "BatchNorm, or its eval() while you train."
                 )
+                raise InputError(f"model.{name}", expected=expected, got=got, remedy=remedy)
 
     def _check_ranks(self, arrays: Sequence[np.ndarray], records: list[Any], group: Any) -> None:
         """Check that the ranks that hold the model do the same with it: else the difference of two
@@ -178,13 +168,13 @@ class Gradients(Run):
         for at, p in parameters.items():
             if not hasattr(p.grad, _NOISY):
                 whose = names.get(at, "of a parameter outside of the model")
-                raise InputError(
-                    "optimizer",
-                    expected="gradients with the noise of a step, for one move each",
-                    got=f"one without noise, {whose}",
-                    remedy="Make Gradients of all that is trained, and call add_noise_ before "
-                    "every optimizer.step(). What is done to a gradient after it is done in place.",
+                expected = "gradients with the noise of a step, for one move each"
+                got = f"one without noise, {whose}"
+                remedy = (
+                    "Make Gradients of all that is trained, and call add_noise_ before "
+                    "every optimizer.step(). What is done to a gradient after it is done in place."
                 )
+                raise InputError("optimizer", expected=expected, got=got, remedy=remedy)
 
 
 _ON_ALL_RANKS = {
@@ -225,13 +215,13 @@ def _check_whole(model: torch.nn.Module) -> None:
     sharded = [name for name, p in model.named_parameters() if hasattr(p, "device_mesh")]
     sharded += [name for name, part in model.named_modules() if hasattr(part, "sharding_strategy")]
     if sharded:
-        raise InputError(
-            "model",
-            expected="parameters that are whole on every rank",
-            got=f"shards, as of FSDP: {sharded[0] or type(model).__name__}",
-            remedy="Train replicas (DistributedDataParallel): clipping and noise are of the whole "
-            "gradient.",
+        expected = "parameters that are whole on every rank"
+        got = f"shards, as of FSDP: {sharded[0] or type(model).__name__}"
+        remedy = (
+            "Train replicas (DistributedDataParallel): clipping and noise are of the whole "
+            "gradient."
         )
+        raise InputError("model", expected=expected, got=got, remedy=remedy)
 
 
 def add_to(tensors: Sequence[torch.Tensor], run: Run, *, records: Iterable[Hashable]) -> None:
@@ -271,20 +261,16 @@ def _host(tensor: Any, at: int) -> torch.Tensor:
     if tensor.layout != torch.strided:
         raise InputError(field, expected="a dense tensor", got=str(tensor.layout))
     if tensor.dtype not in (torch.float32, torch.float64):
-        raise InputError(
-            field,
-            expected="float32 or float64",
-            got=str(tensor.dtype).removeprefix("torch."),
-            remedy="Sum gradients in float32 or float64: in less, noise is rounded away.",
-        )
+        expected = "float32 or float64"
+        got = str(tensor.dtype).removeprefix("torch.")
+        remedy = "Sum gradients in float32 or float64: in less, noise is rounded away."
+        raise InputError(field, expected=expected, got=got, remedy=remedy)
     if any(
         stride == 0 and size > 1 for stride, size in zip(tensor.stride(), tensor.shape, strict=True)
     ):
-        raise InputError(
-            field,
-            expected="a number of its own for every entry",
-            got="an expanded tensor, whose entries share theirs",
-            remedy="Make it one of its own: p.grad = p.grad.clone().",
-        )
+        expected = "a number of its own for every entry"
+        got = "an expanded tensor, whose entries share theirs"
+        remedy = "Make it one of its own: p.grad = p.grad.clone()."
+        raise InputError(field, expected=expected, got=got, remedy=remedy)
     found: torch.Tensor = tensor.detach().cpu().contiguous()
     return found

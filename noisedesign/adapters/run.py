@@ -66,21 +66,17 @@ class Run:
             raise InputError("noise", expected=expected, got="noise without", remedy=remedy)
         agrees("clip", clip, claim.clip)
         if claim.batch_size is not None and not divided:
-            raise InputError(
-                "batch_size",
-                expected="a plan for sums: this trainer divides after noise is added",
-                got=f"one for sums divided by {claim.batch_size}",
-                remedy="Make the node's plan without batch_size.",
-            )
+            expected = "a plan for sums: this trainer divides after noise is added"
+            got = f"one for sums divided by {claim.batch_size}"
+            remedy = "Make the node's plan without batch_size."
+            raise InputError("batch_size", expected=expected, got=got, remedy=remedy)
         self.noise = noise
         self._random = claim.rule.random is not None
         if self._random and chooser:
-            raise InputError(
-                "participation",
-                expected=f"one in which {chooser} may say who takes part",
-                got=f"{claim.participation}, which the node has to draw in secret",
-                remedy="Design for fixed-epoch or min-separation.",
-            )
+            expected = f"one in which {chooser} may say who takes part"
+            got = f"{claim.participation}, which the node has to draw in secret"
+            remedy = "Design for fixed-epoch or min-separation."
+            raise InputError("participation", expected=expected, got=got, remedy=remedy)
         self._records: int | None = None
         self.step = noise.next_step
         self._shapes: list[list[int]] | None = None
@@ -130,12 +126,10 @@ class Run:
             return Batches(rule, horizon=horizon, records=records, batch_size=batch_size, seed=seed)
         if seed is not None:
             _checks.seed(seed, field="seed")
-            raise InputError(
-                "seed",
-                expected="none: batches are drawn from the secret of the node",
-                got=str(seed),
-                remedy="Privacy rests on nobody knowing them. Leave it out.",
-            )
+            expected = "none: batches are drawn from the secret of the node"
+            got = str(seed)
+            remedy = "Privacy rests on nobody knowing them. Leave it out."
+            raise InputError("seed", expected=expected, got=got, remedy=remedy)
         found = self.noise.batches(records)
         self._records = found.records
         if batch_size is not None:
@@ -172,12 +166,8 @@ class Run:
         shapes = [list(np.shape(array)) for array in arrays]
         if self._shapes not in (None, shapes):
             expected = "the shapes of the steps before"
-            raise InputError(
-                "parameters",
-                expected=expected,
-                got="others",
-                remedy="Noise of one design is for one model; for another one draw a new secret.",
-            )
+            remedy = "Noise of one design is for one model; for another one draw a new secret."
+            raise InputError("parameters", expected=expected, got="others", remedy=remedy)
         self.noise.add_(arrays, self.step, records=records)
         self._shapes = shapes
         self.step += 1

@@ -299,12 +299,10 @@ class Agreement:
 
     def _sender(self, said: _Letter) -> int:
         if said.digest != self.plan.digest:
-            raise InputError(
-                "agreement",
-                expected=f"node {said.sender} to have the design {self.plan.digest[:12]}",
-                got=f"{said.digest[:12]}",
-                remedy="Give every node its part of one design.",
-            )
+            expected = f"node {said.sender} to have the design {self.plan.digest[:12]}"
+            got = f"{said.digest[:12]}"
+            remedy = "Give every node its part of one design."
+            raise InputError("agreement", expected=expected, got=got, remedy=remedy)
         if said.receiver != self.plan.node:
             raise _malformed(f"one for node {self.plan.node}", f"one for node {said.receiver}")
         if said.sender not in self.peers:
@@ -318,29 +316,23 @@ class Agreement:
         if self.authenticated:
             identity = self._identities[sender]
             if said.values.get("identity") != identity.hex():
-                raise InputError(
-                    "agreement",
-                    expected=f"node {sender} to have the identity {identity.hex()[:12]}",
-                    got=str(said.values.get("identity", "none"))[:12],
-                    remedy="Give every node an identity, and the public parts of all to its peers.",
-                )
+                expected = f"node {sender} to have the identity {identity.hex()[:12]}"
+                got = str(said.values.get("identity", "none"))[:12]
+                remedy = "Give every node an identity, and the public parts of all to its peers."
+                raise InputError("agreement", expected=expected, got=got, remedy=remedy)
         elif "identity" in said.values:
-            raise InputError(
-                "identities",
-                expected=f"the identity of node {sender}, which has one",
-                got="none",
-                remedy="Either all nodes have identities, or none: give identity and identities.",
-            )
+            expected = f"the identity of node {sender}, which has one"
+            remedy = "Either all nodes have identities, or none: give identity and identities."
+            raise InputError("identities", expected=expected, got="none", remedy=remedy)
         if sender in self._pairs:
             if self._pairs[sender].key == key:
                 return []
-            raise InputError(
-                "agreement",
-                expected=f"one key of node {sender} a run",
-                got="another",
-                remedy="A node that was restarted takes the secrets it saved; without them all "
-                "agree again.",
+            expected = f"one key of node {sender} a run"
+            remedy = (
+                "A node that was restarted takes the secrets it saved; without them all "
+                "agree again."
             )
+            raise InputError("agreement", expected=expected, got="another", remedy=remedy)
         pair = self._pairs[sender] = self._paired(sender, key, identity)
         if len(self._pairs) == len(self.peers):
             self._private = None  # whoever takes this machine later finds no key of this run
@@ -450,12 +442,10 @@ class Agreement:
             InputError: a peer has not confirmed.
         """
         if self.waiting:
-            raise InputError(
-                "seeds",
-                expected=f"the confirmation of nodes {', '.join(map(str, self.peers))}",
-                got=f"none of {', '.join(map(str, self.waiting))}",
-                remedy="Without it the noise of the two may differ, and would not cancel.",
-            )
+            expected = f"the confirmation of nodes {', '.join(map(str, self.peers))}"
+            got = f"none of {', '.join(map(str, self.waiting))}"
+            remedy = "Without it the noise of the two may differ, and would not cancel."
+            raise InputError("seeds", expected=expected, got=got, remedy=remedy)
         found = {}
         for name, holders in self._streams.items():
             if len(holders) > 2:

@@ -201,20 +201,16 @@ class Attendance:
         if len(keys) == len(drawn) and set(keys) == set(drawn):
             return
         strangers = len(set(keys).difference(drawn))
-        raise InputError(
-            "records",
-            expected=f"the records drawn for step {t}, by number, all of them and no others",
-            got=f"{len(keys)} records, {strangers} of which were not drawn for it",
-            remedy="Take the batches of the node: privacy rests on their being drawn in secret.",
-        )
+        expected = f"the records drawn for step {t}, by number, all of them and no others"
+        got = f"{len(keys)} records, {strangers} of which were not drawn for it"
+        remedy = "Take the batches of the node: privacy rests on their being drawn in secret."
+        raise InputError("records", expected=expected, got=got, remedy=remedy)
 
     def _refusal(self, record: Hashable, reason: str) -> InputError:
-        return InputError(
-            "records",
-            expected="every record as often and as far apart as the design is for",
-            got=f"record {record!r} {reason}",
-            remedy="Batch records in the order of the design, or design for this participation.",
-        )
+        expected = "every record as often and as far apart as the design is for"
+        got = f"record {record!r} {reason}"
+        remedy = "Batch records in the order of the design, or design for this participation."
+        return InputError("records", expected=expected, got=got, remedy=remedy)
 
     def state_dict(self) -> dict[str, Any]:
         """The state for a checkpoint, for records that are numbers or words.

@@ -252,12 +252,10 @@ class IntegerNoise(NodeSource):
         if excess > 1:
             if not clip and excess > 1 + OVER_CLIP:
                 norm = peak * length
-                raise InputError(
-                    "gradients",
-                    expected=f"norms up to the clip, {self.claim.clip:g}",
-                    got=f"{norm:g} of record {record}",
-                    remedy="Clip every record's gradient, or have it done: lattice_sum(clip=True).",
-                )
+                expected = f"norms up to the clip, {self.claim.clip:g}"
+                got = f"{norm:g} of record {record}"
+                remedy = "Clip every record's gradient, or have it done: lattice_sum(clip=True)."
+                raise InputError("gradients", expected=expected, got=got, remedy=remedy)
             gradient = unit * (longest / length)
         else:
             gradient = np.ldexp(gradient, -self.lattice.exponent)

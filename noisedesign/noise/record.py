@@ -113,13 +113,13 @@ class Record:
             with closing(sqlite3.connect(self.path, timeout=60)) as database, database:
                 yield database
         except (OSError, sqlite3.Error) as error:
-            raise InputError(
-                "record",
-                expected=f"a record of what was drawn at {self.path}",
-                got=f"{error}",
-                remedy=f"Name another file in {ENVIRONMENT}; without the old one nobody sees "
-                "whether a secret served before, so take new secrets.",
-            ) from None
+            expected = f"a record of what was drawn at {self.path}"
+            got = f"{error}"
+            remedy = (
+                f"Name another file in {ENVIRONMENT}; without the old one nobody sees "
+                "whether a secret served before, so take new secrets."
+            )
+            raise InputError("record", expected=expected, got=got, remedy=remedy) from None
 
     def steps(self, *, secret: str, node: int) -> frozenset[int]:
         """The steps whose noise a node added.
@@ -166,13 +166,13 @@ class Uses:
                 if known is None:
                     database.execute(f"UPDATE uses SET run = ? {_HERE}", (self.run, *where))
                 elif known != self.run:
-                    raise InputError(
-                        "secret",
-                        expected="one that no other run uses",
-                        got="one that another process draws from, whose noise "
-                        f"{_progress(database, where)}",
-                        remedy=f"Stop one of them. For a run of its own: {_NEW}",
+                    expected = "one that no other run uses"
+                    got = (
+                        "one that another process draws from, whose noise "
+                        f"{_progress(database, where)}"
                     )
+                    remedy = f"Stop one of them. For a run of its own: {_NEW}"
+                    raise InputError("secret", expected=expected, got=got, remedy=remedy)
             yield database
 
     @property
@@ -191,32 +191,28 @@ class Uses:
                 for secret, (streams, shared) in served.items()
             ]
             if resume and not any(known):
-                raise InputError(
-                    "record",
-                    expected=f"a record in {self.record.path} of the run that goes on",
-                    got="one that does not know it",
-                    remedy="Name the record that the run began with. Where that is lost, nobody "
+                expected = f"a record in {self.record.path} of the run that goes on"
+                got = "one that does not know it"
+                remedy = (
+                    "Name the record that the run began with. Where that is lost, nobody "
                     "sees which noise was used: take new secrets. A run begins once without "
-                    "resume=True.",
+                    "resume=True."
                 )
+                raise InputError("record", expected=expected, got=got, remedy=remedy)
             steps = [_steps(database, where) for where in self._places]
             if resume and not (all(known) and all(found == steps[0] for found in steps)):
-                raise InputError(
-                    "secret",
-                    expected="the secrets of the run that goes on",
-                    got="some that served other steps than the others",
-                    remedy=ALL_OF_THEM,
-                )
+                expected = "the secrets of the run that goes on"
+                got = "some that served other steps than the others"
+                remedy = ALL_OF_THEM
+                raise InputError("secret", expected=expected, got=got, remedy=remedy)
             for where in self._places:
                 if resume:
                     database.execute(f"UPDATE uses SET run = ? {_HERE}", (self.run, *where))
                 elif _run_of(database, where) is not None:
-                    raise InputError(
-                        "secret",
-                        expected="one that no run has used",
-                        got=f"one whose noise {_progress(database, where)}",
-                        remedy=f"Go on with that run by resume=True. For another run: {_NEW}",
-                    )
+                    expected = "one that no run has used"
+                    got = f"one whose noise {_progress(database, where)}"
+                    remedy = f"Go on with that run by resume=True. For another run: {_NEW}"
+                    raise InputError("secret", expected=expected, got=got, remedy=remedy)
 
     def begin(self) -> None:
         """Draw noise from now on, unless another run has since the secrets were claimed."""
@@ -319,19 +315,15 @@ def _progress(database: sqlite3.Connection, where: Place) -> str:
 
 def other_data(step: int) -> InputError:
     """Make the error for noise of a step that hid something else."""
-    return InputError(
-        "step",
-        expected="noise of every step for one sum of gradients",
-        got=f"other data at step {step}, whose noise was added before",
-        remedy="The difference of both would show the data. Go on with the next step.",
-    )
+    expected = "noise of every step for one sum of gradients"
+    got = f"other data at step {step}, whose noise was added before"
+    remedy = "The difference of both would show the data. Go on with the next step."
+    return InputError("step", expected=expected, got=got, remedy=remedy)
 
 
 def other_records(before: int, now: int) -> InputError:
     """Make the error for batches that are drawn for another number of records."""
-    return InputError(
-        "records",
-        expected=f"{before} records, as before",
-        got=str(now),
-        remedy="Batches of other data are another run: draw a new secret for it.",
-    )
+    expected = f"{before} records, as before"
+    got = str(now)
+    remedy = "Batches of other data are another run: draw a new secret for it."
+    return InputError("records", expected=expected, got=got, remedy=remedy)

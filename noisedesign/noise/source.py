@@ -100,20 +100,17 @@ class NodeSource(ABC):
             return Secret.of(seeds[stream.name], field="seeds")
         if stream.source == SHARED:
             others = ", ".join(str(u) for u in stream.holders if u != self.plan.node)
-            raise InputError(
-                "seeds",
-                expected=f"the secret {stream.name!r}, shared with node {others}",
-                got=f"{len(seeds)} others" if seeds else "none",
-                remedy="Agree on it with noisedesign.noise.Agreement.",
-            )
+            expected = f"the secret {stream.name!r}, shared with node {others}"
+            got = f"{len(seeds)} others" if seeds else "none"
+            remedy = "Agree on it with noisedesign.noise.Agreement."
+            raise InputError("seeds", expected=expected, got=got, remedy=remedy)
         if self.secret is None:
-            raise InputError(
-                "secret",
-                expected="the dealer's, the same at every node, or seeds that a dealer gave",
-                got="none",
-                remedy="Noise of nodes with secrets of their own would not be correlated. "
-                "noisedesign.noise.deal makes the seeds.",
+            expected = "the dealer's, the same at every node, or seeds that a dealer gave"
+            remedy = (
+                "Noise of nodes with secrets of their own would not be correlated. "
+                "noisedesign.noise.deal makes the seeds."
             )
+            raise InputError("secret", expected=expected, got="none", remedy=remedy)
         return self.secret
 
     def _secret_of_batches(self, given: Secret | None, resume: bool) -> Secret | None:
@@ -164,12 +161,9 @@ class NodeSource(ABC):
             uses.claim(entries, digest=self.plan.digest, resume=resume)
             return uses.secrets, uses
         if resume:
-            raise InputError(
-                "record",
-                expected="the record of the run that goes on",
-                got="none",
-                remedy="Without one nobody sees which noise was used: leave record=False out.",
-            )
+            expected = "the record of the run that goes on"
+            remedy = "Without one nobody sees which noise was used: leave record=False out."
+            raise InputError("record", expected=expected, got="none", remedy=remedy)
         return tuple(entries), None
 
     def __deepcopy__(self, memo: Any = None) -> Self:
@@ -180,13 +174,13 @@ class NodeSource(ABC):
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Refused: what is unpickled would be a second run, and a pickle has the secrets in it."""
-        raise InputError(
-            "noise",
-            expected="noise in the process that made it",
-            got="a pickle of it",
-            remedy="Send the plan, and make the noise where it is drawn, from the file of its "
-            "secret; a checkpoint keeps state_dict().",
+        expected = "noise in the process that made it"
+        got = "a pickle of it"
+        remedy = (
+            "Send the plan, and make the noise where it is drawn, from the file of its "
+            "secret; a checkpoint keeps state_dict()."
         )
+        raise InputError("noise", expected=expected, got=got, remedy=remedy)
 
     # --- drawing --------------------------------------------------------------------------------
 
@@ -217,23 +211,19 @@ class NodeSource(ABC):
         """Check that this is the process that made it: a fork draws the same noise for other
         data."""
         if os.getpid() != self._process:
-            raise InputError(
-                "noise",
-                expected=f"the process that made it, {self._process}",
-                got=f"a fork of it, {os.getpid()}",
-                remedy="Make it in the process that draws from it, after the fork.",
-            )
+            expected = f"the process that made it, {self._process}"
+            got = f"a fork of it, {os.getpid()}"
+            remedy = "Make it in the process that draws from it, after the fork."
+            raise InputError("noise", expected=expected, got=got, remedy=remedy)
 
     def _checked_step(self, t: Any) -> int:
         self._here()
         step = _checks.positive_int(t, field="step", minimum=0)
         if step >= self.plan.horizon:
-            raise InputError(
-                "step",
-                expected=f"0 to {self.plan.horizon - 1}: the design is for {self.plan.horizon}",
-                got=str(step),
-                remedy="No further step was ever accounted for: design for more steps.",
-            )
+            expected = f"0 to {self.plan.horizon - 1}: the design is for {self.plan.horizon}"
+            got = str(step)
+            remedy = "No further step was ever accounted for: design for more steps."
+            raise InputError("step", expected=expected, got=got, remedy=remedy)
         return step
 
     def _block(self, t: int, block: int, place: slice, dtype: np.dtype[Any]) -> Numbers:
@@ -346,13 +336,13 @@ class NodeSource(ABC):
     def _hides(self, arrays: Sequence[Numbers], t: int, records: Records | None) -> None:
         """Noise of step t hides these sums of the gradients of ``records``, and nothing else."""
         if self.batch_secret is not None and self._batches is None:
-            raise InputError(
-                "batches",
-                expected="the batches of this node, drawn in secret, before noise is added",
-                got="none: nobody has asked for them",
-                remedy="Take them once a run, source.batches(records), and hold your loop to them "
-                "by source.attendance(batches); or design for fixed-epoch.",
+            expected = "the batches of this node, drawn in secret, before noise is added"
+            got = "none: nobody has asked for them"
+            remedy = (
+                "Take them once a run, source.batches(records), and hold your loop to them "
+                "by source.attendance(batches); or design for fixed-epoch."
             )
+            raise InputError("batches", expected=expected, got=got, remedy=remedy)
         if not arrays:
             raise InputError("parameters", expected="at least one array", got="none")
         dimension = sum(array.size for array in arrays)
@@ -391,13 +381,13 @@ class NodeSource(ABC):
         self._untold = {step for step in self._untold if step not in told}
         missing = self._untold if t in told else self._untold | {t}
         if missing := missing - ({t} if now else set()):
-            raise InputError(
-                "records",
-                expected=f"who is in the sum of step {min(missing)}, as of other steps",
-                got="nobody's word",
-                remedy="Say it of every step: add_(sums, t, records=[...]), or before it "
-                "source.attendance().check([...], t).",
+            expected = f"who is in the sum of step {min(missing)}, as of other steps"
+            got = "nobody's word"
+            remedy = (
+                "Say it of every step: add_(sums, t, records=[...]), or before it "
+                "source.attendance().check([...], t)."
             )
+            raise InputError("records", expected=expected, got=got, remedy=remedy)
 
     def _record_key(self, of: str) -> bytes:
         """Who reads the record cannot try out guesses of what is hashed by it."""
@@ -498,13 +488,13 @@ class NodeSource(ABC):
             expected = f"a step before the horizon, {self.plan.horizon}"
             raise InputError("state.added", expected=expected, got=f"{added}")
         if self._uses is not None and added >= 0 and added not in self.steps:
-            raise InputError(
-                "record",
-                expected=f"step {added} among those whose noise was added",
-                got="one that does not know it",
-                remedy="Name the record that the run began with. Where that is lost, nobody sees "
-                "which noise was used: take new secrets.",
+            expected = f"step {added} among those whose noise was added"
+            got = "one that does not know it"
+            remedy = (
+                "Name the record that the run began with. Where that is lost, nobody sees "
+                "which noise was used: take new secrets."
             )
+            raise InputError("record", expected=expected, got=got, remedy=remedy)
         self._added = added
 
     @property
@@ -867,13 +857,12 @@ def noise(
     plan = plan_of(design, node, batch_size=batch_size)
     if batch_size is None and plan.claim.batch_size is not None:
         size = plan.claim.batch_size
-        raise InputError(
-            "batch_size",
-            expected=f"{size}, which sums are divided by before noise is added",
-            got="nothing",
-            remedy=f"State batch_size={size} where that is so; else make the plan without it: "
-            "noise for divided sums is too little for sums.",
+        expected = f"{size}, which sums are divided by before noise is added"
+        remedy = (
+            f"State batch_size={size} where that is so; else make the plan without it: "
+            "noise for divided sums is too little for sums."
         )
+        raise InputError("batch_size", expected=expected, got="nothing", remedy=remedy)
     agrees("clip", clip, plan.claim.clip)
     own = None
     if secret is not None:

@@ -114,12 +114,10 @@ class Run:
         if self.plan.claim.clip is None or self.plan.claim.rule is None:
             raise InputError("plan.claim", expected="a clip and a participation", got="none")
         if DEALT in self.plan.sources:
-            raise InputError(
-                "plan",
-                expected="noise that nodes draw by themselves",
-                got="noise that a dealer must deal, who knows all of it",
-                remedy='Design with [structure] space = "edge-local", or in time alone.',
-            )
+            expected = "noise that nodes draw by themselves"
+            got = "noise that a dealer must deal, who knows all of it"
+            remedy = 'Design with [structure] space = "edge-local", or in time alone.'
+            raise InputError("plan", expected=expected, got=got, remedy=remedy)
 
     def train(self, peers: Peers, board: Board) -> Array:
         """Return the model after the whole horizon, shape (d,), once its neighbours need nothing
