@@ -34,7 +34,7 @@ class Training(Run):
     """One training run of one node, in JAX.
 
     Args:
-        noise: as of :class:`noisedesign.adapters.run.Run`.
+        noise: as of :class:`Run`.
         clip: likewise.
 
     Raises:
@@ -195,8 +195,6 @@ class Training(Run):
         jax.effects_barrier()
         return super().state_dict()
 
-    # --- the host ---------------------------------------------------------------------------
-
     def _on_host(
         self, function: Any, step: Any, records: Any, leaves: list[Any], *, traced: bool
     ) -> tuple[Any, list[Any]]:
@@ -207,7 +205,12 @@ class Training(Run):
                 raise _nobody()
             told: tuple[Any, ...] = ()
         else:
-            told = (_numbers(records) if traced else records,)
+            if traced and not (
+                hasattr(records, "dtype") and jax.numpy.issubdtype(records.dtype, np.integer)
+            ):
+                expected = "an array of integers, where update is compiled"
+                raise InputError("records", expected=expected, got=describe(records))
+            told = (records,)
 
         def host(step: Any, *rest: Any) -> tuple[Any, ...]:
             taken = self._taken(int(step), rest[: len(told)])
@@ -295,21 +298,10 @@ def _leaves(sums: Any) -> tuple[list[Any], Any]:
     return [jax.numpy.asarray(leaf) for leaf in leaves], tree
 
 
-def _numbers(records: Any) -> Any:
-    """Return records that a compiled program can hand over."""
-    if hasattr(records, "dtype") and jax.numpy.issubdtype(records.dtype, np.integer):
-        return records
-    expected = "an array of integers, where update is compiled"
-    raise InputError("records", expected=expected, got=describe(records))
-
-
 def _nobody() -> InputError:
     expected = "the records in this sum: update(sums, state, records=...)"
     remedy = "Without them nobody sees whether the design is kept to."
     return InputError("records", expected=expected, got="nothing", remedy=remedy)
-
-
-# --- streaming matrices -----------------------------------------------------------------------
 
 
 def streaming_matrix(plan: Plan) -> Any:

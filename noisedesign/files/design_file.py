@@ -147,8 +147,7 @@ def save_design(
     Args:
         design: a design, or a solution or loaded file that has one; or a streaming design.
         path: of the file; by habit it ends in ``.npz``.
-        problem_text: the problem file of the design, from which :func:`noisedesign.verify` can
-            rebuild the problem.
+        problem_text: the problem file, from which :func:`noisedesign.verify` can rebuild it.
         overwrite: replace a file even if it is no design file.
 
     Returns:
@@ -414,7 +413,6 @@ _KINDS = {name: kind for form in _FORMS for name, kind in form.names.items()} | 
     "weights": "squared gain of every pole",
     "gram": "H",
 }
-
 
 _STREAMED = (
     *("name", "squared_error", "squared_sensitivity", "sensitivity_kind"),

@@ -37,7 +37,7 @@ from noisedesign.forms.structure import SpaceStructure, TimeStructure
 from noisedesign.privacy.views import Coalitions, Observer, coalitions
 from noisedesign.privacy.views.noise import Knowledge
 from noisedesign.privacy.views.observers import Sees
-from noisedesign.problem.problem import ANY_SPACE, ANY_TIME, Problem
+from noisedesign.problem.problem import ANY_SPACE, ANY_TIME, Problem, SpaceTimeProblem
 from noisedesign.system.directed import perron_vector, push_sum_weights
 from noisedesign.system.participation import SCHEMES, Participation
 from noisedesign.system.random_mixing import EdgeDropout, NodeDropout, RandomMatchings, RandomMixing
@@ -244,10 +244,10 @@ class ObserverEntry(Entry):
         return cls(
             model=observer.model,
             sees=observer.sees,
-            coalition=tuple(int(i) for i in observer.coalition),
-            listened=tuple(int(i) for i in observer.listened),
-            holders=tuple(sorted(int(i) for i in knows.holders)),
-            values=tuple(sorted(int(i) for i in knows.values)),
+            coalition=tuple(map(int, observer.coalition)),
+            listened=tuple(map(int, observer.listened)),
+            holders=tuple(sorted(map(int, knows.holders))),
+            values=tuple(sorted(map(int, knows.values))),
         )
 
     def observer(self) -> Observer:
@@ -268,7 +268,7 @@ class CoalitionsEntry(Entry):
         """None for observers that are written out."""
         if not isinstance(observers, Coalitions):
             return None
-        nodes = tuple(int(i) for i in observers.nodes)
+        nodes = tuple(map(int, observers.nodes))
         return cls(nodes=nodes, size=observers.size, own_noise=observers.own_noise)
 
     def observers(self) -> Coalitions:
@@ -389,17 +389,14 @@ def participation_of(entry: Mapping[str, Any] | None, *, horizon: int | None) ->
     return found
 
 
-_STRUCTURES: dict[str, Callable[[Any], StructureEntry | None]] = {
-    "space": lambda problem: StructureEntry.of(space=problem.structure),
-    "time": lambda problem: StructureEntry.of(time=problem.structure),
-    "space-time": lambda problem: StructureEntry.of(problem.time, problem.space, problem.joint),
-}
-
-
 def stated(problem: Problem) -> dict[str, Any]:
     """The part of a manifest that states a problem beside its arrays."""
     scheme, observers = problem.participation, getattr(problem, "observers", ())
     together = CoalitionsEntry.of(observers)
+    parts = ("time", "space", "joint") if isinstance(problem, SpaceTimeProblem) else ()
+    structure = {part: getattr(problem, part) for part in parts} or {
+        problem.axes: getattr(problem, "structure", None)
+    }
     return {
         "name": problem.name,
         "design": problem.axes,
@@ -408,7 +405,7 @@ def stated(problem: Problem) -> dict[str, Any]:
         "workload": getattr(problem, "workload", None),
         "participation": participation_entry(scheme),
         "privacy": PrivacyTable.of(problem.privacy),
-        "structure": _STRUCTURES[problem.axes](problem),
+        "structure": StructureEntry.of(**structure),
         "error": ErrorEntry.stating(problem.error, problem),
         "random": RandomEntry.of(problem.random),
         "rounds": int(problem.rounds),

@@ -92,10 +92,11 @@ def _scheme_table(kind: str, scheme: Any) -> type[Table]:
 
 def participation_tables(*, for_designs: bool = False) -> tuple[type[Table], ...]:
     """A table for every scheme, or for those that noise is designed for."""
-    schemes: dict[str, Any] = {
-        kind: scheme for kind, scheme in SCHEMES.items() if scheme.for_designs or not for_designs
-    }
-    made = [_scheme_table(*named) for named in schemes.items()]
+    made = (
+        _scheme_table(kind, scheme)
+        for kind, scheme in SCHEMES.items()
+        if scheme.for_designs or not for_designs
+    )
     return HorizonTable, *made
 
 
@@ -107,9 +108,8 @@ def _for_designs(value: Any) -> Any:
     kind = value.get("kind") if isinstance(value, dict) else None
     scheme = SCHEMES.get(kind) if isinstance(kind, str) else None
     if scheme is not None and not scheme.for_designs and scheme.instead:
-        expected = "a participation that noise is designed for"
-        got = f"{kind!r}"
-        raise InputError("participation.kind", expected=expected, got=got, remedy=scheme.instead)
+        field, expected = "participation.kind", "a participation that noise is designed for"
+        raise InputError(field, expected=expected, got=f"{kind!r}", remedy=scheme.instead)
     return value
 
 
@@ -200,9 +200,8 @@ class TimeStructureTable(Table):
     nonnegative: bool | None = None
 
     def in_time(self) -> TimeStructure:
-        return TimeStructure(
-            kind=self.time, bands=self.bands, buffers=self.buffers, nonnegative=self.nonnegative
-        )
+        said = {key: getattr(self, key) for key in ("bands", "buffers", "nonnegative")}
+        return TimeStructure(kind=self.time, **said)
 
 
 class SpaceStructureTable(Table):
@@ -336,10 +335,6 @@ class MixingTable(Table):
             return MATCHINGS[str(self.matching)](links)
 
 
-RESPONSES = ("responses", "smoothness", "convexity", "losses", "clipping")
-"""Keys that say how gradients answer to models."""
-
-
 class ResponsesKeys(Table):
     """Keys that say how gradients answer to models, in the table of an observer or a target."""
 
@@ -351,13 +346,15 @@ class ResponsesKeys(Table):
 
     def said(self, *, table: str) -> Responses:
         """The responses, "any" by default; errors name a key of ``table``."""
-        keys = ("smoothness", "convexity", "losses", "clipping")
+        said = {key: getattr(self, key) for key in RESPONSES[1:]}
         try:
-            return Responses(
-                kind=self.responses or "any", **{key: getattr(self, key) for key in keys}
-            )
+            return Responses(kind=self.responses or "any", **said)
         except InputError as error:
             raise error.told(field=f"{table}.{error.field}") from error
+
+
+RESPONSES = tuple(ResponsesKeys.model_fields)
+"""Keys that say how gradients answer to models."""
 
 
 OBSERVERS: dict[str, Callable[..., Observer]] = {
@@ -414,26 +411,20 @@ class ObserversTable(Table):
         entries = list(range(len(names))) if self.nodes is None else self.nodes
         if not entries:
             raise InputError(field, expected="one or more observers", got="none")
-        options = {} if self.own_noise is None else {"own_noise": self.own_noise}
-        if self.pooled is not None:
-            return self._pooled(entries, self.pooled, names, options)
-        together = [entry if isinstance(entry, list) else [entry] for entry in entries]
-        with renamed({"observer.nodes": field}):
-            return tuple(
-                make(nodes=[row_of(node, names, field=field) for node in coalition], **options)
-                for coalition in together
-            )
-
-    def _pooled(
-        self, entries: Sequence[Any], size: int, names: Sequence[str], options: dict[str, Any]
-    ) -> Coalitions:
-        field, key = "observers.nodes", "observers.pooled"
-        if lists := [entry for entry in entries if isinstance(entry, list)]:
-            expected = f"single nodes beside {key}"
+        options: dict[str, Any] = {} if self.own_noise is None else {"own_noise": self.own_noise}
+        lists = [entry for entry in entries if isinstance(entry, list)]
+        if lists and self.pooled is not None:
+            expected = "single nodes beside observers.pooled"
             raise InputError(field, expected=expected, got=describe(lists[0]))
+
+        def rows(nodes: Sequence[Any]) -> list[int]:
+            return [row_of(node, names, field=field) for node in nodes]
+
         with renamed({"observer.nodes": field}):
-            nodes = [row_of(node, names, field=field) for node in entries]
-            return coalitions(nodes=nodes, size=size, **options)
+            if self.pooled is not None:
+                return coalitions(nodes=rows(entries), size=self.pooled, **options)
+            together = [entry if isinstance(entry, list) else [entry] for entry in entries]
+            return tuple(make(nodes=rows(coalition), **options) for coalition in together)
 
     def error_horizon(self, error: SpaceErrorTable | None) -> int:
         """T of the errors that count, which is that of the observers."""

@@ -1,19 +1,18 @@
 """Seeds that nodes share: agreed between them without a dealer, or given away by one.
 
 Two nodes agree by X25519 (RFC 7748) with keys made for this run. The key of the pair is HKDF-SHA256
-of what they have in common, salted with the hash of a transcript: digest of the design, both
-node numbers, both public keys, both identities where nodes have some, and the names and holders of
-all streams they share. Each proves by a tag (HMAC-SHA256 of the transcript and its own number) that
-it has the same key, so that whatever differs at the two is noticed before noise is drawn.
+of what they have in common, salted with the hash of a transcript: digest of the design, numbers,
+public keys and identities of both, and names and holders of the streams they share. Each proves by
+a tag (HMAC-SHA256 of the transcript and its own number) that it has the same key, so that whatever
+differs at the two is noticed before noise is drawn.
 
 Three nodes or more take a seed that the lowest of them draws and sends to each other member, sealed
 under the key of the pair (ChaCha20-Poly1305, RFC 8439); all of them prove to all that theirs is the
 same, each pair under its own key, so that no lead can speak for another member.
 
 With long-term identities (Ed25519, RFC 8032) every node signs the transcript, and takes no key that
-the other did not sign, as in the SIGMA protocols (Krawczyk, CRYPTO 2003). Without them nodes are
-protected from whoever reads their messages, and not from whoever replaces them: an active attacker
-between two nodes can agree with each of them in place of the other.
+the other did not sign, as in the SIGMA protocols (Krawczyk, CRYPTO 2003). Without them an attacker
+who replaces messages can agree with each of two nodes in place of the other.
 """
 
 from __future__ import annotations
@@ -60,10 +59,8 @@ Group = tuple[int, ...]
 class Identity:
     """Long-term signing key of one node; the others know its ``public`` part.
 
-    Its secret is for this alone, and outlives runs; that of the noise is new for every run.
-
     Args:
-        secret: that the key is derived from.
+        secret: that the key is derived from; for this alone, and not new for every run.
 
     Raises:
         InputError: no secret.
@@ -126,8 +123,7 @@ class Identity:
 
     @cached_property
     def public(self) -> bytes:
-        """The 32 bytes that the others know it by, to be had from the node itself; they are no
-        secret."""
+        """The 32 bytes that the others know it by."""
         return self._key.public_key().public_bytes_raw()
 
     def sign(self, content: bytes) -> bytes:
@@ -238,10 +234,8 @@ class Agreement:
         wanted = set(holders)
         return sorted(name for name, members in self._streams.items() if wanted <= set(members))
 
-    # --- messages -------------------------------------------------------------------------------
-
     def start(self) -> Letters:
-        """The first message to every peer; the same whenever it is asked for.
+        """The first message to every peer.
 
         Returns:
             Messages, each with the node it is for.
@@ -275,9 +269,8 @@ class Agreement:
             Messages, each with the node it is for; none where nothing is to be said.
 
         Raises:
-            InputError: a message of another design, version or run, or for another node; a public
-                key that anybody can agree with; another identity or a signature that is not its
-                own; a key or seed that is not the same at both ends.
+            InputError: a message of another design, version or run, or for another node; a weak
+                public key; another identity or signature; a key or seed that the other has not.
         """
         said = _read(message)
         sender = self._sender(said)
@@ -414,8 +407,6 @@ class Agreement:
             circle.check(circle.secret, sender, tag, self._pairs[sender])
         circle.tags[sender] = tag
 
-    # --- what was agreed ------------------------------------------------------------------------
-
     @property
     def waiting(self) -> tuple[int, ...]:
         """Peers from whom a message is still to come."""
@@ -544,9 +535,6 @@ class _Circle:
             raise InputError("agreement", expected=expected, got="another", remedy=_STOP)
 
 
-# --- reading ------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, kw_only=True)
 class _Letter:
     """A message, as it says of itself."""
@@ -585,15 +573,14 @@ def _read(message: Any) -> _Letter:
         remedy = "Run the same version of noisedesign on all nodes."
         expected = f"{FORMAT}, version {VERSION}"
         raise InputError("message", expected=expected, got=got, remedy=remedy)
-    kinds = (HELLO, CONFIRM, SEED, TAG)
-    kind = _checks.one_of(head["kind"], field="message.kind", allowed=kinds)
+    _checks.one_of(head["kind"], field="message.kind", allowed=(HELLO, CONFIRM, SEED, TAG))
     for name in ("sender", "receiver"):
         _checks.positive_int(head[name], field=f"message.{name}", minimum=0)
     for node in group:
         _checks.positive_int(node, field="message.group", minimum=0)
-    digest = _checks.text(head["digest"], field="message.digest")
-    ends = {"sender": head["sender"], "receiver": head["receiver"]}
-    return _Letter(kind=kind, digest=digest, group=group, values=said, **ends)
+    _checks.text(head["digest"], field="message.digest")
+    about = {name: head[name] for name in _NAMES[2:]}
+    return _Letter(**about, group=group, values=said)
 
 
 def _malformed(expected: str, got: str) -> InputError:

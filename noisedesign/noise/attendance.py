@@ -7,12 +7,13 @@ before its gradient is used.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
-from typing import Any, Protocol
+from collections.abc import Hashable, Iterable, Mapping, Set
+from typing import Any
 
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import InputError
 from noisedesign.noise.batches import RandomBatches
+from noisedesign.noise.record import Register
 from noisedesign.noise.rules import RULE, Rule
 
 
@@ -51,19 +52,6 @@ def _check_drawn(batches: Any, rule: Rule, horizon: int) -> None:
     else:
         return
     raise InputError("batches", expected=expected, got=got, remedy=remedy)
-
-
-class Register(Protocol):
-    """The place an attendance is kept beyond the process."""
-
-    def name(self, record: Hashable) -> str:
-        """Return the name of a record there."""
-
-    def known(self) -> Mapping[int, Sequence[str]]:
-        """Return the names that are kept, by step."""
-
-    def keep(self, t: int, names: Sequence[str]) -> None:
-        """Keep that these, too, took part in step t."""
 
 
 class Attendance:

@@ -177,7 +177,7 @@ class RandomBatches(_Steps):
             raise InputError("participation", expected=expected, got=got, remedy=remedy)
         super().__init__(rule, horizon=plan.horizon, records=records)
         key = secret.step_key(f"node {plan.node}", 0, digest=plan.digest, use=USE)
-        self._drawn = _drawn(rule, horizon=self.horizon, records=self.records, words=_Stream(key))
+        self._drawn = _DRAW[rule.random.kind](rule, self.horizon, self.records, _Stream(key))
 
     @property
     def expected_size(self) -> float:
@@ -186,9 +186,6 @@ class RandomBatches(_Steps):
 
     def _batch(self, t: int) -> Places:
         return self._drawn[t]
-
-
-# --- drawing --------------------------------------------------------------------------------------
 
 
 def drawn_batches(
@@ -205,7 +202,7 @@ def drawn_batches(
     def words(count: int) -> Words:
         return rng.integers(0, 2**64, size=count, dtype=np.uint64)
 
-    return _drawn(rule, horizon=horizon, records=records, words=words)
+    return _DRAW[_random(rule).kind](rule, horizon, records, words)
 
 
 def expected_size(rule: Rule, *, horizon: int, records: int) -> float:
@@ -236,11 +233,6 @@ def _random(rule: Rule) -> Randomness:
         expected = "a rule of random participation"
         raise InputError("rule.random", expected=expected, got="one of a fixed order")
     return rule.random
-
-
-def _drawn(rule: Rule, *, horizon: int, records: int, words: Draw) -> list[Places]:
-    draw = _DRAW[_random(rule).kind]
-    return draw(rule, horizon, records, words)
 
 
 def _below(bound: int, size: int, words: Draw) -> Places:

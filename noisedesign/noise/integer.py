@@ -138,7 +138,9 @@ class IntegerNoise(NodeSource):
         self.lattice = lattice_of(plan, grid=grid)
         self.grid = self.lattice.grid
         self.use = f"{type(self).use}/{self.lattice.exponent}"
-        others = tuple(s for s in plan.streams if s.source != OWN and s.name in self._factors)
+        others = tuple(
+            s for s in plan.streams if s.source != OWN and s.name in self.lattice.coefficients
+        )
         own = next((s for s in plan.streams if s.source == OWN), None)
         if own is None:
             own = Stream(name=f"node {plan.node}", coefficient=0.0, holders=(plan.node,))
@@ -159,12 +161,6 @@ class IntegerNoise(NodeSource):
             remedy = "noisedesign.noise.deal makes them; the secret is the node's own."
             raise InputError("seeds", expected=expected, got=f"{len(seeds)} others", remedy=remedy)
         return super()._secret_of(stream, seeds)
-
-    @property
-    def _factors(self) -> Mapping[str, int]:
-        return self.lattice.coefficients
-
-    # --- drawing --------------------------------------------------------------------------------
 
     def step(
         self,
@@ -202,12 +198,10 @@ class IntegerNoise(NodeSource):
             self._own.fill(key, drawn, start=start)
             return drawn
         self._shared.fill(key, drawn, start=start)
-        factor = self._factors[stream.name]
+        factor = self.lattice.coefficients[stream.name]
         _check_below(drawn, LARGEST // (abs(factor) * len(self.plan.streams) + 1))
         drawn *= np.int64(factor)
         return drawn
-
-    # --- gradients ------------------------------------------------------------------------------
 
     def lattice_sum(self, gradients: Iterable[Any], *, clip: bool = False) -> list[Integers]:
         """The sum of gradients on the lattice, rounded toward zero, each of no larger norm than the
@@ -383,13 +377,12 @@ def integer_noise(
     Args:
         design: as of :func:`noisedesign.noise.noise`.
         node: likewise.
-        secret: the node's own, by default a new one from the operating system, kept in
-            ``.secret``. Every node has one, since every node adds noise of its own.
-        seeds: the secrets a node shares with others, or that a dealer gave it, by name.
+        secret: the node's own, by default a new one: every node adds noise of its own.
+        seeds: likewise.
         grid: the step of the lattice, a power of two in units of the gradients, the same at all
             nodes; by default 2^-20 of the design's ``noise_stddev`` or 2^-24 of the clip, the
             lesser of the two, coarser where that leaves too little room in 64 bits.
-        clip: as of :func:`noisedesign.noise.noise`.
+        clip: likewise.
         batch_size: likewise.
         record: likewise.
         resume: likewise.

@@ -141,7 +141,7 @@ class Secret:
             raise InputError("secret", expected=expected, got=got) from None
 
     def save(self, path: str | Path) -> Path:
-        """Written as hexadecimal digits, readable by this user only. Never over another file.
+        """Written as hexadecimal digits, readable by this user only, never over another file.
 
         Args:
             path: of a new file.

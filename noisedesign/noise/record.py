@@ -1,11 +1,9 @@
 """The record of what was drawn from which secret: a small database on this machine, which refuses a
 second use.
 
-Noise hides a gradient once. The same noise on other data shows the difference of the two, so a
-secret serves one node, one design and one run, and a step of it one sum of gradients. Batches that
-are drawn from it are as secret, and serve that run alone. Who took part in which step is kept, too:
-the privacy of a run is that of records that take part as its design says. What happens on another
-machine cannot be seen here.
+The same noise on other data shows the difference of the two, so a secret serves one node, one
+design and one run, and a step of it one sum of gradients. Who took part in which step is kept, too.
+What happens on another machine cannot be seen here.
 
 Data and names of records are kept as hashes, keyed by the secret. Who reads the file learns how
 many records were in the sum of a step, and which steps had one in common, but can try out no names.
@@ -16,9 +14,10 @@ from __future__ import annotations
 import os
 import sqlite3
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from pathlib import Path
 from secrets import token_hex
 
@@ -266,6 +265,35 @@ class Uses:
             (known,) = database.execute(f"SELECT records FROM batches {_HERE}", where).fetchone()
             if known != records:
                 raise other_records(known, records)
+
+
+@dataclass(frozen=True)
+class Register:
+    """An attendance in the record of a run, where there is one: names are hashes by ``key``."""
+
+    key: bytes
+    uses: Uses | None
+    check: Callable[[], None]
+
+    def name(self, record: Hashable) -> str:
+        return blake2b(repr(record).encode(), digest_size=HASH_BYTES, key=self.key).hexdigest()
+
+    def known(self) -> dict[int, list[str]]:
+        """The names that are kept, by step."""
+        kept = {} if self.uses is None else self.uses.attendance()
+        places = {t: range(0, len(who), HASH_BYTES) for t, who in kept.items()}
+        return {t: [kept[t][at : at + HASH_BYTES].hex() for at in places[t]] for t in kept}
+
+    def keep(self, t: int, names: Iterable[str]) -> None:
+        """Keep that these, too, took part in step t."""
+        self.check()
+        if self.uses is not None:
+            self.uses.attend(t, joined(names))
+
+
+def joined(names: Iterable[str]) -> bytes:
+    """Names of a :class:`Register`, as they are kept."""
+    return bytes.fromhex("".join(names))
 
 
 def _steps(database: sqlite3.Connection, where: Place) -> frozenset[int]:

@@ -28,7 +28,9 @@ from noisedesign.noise.record import (
     ALL_OF_THEM,
     HASH_BYTES,
     Record,
+    Register,
     Uses,
+    joined,
     other_data,
     other_records,
 )
@@ -40,9 +42,8 @@ LATEST = 32
 SECOND_ORDER = 2.0**-20
 """Products of roundings, in terms of the roundings themselves."""
 OVER_CLIP = 1e-3
-"""Relative excess over the clip that rounding explains: in float32 a sum of n gradients is off by
-at most n 2^-24 of n clips, which is 1e-3 for 16,000 records that all round the same way (Higham
-2002, section 4.2). A larger one would let sums pass that are none of clipped gradients."""
+"""Relative excess over the clip that rounding explains: a float32 sum of n gradients is off by at
+most n 2^-24 of n clips (Higham 2002, section 4.2). A larger one lets unclipped sums pass."""
 _DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
 
 Floats = NDArray[np.float32] | NDArray[np.float64]
@@ -182,8 +183,6 @@ class NodeSource(ABC):
         )
         raise InputError("noise", expected=expected, got=got, remedy=remedy)
 
-    # --- drawing --------------------------------------------------------------------------------
-
     def _stepped(self, t: Any, array: Numbers, start: Any) -> None:
         t = self._checked_step(t)
         start = _checks.positive_int(start, field="start", minimum=0)
@@ -283,8 +282,6 @@ class NodeSource(ABC):
     def _draw(self, stream: Stream, s: int, block: int, place: slice) -> Numbers:
         """Draws of a stream and step at a place of a block, times its coefficient."""
 
-    # --- what it hides --------------------------------------------------------------------------
-
     @property
     def _divisor(self) -> int:
         """The number that sums are divided by before noise is added to them."""
@@ -362,7 +359,7 @@ class NodeSource(ABC):
         who, data = None, self._hash(arrays)
         if self._batches is None:  # of batches that are drawn again nothing is kept
             self._all_told(attendance, t, now=found is not None)
-            who = None if found is None else _joined(attendance._new(found, t))
+            who = None if found is None else joined(attendance._new(found, t))
         if self._uses is not None:
             self._uses.use(t, data=data, dimension=dimension, who=who)
         elif self._hidden.setdefault(t, data) != data:
@@ -445,17 +442,15 @@ class NodeSource(ABC):
         if self._attendance is None or batches is not None:
             batches = self._batches if batches is None else batches
             rule, horizon = self.plan.claim.rule, self.plan.horizon
-            register = _Register(self)
+            register = Register(self._record_key("who"), self._uses, self._here)
             self._attendance = Attendance(rule, horizon=horizon, batches=batches, register=register)
         return self._attendance
 
-    # --- resuming -------------------------------------------------------------------------------
-
     def state_dict(self) -> dict[str, Any]:
-        """The state for a checkpoint of a training run, without any secret.
+        """The state for a checkpoint of a training run.
 
         Returns:
-            JSON values.
+            JSON values, without any secret.
         """
         return {
             "version": 1,
@@ -509,8 +504,6 @@ class NodeSource(ABC):
         """The step after the last whose noise was added, as recorded or as the checkpoint says."""
         return self._added + 1
 
-    # --- what is claimed --------------------------------------------------------------------------
-
     @property
     def claim(self) -> Claim:
         """The privacy that the design gives."""
@@ -522,35 +515,9 @@ class NodeSource(ABC):
         return self._used
 
 
-class _Register:
-    """An attendance in the record of a node's noise, where it has one: names are hashes."""
-
-    def __init__(self, source: NodeSource) -> None:
-        self._source, self._key = source, source._record_key("who")
-
-    def name(self, record: Hashable) -> str:
-        text = repr(record).encode()
-        return hashlib.blake2b(text, digest_size=HASH_BYTES, key=self._key).hexdigest()
-
-    def known(self) -> dict[int, list[str]]:
-        uses = self._source._uses
-        kept = {} if uses is None else uses.attendance()
-        places = {t: range(0, len(who), HASH_BYTES) for t, who in kept.items()}
-        return {t: [kept[t][at : at + HASH_BYTES].hex() for at in places[t]] for t in kept}
-
-    def keep(self, t: int, names: Sequence[str]) -> None:
-        self._source._here()
-        if self._source._uses is not None:
-            self._source._uses.attend(t, _joined(names))
-
-
 def _without(key: str, expected: str) -> InputError:
     remedy = "State epsilon, delta and clip in [privacy], and make the node's plan anew."
     return InputError(f"plan.claim.{key}", expected=expected, got="none", remedy=remedy)
-
-
-def _joined(names: Iterable[str]) -> bytes:
-    return bytes.fromhex("".join(names))
 
 
 class NodeNoise(NodeSource):
@@ -588,8 +555,6 @@ class NodeNoise(NodeSource):
     """
 
     use = "noise"
-
-    # --- drawing --------------------------------------------------------------------------------
 
     def step(
         self,
@@ -645,8 +610,6 @@ class NodeNoise(NodeSource):
 
     def _fresh_key(self, stream: str, step: int) -> Normals:
         return Normals(self._step_key(stream, step))
-
-    # --- adding ---------------------------------------------------------------------------------
 
     def add_(self, parameters: Iterable[Any], t: int, *, records: Records | None = None) -> None:
         """Noise of one step added in place to the sum of clipped gradients.

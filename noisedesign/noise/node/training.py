@@ -158,8 +158,6 @@ class Run:
             self._ask(peers()[v], DONE, 0)
         board.wait_until_told(DONE, self.plan.others, seconds=self.seconds)
 
-    # --- secrets ----------------------------------------------------------------------------------
-
     def _source(self, peers: Peers, board: Board) -> NodeNoise:
         claim, begun, own = self.plan.claim, self.folder / "begun", OWN in self.plan.sources
         drawn = not own and claim.rule is not None and claim.rule.random is not None
@@ -237,8 +235,6 @@ class Run:
         finally:
             over.set()
         return found
-
-    # --- steps ------------------------------------------------------------------------------------
 
     def _mixed(self, own: Array, t: int, peers: Mapping[int, Address]) -> Array:
         """Return sum_v W_uv x_v of a gossip round, in the order of the nodes: the same bits after a
