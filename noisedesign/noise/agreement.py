@@ -180,9 +180,10 @@ class Agreement:
 
         >>> import noisedesign as nd
         >>> from noisedesign.noise import Agreement
-        >>> edge, local = nd.build_graph("path", nodes=2), nd.SpaceStructure(kind="edge-local")
         >>> target = nd.PrivacyTarget(epsilon=1.0, steps=1)
-        >>> problem = nd.SpaceProblem.from_graph(edge, structure=local, privacy=target)
+        >>> how = {"structure": nd.SpaceStructure(kind="edge-local"), "privacy": target}
+        >>> edge, weights = nd.build_graph("path", nodes=2), "lazy-metropolis-hastings"
+        >>> problem = nd.SpaceProblem.from_graph(edge, weights=weights, **how)
         >>> design = nd.solve(problem).design
         >>> nodes = [Agreement(design.node_plan(node)) for node in (0, 1)]
         >>> letters = [letter for node in nodes for letter in node.start()]
