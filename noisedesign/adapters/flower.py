@@ -32,8 +32,7 @@ from noisedesign.base import checks as _checks
 from noisedesign.base.checks import InputError
 from noisedesign.noise.source import NodeNoise
 
-RECORD = "noisedesign"
-"""Name of the record of a reply that says which node's noise is in it."""
+RECORD = "noisedesign"  # name of the record of a reply that says which node's noise is in it
 ROUND = "server-round"
 
 

@@ -187,12 +187,7 @@ class Training(Run):
         return Designed()
 
     def state_dict(self) -> dict[str, Any]:
-        """The state of :class:`Run`, once all steps that were asked for are taken.
-
-        Returns:
-            JSON values.
-        """
-        jax.effects_barrier()
+        jax.effects_barrier()  # steps of compiled programs that were asked for are taken first
         return super().state_dict()
 
     def _on_host(

@@ -97,8 +97,7 @@ class RoundBatches(Sampler[list[int]]):
 
     def __init__(self, batches: Batches | RandomBatches, run: Run) -> None:
         self._batches, self._run = batches, run
-        self.given: int | None = None
-        """The step whose batch was given out last."""
+        self.given: int | None = None  # the step whose batch was given out last
 
     def __len__(self) -> int:
         return self._batches.round

@@ -101,18 +101,8 @@ class Gradients(Run):
             setattr(gradient, _NOISY, True)
 
     def add_(self, arrays: Sequence[np.ndarray], *, records: Iterable[Hashable]) -> None:
-        """Add as :meth:`Run.add_`, where all ranks add it to the same.
-
-        Args:
-            arrays: likewise.
-            records: likewise, of all ranks.
-
-        Raises:
-            InputError: likewise; ranks that differ.
-        """
-        named = _checks.listed(
-            records, field="records", expected="the records of the batch, a list"
-        )
+        expected = "the records of the batch, a list"
+        named = _checks.listed(records, field="records", expected=expected)
         for part in self.model.modules():
             if isinstance(part, DistributedDataParallel):
                 self._check_ranks(arrays, named, part.process_group)
@@ -136,8 +126,8 @@ class Gradients(Run):
                 raise InputError(f"model.{name}", expected=expected, got=got, remedy=remedy)
 
     def _check_ranks(self, arrays: Sequence[np.ndarray], records: list[Any], group: Any) -> None:
-        """Check that the ranks that hold the model do the same with it: else the difference of two
-        sums would leave without any noise."""
+        """Check that all ranks of the model do the same: else the difference of two sums would
+        leave without noise."""
         sums = hashlib.blake2b()
         for array in arrays:
             sums.update(array.data)

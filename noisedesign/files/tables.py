@@ -43,8 +43,7 @@ from noisedesign.system.random_mixing import (
 )
 from noisedesign.system.workloads import ErrorMeasure
 
-Node = int | str
-"""An integer is the number of a row of W, a string the name of a node."""
+Node = int | str  # an integer is the number of a row of W, a string the name of a node
 
 
 def is_node(value: Any) -> bool:
@@ -353,8 +352,7 @@ class ResponsesKeys(Table):
             raise error.told(field=f"{table}.{error.field}") from error
 
 
-RESPONSES = tuple(ResponsesKeys.model_fields)
-"""Keys that say how gradients answer to models."""
+RESPONSES = tuple(ResponsesKeys.model_fields)  # keys that say how gradients answer to models
 
 
 OBSERVERS: dict[str, Callable[..., Observer]] = {

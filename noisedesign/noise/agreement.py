@@ -37,21 +37,18 @@ from noisedesign.noise.keys import SECRET_BYTES, Secret, derived
 from noisedesign.noise.plan import OWN, SHARED, Plan
 
 FORMAT, VERSION = "noisedesign-agreement", 1
-MOST_BYTES = 1 << 20
-"""Most bytes of a message."""
+MOST_BYTES = 1 << 20  # most bytes of a message
 KEY_BYTES, SIGNATURE_BYTES, TAG_BYTES = 32, 64, 32
 
 HELLO, CONFIRM, SEED, TAG = "hello", "confirm", "seed", "tag"
 _LABEL = b"noisedesign agreement 1 "
-_ONE_USE = bytes(12)
-"""The nonce of a key that seals one message."""
+_ONE_USE = bytes(12)  # the nonce of a key that seals one message
 _STOP = (
     "One of them has another plan, or somebody altered a message on its way. Draw no noise; "
     "give every node its part of one design, and agree again."
 )
 
-Letters = list[tuple[int, bytes]]
-"""Messages, each with the node it is for."""
+Letters = list[tuple[int, bytes]]  # messages, each with the node it is for
 Group = tuple[int, ...]
 
 

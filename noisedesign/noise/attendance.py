@@ -1,9 +1,5 @@
-"""Who took part when, against the participation the design is for.
-
-The privacy of a run holds for a record that takes part as the design says and no other way. A
-trainer tells which records are in the batch of every step; one too often, or too soon, is refused
-before its gradient is used.
-"""
+"""Who took part when: privacy holds for records that take part as the design says, and a record
+that comes too often or too soon is refused before its gradient is used."""
 
 from __future__ import annotations
 
@@ -57,11 +53,9 @@ def _check_drawn(batches: Any, rule: Rule, horizon: int) -> None:
 class Attendance:
     """The steps every record took part in, in one run.
 
-    That of a node's noise, :meth:`noisedesign.noise.NodeNoise.attendance`, is kept in its record
-    and goes on after a restart; names of records are kept as hashes, keyed by the node's secret.
-
-    Where the participation of the design is random, the records of a step are those that were
-    drawn for it in secret, all of them and no others: that a batch is random cannot be seen.
+    That of a node's noise, :meth:`NodeNoise.attendance`, is kept in its record and goes on after a
+    restart. Where participation is random, the records of a step are all that were drawn for it in
+    secret and no others: that a batch is random cannot be seen.
 
     Args:
         rule: of the design.
@@ -112,18 +106,16 @@ class Attendance:
             t: the step, zero-based.
 
         Returns:
-            Their number; None where nobody has said.
+            It; None where nobody has said.
         """
         return len(self._drawn[t]) if self._drawn is not None else self._told.get(t)
 
     def check(self, records: Iterable[Hashable], t: int) -> None:
-        """Check that ``records`` may be in the batch of step ``t``, and count them: all, or none.
-
-        The same record at the same step again is the same step again, as after a crash; the same
-        record twice in one batch is refused.
+        """Check that ``records`` may be in the batch of step ``t``, and count them: all, or none;
+        a record at the same step again is the same step again, as after a crash.
 
         Args:
-            records: of the batch, by number or word.
+            records: of the batch, by number or word, each once.
             t: the step, zero-based.
 
         Raises:

@@ -17,11 +17,9 @@ from noisedesign.noise.rules import RULE, Randomness, Rule
 
 Places = NDArray[np.intp]
 Words = NDArray[np.uint64]
-Draw = Callable[[int], Words]
-"""Gives so many new random words of 64 bits."""
+Draw = Callable[[int], Words]  # gives so many new random words of 64 bits
 
-USE = "batches"
-"""Use that keys are derived for: no noise is drawn from them."""
+USE = "batches"  # use that keys are derived for: no noise is drawn from them
 
 
 class _Steps(ABC):

@@ -49,10 +49,8 @@ SMALLEST_VARIANCE = Fraction(1, 1 << 40)
 LARGEST = 1 << 62
 """No magnitude is larger: one that is, of probability below exp(-2^43), is an error."""
 
-_COLUMNS = 1 << 12
-"""Most columns of the alias table: 96 kB."""
-_PRECISION = 192
-"""Bits after the point of the exponentials that weights are rounded up from."""
+_COLUMNS = 1 << 12  # most columns of the alias table: 96 kB
+_PRECISION = 192  # bits after the point of the exponentials that weights are rounded up from
 _UNIFORM_BITS = 32
 _WORD = 1 << 64
 _PROPOSED, _SPARE = 0, 1

@@ -19,13 +19,10 @@ from numpy.typing import NDArray
 
 from noisedesign.base.checks import Array
 
-White = Callable[[int], NDArray[Any]]
-"""Zero-based step -> white noise of that step."""
+White = Callable[[int], NDArray[Any]]  # zero-based step -> white noise of that step
 
-DOUBLE = 2.0**-53
-"""Unit roundoff of float64."""
-_COLUMNS = 256
-"""Columns of C^-1 that are held together."""
+DOUBLE = 2.0**-53  # unit roundoff of float64
+_COLUMNS = 256  # columns of C^-1 that are held together
 
 
 class Rounding(NamedTuple):
@@ -39,8 +36,7 @@ class Rounding(NamedTuple):
 class Recursion(ABC):
     """Noise of a step from white noise and what is kept of the steps before."""
 
-    rows: int = 0
-    """Arrays kept between steps."""
+    rows: int = 0  # arrays kept between steps
 
     @abstractmethod
     def step(self, t: int, white: White, kept: NDArray[Any]) -> NDArray[Any]:
@@ -56,8 +52,7 @@ class Filter(Recursion):
     """C^-1 of one node, in float64. ``arrays`` are those its strategy has in design files."""
 
     kind: ClassVar[str]
-    stationary: ClassVar[bool] = False
-    """Whether C is constant along its diagonals."""
+    stationary: ClassVar[bool] = False  # whether C is constant along its diagonals
 
     @abstractmethod
     def rounding(self, unit: float, *, horizon: int) -> Rounding:

@@ -1,7 +1,7 @@
-"""Noise of one node in integers: for runs whose privacy is not to hang on floats.
+"""Noise of one node in integers: for runs whose privacy is not to hang on floats, whose last bits
+can tell what noise was added to (Mironov 2012).
 
-Noise in float64 has gaps, and its last bits can tell what it was added to (Mironov 2012). Here
-gradients are integers on a lattice, noise is exactly a discrete Gaussian, and all that is done with
+Gradients are integers on a lattice, noise is exactly a discrete Gaussian, and all that is done with
 both before a message leaves is exact; :mod:`noisedesign.noise.lattice` derives the privacy.
 
 With y_t = sum_(s <= t) C_ts g_s + v_t in integers the message is, rounded to the nearest integer,

@@ -25,8 +25,7 @@ from noisedesign.base.checks import InputError
 SECRET_BYTES = 32
 DIGEST_BYTES = 32
 VERSION = b"noisedesign noise 1"
-OTHERS = stat.S_IRWXG | stat.S_IRWXO
-"""Rights to a file of users other than its owner."""
+OTHERS = stat.S_IRWXG | stat.S_IRWXO  # rights to a file of users other than its owner
 _SECRET = f"{SECRET_BYTES} bytes, as Secret.new() draws them"
 
 

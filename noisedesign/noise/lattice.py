@@ -73,26 +73,18 @@ from noisedesign.noise.rules import Number, Rule, heaviest_sums
 
 Integers = NDArray[np.int64]
 
-PLACES = 12
-"""Bits after the point of C, whose largest diagonal entry is between 1 and 2."""
+PLACES = 12  # bits after the point of C, whose largest diagonal entry is between 1 and 2
 NOISE_STEPS, CLIP_STEPS, MOST_CLIP_STEPS, MOST_SIGMA = 20, 24, 30, 37
 """log2 of the steps to one ``noise_stddev`` and to one clip, where no lattice is asked for: at
 least the first two, but never more to the clip than the third, nor more to sigma than the last."""
-SMOOTHING = 8
-"""s^2."""
-FINEST_SEED = 16
-"""Least tau^2."""
-SEED_BITS = 16
-"""log2 of the coefficient of a seed whose noise is that of the design alone."""
-FINE = 16
-"""Bits after the point of what rounding takes from C."""
+SMOOTHING = 8  # s^2
+FINEST_SEED = 16  # least tau^2
+SEED_BITS = 16  # log2 of the coefficient of a seed whose noise is that of the design alone
+FINE = 16  # bits after the point of what rounding takes from C
 SLACK = Fraction(1, 1 << 40)
-SPLIT = Fraction(1, 1 << 12)
-"""theta."""
-LARGEST = 1 << 60
-"""No integer is larger: sums of two fit int64."""
-MOST_CLIP = 1 << 31
-"""Most steps of a clip: squares fit int64."""
+SPLIT = Fraction(1, 1 << 12)  # theta
+LARGEST = 1 << 60  # no integer is larger: sums of two fit int64
+MOST_CLIP = 1 << 31  # most steps of a clip: squares fit int64
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

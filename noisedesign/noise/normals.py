@@ -28,12 +28,10 @@ from noisedesign.base.checks import Array
 KEY_BYTES = 32
 _WORDS_PER_BLOCK = 8
 
-LARGEST = 8.5717
-"""No normal is larger: u >= 2^-53, and sqrt(2 * 53 * log 2) = 8.571674."""
+LARGEST = 8.5717  # no normal is larger: u >= 2^-53, and sqrt(2 * 53 * log 2) = 8.571674
 RELATIVE_ERROR = 1.2e-15
 """Largest error of a normal against the exact transform of its words, over the radius."""
-MOST_SAMPLES = 2**35
-"""Most samples of one key: the block counter of ChaCha20 has 32 bits."""
+MOST_SAMPLES = 2**35  # most samples of one key: the block counter of ChaCha20 has 32 bits
 
 CHUNK = 1 << 14
 """Samples at a time: the dozen arrays of half as many doubles stay in a processor's cache."""

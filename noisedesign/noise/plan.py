@@ -2,11 +2,8 @@
 
 Noise of node u at step t is z_t = (C^-1 v)_t with white noise v_s = sum_k a_k w_k,s: ``streams``
 have the a_k, ``filter`` is C^-1. A full space-time design has no such C: its ``streams`` are those
-of all nodes with coefficients of every pair of steps.
-
-Every plan of one design has the same ``digest``. The file of a plan is JSON beside .npy arrays in
-one archive, which numpy and the standard library read, with a checksum: a plan is made from a
-design and not edited, and comes from somebody whom the node trusts with its privacy.
+of all nodes with coefficients of every pair of steps. The file of a plan is JSON beside .npy arrays
+in one archive, with a checksum: a plan is made from a design and not edited.
 """
 
 from __future__ import annotations
@@ -36,9 +33,8 @@ OWN, SHARED, DEALT = "own", "shared", "dealt"
 
 CHANGE_OVER_CLIP = {"replace": 2.0, "zero-out": 1.0, "add-remove": 1.0}
 """Largest Euclidean change of one step's sum of clipped gradients over the clip (not squared), by
-adjacency. Batches are fixed in advance, or drawn for every record on its own: a record that is
-added or removed fills or empties a slot that nobody else takes, and sums are not divided by how
-many records came. Then it is the same as zeroing a record out."""
+adjacency. A record that is added or removed fills or empties a slot that nobody else takes, and
+sums are not divided by how many records came: it is the same as zeroing a record out."""
 
 
 @dataclass(frozen=True)

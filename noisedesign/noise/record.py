@@ -26,8 +26,7 @@ from noisedesign.base.checks import InputError
 
 ENVIRONMENT = "NOISEDESIGN_RECORDS"
 _VERSION = 2
-HASH_BYTES = 16
-"""Bytes of a hash of data or names: two of 1e9 names collide with a chance of 1e-21."""
+HASH_BYTES = 16  # bytes of a hash of data or names: two of 1e9 names collide with a chance of 1e-21
 _TABLES = """
 CREATE TABLE IF NOT EXISTS uses (
     secret TEXT NOT NULL, node INTEGER NOT NULL, digest TEXT NOT NULL, streams TEXT NOT NULL,
@@ -48,8 +47,7 @@ CREATE TABLE IF NOT EXISTS batches (
 """
 _HERE = "WHERE secret = ? AND node = ?"
 _NEW = "Draw a new one: Secret.new()."
-Place = tuple[str, int]
-"""Fingerprint of a secret, and a node that draws from it."""
+Place = tuple[str, int]  # fingerprint of a secret, and a node that draws from it
 ALL_OF_THEM = "A run goes on with all its secrets; for another run draw all of them anew."
 
 

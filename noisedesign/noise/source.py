@@ -35,12 +35,9 @@ from noisedesign.noise.record import (
     other_records,
 )
 
-BLOCK = 1 << 15
-"""Numbers that are carried from step to step together."""
-LATEST = 32
-"""Blocks whose last noise is held besides, for whoever asks for it in pieces, or again."""
-SECOND_ORDER = 2.0**-20
-"""Products of roundings, in terms of the roundings themselves."""
+BLOCK = 1 << 15  # numbers that are carried from step to step together
+LATEST = 32  # blocks whose last noise is held besides, for whoever asks for it in pieces, or again
+SECOND_ORDER = 2.0**-20  # products of roundings, in terms of the roundings themselves
 OVER_CLIP = 1e-3
 """Relative excess over the clip that rounding explains: a float32 sum of n gradients is off by at
 most n 2^-24 of n clips (Higham 2002, section 4.2). A larger one lets unclipped sums pass."""
@@ -56,10 +53,8 @@ class NodeSource(ABC):
     """The draws of one node from its secrets: the record of their use, and blocks of the model that
     are carried from step to step; arguments are those of :func:`noise`."""
 
-    use: str
-    """Use that keys are derived for: sources of two uses draw nothing alike."""
-    _sums = "parameters"
-    """Name of an argument of sums."""
+    use: str  # use that keys are derived for: sources of two uses draw nothing alike
+    _sums = "parameters"  # name of an argument of sums
 
     def __init__(
         self,
@@ -727,7 +722,8 @@ def output(
     _writeable(out, field="out")
     if shape is not None and math.prod(np.atleast_1d(shape)) != out.size:
         raise InputError("out", expected=f"shape {shape}", got=f"{out.shape}")
-    return out
+    found: Numbers = out
+    return found
 
 
 def _gradient(array: Any, at: int) -> Floats:
@@ -783,7 +779,7 @@ def noise(
 
     Args:
         design: a :class:`Plan`, the path of a node's file, or of the whole toolkit a design, a
-            solution, and what was loaded of the file of a design or an export.
+            solution, and what was loaded of a design or an export.
         node: zero-based; a node's file knows its own.
         secret: the node's own, by default a new one, kept in ``.secret``: save it, where the run
             may have to go on. Of noise that is dealt the dealer's, unless seeds are given.

@@ -16,8 +16,7 @@ from noisedesign.files.exported import FIELD, Exported
 ACCEPTS = ("space", "time", "space-time", "streaming")
 DESCRIPTION = "R under a row of node names, or C with C^-1 in PATH-noising.csv, or both, and .json"
 
-HEADED = "covariance"
-"""The array below a row of node names."""
+HEADED = "covariance"  # the array below a row of node names
 
 
 def write(content: Exported, path: Path) -> tuple[Path, ...]:

@@ -29,8 +29,7 @@ from noisedesign.forms import FORMS, MIXING_ARRAYS, STRATEGIES
 ACCEPTS = ("space", "time", "space-time", "streaming")
 DESCRIPTION = "covariance, strategy, noising_matrix, mixing, ...; MATLAB and scipy.io.loadmat"
 
-_HEAD = 116
-"""Bytes of the text at the head of a MATLAB 5 file."""
+_HEAD = 116  # bytes of the text at the head of a MATLAB 5 file
 
 _VECTORS = {
     "strategy_coefficients",
