@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from noisedesign.base import memory
-from noisedesign.base.checks import Array, InputError
+from noisedesign.base.checks import Array
 from noisedesign.design.design import Design
 from noisedesign.families.family import ANY, AnyFamily, ArraySpec, family_at, family_of
-from noisedesign.files.manifest import FIELD, Manifest, participation_of
+from noisedesign.files.manifest import FIELD, Manifest, flaw, participation_of
 from noisedesign.forms import (
     FORMS,
     MIXING_ARRAYS,
@@ -152,7 +152,7 @@ def parts_of(arrays: Mapping[str, Array], manifest: Manifest) -> Parts:
     _check_present(arrays, manifest, full=full)
     for name, array in arrays.items():
         if not np.isfinite(array).all():
-            raise InputError(f"{FIELD}.{name}", expected="finite entries", got="NaN or infinity")
+            raise flaw(name, "finite entries", "NaN or infinity")
     n = len(manifest.nodes)
     steps = None
     if manifest.design != "space":
@@ -173,7 +173,7 @@ def parts_of(arrays: Mapping[str, Array], manifest: Manifest) -> Parts:
     specs = specs_of(problem, arrays)
     for name in arrays:
         if name not in specs:
-            raise InputError(f"{FIELD}.{name}", expected=f"one of {', '.join(specs)}", got=name)
+            raise flaw(name, f"one of {', '.join(specs)}", name)
     family = family_of(problem)
     wider, relaxed_proof = family.relaxed(problem), {}
     own, outer = _proofs(problem, wider)
@@ -201,26 +201,22 @@ def _check_present(arrays: Mapping[str, Array], manifest: Manifest, *, full: boo
         needed = [*set(needed) - {"covariance", "mixing"}, *form.names, *MIXING_ARRAYS]
         for name in ("covariance", "mixing"):
             if name in arrays:
-                expected = f"nothing beside noise of {form.kind} form"
-                raise InputError(f"{FIELD}.{name}", expected=expected, got="an array")
+                raise flaw(name, f"nothing beside noise of {form.kind} form", "an array")
     if full:
         needed.remove("covariance")
         if "covariance" in arrays:
-            expected = "no R beside the C of all pairs of step and node"
-            raise InputError(f"{FIELD}.covariance", expected=expected, got="one")
+            raise flaw("covariance", "no R beside the C of all pairs of step and node", "one")
     if manifest.design != "space":
         found = [form for form in STRATEGIES if set(form.names) & set(arrays)]
         if len(found) > 1:
-            got = " and ".join(form.kind for form in found)
-            raise InputError(f"{FIELD}.strategy", expected="C in one form", got=got)
+            raise flaw("strategy", "C in one form", " and ".join(form.kind for form in found))
         needed += (found[0] if found else DenseStrategy).names
         formed = manifest.design != "time" or WORKLOADS[_workload(manifest)].form is not None
         if manifest.design == "time" and (DenseStrategy in found or not formed):
             needed.append("gram")
     for name in needed:
         if name not in arrays:
-            expected = f"the array {(NOISE | STATED)[name].kind}"
-            raise InputError(f"{FIELD}.{name}", expected=expected, got="nothing")
+            raise flaw(name, f"the array {(NOISE | STATED)[name].kind}", "nothing")
 
 
 def _check_shapes(
@@ -231,8 +227,7 @@ def _check_shapes(
             continue
         shape = tuple(size[axis] for axis in spec.axes)
         if arrays[name].shape != shape:
-            got = f"shape {arrays[name].shape}"
-            raise InputError(f"{FIELD}.{name}", expected=f"shape {shape}", got=got)
+            raise flaw(name, f"shape {shape}", f"shape {arrays[name].shape}")
 
 
 def _problem_of(arrays: Mapping[str, Array], manifest: Manifest) -> Problem:
@@ -243,7 +238,7 @@ def _problem_of(arrays: Mapping[str, Array], manifest: Manifest) -> Problem:
     if "mixing_indptr" in arrays:
         mixing = mixing_of_arrays(arrays, nodes=len(manifest.nodes), field=FIELD)
         if random is not None:
-            raise InputError(f"{FIELD}.random", expected="none beside a sparse W", got="one")
+            raise flaw("random", "none beside a sparse W", "one")
     elif mixing is not None:
         fields["schedule"] = _schedule(arrays, nodes=len(mixing))
         fields["random"] = random and random.random(mixing=mixing)
@@ -261,8 +256,7 @@ def _schedule(arrays: Mapping[str, Array], *, nodes: int) -> Array | None:
     """The matrices of a schedule; their average is the W of the file."""
     found = arrays.get("schedule")
     if found is not None and (found.ndim != 3 or found.shape[1:] != (nodes, nodes)):
-        expected = f"shape (P, {nodes}, {nodes})"
-        raise InputError(f"{FIELD}.schedule", expected=expected, got=f"shape {found.shape}")
+        raise flaw("schedule", f"shape (P, {nodes}, {nodes})", f"shape {found.shape}")
     return found
 
 
@@ -290,7 +284,7 @@ def _time(arrays: Mapping[str, Array], manifest: Manifest, fields: dict[str, Any
     if "gram" in arrays:
         return TimeProblem(gram=arrays["gram"], workload=workload, **fields)
     if "mixing" not in fields and WORKLOADS[workload].of_graph:
-        raise InputError(f"{FIELD}.mixing", expected="the array W", got="nothing")
+        raise flaw("mixing", "the array W", "nothing")
     return TimeProblem.of_workload(workload, **fields)
 
 
@@ -298,15 +292,13 @@ def _workload(manifest: Manifest) -> str:
     if manifest.workload in WORKLOADS:
         return str(manifest.workload)
     *others, last = WORKLOADS
-    expected = f"{', '.join(others)} or {last}"
-    raise InputError(f"{FIELD}.workload", expected=expected, got=str(manifest.workload))
+    raise flaw("workload", f"{', '.join(others)} or {last}", str(manifest.workload))
 
 
 def _space_time(arrays: Mapping[str, Array], manifest: Manifest, fields: dict[str, Any]) -> Problem:
     structure = manifest.structure
     if structure is None or structure.joint is None:
-        expected = f"one of {', '.join(JOINTS)}"
-        raise InputError(f"{FIELD}.structure.joint", expected=expected, got="nothing")
+        raise flaw("structure.joint", f"one of {', '.join(JOINTS)}", "nothing")
     scheme = fields.pop("participation")
     return SpaceTimeProblem(
         participation=scheme.fixed_epoch(
@@ -327,7 +319,6 @@ def _check_error_horizon(manifest: Manifest) -> None:
         return
     found, horizon = manifest.error.horizon, manifest.horizon
     if manifest.design != "space" and found != horizon:
-        expected = f"{horizon}, the horizon"
-        raise InputError(f"{FIELD}.error.horizon", expected=expected, got=str(found))
+        raise flaw("error.horizon", f"{horizon}, the horizon", str(found))
     if found > (most := 1_000_000):
-        raise InputError(f"{FIELD}.error.horizon", expected=f"at most {most} steps", got=str(found))
+        raise flaw("error.horizon", f"at most {most} steps", str(found))

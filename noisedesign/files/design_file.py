@@ -46,6 +46,7 @@ from noisedesign.files.manifest import (
     array_entries,
     array_sha256,
     differences,
+    flaw,
     format_of,
     participation_entry,
     participation_of,
@@ -284,7 +285,7 @@ def _parsed(content: bytes, path: Path) -> StoredDesign | StoredStreamingDesign:
     _check_seal(content)
     members = unpack(content, field=FIELD)
     if MANIFEST not in members:
-        raise InputError(f"{FIELD}.manifest", expected=MANIFEST, got="nothing")
+        raise flaw("manifest", MANIFEST, "nothing")
     content = members.pop(MANIFEST)
     if format_of(content) == STREAMING_FORMAT:
         said = validated(StreamingManifest, content)
@@ -321,13 +322,11 @@ def _check_trust(manifest: Manifest) -> None:
     """Noise against chosen observers says so, as nothing else does."""
     written, pooled = len(manifest.observers), manifest.coalitions is not None
     if written and pooled:
-        expected = "observers or all coalitions of some nodes"
-        raise InputError(f"{FIELD}.coalitions", expected=expected, got="both")
+        raise flaw("coalitions", "observers or all coalitions of some nodes", "both")
     if (manifest.trust == AGAINST_OBSERVERS) != bool(written or pooled):
         chosen = "all coalitions of some nodes" if pooled else f"{written} chosen observers"
         expected = "observers" if written or pooled else "local or central"
-        got = manifest.trust
-        raise InputError(f"{FIELD}.trust", expected=f"{expected}, with {chosen}", got=got)
+        raise flaw("trust", f"{expected}, with {chosen}", manifest.trust)
 
 
 def _check_account(manifest: Manifest, problem: Problem) -> None:
@@ -336,15 +335,14 @@ def _check_account(manifest: Manifest, problem: Problem) -> None:
     if manifest.account is not None and not (use is not None and use.random):
         expected = "the random one that its account and the scale of its noise are for"
         remedy = 'Solve the problem again with kind = "fixed-epoch".'
-        raise InputError(f"{FIELD}.participation", expected=expected, got=f"{use}", remedy=remedy)
+        raise flaw("participation", expected, f"{use}", remedy)
 
 
 def _arrays(members: dict[str, bytes], manifest: Manifest | StreamingManifest) -> dict[str, Array]:
     named = {name + NPY for name in manifest.arrays}
     if set(members) != named:
         odd = ", ".join(sorted(set(members) ^ named))
-        expected = "the arrays of the file, all of them"
-        raise InputError(f"{FIELD}.manifest", expected=expected, got=f"not {odd}")
+        raise flaw("manifest", "the arrays of the file, all of them", f"not {odd}")
     arrays = {}
     for name, entry in manifest.arrays.items():
         field, content = f"{FIELD}.{name}", members[name + NPY]
@@ -505,14 +503,14 @@ def _streaming_design(manifest: StreamingManifest, arrays: dict[str, Array]) -> 
     )
     for name, array in arrays.items():
         if name not in _KINDS:
-            raise InputError(f"{FIELD}.{name}", expected=f"one of {', '.join(_KINDS)}", got=name)
+            raise flaw(name, f"one of {', '.join(_KINDS)}", name)
         if not np.isfinite(array).all():
-            raise InputError(f"{FIELD}.{name}", expected="finite entries", got="NaN or infinity")
+            raise flaw(name, "finite entries", "NaN or infinity")
     form = strategy_of_arrays(arrays, horizon=scheme.horizon, field=FIELD)
     try:
         stop = Stop(manifest.stop)
     except ValueError:
-        raise InputError(f"{FIELD}.stop", expected=", ".join(Stop), got=manifest.stop) from None
+        raise flaw("stop", ", ".join(Stop), manifest.stop) from None
     return StreamingDesign(
         strategy=_strategy(form),
         horizon=scheme.horizon,
@@ -533,7 +531,7 @@ def _strategy(form: Strategy | None) -> StationaryStrategy:
         case StationaryStrategy():
             return replace(form, steps=None)
     expected = "Toeplitz coefficients of C or C^-1, or buffers of unit diagonal"
-    raise InputError(f"{FIELD}.strategy", expected=expected, got=form.kind if form else "nothing")
+    raise flaw("strategy", expected, form.kind if form else "nothing")
 
 
 def _workload(arrays: dict[str, Array], horizon: int) -> Workload:
@@ -541,7 +539,7 @@ def _workload(arrays: dict[str, Array], horizon: int) -> Workload:
         return GramWorkload(matrix=arrays["gram"])
     for name in ("poles", "weights"):
         if name not in arrays:
-            raise InputError(f"{FIELD}.{name}", expected="the array of the workload", got="nothing")
+            raise flaw(name, "the array of the workload", "nothing")
     most = 1e12  # some minutes on one core
     if horizon * (1 + arrays["poles"].size) ** 2 > most:
         expected = f"a workload of at most {most:g} operations to verify"

@@ -53,6 +53,11 @@ FIELD = "design file"
 Model = TypeVar("Model", bound=BaseModel)
 
 
+def flaw(part: str, expected: str, got: str, remedy: str = "") -> InputError:
+    """The error about a part of a design file."""
+    return InputError(f"{FIELD}.{part}", expected=expected, got=got, remedy=remedy)
+
+
 def _number(value: Any) -> Any:
     return float(value) if isinstance(value, str) and value in ("inf", "-inf", "nan") else value
 
@@ -380,12 +385,10 @@ def participation_of(entry: Mapping[str, Any] | None, *, horizon: int | None) ->
     scheme = SCHEMES.get(said.pop("kind", unnamed) or "")
     if scheme is None or set(said) != set(scheme.keys()):
         expected = "epochs and separation, or horizon, separation and max_participations"
-        got = ", ".join(said) or "nothing"
-        raise InputError(f"{FIELD}.participation", expected=expected, got=got)
+        raise flaw("participation", expected, ", ".join(said) or "nothing")
     found = scheme.of(said)
     if horizon != found.horizon:
-        expected = f"{found.horizon} steps for {found}"
-        raise InputError(f"{FIELD}.horizon", expected=expected, got=str(horizon))
+        raise flaw("horizon", f"{found.horizon} steps for {found}", str(horizon))
     return found
 
 
@@ -458,13 +461,11 @@ def read_manifest(content: bytes) -> Manifest:
     """The manifest in ``content``."""
     header = validated(_Header, content)
     if header.format != FORMAT:
-        got = describe(header.format)
         remedy = "Designs are written by `noisedesign solve -o` and noisedesign.save_design."
-        raise InputError(f"{FIELD}.format", expected=FORMAT, got=got, remedy=remedy)
+        raise flaw("format", FORMAT, describe(header.format), remedy)
     if not 1 <= header.version <= VERSION:
-        got = f"version {header.version}"
         remedy = f"It was written by noisedesign {header.library}: use that or a later version."
-        raise InputError(f"{FIELD}.version", expected=f"version {VERSION}", got=got, remedy=remedy)
+        raise flaw("version", f"version {VERSION}", f"version {header.version}", remedy)
     return validated(Manifest, content)
 
 
@@ -478,7 +479,7 @@ def format_of(content: bytes) -> str:
 def _once(pairs: list[tuple[str, Any]]) -> None:
     """Refuse two keys of one name: some readers take the first and some the last."""
     if len(dict(pairs)) < len(pairs):
-        raise InputError(f"{FIELD}.manifest", expected="every key once", got="one of them twice")
+        raise flaw("manifest", "every key once", "one of them twice")
 
 
 def validated(model: type[Model], content: bytes) -> Model:
@@ -489,5 +490,4 @@ def validated(model: type[Model], content: bytes) -> Model:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(step) for step in first["loc"])
         expected = f"{where or 'JSON'}: {first['msg']}"
-        got = describe(first["input"])
-        raise InputError(f"{FIELD}.manifest", expected=expected, got=got) from None
+        raise flaw("manifest", expected, describe(first["input"])) from None

@@ -292,8 +292,7 @@ class Agreement:
         if said.digest != self.plan.digest:
             expected = f"node {said.sender} to have the design {self.plan.digest[:12]}"
             got = f"{said.digest[:12]}"
-            remedy = "Give every node its part of one design."
-            raise InputError("agreement", expected=expected, got=got, remedy=remedy)
+            raise _failed(expected, got, "Give every node its part of one design.")
         if said.receiver != self.plan.node:
             raise _malformed(f"one for node {self.plan.node}", f"one for node {said.receiver}")
         if said.sender not in self.peers:
@@ -308,9 +307,8 @@ class Agreement:
             identity = self._identities[sender]
             if said.values.get("identity") != identity.hex():
                 expected = f"node {sender} to have the identity {identity.hex()[:12]}"
-                got = str(said.values.get("identity", "none"))[:12]
                 remedy = "Give every node an identity, and the public parts of all to its peers."
-                raise InputError("agreement", expected=expected, got=got, remedy=remedy)
+                raise _failed(expected, str(said.values.get("identity", "none"))[:12], remedy)
         elif "identity" in said.values:
             expected = f"the identity of node {sender}, which has one"
             remedy = "Either all nodes have identities, or none: give identity and identities."
@@ -323,7 +321,7 @@ class Agreement:
                 "A node that was restarted takes the secrets it saved; without them all "
                 "agree again."
             )
-            raise InputError("agreement", expected=expected, got="another", remedy=remedy)
+            raise _failed(expected, "another", remedy)
         pair = self._pairs[sender] = self._paired(sender, key, identity)
         if len(self._pairs) == len(self.peers):
             self._private = None  # whoever takes this machine later finds no key of this run
@@ -335,12 +333,11 @@ class Agreement:
         assert self._private is not None
         refused = "a public key that leads to a secret"
         if key == self.public:
-            raise InputError("agreement", expected=refused, got=f"our own from node {sender}")
+            raise _failed(refused, f"our own from node {sender}", "")
         try:
             common = self._private.exchange(X25519PublicKey.from_public_bytes(key))
         except ValueError:  # a point of low order: the secret would be zero whatever our key
-            got = f"one of low order from node {sender}"
-            raise InputError("agreement", expected=refused, got=got, remedy=_STOP) from None
+            raise _failed(refused, f"one of low order from node {sender}") from None
         own = (self.plan.node, self.public, self.identity.public if self.identity else b"")
         ends = sorted([own, (sender, key, identity or b"")])
         transcript = _bound(
@@ -356,17 +353,14 @@ class Agreement:
     def _confirmed(self, sender: int, pair: _Pair, said: _Letter) -> Letters:
         tag = said.bytes_of("tag", TAG_BYTES)
         if not hmac.compare_digest(tag, pair.tag(sender)):
-            expected = f"node {sender} to have the same key"
-            raise InputError("agreement", expected=expected, got="another", remedy=_STOP)
+            raise _failed(f"node {sender} to have the same key", "another")
         if self.authenticated:
             signature = said.bytes_of("signature", SIGNATURE_BYTES)
             public = Ed25519PublicKey.from_public_bytes(self._identities[sender])
             try:
                 public.verify(signature, pair.signed(sender))
             except InvalidSignature:
-                expected = f"the signature of node {sender}"
-                got = "one of somebody else"
-                raise InputError("agreement", expected=expected, got=got, remedy=_STOP) from None
+                raise _failed(f"the signature of node {sender}", "one of somebody else") from None
         if pair.confirmed:
             return []
         pair.confirmed = True
@@ -385,8 +379,7 @@ class Agreement:
         secret = pair.opened(said.bytes_of("sealed", SECRET_BYTES + 16), circle)
         if circle.secret is not None:
             if circle.secret.value != secret.value:
-                expected = f"one seed of nodes {list(circle.members)}"
-                raise InputError("agreement", expected=expected, got="another", remedy=_STOP)
+                raise _failed(f"one seed of nodes {list(circle.members)}", "another")
             return []
         for other, tag in circle.tags.items():
             circle.check(secret, other, tag, self._pairs[other])
@@ -497,8 +490,7 @@ class _Pair:
             return Secret(self._cipher(circle).decrypt(_ONE_USE, sealed, bound))
         except InvalidTag:
             expected = f"the seed of nodes {list(circle.members)}, sealed by node {circle.lead}"
-            got = "one that was sealed with another key"
-            raise InputError("agreement", expected=expected, got=got, remedy=_STOP) from None
+            raise _failed(expected, "one that was sealed with another key") from None
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -530,7 +522,7 @@ class _Circle:
     def check(self, secret: Secret, sender: int, tag: bytes, pair: _Pair) -> None:
         if not hmac.compare_digest(tag, self.tag(secret, sender, pair)):
             expected = f"nodes {self.lead} and {sender} to have the same seed of the group"
-            raise InputError("agreement", expected=expected, got="another", remedy=_STOP)
+            raise _failed(expected, "another")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -579,6 +571,10 @@ def _read(message: Any) -> _Letter:
     _checks.text(head["digest"], field="message.digest")
     about = {name: head[name] for name in _NAMES[2:]}
     return _Letter(**about, group=group, values=said)
+
+
+def _failed(expected: str, got: str, remedy: str = _STOP) -> InputError:
+    return InputError("agreement", expected=expected, got=got, remedy=remedy)
 
 
 def _malformed(expected: str, got: str) -> InputError:
