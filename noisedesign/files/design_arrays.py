@@ -1,13 +1,10 @@
-"""The arrays of a design file: those of the noise, of the problem, and of the proof of its bound.
-
-Forms of noise know their arrays, the problem states its own, and the family of the problem lists
-those of the proof (:attr:`noisedesign.families.family.Family.proof`).
-"""
+"""The arrays of a design file: of the noise, whose form knows them, of the problem, and of the
+proof of its bound, which its family lists (:attr:`noisedesign.families.family.Family.proof`)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -77,8 +74,10 @@ def arrays_of(design: Design) -> dict[str, Array]:
     """The arrays that determine ``design``: noise, problem, proofs."""
     problem, known = design.problem, _OF_AXES[design.axes]
     stated = {name: getattr(problem, name, None) for name in STATED if name in known}
-    if _formed_again(design):
-        stated["gram"] = None
+    workload = WORKLOADS.get(getattr(problem, "workload", ""))
+    formed = workload is not None and workload.form is not None
+    if formed and not isinstance(design.noise.strategy, DenseStrategy):
+        stated["gram"] = None  # beside a C of few numbers it would be nearly all of the file
     if problem.sparse:
         stated |= {"mixing": None} | mixing_arrays(problem.mixing)
     proofs = dict(design.proof)
@@ -90,20 +89,9 @@ def arrays_of(design: Design) -> dict[str, Array]:
     return {name: array for name, array in found.items() if array is not None}
 
 
-def _formed_again(design: Design) -> bool:
-    """Whether H is left out, for what it is formed from: beside a C of few numbers it would be
-    nearly all of the file."""
-    workload = WORKLOADS.get(getattr(design.problem, "workload", ""))
-    formed = workload is not None and workload.form is not None
-    return formed and not isinstance(design.noise.strategy, DenseStrategy)
-
-
 def specs_of(problem: Problem, names: Iterable[str] = ()) -> dict[str, ArraySpec]:
-    """The arrays that the file of a design of ``problem`` may hold, in their order.
-
-    Other ``names`` may be those of another structure along the same axes, which is for a judge to
-    refuse.
-    """
+    """The arrays that the file of a design of ``problem`` may hold, in their order; other ``names``
+    may be those of another structure along the same axes, which is for a judge to refuse."""
     own, outer = _proofs(problem, family_of(problem).relaxed(problem))
     known = {name: (NOISE | STATED)[name] for name in _OF_AXES[problem.axes]} | own | outer
     if not set(names) <= set(known) and (problem.axes, "dense") in REGISTRY:
@@ -135,17 +123,8 @@ def _proof(family: AnyFamily, problem: Problem) -> dict[str, ArraySpec]:
     }
 
 
-class Parts(NamedTuple):
-    """The parts of a design that the arrays of a file make."""
-
-    problem: Problem
-    noise: Noise
-    proof: dict[str, Array]
-    relaxed_proof: dict[str, Array]
-
-
-def parts_of(arrays: Mapping[str, Array], manifest: Manifest) -> Parts:
-    """The parts of a design whose arrays are intact."""
+def parts_of(arrays: Mapping[str, Array], manifest: Manifest) -> dict[str, Any]:
+    """Problem, noise and proofs of a design whose arrays are intact, by the names of its fields."""
     structure = manifest.structure
     whole = structure is not None and structure.joint not in (None, "kronecker")
     full = manifest.design == "space-time" and whole
@@ -186,12 +165,12 @@ def parts_of(arrays: Mapping[str, Array], manifest: Manifest) -> Parts:
     space: Any = arrays.get("covariance")
     if space is None:
         space = sparse_covariance_of_arrays(arrays, nodes=n, field=FIELD)
-    return Parts(
-        problem=problem,
-        noise=Noise(steps=None, strategy=form, space=space, full=full),
-        proof={name: arrays[name] for name in own if name in arrays},
-        relaxed_proof=relaxed_proof,
-    )
+    return {
+        "problem": problem,
+        "noise": Noise(steps=None, strategy=form, space=space, full=full),
+        "proof": {name: arrays[name] for name in own if name in arrays},
+        "relaxed_proof": relaxed_proof,
+    }
 
 
 def _check_present(arrays: Mapping[str, Array], manifest: Manifest, *, full: bool) -> None:

@@ -1,13 +1,11 @@
 """Designs on disk: one .npz of float64 arrays with a manifest inside, sealed with its sha256.
 
-The archive's comment, which ends the file, is ``noisedesign-sha256:`` and 64 hexadecimal digits:
-the sha256 of every byte before those digits. The seal guards against accidents, not against someone
-who seals again: :func:`noisedesign.tasks.verify.verify` recomputes the claims of a file.
-``numpy.load(path, allow_pickle=False)`` opens it; ``manifest.json`` comes back as bytes.
+The archive's comment, which ends the file, is ``noisedesign-sha256:`` and the hexadecimal sha256 of
+every byte before these digits. The seal guards against accidents, not against someone who seals
+again: :func:`noisedesign.tasks.verify.verify` recomputes the claims of a file.
 
 The text of a problem in a file may be anybody's: rebuilding the problem opens no file, asks no
-network, and makes nothing larger than the arrays that came with it. A streaming design is a
-strategy in a few numbers, for any horizon, and has no array of T x T numbers.
+network, and makes nothing larger than the arrays that came with it.
 """
 
 from __future__ import annotations
@@ -92,12 +90,11 @@ class StoredDesign(Shown):
     """A design as its file states it.
 
     Attributes:
-        design: what is stored.
+        design: what is stored; its ``noising_matrix`` is computed afresh.
         problem_text: the problem file that it was made from, or nothing.
         manifest: the JSON object of the file, which is what is claimed.
         path: of the file.
-        arrays: every array of the file by name, read-only float64. ``design.noising_matrix``
-            computes C^-1 afresh.
+        arrays: every array of the file by name, read-only float64.
     """
 
     design: Design
@@ -191,11 +188,11 @@ def load_design(path: str | Path) -> StoredDesign | StoredStreamingDesign:
         path: of a file that :func:`noisedesign.save_design` or ``noisedesign solve -o`` wrote.
 
     Returns:
-        The ``design``, with what its file claims of it (``manifest``) and every array.
+        The ``design``, what its file claims of it (``manifest``) and every array.
 
     Raises:
         InputError: no such file; truncated, changed, not a design file, of a later version;
-            arrays of a wrong dtype, shape or sha256, or with entries that are not finite.
+            arrays that are not finite, or of a wrong dtype, shape or sha256.
 
     Examples:
         A file that was changed is not read.
@@ -296,17 +293,17 @@ def _parsed(content: bytes, path: Path) -> StoredDesign | StoredStreamingDesign:
     arrays = _arrays(members, manifest)
     parts = parts_of(arrays, manifest)
     _check_trust(manifest)
-    _check_account(manifest, parts.problem)
+    _check_account(manifest, parts["problem"])
     made = manifest.provenance.model_dump()
     history = tuple(Bounds(**bounds) for bounds in made.pop("history"))
     design = Design(
-        **parts._asdict(),
+        **parts,
         certificate=Certificate(
             **{name: getattr(manifest, name) for name in _CERTIFIED},
             sensitivity_squared=manifest.sensitivity.value,
             sensitivity_kind=manifest.sensitivity.which,
             account=None if manifest.account is None else manifest.account.account(),
-            theorem=theorem_of(parts.problem).number,
+            theorem=theorem_of(parts["problem"]).number,
         ),
         provenance=Provenance(**made, history=history),
         trust=manifest.trust,
@@ -362,8 +359,7 @@ class NotRebuiltError(InputError):
 OUTSIDE = ("file", "files", "clusters", "ego")
 """Keys of tables that name data which is not in the text."""
 
-MOST_FASTEST = 200
-"""Nodes whose fastest mixing is found again; more take minutes where there are many edges."""
+MOST_FASTEST = 200  # nodes whose fastest mixing is found again: more may take minutes
 
 
 def differences_from_text(text: str, *, stored: Problem, tolerance: float) -> list[str]:

@@ -287,17 +287,8 @@ class IntegerNoise(NodeSource):
         else:
             sums = self.lattice_sum(arrays)
             records = len(arrays[0]) if records is None else records
-        with self._lock:
-            self._hides(sums, t, records)
-        released, start = [], 0
-        for total in sums:
-            message = np.empty(total.shape, dtype=np.int64)
-            self._fill(t, message.reshape(-1), start)
-            message += total
-            released.append(message)
-            start += total.size
-        self._added = max(self._added, t)
-        return released
+        self._add(sums, t, records)
+        return sums
 
     def _norm(self, sums: Sequence[Integers]) -> float:
         for at, total in enumerate(sums):

@@ -325,6 +325,23 @@ class NodeSource(ABC):
                     norms.append(peak * float(np.linalg.norm(part / peak)))
         return math.hypot(*norms)
 
+    def _add(self, arrays: Sequence[Numbers], t: int, records: Records | None) -> None:
+        """Noise of step t added in place to sums that it hides."""
+        with self._lock:
+            self._hides(arrays, t, records)
+        start = 0
+        for array in arrays:
+            flat = array.reshape(-1)
+            for low in range(0, flat.size, BLOCK):
+                part = flat[low : low + BLOCK]
+                noise = np.empty_like(part)
+                self._fill(t, noise, start + low)
+                if self._divisor > 1:
+                    noise /= self._divisor
+                part += noise
+            start += flat.size
+        self._added = max(self._added, t)
+
     def _hides(self, arrays: Sequence[Numbers], t: int, records: Records | None) -> None:
         """Noise of step t hides these sums of the gradients of ``records``, and nothing else."""
         if self.batch_secret is not None and self._batches is None:
@@ -629,20 +646,7 @@ class NodeNoise(NodeSource):
         t = self._checked_step(t)
         given = list_of_arrays(parameters, field=self._sums)
         arrays = [_gradient(array, at) for at, array in enumerate(given)]
-        with self._lock:
-            self._hides(arrays, t, records)
-        start = 0
-        for array in arrays:
-            flat = array.reshape(-1)
-            for low in range(0, flat.size, BLOCK):
-                part = flat[low : low + BLOCK]
-                noise = np.empty_like(part)
-                self._fill(t, noise, start + low)
-                if self.plan.claim.batch_size is not None:
-                    noise /= self.plan.claim.batch_size
-                part += noise
-            start += flat.size
-        self._added = max(self._added, t)
+        self._add(arrays, t, records)
 
     def rounding_error_bound(self, dtype: DTypeLike = np.float64) -> float:
         """The largest distance of any number of any step from exact noise: C^-1 in real numbers,

@@ -180,8 +180,7 @@ def read(path: str | Path) -> Exported:
         The noise, and what is said of it.
 
     Raises:
-        InputError: no such file, or none of these formats; arrays that are not those of its JSON,
-            or no noise.
+        InputError: no such file, or none of these formats; arrays that are not its JSON's.
 
     Examples:
         >>> import noisedesign as nd
