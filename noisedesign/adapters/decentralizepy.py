@@ -1,8 +1,7 @@
 """decentralizepy: its training of a node with designed noise, and its sharing with the design's W.
 
 The config of ``noisedesign export --to decentralizepy`` names both. The trainer's own training
-begins its data anew at every call: here they go on where they stopped.
-"""
+begins its data anew at every call: here they go on where they stopped."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@ server whose noise is meant to cancel with it.
 
 It protects clients, who take part in the rounds they answer. The noise of a round depends on the
 secrets and the round alone, so clients keep nothing between rounds but the record of what they
-drew. Noise of shared seeds cancels in the average only with equal weights, ``num-examples``.
-"""
+drew. Noise of shared seeds cancels in the average only with equal weights, ``num-examples``."""
 
 from __future__ import annotations
 

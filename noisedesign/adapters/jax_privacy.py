@@ -3,8 +3,7 @@
 Noise is drawn on the host, once a step, also where ``update`` is compiled: then JAX makes a
 RuntimeError of an InputError, as soon as the result is used. The privatizers of JAX Privacy seed
 themselves from numpy's global generator where they are given no key, see no records, and go on past
-the horizon, where the one of a dense matrix repeats its last noise.
-"""
+the horizon, where the one of a dense matrix repeats its last noise."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Opacus: its engine with designed noise and batches, and the design's own epsilon.
 
-Noise is added to the sums of clipped gradients; Opacus divides by the expected batch size after.
-"""
+Noise is added to the sums of clipped gradients; Opacus divides by the expected batch size after."""
 
 from __future__ import annotations
 

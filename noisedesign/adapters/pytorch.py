@@ -1,8 +1,7 @@
 """PyTorch: designed noise in a loop of one's own, added to the gradients in ``p.grad``.
 
 While the ``Gradients`` of a model are there, no optimizer of PyTorch moves one of its parameters by
-a gradient that has no noise.
-"""
+a gradient that has no noise."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Checkpoints of long solves: the multipliers reached, which are all that native solvers need.
 
 The file is an .npz archive of ``checkpoint.json``, with the digest of the program, and
-``multipliers.npy``; it is replaced whole, and never holds a pickle.
-"""
+``multipliers.npy``; it is replaced whole, and never holds a pickle."""
 
 from __future__ import annotations
 

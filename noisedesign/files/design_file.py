@@ -5,8 +5,7 @@ every byte before these digits. The seal guards against accidents, not against s
 again: :func:`noisedesign.tasks.verify.verify` recomputes the claims of a file.
 
 The text of a problem in a file may be anybody's: rebuilding the problem opens no file, asks no
-network, and makes nothing larger than the arrays that came with it.
-"""
+network, and makes nothing larger than the arrays that came with it."""
 
 from __future__ import annotations
 

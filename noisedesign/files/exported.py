@@ -1,8 +1,7 @@
 """The content of an export: the arrays that noise is drawn from, and the facts about them.
 
 A generic format writes and reads :class:`Exported`, and knows no design. ``multiply_by`` is a
-factor on the noise (its standard deviation), so that R is multiplied by its square.
-"""
+factor on the noise (its standard deviation), so that R is multiplied by its square."""
 
 from __future__ import annotations
 

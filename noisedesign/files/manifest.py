@@ -1,7 +1,6 @@
 """The manifest of a design file, version 4: its keys and types, and the values that they state.
 
-Problems are the same where they are stated alike.
-"""
+Problems are the same where they are stated alike."""
 
 from __future__ import annotations
 
@@ -420,8 +419,7 @@ def stated(problem: Problem) -> dict[str, Any]:
 def differences(stored: Problem, rebuilt: Problem, *, tolerance: float) -> list[str]:
     """Names of what differs between two problems; W and H may, by a relative ``tolerance``.
 
-    H takes work to form, and is compared only where nothing else differs.
-    """
+    H takes work to form, and is compared only where nothing else differs."""
     if stored.axes != rebuilt.axes:
         return ["design"]
     said, again = stated(stored), stated(rebuilt)

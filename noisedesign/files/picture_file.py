@@ -97,8 +97,7 @@ def style() -> Iterator[None]:
 def new_figure(width: float, height: float, *, squares: bool = False) -> Figure:
     """An empty figure of some inches, drawn without a display and without global state.
 
-    ``squares``: for axes whose sides have a fixed ratio, as heat maps have.
-    """
+    ``squares``: for axes whose sides have a fixed ratio, as heat maps have."""
     need("matplotlib", field="output")
     from matplotlib.figure import Figure  # late, as above
 

@@ -1,7 +1,6 @@
 """Strict pydantic models of the tables of TOML files, and one sentence out of pydantic's errors.
 
-The sentence names the dotted key, what was expected there, and what was got.
-"""
+The sentence names the dotted key, what was expected there, and what was got."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Tables of problem and account files beside [graph], and the values that they state.
 
 A table knows its keys and makes its value; errors name ``<table>.<key>``. Manifests of design files
-extend the tables whose values they state too.
-"""
+extend the tables whose values they state too."""
 
 from __future__ import annotations
 
@@ -271,8 +270,7 @@ def error_of(
     """The error that counts; None where there is no [error] and no directed graph.
 
     Under row stochastic weights of a directed graph models agree on the mean by the Perron vector;
-    under column stochastic ones they are states over their push-sum weights.
-    """
+    under column stochastic ones they are states over their push-sum weights."""
     push_sum = graph.one_way and getattr(graph, "weights", "") == "column-stochastic"
     of_a_mean = table is not None and table.of in ("mean-model", "consensus")
     perron = graph.one_way and not push_sum and of_a_mean
@@ -355,15 +353,9 @@ class ResponsesKeys(Table):
 RESPONSES = tuple(ResponsesKeys.model_fields)  # keys that say how gradients answer to models
 
 
+_MODELS = ("ldp", "central", "pndp", "secure-sum", "insider", "tap", "secldp", "shared-seed")
 OBSERVERS: dict[str, Callable[..., Observer]] = {
-    "ldp": views.ldp,
-    "central": views.central,
-    "pndp": views.pndp,
-    "secure-sum": views.secure_sum,
-    "insider": views.insider,
-    "tap": views.tap,
-    "secldp": views.secldp,
-    "shared-seed": views.shared_seed,
+    model: getattr(views, model.replace("-", "_")) for model in _MODELS
 }
 """The maker of the observers of each model."""
 
@@ -427,8 +419,8 @@ class ObserversTable(Table):
     def error_horizon(self, error: SpaceErrorTable | None) -> int:
         """T of the errors that count, which is that of the observers."""
         horizon = _checks.positive_int(self.horizon, field="observers.horizon")
-        stated = error is not None and "horizon" in error.model_fields_set
-        if stated and error is not None and error.horizon != horizon:
+        said = {} if error is None else error.model_dump(exclude_unset=True)
+        if said.get("horizon", horizon) != horizon:
             expected = f"observers.horizon = {horizon}, or nothing"
-            raise InputError("error.horizon", expected=expected, got=str(error.horizon))
+            raise InputError("error.horizon", expected=expected, got=str(said["horizon"]))
         return horizon

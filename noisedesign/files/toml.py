@@ -1,7 +1,6 @@
 """TOML files: found, read, parsed and written; and errors that name the file or the key.
 
-The same tables always give the same text, so that it can be hashed.
-"""
+The same tables always give the same text, so that it can be hashed."""
 
 from __future__ import annotations
 

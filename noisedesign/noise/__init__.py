@@ -12,8 +12,7 @@ What there is, by what it is for:
 - noise: noise, NodeNoise, Secret, Record; in integers: integer_noise, IntegerNoise;
 - what a node must know: Plan, Claim, Stream;
 - who takes part when: Attendance, Rule, Randomness, Batches, RandomBatches;
-- seeds that nodes share: Agreement, Identity, deal.
-"""
+- seeds that nodes share: Agreement, Identity, deal."""
 
 # A name is loaded with its module when it is first asked for (PEP 562).
 

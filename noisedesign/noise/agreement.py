@@ -12,8 +12,7 @@ same, each pair under its own key, so that no lead can speak for another member.
 
 With long-term identities (Ed25519, RFC 8032) every node signs the transcript, and takes no key that
 the other did not sign, as in the SIGMA protocols (Krawczyk, CRYPTO 2003). Without them an attacker
-who replaces messages can agree with each of two nodes in place of the other.
-"""
+who replaces messages can agree with each of two nodes in place of the other."""
 
 from __future__ import annotations
 

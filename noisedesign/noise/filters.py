@@ -4,8 +4,7 @@ is asked for first, and in whatever pieces.
 Each filter keeps ``rows`` arrays between steps, in the precision of what it gives away, and
 computes in float64 from these. So noise in float32 is not rounded noise of float64: every step is
 rounded as it leaves, and what follows sees it rounded. ``products`` of arrays are never matrix
-products, whose order of summation depends on their size.
-"""
+products, whose order of summation depends on their size."""
 
 from __future__ import annotations
 

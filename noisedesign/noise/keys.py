@@ -3,8 +3,7 @@
 A secret is 32 bytes that nobody else may have: one for each node, one for each seed that nodes
 share. The key of a step is HKDF-SHA256 of the secret (RFC 5869), salted with the digest of the
 design, for the words "noise", the name of the stream and the step: another node, seed, step or
-design has another key, and a key betrays neither the secret nor any other key.
-"""
+design has another key, and a key betrays neither the secret nor any other key."""
 
 from __future__ import annotations
 

@@ -14,8 +14,7 @@ What is computed differs from the exact transform of the same words by at most
 That the radii of pairs end at R costs privacy: moved by m, a pair of real numbers leaves the disc
 it was in with a probability of at most R / pi 2^-53 m e^(R m). Over all pairs of T steps of d
 numbers, with sum of m^2 at most mu^2, that adds to delta at most 3.1e-16 mu (sqrt(d T / 2) +
-e^(R mu)).
-"""
+e^(R mu))."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 Noise of node u at step t is z_t = (C^-1 v)_t with white noise v_s = sum_k a_k w_k,s: ``streams``
 have the a_k, ``filter`` is C^-1. A full space-time design has no such C: its ``streams`` are those
 of all nodes with coefficients of every pair of steps. The file of a plan is JSON beside .npy arrays
-in one archive, with a checksum: a plan is made from a design and not edited.
-"""
+in one archive, with a checksum: a plan is made from a design and not edited."""
 
 from __future__ import annotations
 

@@ -180,8 +180,7 @@ class Uses:
         """Claim the secrets for this run of a design: all of them, or none.
 
         ``served`` says by their fingerprints what is drawn from them, in words, and whether other
-        nodes may draw from them too; a run that is resumed cannot go on itself.
-        """
+        nodes may draw from them too; a run that is resumed cannot go on itself."""
         with self._writing() as database:
             known = [
                 _serves(database, (secret, self.node), digest, streams, shared=shared)

@@ -135,8 +135,7 @@ class NodeSource(ABC):
     def _claimed(self, record: Record | None, resume: bool) -> tuple[tuple[str, ...], Uses | None]:
         """Return the fingerprints of its secrets, and their uses as recorded.
 
-        No two streams of different sources may come from one secret.
-        """
+        No two streams of different sources may come from one secret."""
         entries: dict[str, tuple[str, bool]] = {}
         for stream in self.plan.streams:
             print_ = self._of[stream.name].fingerprint

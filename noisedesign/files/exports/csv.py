@@ -22,8 +22,7 @@ HEADED = "covariance"  # the array below a row of node names
 def write(content: Exported, path: Path) -> tuple[Path, ...]:
     """Write R, shape (n, n), below its node names, and other arrays bare, in files named as by
     :mod:`noisedesign.files.exports.npy`; vectors are one row, and the C of one mode lies below
-    that of another.
-    """
+    that of another."""
     names = content.metadata.get("nodes") or ()
 
     def encode(name: str, array: Array) -> bytes:

@@ -4,8 +4,7 @@ Every round it draws one vector a model parameter from N(0, covariance_matrix) o
 adds entry i to the SUM of node i's per-example clipped gradients, then divides by the batch size
 and averages with weight_matrix: the protected unit is one example. Row i is of the client whose
 folder os.listdir lists as number i. Every round shuffles the data again, so that an example may be
-in all.
-"""
+in all."""
 
 from __future__ import annotations
 
@@ -31,8 +30,7 @@ _NOTE = (
 
 def export(design: Design, path: Path, *, problem_text: str = "") -> tuple[Path, ...]:
     """Write ``covariance_matrix``, noise_stddev^2 R, and ``weight_matrix``, W, both (n, n), and
-    ``metadata``, a JSON string. Without a privacy target the covariance is R at the budgets.
-    """
+    ``metadata``, a JSON string. Without a privacy target the covariance is R at the budgets."""
     found = calibration_of(design.problem)
     scheme = found.participation
     if scheme is not None and scheme.largest_size < scheme.horizon:

@@ -3,8 +3,7 @@
 A question is one line of JSON with the design's digest, who asks, and what for; the answer is one
 line of JSON and a body. Who asks waits until the answer is there, so that it does not matter who
 starts first, and asks again where a connection breaks, so that a node may be restarted. Nothing is
-encrypted here: what is sent may be seen by anybody, which is what the noise is for.
-"""
+encrypted here: what is sent may be seen by anybody, which is what the noise is for."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@ and the average over neighbours once more for every further gossip round of the 
 
 Everything a node must remember is in its folder: its secret, the seeds it shares, and after every
 step the model. So it can be killed at any time and started again: it computes the same step with
-the same noise, and its neighbours wait for it.
-"""
+the same noise, and its neighbours wait for it."""
 
 from __future__ import annotations
 
@@ -45,8 +44,7 @@ class Examples:
     """The data of logistic regression, a small real model: ``features``, shape (m, p), and
     ``labels``, shape (m,), each 0 or 1.
 
-    Loss of an example (x, y): log(1 + exp(-s)), s = (2 y - 1) <theta, (x, 1)>.
-    """
+    Loss of an example (x, y): log(1 + exp(-s)), s = (2 y - 1) <theta, (x, 1)>."""
 
     features: Array
     labels: Array
