@@ -128,7 +128,11 @@ class NoisyTraining(Training):
         gradient = torch.func.vmap(torch.func.grad(loss_of), (None, 0, 0), randomness="different")
         values = {name: p.detach() for name, p in named.items()}
         found = gradient(values, inputs, targets)
-        norm = torch.linalg.vector_norm(torch.stack([_norms(g) for g in found.values()]), dim=0)
+        norms = [
+            torch.linalg.vector_norm(g.reshape(len(g), -1), dim=1, dtype=torch.float64)
+            for g in found.values()
+        ]
+        norm = torch.linalg.vector_norm(torch.stack(norms), dim=0)
         # A little less than the clip: float32 rounds norms.
         factor = (self.run.clip * (1 - 2.0**-20) / norm).clamp(max=1.0)
         return [torch.tensordot(factor.to(g.dtype), g, dims=1) for g in found.values()]
@@ -185,7 +189,7 @@ def plan_at(plans: str | Path, node: int, *, nodes: int) -> Plan:
         nodes: n, how many.
 
     Returns:
-        The plan.
+        It.
 
     Raises:
         InputError: no such file, or that of another node or network.
@@ -216,9 +220,3 @@ def _secrets(plan: Plan, path: str) -> dict[str, Any]:
         "seeds": deal([plan], dealer)[plan.node],
         "batch_secret": batches if random and OWN not in plan.sources else None,
     }
-
-
-def _norms(gradients: torch.Tensor) -> torch.Tensor:
-    """Return the norms of one parameter's gradients, one an example, summed in float64."""
-    rows = gradients.reshape(len(gradients), -1)
-    return torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)

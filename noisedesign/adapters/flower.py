@@ -46,8 +46,7 @@ class DesignedNoise:
     Args:
         noise: of this client's node, or a function of its context that makes it: with
             ``resume=True`` but for the first time, as clients are made anew every round.
-        clip: the Euclidean norm that the update is clipped to, over all arrays; must be the
-            design's.
+        clip: the Euclidean norm of an update, over all arrays; must be the design's.
         public: metrics that need no protection, such as the weight of the average.
 
     Examples:

@@ -49,8 +49,7 @@ class DesignedMechanism(CentralPrivacyMechanism, Saveable):
         clipping_bound: of the Euclidean norm of an update; must be the design's.
 
     Raises:
-        InputError: another clipping bound than the design is for; a plan for divided sums; a
-            design for random participation, as cohorts are of a fixed size.
+        InputError: as :class:`Run`; a design for random participation.
 
     Examples:
         >>> import noisedesign as nd
@@ -89,8 +88,7 @@ class DesignedMechanism(CentralPrivacyMechanism, Saveable):
             A function that gives the next user.
 
         Raises:
-            InputError: cohorts that would come round sooner than the design is for; when a larger
-                one is asked for.
+            InputError: as :meth:`Run.batches`; when a larger cohort is asked for.
         """
         batches = self.run.batches(len(user_ids), batch_size=cohort_size, seed=seed)
 

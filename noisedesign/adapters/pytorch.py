@@ -35,11 +35,10 @@ class Gradients(Run):
     Args:
         model: all that is trained, as a module; ``torch.nn.ParameterList`` makes one of tensors.
         noise: of the node. Where its plan has a batch size, ``p.grad`` is the sum divided by it.
-        clip: the norm that the loop clips the gradient of every record to, over all parameters
-            together; must be the design's.
+        clip: the norm of every record's gradient, over all parameters; must be the design's.
 
     Raises:
-        InputError: another clip than the design is for; no parameters; parameters in shards.
+        InputError: as :class:`Run`; no parameters; parameters in shards.
 
     Examples:
         >>> import noisedesign as nd

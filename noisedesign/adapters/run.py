@@ -30,8 +30,8 @@ class Run:
             for random participation is not for it.
 
     Raises:
-        InputError: another clip than the design is for; a plan for divided sums where noise is
-            added to sums; random participation that this node does not draw.
+        InputError: another clip; a plan for divided sums where noise is added to sums; random
+            participation that this node does not draw.
 
     Examples:
         >>> import numpy as np
@@ -117,8 +117,7 @@ class Run:
             The records of every step.
 
         Raises:
-            InputError: as there; a seed, or another mean size, of batches that are drawn; another
-                number of records than before.
+            InputError: as there; a seed, or another mean size, of batches that are drawn.
         """
         if not self._random:
             rule, horizon = self.attendance.rule, self.horizon

@@ -90,12 +90,9 @@ def _scheme_table(kind: str, scheme: Any) -> type[Table]:
 
 def participation_tables(*, for_designs: bool = False) -> tuple[type[Table], ...]:
     """A table for every scheme, or for those that noise is designed for."""
-    made = (
-        _scheme_table(kind, scheme)
-        for kind, scheme in SCHEMES.items()
-        if scheme.for_designs or not for_designs
-    )
-    return HorizonTable, *made
+    schemes: dict[str, Any] = {**SCHEMES}
+    taken = {k: scheme for k, scheme in schemes.items() if scheme.for_designs or not for_designs}
+    return HorizonTable, *(_scheme_table(*named) for named in taken.items())
 
 
 def _fixed_epoch_if_nothing_is_said(value: Any) -> Any:
