@@ -189,7 +189,7 @@ def plan_at(plans: str | Path, node: int, *, nodes: int) -> Plan:
         nodes: n, how many.
 
     Returns:
-        It.
+        The plan.
 
     Raises:
         InputError: no such file, or that of another node or network.

@@ -27,6 +27,7 @@ from noisedesign.noise.rules import Rule
 FORMAT, VERSION = "noisedesign-node", 1
 MOST_BYTES = 2**32
 _MANIFEST = "plan.json"
+_STATED = ("digest", "node", "nodes", "name", "horizon", "weights", "rounds")
 
 OWN, SHARED, DEALT = "own", "shared", "dealt"
 
@@ -210,19 +211,13 @@ class Plan:
             InputError: ``path`` is no path, a folder or a device.
             StorageError: the file cannot be written; an existing one stays as it was.
         """
-        arrays = dict(self.filter.arrays())
+        arrays = self.filter.arrays()
         if self.couplings is not None:
             arrays["couplings"] = self.couplings
         manifest = {
             "format": FORMAT,
             "version": VERSION,
-            "digest": self.digest,
-            "node": self.node,
-            "nodes": self.nodes,
-            "name": self.name,
-            "horizon": self.horizon,
-            "weights": self.weights,
-            "rounds": self.rounds,
+            **{name: getattr(self, name) for name in _STATED},
             "filter": self.filter.kind,
             "claim": self.claim.to_json(),
             "streams": [asdict(stream) for stream in self.streams],
