@@ -210,10 +210,15 @@ def _check_shapes(
 
 
 def _problem_of(arrays: Mapping[str, Array], manifest: Manifest) -> Problem:
-    _check_error_horizon(manifest)
+    if (error := manifest.error) is not None:  # before any array of one number a step is made
+        found, horizon = error.horizon, manifest.horizon
+        if manifest.design != "space" and found != horizon:
+            raise flaw("error.horizon", f"{horizon}, the horizon", str(found))
+        if found > (most := 1_000_000):
+            raise flaw("error.horizon", f"at most {most} steps", str(found))
     target = manifest.privacy and manifest.privacy.target()
     fields: dict[str, Any] = {"name": manifest.name, "nodes": manifest.nodes, "privacy": target}
-    error, random, mixing = manifest.error, manifest.random, arrays.get("mixing")
+    random, mixing = manifest.random, arrays.get("mixing")
     if "mixing_indptr" in arrays:
         mixing = mixing_of_arrays(arrays, nodes=len(manifest.nodes), field=FIELD)
         if random is not None:
@@ -290,14 +295,3 @@ def _space_time(arrays: Mapping[str, Array], manifest: Manifest, fields: dict[st
         joint=structure.joint,
         **fields,
     )
-
-
-def _check_error_horizon(manifest: Manifest) -> None:
-    """The steps whose errors count, before any array of one number a step is made."""
-    if manifest.error is None:
-        return
-    found, horizon = manifest.error.horizon, manifest.horizon
-    if manifest.design != "space" and found != horizon:
-        raise flaw("error.horizon", f"{horizon}, the horizon", str(found))
-    if found > (most := 1_000_000):
-        raise flaw("error.horizon", f"at most {most} steps", str(found))

@@ -125,7 +125,11 @@ def _said(design: Any, *, problem_text: str) -> tuple[dict[str, Array], dict[str
     """The arrays and the manifest of a design."""
     held = design.design if isinstance(design, StoredStreamingDesign) else design
     if isinstance(held, StreamingDesign):
-        arrays = _streaming_arrays(held)
+        arrays, workload = held.strategy.at(held.horizon).arrays(), held.workload
+        if isinstance(workload, PoleWorkload):
+            arrays = arrays | {"poles": workload.poles, "weights": workload.weights}
+        else:
+            arrays = arrays | {"gram": workload.gram()}
         return arrays, streaming_manifest_of(held, arrays)
     found = design_of(design, sparse=True)
     arrays = arrays_of(found)
@@ -459,15 +463,6 @@ class StoredStreamingDesign(Shown):
 
     def _facts(self) -> dict[str, object]:
         return {**self.design._facts(), "path": self.path}
-
-
-def _streaming_arrays(design: StreamingDesign) -> dict[str, Array]:
-    """The arrays of the strategy, of unit diagonal, and of the workload."""
-    found = design.strategy.at(design.horizon).arrays()
-    workload = design.workload
-    if isinstance(workload, PoleWorkload):
-        return found | {"poles": workload.poles, "weights": workload.weights}
-    return found | {"gram": workload.gram()}
 
 
 def streaming_manifest_of(design: StreamingDesign, arrays: dict[str, Array]) -> dict[str, Any]:

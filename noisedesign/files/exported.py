@@ -200,7 +200,11 @@ def facts(
     stated: Any = design if isinstance(design, StreamingDesign) else design.problem
     found = found or _calibration(design)
     target, known, scheme = stated.privacy, found.epsilon is not None, found.participation
-    at_random = {}
+    mixes, at_random = {}, {}
+    if (rounds := getattr(stated, "rounds", 1)) > 1:
+        mixes["gossip_rounds"] = int(rounds)
+    if (schedule := getattr(stated, "schedule", None)) is not None:
+        mixes["steps_of_schedule"] = len(schedule)
     if scheme is not None and scheme.random and not isinstance(design, StreamingDesign):
         account = design.certificate.account or found.account
         at_random = {
@@ -212,7 +216,7 @@ def facts(
         "name": stated.name,
         "design": design.axes,
         "nodes": list(stated.nodes),
-        **_mixing_of(stated),
+        **mixes,
         **_named(design.certificate, "objective lower_bound gap"),
         **_named(design.certificate, "sensitivity_squared sensitivity_kind"),
         "trust": design.trust,
@@ -247,16 +251,6 @@ def _calibration(design: Design | StreamingDesign) -> Calibration:
 
 def _named(of: object, names: str) -> dict[str, Any]:
     return {name: getattr(of, name) for name in names.split()}
-
-
-def _mixing_of(stated: Any) -> dict[str, int]:
-    """Gossip rounds and length of a schedule, where models mix otherwise than once a step by W."""
-    found: dict[str, int] = {}
-    if (rounds := getattr(stated, "rounds", 1)) > 1:
-        found["gossip_rounds"] = int(rounds)
-    if (schedule := getattr(stated, "schedule", None)) is not None:
-        found["steps_of_schedule"] = len(schedule)
-    return found
 
 
 def trainer_facts(design: Design, *, note: str, problem_text: str) -> dict[str, Any]:

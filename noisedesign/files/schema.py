@@ -31,13 +31,9 @@ Read = TypeVar("Read")
 Text = Annotated[str, Field(min_length=1)]
 
 
-def _scalar_or_list(value: Any) -> str:
-    return "list" if isinstance(value, list) else "scalar"
-
-
 ScalarOrList = Annotated[
     Annotated[float, Tag("scalar")] | Annotated[list[float], Tag("list")],
-    Discriminator(_scalar_or_list),
+    Discriminator(lambda value: "list" if isinstance(value, list) else "scalar"),
 ]
 
 

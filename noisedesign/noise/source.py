@@ -367,7 +367,11 @@ class NodeSource(ABC):
             records = _checks.listed(records, field="records", expected=expected)
             number, found = len(records), attendance._allowed(records, t)
         self.check_sum(self._norm(arrays), records=number)
-        who, data = None, self._hash(arrays)
+        hashed = hashlib.blake2b(digest_size=HASH_BYTES, key=self._record_key("data"))
+        for array in arrays:
+            hashed.update(repr((array.shape, array.dtype.str)).encode())
+            hashed.update(array.data)
+        who, data = None, hashed.digest()
         if self._batches is None:  # of batches that are drawn again nothing is kept
             self._all_told(attendance, t, now=found is not None)
             who = None if found is None else joined(attendance._new(found, t))
@@ -401,13 +405,6 @@ class NodeSource(ABC):
         """Who reads the record cannot try out guesses of what is hashed by it."""
         secret = self._of[self.plan.streams[0].name]
         return secret.step_key(of, 0, digest=self.plan.digest, use="record")
-
-    def _hash(self, arrays: Sequence[Numbers]) -> bytes:
-        found = hashlib.blake2b(digest_size=HASH_BYTES, key=self._record_key("data"))
-        for array in arrays:
-            found.update(repr((array.shape, array.dtype.str)).encode())
-            found.update(array.data)
-        return found.digest()
 
     def batches(self, records: int) -> RandomBatches:
         """Batches drawn in secret, as the random participation of the design says.
