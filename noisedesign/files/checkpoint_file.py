@@ -31,10 +31,8 @@ _OTHER = "Name another file, or delete this one to begin anew."
 
 @dataclass(frozen=True)
 class CheckpointFile:
-    """Keeps a solve in a file.
-
-    ``solve(problem, checkpoint=CheckpointFile(path))`` writes it as it runs and when it ends,
-    however it ends, and begins with what is there.
+    """Keeps a solve in a file, which ``solve(problem, checkpoint=CheckpointFile(path))`` writes as
+    it runs and when it ends, however it ends, and begins with.
 
     Args:
         path: of the file, which need not exist yet.

@@ -263,7 +263,7 @@ class Agreement:
             message: as it arrived.
 
         Returns:
-            Messages, each with the node it is for; none where nothing is to be said.
+            Messages, each with the node it is for; there may be none.
 
         Raises:
             InputError: a message of another design, version or run, or for another node; a weak
@@ -636,8 +636,6 @@ def deal(plans: Iterable[Plan], secret: Secret) -> dict[int, dict[str, Secret]]:
         >>> seeds = deal([design.node_plan(node) for node in range(4)], Secret.new())
         >>> sorted(seeds)
         [0, 1, 2, 3]
-        >>> len(seeds[0]) == len(design.node_plan(0).streams)
-        True
     """
     found: dict[int, dict[str, Secret]] = {}
     digest, secret = "", Secret.of(secret)

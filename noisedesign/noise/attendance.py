@@ -73,11 +73,9 @@ class Attendance:
         >>> attendance = Attendance(nd.FixedEpoch(epochs=2, separation=3).rule, horizon=6)
         >>> attendance.check(["ann", "bob"], 0)
         >>> attendance.check(["ann"], 3)
-        >>> try:
-        ...     attendance.check(["bob"], 4)
-        ... except nd.InputError as error:
-        ...     print(error.field)
-        records
+        >>> attendance.check(["bob"], 4)  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        noisedesign.base.checks.InputError: records: expected every record as often and ...
     """
 
     def __init__(

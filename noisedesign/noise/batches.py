@@ -86,8 +86,6 @@ class Batches(_Steps):
         [3, 3, 3, 3, 3, 3]
         >>> bool((batches[0] == batches[3]).all())
         True
-        >>> sorted(int(record) for step in (0, 1, 2) for record in batches[step])
-        [0, 1, 2, 3, 4, 5, 6, 7, 8]
     """
 
     def __init__(

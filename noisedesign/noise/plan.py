@@ -96,17 +96,13 @@ class Stream:
     Attributes:
         name: tells it from the others of the design.
         coefficient: that the node multiplies it by, not squared.
-        source: whose secret it comes from: the node's "own", the one its holders have "shared", or
-            a dealer's ("dealt").
+        source: "own" of the node's secret, "shared" of its holders', "dealt" of a dealer's.
         holders: the nodes that draw from it.
 
     Examples:
-        >>> import noisedesign as nd
-        >>> target = nd.PrivacyTarget(epsilon=1.0)
-        >>> problem = nd.TimeProblem.prefix(participation=nd.single(2), privacy=target)
-        >>> (stream,) = nd.solve(problem).design.node_plan(0).streams
-        >>> stream.source, stream.coefficient > 0
-        ('own', True)
+        >>> from noisedesign.noise import Stream
+        >>> Stream(name="node 0", coefficient=2.5)
+        Stream(name='node 0', coefficient=2.5, source='own', holders=())
     """
 
     name: str

@@ -39,8 +39,6 @@ class Randomness:
         >>> import noisedesign as nd
         >>> nd.BallsInBins(epochs=2, separation=3).rule.random.kind
         'balls-in-bins'
-        >>> print(nd.FixedEpoch(epochs=2, separation=3).rule.random)
-        None
     """
 
     kind: str
@@ -70,8 +68,7 @@ class Rule:
         min_sep: any two of them at least so many steps apart.
         residue: all of them equal modulo this; None where they need not be.
         patterns: all of them in one of these sets; None where nothing is listed.
-        random: how they are drawn where privacy rests on their being drawn in secret; None where
-            it holds for any choice of them.
+        random: how they are drawn in secret; None where privacy holds for any choice of them.
 
     Raises:
         InputError: other values than these.
