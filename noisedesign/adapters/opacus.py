@@ -191,13 +191,8 @@ class Accountant(IAccountant):
         super().__init__()
         self._run = run
 
-    def step(self, *, noise_multiplier: float, sample_rate: float) -> None:
-        """Nothing: all steps were accounted for when the noise was designed.
-
-        Args:
-            noise_multiplier: not used.
-            sample_rate: likewise.
-        """
+    def step(self, **_: Any) -> None:
+        """Nothing: all steps were accounted for when the noise was designed."""
 
     def get_epsilon(self, delta: float, *args: Any, **kwargs: Any) -> float:
         """Epsilon of the whole run, from its first step on.

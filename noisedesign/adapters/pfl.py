@@ -127,14 +127,12 @@ class DesignedMechanism(CentralPrivacyMechanism, Saveable):
         return clipped, Metrics()
 
     def postprocess_server(
-        self, *, stats: TrainingStatistics, central_context: Any, aggregate_metrics: Metrics
+        self, *, stats: TrainingStatistics, **_: Any
     ) -> tuple[TrainingStatistics, Metrics]:
         """The sum with the noise of the next step.
 
         Args:
             stats: the sum of clipped updates.
-            central_context: not used.
-            aggregate_metrics: not used.
 
         Returns:
             The sum with noise, and the standard deviation of it.

@@ -1,8 +1,5 @@
-"""decentralizepy: a file a node, its graph, and the lines of its config that use them.
-
-The trainer has no noise of its own. :mod:`noisedesign.adapters.decentralizepy` is its training of a
-node with noise added to the SUM of per-example clipped gradients, divided by the batch size
-afterwards, and its averaging with the design's W."""
+"""decentralizepy: a file a node, its graph, and the lines of its config that use them, with the
+training and averaging of :mod:`noisedesign.adapters.decentralizepy`."""
 
 from __future__ import annotations
 

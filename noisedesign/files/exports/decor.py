@@ -2,9 +2,8 @@
 
 Every node adds noise of standard deviation ``--sigma``, and every edge noise of standard deviation
 ``--sigma-cor`` that its two ends add with opposite signs: R = sigma^2 I + sigma_cor^2 Laplacian.
-It is added to the MEAN of clipped gradients (``--privacy example``), or to the gradient of a batch
-that is clipped as a whole (``--privacy user``). In the first case both numbers are divided by the
-batch size, which the program beside the numbers does."""
+It is added to the MEAN of clipped gradients (``--privacy example``), for which the program divides
+both by the batch size, or to the gradient of a batch that is clipped as a whole."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 At every step the members of a seed draw the same standard normal vector from it, and each adds its
 own coefficient times that vector. So the sum over seeds of a a^T, a the coefficients, is R. The
-file lists who shares which seed and holds none: members agree on a key for each by themselves."""
+file holds no seed: members agree on a key for each by themselves."""
 
 from __future__ import annotations
 
