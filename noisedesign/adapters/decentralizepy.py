@@ -1,16 +1,7 @@
 """decentralizepy: its training of a node with designed noise, and its sharing with the design's W.
 
-The trainer's config file names both, as ``noisedesign export --to decentralizepy`` writes it:
-
-    [TRAIN_PARAMS]
-    training_package = noisedesign.adapters.decentralizepy
-    training_class = NoisyTraining
-    plans = /run/ring
-    secret = /run/ring.secret
-
-The trainer's own training begins its data anew at every call, without ``full_epochs``: the records
-of the first batches would be in every step, and others in none. Here data go on where they stopped.
-"""
+The config of ``noisedesign export --to decentralizepy`` names both. The trainer's own training
+begins its data anew at every call: here they go on where they stopped."""
 
 from __future__ import annotations
 
@@ -35,18 +26,16 @@ class NoisyTraining(Training):
 
     Args:
         rank: as of the trainer.
-        machine_id: as of the trainer.
-        mapping: as of the trainer.
-        model: as of the trainer.
-        optimizer: as of the trainer.
-        loss: as of the trainer.
-        log_dir: as of the trainer.
-        plans: what the paths of the nodes' files begin with: node u has ``PLANS-u.plan``.
-        batch_size: what sums are divided by, and the most of a batch; where participation is
-            random the mean size of a batch, rounded.
-        secret: the file of the secret of this run, the same for all nodes, from which every node
-            derives its own: whoever has it knows all noise. Without one a node whose noise is its
-            own alone draws a new one.
+        machine_id: likewise.
+        mapping: likewise.
+        model: likewise.
+        optimizer: likewise.
+        loss: likewise.
+        log_dir: likewise.
+        plans: as of :func:`plan_at`.
+        batch_size: what sums are divided by, and as of :meth:`Run.batches`.
+        secret: the file of the secret of this run, from which every node derives its own: whoever
+            has it knows all noise. Without one a node whose noise is its own alone draws a new one.
         rounds: steps a call.
         full_epochs: False.
         shuffle: False.
@@ -108,8 +97,7 @@ class NoisyTraining(Training):
             dataset: of the trainer.
 
         Raises:
-            InputError: past the horizon; fewer or more records, or other batches, than the
-                participation of the design has.
+            InputError: as :meth:`Run.batches` and :meth:`Run.add_`; another number of records.
         """
         loader = dataset.get_trainset(self.batch_size, False)
         data = loader.dataset
@@ -140,7 +128,11 @@ class NoisyTraining(Training):
         gradient = torch.func.vmap(torch.func.grad(loss_of), (None, 0, 0), randomness="different")
         values = {name: p.detach() for name, p in named.items()}
         found = gradient(values, inputs, targets)
-        norm = torch.linalg.vector_norm(torch.stack([_norms(g) for g in found.values()]), dim=0)
+        norms = [
+            torch.linalg.vector_norm(g.reshape(len(g), -1), dim=1, dtype=torch.float64)
+            for g in found.values()
+        ]
+        norm = torch.linalg.vector_norm(torch.stack(norms), dim=0)
         # A little less than the clip: float32 rounds norms.
         factor = (self.run.clip * (1 - 2.0**-20) / norm).clamp(max=1.0)
         return [torch.tensordot(factor.to(g.dtype), g, dims=1) for g in found.values()]
@@ -151,14 +143,14 @@ class DesignedSharing(Sharing):
 
     Args:
         rank: as of the trainer.
-        machine_id: as of the trainer.
-        *args: as of the trainer.
-        plans: as of :class:`NoisyTraining`.
+        machine_id: likewise.
+        *args: likewise.
+        plans: as of :func:`plan_at`.
         **how: as of the trainer.
 
     Raises:
-        InputError: links of W that the trainer's graph lacks; a design of several gossip rounds a
-            step; see :func:`plan_at`.
+        InputError: as :func:`plan_at`; links of W that the trainer's graph lacks; a design of
+            several gossip rounds a step.
     """
 
     def __init__(self, rank: int, machine_id: int, *args: Any, plans: str, **how: Any) -> None:
@@ -228,9 +220,3 @@ def _secrets(plan: Plan, path: str) -> dict[str, Any]:
         "seeds": deal([plan], dealer)[plan.node],
         "batch_secret": batches if random and OWN not in plan.sources else None,
     }
-
-
-def _norms(gradients: torch.Tensor) -> torch.Tensor:
-    """Return the norms of one parameter's gradients, one an example, summed in float64."""
-    rows = gradients.reshape(len(gradients), -1)
-    return torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)

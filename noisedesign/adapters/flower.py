@@ -1,16 +1,9 @@
 """Flower: a client mod that clips a client's update, adds the noise of its node, and tells the
 server whose noise is meant to cancel with it.
 
-    # client
-    app = ClientApp(mods=[DesignedNoise(lambda context: noise(plan_of(context), ...), clip=0.5)])
-    # server
-    strategy = FedAvg(train_metrics_aggr_fn=dropout_metrics)
-
-It protects clients, who take part in the rounds they answer. The server says which these are, so
-that designs for random participation are refused. The noise of a round depends on the
+It protects clients, who take part in the rounds they answer. The noise of a round depends on the
 secrets and the round alone, so clients keep nothing between rounds but the record of what they
-drew. Noise of shared seeds cancels in the average only with equal weights, ``num-examples``.
-"""
+drew. Noise of shared seeds cancels in the average only with equal weights, ``num-examples``."""
 
 from __future__ import annotations
 
@@ -38,26 +31,22 @@ from noisedesign.base import checks as _checks
 from noisedesign.base.checks import InputError
 from noisedesign.noise.source import NodeNoise
 
-RECORD = "noisedesign"
-"""Name of the record of a reply that says which node's noise is in it."""
+RECORD = "noisedesign"  # name of the record of a reply that says which node's noise is in it
 ROUND = "server-round"
 
 
 class DesignedNoise:
-    """A mod for replies to ``train``: the model that came, plus the clipped update, plus noise.
+    """A mod for replies to ``train``: the model that came, plus the clipped update, plus noise. Put
+    it first of the mods, so that nothing touches the reply after it.
 
-    Put it first of the mods, so that nothing touches the reply after it.
-
-    Metrics of a reply but the ``public`` ones are left out, and so is every record but the model:
-    they come from the client's data and no noise hides them. Of replies to other messages, such as
-    ``evaluate``, for which strategies of Flower ask by default, public metrics alone are left.
-    What is refused goes to the server as an error in place of a reply.
+    Of a reply only the model and ``public`` metrics are left, and of replies to other messages,
+    such as ``evaluate``, those metrics alone: no noise hides the rest. What is refused goes to the
+    server as an error in place of a reply.
 
     Args:
         noise: of this client's node, or a function of its context that makes it: with
             ``resume=True`` but for the first time, as clients are made anew every round.
-        clip: the Euclidean norm that the update is clipped to, over all arrays; must be the
-            design's.
+        clip: the Euclidean norm of an update, over all arrays; must be the design's.
         public: metrics that need no protection, such as the weight of the average.
 
     Examples:
@@ -99,8 +88,7 @@ class DesignedNoise:
                 reply.content = self._protected(msg.content, reply.content, run)
             return reply
         except InputError as error:
-            reason = f"{error}"
-            return Message(Error(ErrorCode.MOD_FAILED_PRECONDITION, reason), reply_to=msg)
+            return Message(Error(ErrorCode.MOD_FAILED_PRECONDITION, f"{error}"), reply_to=msg)
 
     def _protected(self, came: RecordDict, leaves: RecordDict, run: Run) -> RecordDict:
         _, received = _model(came, "message")
@@ -147,16 +135,14 @@ def dropout_metrics(replies: list[RecordDict], weighted_by_key: str) -> MetricRe
     """Tell whose noise is in a round, and whose is missing, as ``train_metrics_aggr_fn`` of a
     strategy.
 
-    It gives the strategy's own average of metrics, and ``noise-answered``, the nodes whose noise is
-    in this round, ``noise-missing``, the partners of these that did not answer, so that the noise
-    they share does not cancel, and ``epsilon``.
-
     Args:
         replies: of the clients that answered.
         weighted_by_key: the metric that the average is weighted by.
 
     Returns:
-        The metrics.
+        The strategy's own average of metrics, ``epsilon``, ``noise-answered``, the nodes whose
+        noise is in this round, and ``noise-missing``, their partners that did not answer, so that
+        the noise they share does not cancel.
 
     Raises:
         InputError: a reply without the mod; two of one node, of other designs or of other steps.
@@ -214,12 +200,10 @@ def _model(content: RecordDict, field: str) -> tuple[str, ArrayRecord]:
 
 def _difference(name: str, trained: np.ndarray, received: np.ndarray) -> np.ndarray:
     if trained.dtype not in (np.float32, np.float64) or trained.shape != received.shape:
-        raise InputError(
-            f"reply[{name!r}]",
-            expected=f"float32 or float64 of shape {received.shape}, as it was sent",
-            got=_checks.describe(trained),
-            remedy="Send what is trained, and nothing that counts.",
-        )
+        expected = f"float32 or float64 of shape {received.shape}, as it was sent"
+        got = _checks.describe(trained)
+        remedy = "Send what is trained, and nothing that counts."
+        raise InputError(f"reply[{name!r}]", expected=expected, got=got, remedy=remedy)
     return np.asarray(trained - received, dtype=trained.dtype, order="C")
 
 

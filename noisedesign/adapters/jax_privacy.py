@@ -1,20 +1,9 @@
 """JAX: designed noise as an optax transformation, which is what JAX Privacy calls a privatizer.
 
-    training = Training(noise(plan, secret=...), clip=1.0)
-    privatizer = training.privatizer()
-    grads_of = training.clipped_grad(loss)  # of JAX Privacy: the sum of clipped gradients
-    state = privatizer.init(params)
-    for records in training.batches(len(X)):
-        sums = grads_of(params, X[records], y[records])  # a row of each a record
-        noisy, state = privatizer.update(sums, state, records=records)
-
-``update`` may be compiled (``jax.jit``, ``jax.lax.scan``); noise is drawn on the host, once a step.
-It raises past the horizon, for records that the design is not for, and where nobody says which
-records are in the sum: an InputError or, where it is compiled, the RuntimeError that JAX makes of
-it, as soon as the result is used. The privatizers of JAX Privacy seed themselves from numpy's
-global generator where they are given no key, see no records, and go on past the horizon, where the
-one of a dense matrix repeats its last noise.
-"""
+Noise is drawn on the host, once a step, also where ``update`` is compiled: then JAX makes a
+RuntimeError of an InputError, as soon as the result is used. The privatizers of JAX Privacy seed
+themselves from numpy's global generator where they are given no key, see no records, and go on past
+the horizon, where the one of a dense matrix repeats its last noise."""
 
 from __future__ import annotations
 
@@ -44,7 +33,7 @@ class Training(Run):
     """One training run of one node, in JAX.
 
     Args:
-        noise: as of :class:`noisedesign.adapters.run.Run`.
+        noise: as of :class:`Run`.
         clip: likewise.
 
     Raises:
@@ -74,10 +63,10 @@ class Training(Run):
     def privatizer(self) -> Any:
         """Adds the noise of the next step to a sum of clipped gradients.
 
-        ``init(model)`` gives its state, the next step. ``update(sums, state, params=None,
-        records=None)`` gives the sums with their noise, in their own dtype, and the next state.
-        ``records`` are numbers or words, or an array of integers where ``update`` is compiled; not
-        needed within :meth:`batch_selection`. A state is used once, in the order of the steps.
+        ``init(model)`` gives its state, the next step; ``update(sums, state, params=None,
+        records=None)`` the sums with noise, in their own dtype, and the next state. ``records`` are
+        numbers or words, an array of integers where ``update`` is compiled, and not needed within
+        :meth:`batch_selection`. A state is used once.
 
         Returns:
             An ``optax.GradientTransformationExtraArgs``.
@@ -100,10 +89,9 @@ class Training(Run):
     def streaming_privatizer(self) -> Any:
         """The privatizer of JAX Privacy with :func:`streaming_matrix`, keyed by the node's secret.
 
-        Its noise is drawn on the device, from a key of 64 bits, which is what JAX's generator
-        takes: whoever can try 2^64 of them knows it. It stops at the horizon and counts records as
-        :meth:`privatizer` does; but what a step's noise is added to is recorded nowhere, and a run
-        that is interrupted goes on from a checkpoint of this state and of :meth:`state_dict`.
+        Its noise is drawn on the device, from a key of 64 bits, all that JAX's generator takes. It
+        stops and counts records as :meth:`privatizer` does; but what noise is added to is recorded
+        nowhere, and a run goes on from a checkpoint of this state and of :meth:`state_dict`.
 
         Returns:
             An ``optax.GradientTransformationExtraArgs``.
@@ -141,19 +129,16 @@ class Training(Run):
     def clipped_grad(self, fun: Any, **how: Any) -> Any:
         """``jax_privacy.clipping.clipped_grad`` with the clip of the design.
 
-        Every argument of the loss but ``argnums``, the parameters, is of records: a row of each is
-        one. JAX Privacy, left alone, takes the first of them for that, so that every record's
-        gradient is one of the labels of all.
+        Every argument of the loss but ``argnums``, the parameters, is of records, a row each. JAX
+        Privacy takes the first alone for that, so that a gradient is of the labels of all.
 
         Args:
             fun: the loss, of parameters, features, labels and whatever else is of records.
-            **how: as of JAX Privacy. ``batch_argnums`` are needed where an argument is of no
-                records.
+            **how: as of JAX Privacy; ``batch_argnums``, where an argument is of no records.
 
         Returns:
-            A function that gives the sum of clipped gradients. It raises an InputError for
-            arguments of records that have other numbers of rows, and for one of no records that
-            has as many.
+            A function that gives the sum of clipped gradients, and refuses arguments of records
+            that have other numbers of rows, and one of no records that has as many.
 
         Raises:
             InputError: a norm or a scale of the sum that the design is not for.
@@ -178,10 +163,8 @@ class Training(Run):
         return clipping.BoundedSensitivityCallable(sums, self.clip, aux)
 
     def batch_selection(self, *, batch_size: int | None = None, seed: int | None = None) -> Any:
-        """:meth:`batches` as a ``BatchSelectionStrategy`` of JAX Privacy.
-
-        Its iterator says which records it hands out, so that ``update`` need not be told, and goes
-        on from the next step.
+        """:meth:`batches` as a ``BatchSelectionStrategy`` of JAX Privacy, from the next step on;
+        ``update`` need not be told the records that it hands out.
 
         Args:
             batch_size: as of :meth:`batches`.
@@ -203,17 +186,8 @@ class Training(Run):
         return Designed()
 
     def state_dict(self) -> dict[str, Any]:
-        """The state of :class:`Run`, once all steps that were asked for are taken.
-
-        Compiled ones run by themselves.
-
-        Returns:
-            JSON values.
-        """
-        jax.effects_barrier()
+        jax.effects_barrier()  # steps of compiled programs that were asked for are taken first
         return super().state_dict()
-
-    # --- the host ---------------------------------------------------------------------------
 
     def _on_host(
         self, function: Any, step: Any, records: Any, leaves: list[Any], *, traced: bool
@@ -225,7 +199,12 @@ class Training(Run):
                 raise _nobody()
             told: tuple[Any, ...] = ()
         else:
-            told = (_numbers(records) if traced else records,)
+            if traced and not (
+                hasattr(records, "dtype") and jax.numpy.issubdtype(records.dtype, np.integer)
+            ):
+                expected = "an array of integers, where update is compiled"
+                raise InputError("records", expected=expected, got=describe(records))
+            told = (records,)
 
         def host(step: Any, *rest: Any) -> tuple[Any, ...]:
             taken = self._taken(int(step), rest[: len(told)])
@@ -287,13 +266,13 @@ def _check_rows(args: Sequence[Any], of_records: Sequence[int], others: Iterable
     for at in others:
         if found & rows([at]):
             (count,) = found
-            raise InputError(
-                "batch_argnums",
-                expected=f"argument {at} among them: it has {count} rows, as many as records",
-                got=", ".join(map(str, of_records)),
-                remedy="Every record's gradient would see all of it. Where it is of no records, "
-                "make the loss a functools.partial of it.",
+            expected = f"argument {at} among them: it has {count} rows, as many as records"
+            got = ", ".join(map(str, of_records))
+            remedy = (
+                "Every record's gradient would see all of it. Where it is of no records, "
+                "make the loss a functools.partial of it."
             )
+            raise InputError("batch_argnums", expected=expected, got=got, remedy=remedy)
 
 
 def _traced(*values: Any) -> bool:
@@ -308,42 +287,23 @@ def _leaves(sums: Any) -> tuple[list[Any], Any]:
         dtype = getattr(leaf, "dtype", None)
         if dtype not in (np.float32, np.float64):
             expected, got = "float32 or float64", describe(leaf) if dtype is None else str(dtype)
-            raise InputError(
-                f"sums[{at}]",
-                expected=expected,
-                got=got,
-                remedy="Sum gradients in float32 or float64: in less, noise is rounded away.",
-            )
+            remedy = "Sum gradients in float32 or float64: in less, noise is rounded away."
+            raise InputError(f"sums[{at}]", expected=expected, got=got, remedy=remedy)
     return [jax.numpy.asarray(leaf) for leaf in leaves], tree
 
 
-def _numbers(records: Any) -> Any:
-    """Return records that a compiled program can hand over."""
-    if hasattr(records, "dtype") and jax.numpy.issubdtype(records.dtype, np.integer):
-        return records
-    expected = "an array of integers, where update is compiled"
-    raise InputError("records", expected=expected, got=describe(records))
-
-
 def _nobody() -> InputError:
-    return InputError(
-        "records",
-        expected="the records in this sum: update(sums, state, records=...)",
-        got="nothing",
-        remedy="Without them nobody sees whether the design is kept to.",
-    )
-
-
-# --- streaming matrices -----------------------------------------------------------------------
+    expected = "the records in this sum: update(sums, state, records=...)"
+    remedy = "Without them nobody sees whether the design is kept to."
+    return InputError("records", expected=expected, got="nothing", remedy=remedy)
 
 
 def streaming_matrix(plan: Plan) -> Any:
     """Noise of a node over time as a ``StreamingMatrix`` of JAX Privacy.
 
     It is C^-1 times ``noise_stddev``, for
-    ``matrix_factorization_privatizer(matrix, stddev=1.0, prng_key=...)``, and defined for any
-    number of steps, the design for T of them: :meth:`Training.streaming_privatizer` stops there.
-    Numbers are float64 where ``jax_enable_x64`` is set, else rounded to float32.
+    ``matrix_factorization_privatizer(matrix, stddev=1.0, prng_key=...)``, which does not stop after
+    the T steps of the design. Numbers are float64 where ``jax_enable_x64`` is set, else float32.
 
     Args:
         plan: of a node whose noise is its own alone, with C banded, Toeplitz, of banded inverse or

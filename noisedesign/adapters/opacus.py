@@ -1,12 +1,6 @@
-"""Opacus: its engine with designed noise, batches that come round or are drawn as designed, and the
-design's own epsilon.
+"""Opacus: its engine with designed noise and batches, and the design's own epsilon.
 
-    engine = Engine(noise("node-0.plan", secret="node-0.secret"))
-    model, optimizer, loader = engine.make_private(module=model, optimizer=sgd, data_loader=loader)
-    engine.get_epsilon(delta=1e-5)  # that of the design, for the whole run
-
-Noise is added to the sums of clipped gradients; Opacus divides by the expected batch size after.
-"""
+Noise is added to the sums of clipped gradients; Opacus divides by the expected batch size after."""
 
 from __future__ import annotations
 
@@ -37,9 +31,9 @@ class DesignedOptimizer(DPOptimizer):
     Args:
         optimizer: wrapped.
         run: of the node whose model this is.
-        batches: where the loader says which step's batch it gave out last.
+        batches: which step's batch the loader gave out last.
         expected_batch_size: as of ``DPOptimizer``.
-        loss_reduction: as of ``DPOptimizer``.
+        loss_reduction: likewise.
     """
 
     def __init__(
@@ -79,11 +73,10 @@ class DesignedOptimizer(DPOptimizer):
         """Noise of the next step in ``p.grad``, to the sum over the batch of that step.
 
         Raises:
-            InputError: gradients of another batch, or of more or fewer records than are in it; a
-                clip that was changed; see :meth:`noisedesign.adapters.run.Run.add_`.
+            InputError: as :meth:`Run.add_`; gradients of another batch; a clip that was changed.
         """
         agrees("max_grad_norm", self.max_grad_norm, self._run.clip)
-        records = self._batches.of_next_step(self._samples)
+        records = self._batches._of_next_step(self._samples)
         for p in self.params:
             _check_processed_flag(p.summed_grad)
         noisy = [p.summed_grad.clone() for p in self.params]
@@ -103,52 +96,34 @@ class RoundBatches(Sampler[list[int]]):
 
     def __init__(self, batches: Batches | RandomBatches, run: Run) -> None:
         self._batches, self._run = batches, run
-        self.given: int | None = None
-        """The step whose batch was given out last."""
+        self.given: int | None = None  # the step whose batch was given out last
 
     def __len__(self) -> int:
         return self._batches.round
 
-    def steps(self) -> range:
-        """The steps that are left of the round that the next step is in.
-
-        Returns:
-            Steps, zero-based.
-
-        Raises:
-            InputError: past the horizon.
-        """
+    def _steps(self) -> range:
+        """The steps that are left of the round that the next step is in."""
         first, length = self._run.step, self._batches.round
         self._batches[first]
         return range(first, min(self._run.horizon, (first // length + 1) * length))
 
     def __iter__(self) -> Iterator[list[int]]:
-        for t in self.steps():
+        for t in self._steps():
             self.given = t
             yield self._batches[t].tolist()
 
-    def of_next_step(self, samples: int) -> list[int]:
-        """The records of the next step, once it is their gradients that are there.
-
-        Args:
-            samples: how many gradients there are.
-
-        Returns:
-            Records by number.
-
-        Raises:
-            InputError: the loader gave out another batch, or ``samples`` are not as many.
-        """
+    def _of_next_step(self, samples: int) -> list[int]:
+        """The records of the next step, by number, once it is so many gradients of them that are
+        there."""
         t = self._run.step
         if self.given != t:
             got = "none of them" if self.given is None else f"that of step {self.given}"
-            raise InputError(
-                "data_loader",
-                expected=f"the batch of step {t} from the loader of this engine",
-                got=got,
-                remedy="Take one optimizer step a batch, and every batch; with a "
-                "BatchMemoryManager use num_workers=0.",
+            expected = f"the batch of step {t} from the loader of this engine"
+            remedy = (
+                "Take one optimizer step a batch, and every batch; with a "
+                "BatchMemoryManager use num_workers=0."
             )
+            raise InputError("data_loader", expected=expected, got=got, remedy=remedy)
         records: list[int] = self._batches[t].tolist()
         if samples != len(records):
             expected = f"a gradient of each of the {len(records)} records of step {t}"
@@ -157,8 +132,7 @@ class RoundBatches(Sampler[list[int]]):
 
 
 class _Collate:
-    """Records made into a batch, and none of them into an empty one of the same shapes: batches
-    that are drawn may be empty, and noise is added all the same."""
+    """Records made into a batch, none of them into an empty one of the same shapes."""
 
     def __init__(self, collate: Any, dataset: Any, *, batch_first: bool) -> None:
         self._collate, self._dataset, self._axis = collate, dataset, 0 if batch_first else 1
@@ -201,7 +175,7 @@ class RoundLoader(DataLoader[Any]):
 
     def __iter__(self) -> Iterator[Any]:
         # Workers fetch ahead of the loop, so the step is said again as the batch leaves.
-        for t, batch in zip(self._rounds.steps(), super().__iter__(), strict=True):
+        for t, batch in zip(self._rounds._steps(), super().__iter__(), strict=True):
             self._rounds.given = t
             yield batch
 
@@ -217,24 +191,19 @@ class Accountant(IAccountant):
         super().__init__()
         self._run = run
 
-    def step(self, *, noise_multiplier: float, sample_rate: float) -> None:
-        """Nothing: all steps were accounted for when the noise was designed.
-
-        Args:
-            noise_multiplier: not used.
-            sample_rate: not used.
-        """
+    def step(self, **_: Any) -> None:
+        """Nothing: all steps were accounted for when the noise was designed."""
 
     def get_epsilon(self, delta: float, *args: Any, **kwargs: Any) -> float:
         """Epsilon of the whole run, from its first step on.
 
         Args:
-            delta: at which it is asked for.
+            delta: of the guarantee.
             *args: as of Opacus, not used.
             **kwargs: likewise.
 
         Returns:
-            epsilon.
+            It, at that delta.
         """
         claim = self._run.noise.claim
         assert claim.mu is not None
@@ -282,17 +251,14 @@ class Accountant(IAccountant):
 
 
 class Engine(PrivacyEngine):
-    """Opacus' engine for one run of one node.
-
-    Checkpoints of Opacus keep where the run is, and go on from there; the secret is kept apart.
+    """Opacus' engine for one run of one node; checkpoints of Opacus keep where it is.
 
     Args:
         noise: of the node; its plan is for sums, so without a batch size.
-        seed: of the order of records, which is shuffled once and need not be secret, by default
-            0; none where participation is random: the node's secret says who takes part.
+        seed: of the order of records, as of :meth:`Run.batches`.
 
     Raises:
-        InputError: a plan for divided sums; a seed where participation is random.
+        InputError: as :class:`Run`; a seed where participation is random.
 
     Examples:
         >>> import noisedesign as nd
@@ -336,17 +302,13 @@ class Engine(PrivacyEngine):
         poisson_sampling: bool = False,
         **kwargs: Any,
     ) -> tuple[Any, DesignedOptimizer, DataLoader[Any]]:
-        """Wrap as Opacus does, but the design says what noise is added and when a record takes
-        part.
-
-        It says, too, which norm gradients are clipped to.
+        """Wrap as Opacus does, but the design says noise, clip and who takes part when.
 
         Args:
             module: as of Opacus.
             optimizer: as of Opacus.
-            data_loader: its batch size must make as many batches as the design is for; its order
-                is not used. Where participation is random it is the mean size, rounded. One pass
-                over the loader that comes back is one round.
+            data_loader: with a batch size as of :meth:`Run.batches`; its order is not used. One
+                pass over the loader that comes back is one round.
             noise_multiplier: not to be given.
             max_grad_norm: the design's, or left out.
             poisson_sampling: False.
@@ -392,14 +354,13 @@ class Engine(PrivacyEngine):
         Raises:
             InputError: always.
         """
-        raise _refusal("target_epsilon", kwargs.get("target_epsilon"))
+        _without(True, "target_epsilon", kwargs.get("target_epsilon"))
 
     def _prepare_data_loader(
         self, data_loader: DataLoader[Any], *, distributed: bool, **_: Any
     ) -> DataLoader[Any]:
         _without(distributed, "module", "one of several workers")
-        records = len(data_loader.dataset)
-        size = data_loader.batch_size
+        records, size = len(data_loader.dataset), data_loader.batch_size
         batches = self.run.batches(records, batch_size=size, seed=self._seed)
         self._batches = RoundBatches(batches, self.run)
         return RoundLoader(data_loader, self._batches, batch_first=self._batch_first)
@@ -424,9 +385,5 @@ class Engine(PrivacyEngine):
 
 def _without(wrong: bool, field: str, got: Any) -> None:
     if wrong:
-        raise _refusal(field, got)
-
-
-def _refusal(field: str, got: Any) -> InputError:
-    remedy = "Noise, clipping and batches are those of the design: change the design."
-    return InputError(field, expected="nothing", got=_checks.describe(got), remedy=remedy)
+        remedy = "Noise, clipping and batches are those of the design: change the design."
+        raise InputError(field, expected="nothing", got=_checks.describe(got), remedy=remedy)

@@ -1,9 +1,5 @@
 """pfl-research: designed noise on the sum of a cohort's clipped updates, as a postprocessor.
 
-    mechanism = DesignedMechanism(noise("node-0.plan", secret="node-0.secret"), clipping_bound=0.4)
-    users = FederatedDataset(make_dataset, mechanism.user_sampler(user_ids, cohort_size=50))
-    backend = SimulatedBackend(users, val_data, postprocessors=[mechanism])
-
 It protects users: a user is in the cohorts of the iterations that the design says, and no others.
 """
 
@@ -42,10 +38,8 @@ def _arrays(stats: TrainingStatistics) -> tuple[Any, list[np.ndarray]]:
 
 
 class DesignedMechanism(CentralPrivacyMechanism, Saveable):
-    """Clips the update of every user, and adds the noise of the next step to their sum.
-
-    It is the last of the postprocessors: it adds noise to nothing but the sum of the updates that
-    it clipped.
+    """Clips the update of every user, and adds the noise of the next step to their sum, as the last
+    of the postprocessors.
 
     Metrics of norms before clipping, as pfl's own mechanisms have them, are not given: noise does
     not hide them.
@@ -55,8 +49,7 @@ class DesignedMechanism(CentralPrivacyMechanism, Saveable):
         clipping_bound: of the Euclidean norm of an update; must be the design's.
 
     Raises:
-        InputError: another clipping bound than the design is for; a plan for divided sums; a
-            design for random participation, as cohorts are of a fixed size.
+        InputError: as :class:`Run`; a design for random participation.
 
     Examples:
         >>> import noisedesign as nd
@@ -83,21 +76,19 @@ class DesignedMechanism(CentralPrivacyMechanism, Saveable):
     def user_sampler(
         self, user_ids: Sequence[str], *, cohort_size: int, seed: int = 0
     ) -> Callable[[], str]:
-        """Sample users for a ``FederatedDataset``: cohorts that come round as the design says.
-
-        They are the same after a restart.
+        """Sample users for a ``FederatedDataset``: cohorts that come round as the design says, the
+        same after a restart.
 
         Args:
             user_ids: of all users.
             cohort_size: the most of a cohort.
-            seed: of the order, which is shuffled once; it need not be secret.
+            seed: as of :meth:`Run.batches`.
 
         Returns:
             A function that gives the next user.
 
         Raises:
-            InputError: cohorts that would come round sooner than the design is for; when a larger
-                one is asked for.
+            InputError: as :meth:`Run.batches`; when a larger cohort is asked for.
         """
         batches = self.run.batches(len(user_ids), batch_size=cohort_size, seed=seed)
 
@@ -136,23 +127,19 @@ class DesignedMechanism(CentralPrivacyMechanism, Saveable):
         return clipped, Metrics()
 
     def postprocess_server(
-        self, *, stats: TrainingStatistics, central_context: Any, aggregate_metrics: Metrics
+        self, *, stats: TrainingStatistics, **_: Any
     ) -> tuple[TrainingStatistics, Metrics]:
         """The sum with the noise of the next step.
 
         Args:
             stats: the sum of clipped updates.
-            central_context: not used.
-            aggregate_metrics: not used.
 
         Returns:
             The sum with noise, and the standard deviation of it.
 
         Raises:
-            InputError: users more often or closer together than the design is for; more
-                iterations than its horizon; numbers that are not finite; another sum than that of
-                the clipped updates, as where other postprocessors come after this one; several
-                workers, who see only a part of the users each.
+            InputError: as :meth:`Run.add_`; another sum than that of the clipped updates, as where
+                other postprocessors come after this one; several workers.
         """
         if get_ops().distributed.world_size > 1:
             raise InputError("workers", expected="one, who sees all users", got="several")
@@ -164,13 +151,12 @@ class DesignedMechanism(CentralPrivacyMechanism, Saveable):
             np.array_equal(*pair, equal_nan=True) for pair in zip(arrays, clipped, strict=False)
         ]
         if len(clipped) != len(arrays) or not all(same):
-            raise InputError(
-                "postprocessors",
-                expected="the sum of the clipped updates, as it is",
-                got="another",
-                remedy="Make DesignedMechanism the last of the postprocessors, and let pfl's "
-                "SumAggregator add up.",
+            expected = "the sum of the clipped updates, as it is"
+            remedy = (
+                "Make DesignedMechanism the last of the postprocessors, and let pfl's "
+                "SumAggregator add up."
             )
+            raise InputError("postprocessors", expected=expected, got="another", remedy=remedy)
         step = self.run.step
         self.run.add_(arrays, records=cohort)
         tensors = [get_ops().to_tensor(array, dtype=str(array.dtype)) for array in arrays]
@@ -184,10 +170,10 @@ class DesignedMechanism(CentralPrivacyMechanism, Saveable):
         return self.run.noise.claim.epsilon
 
     def save(self, dir_path: str) -> None:
-        """A checkpoint for ``RestoreTrainingProcess``, without the secret.
+        """Save a checkpoint for ``RestoreTrainingProcess``, without the secret.
 
         Args:
-            dir_path: folder of the checkpoint.
+            dir_path: its folder.
         """
         with atomic.overwriting():
             atomic.write_text(Path(dir_path) / _STATE, json.dumps(self.run.state_dict()))
@@ -196,7 +182,7 @@ class DesignedMechanism(CentralPrivacyMechanism, Saveable):
         """Go on after :meth:`save`.
 
         Args:
-            dir_path: folder of the checkpoint.
+            dir_path: its folder.
 
         Raises:
             CheckpointNotFoundError: there is none, as pfl expects it of a run that is new.

@@ -1,17 +1,7 @@
 """PyTorch: designed noise in a loop of one's own, added to the gradients in ``p.grad``.
 
-gradients = Gradients(model, noise("node-0.plan", secret="node-0.secret"), clip=1.0)
-for batch in gradients.batches(len(data)):
-    ...  # p.grad = sum over the batch of gradients clipped to norm 1
-    gradients.add_noise_(records=batch)
-    optimizer.step()
-
-Where the participation of the design is random, those batches are drawn from the secret of the
-node, some may be empty, and no others are taken; divide by their ``expected_size``.
-
 While the ``Gradients`` of a model are there, no optimizer of PyTorch moves one of its parameters by
-a gradient that has no noise.
-"""
+a gradient that has no noise."""
 
 from __future__ import annotations
 
@@ -38,21 +28,17 @@ _NOISY = "_noisedesign_noisy"
 class Gradients(Run):
     """The gradients of one model, in one run of one node.
 
-    All parameters of the model that need a gradient get noise, as they are at every step. What
-    else of it leaves with it may not change: buffers such as the averages of BatchNorm are of the
-    data.
-
-    Of ``DistributedDataParallel`` all ranks add the same noise, from one secret, to the same sum,
-    that of all records of the batch.
+    All parameters that need a gradient get noise. Buffers, which leave with them, may not change:
+    averages of BatchNorm are of the data. Of ``DistributedDataParallel`` all ranks add the same
+    noise, from one secret, to the same sum, that of all records of the batch.
 
     Args:
         model: all that is trained, as a module; ``torch.nn.ParameterList`` makes one of tensors.
         noise: of the node. Where its plan has a batch size, ``p.grad`` is the sum divided by it.
-        clip: the norm that the loop clips the gradient of every record to, over all parameters
-            together; must be the design's.
+        clip: the norm of every record's gradient, over all parameters; must be the design's.
 
     Raises:
-        InputError: another clip than the design is for; no parameters; parameters in shards.
+        InputError: as :class:`Run`; no parameters; parameters in shards.
 
     Examples:
         >>> import noisedesign as nd
@@ -88,28 +74,24 @@ class Gradients(Run):
         return [p for p in self.model.parameters() if p.requires_grad]
 
     def add_noise_(self, *, records: Iterable[Hashable]) -> None:
-        """Noise of the next step added in place to ``p.grad``, the sum of clipped gradients.
-
-        On an error no gradient is changed.
+        """Noise of the next step added in place to ``p.grad``, the sum of clipped gradients; on an
+        error none is changed.
 
         Args:
             records: those whose gradients are in the sum, by number or word.
 
         Raises:
-            InputError: a parameter without a gradient; gradients that are not finite, dense,
-                float32 or float64; a model that changed its size, or a buffer; records more often
-                or closer together than the design is for; past the horizon; a plan for another
-                batch size; another sum, other records or another secret on another rank.
+            InputError: as :func:`add_to`; a parameter without a gradient; a buffer that changed;
+                another sum, other records or another secret on another rank.
         """
         self._check_buffers()
         gradients: list[torch.Tensor] = []
         for at, p in enumerate(self.parameters):
             if p.grad is None:
+                expected = "the sum of clipped gradients"
+                remedy = "Freeze parameters that are not used: requires_grad_(False)."
                 raise InputError(
-                    f"parameters[{at}].grad",
-                    expected="the sum of clipped gradients",
-                    got="none",
-                    remedy="Freeze parameters that are not used: requires_grad_(False).",
+                    f"parameters[{at}].grad", expected=expected, got="none", remedy=remedy
                 )
             gradients.append(p.grad)
         add_to(gradients, self, records=records)
@@ -117,18 +99,8 @@ class Gradients(Run):
             setattr(gradient, _NOISY, True)
 
     def add_(self, arrays: Sequence[np.ndarray], *, records: Iterable[Hashable]) -> None:
-        """Add as :class:`~noisedesign.adapters.run.Run` does, where all ranks add it to the same.
-
-        Args:
-            arrays: likewise.
-            records: likewise, of all ranks.
-
-        Raises:
-            InputError: likewise; ranks that differ.
-        """
-        named = _checks.listed(
-            records, field="records", expected="the records of the batch, a list"
-        )
+        expected = "the records of the batch, a list"
+        named = _checks.listed(records, field="records", expected=expected)
         for part in self.model.modules():
             if isinstance(part, DistributedDataParallel):
                 self._check_ranks(arrays, named, part.process_group)
@@ -143,17 +115,17 @@ class Gradients(Run):
         for name, buffer in self._kept().items():
             before = self._buffers.get(name)
             if before is None or not torch.equal(before.to(buffer), buffer):
-                raise InputError(
-                    f"model.{name}",
-                    expected="a buffer that stays as it was: noise is in gradients alone",
-                    got="another value" if before is not None else "a new buffer",
-                    remedy="Averages over batches are of the data: use GroupNorm in place of "
-                    "BatchNorm, or its eval() while you train.",
+                expected = "a buffer that stays as it was: noise is in gradients alone"
+                got = "another value" if before is not None else "a new buffer"
+                remedy = (
+                    "Averages over batches are of the data: use GroupNorm in place of "
+                    "BatchNorm, or its eval() while you train."
                 )
+                raise InputError(f"model.{name}", expected=expected, got=got, remedy=remedy)
 
     def _check_ranks(self, arrays: Sequence[np.ndarray], records: list[Any], group: Any) -> None:
-        """Check that the ranks that hold the model do the same with it: else the difference of two
-        sums would leave without any noise."""
+        """Check that all ranks of the model do the same: else the difference of two sums would
+        leave without noise."""
         sums = hashlib.blake2b()
         for array in arrays:
             sums.update(array.data)
@@ -184,13 +156,13 @@ class Gradients(Run):
         for at, p in parameters.items():
             if not hasattr(p.grad, _NOISY):
                 whose = names.get(at, "of a parameter outside of the model")
-                raise InputError(
-                    "optimizer",
-                    expected="gradients with the noise of a step, for one move each",
-                    got=f"one without noise, {whose}",
-                    remedy="Make Gradients of all that is trained, and call add_noise_ before "
-                    "every optimizer.step(). What is done to a gradient after it is done in place.",
+                expected = "gradients with the noise of a step, for one move each"
+                got = f"one without noise, {whose}"
+                remedy = (
+                    "Make Gradients of all that is trained, and call add_noise_ before "
+                    "every optimizer.step(). What is done to a gradient after it is done in place."
                 )
+                raise InputError("optimizer", expected=expected, got=got, remedy=remedy)
 
 
 _ON_ALL_RANKS = {
@@ -231,19 +203,17 @@ def _check_whole(model: torch.nn.Module) -> None:
     sharded = [name for name, p in model.named_parameters() if hasattr(p, "device_mesh")]
     sharded += [name for name, part in model.named_modules() if hasattr(part, "sharding_strategy")]
     if sharded:
-        raise InputError(
-            "model",
-            expected="parameters that are whole on every rank",
-            got=f"shards, as of FSDP: {sharded[0] or type(model).__name__}",
-            remedy="Train replicas (DistributedDataParallel): clipping and noise are of the whole "
-            "gradient.",
+        expected = "parameters that are whole on every rank"
+        got = f"shards, as of FSDP: {sharded[0] or type(model).__name__}"
+        remedy = (
+            "Train replicas (DistributedDataParallel): clipping and noise are of the whole "
+            "gradient."
         )
+        raise InputError("model", expected=expected, got=got, remedy=remedy)
 
 
 def add_to(tensors: Sequence[torch.Tensor], run: Run, *, records: Iterable[Hashable]) -> None:
     """Noise of the next step of ``run`` added in place to tensors on any device.
-
-    It goes by a copy of them in memory where they are not there, in C order, already.
 
     Args:
         tensors: the sum of clipped gradients, float32 or float64, which are changed.
@@ -251,8 +221,7 @@ def add_to(tensors: Sequence[torch.Tensor], run: Run, *, records: Iterable[Hasha
         records: those whose gradients are in the sum, by number or word.
 
     Raises:
-        InputError: tensors that are not dense, expanded, or of another dtype; see
-            :meth:`noisedesign.adapters.run.Run.add_`.
+        InputError: as :meth:`Run.add_`; tensors that are expanded, not dense, or of another dtype.
 
     Examples:
         >>> import noisedesign as nd
@@ -280,20 +249,16 @@ def _host(tensor: Any, at: int) -> torch.Tensor:
     if tensor.layout != torch.strided:
         raise InputError(field, expected="a dense tensor", got=str(tensor.layout))
     if tensor.dtype not in (torch.float32, torch.float64):
-        raise InputError(
-            field,
-            expected="float32 or float64",
-            got=str(tensor.dtype).removeprefix("torch."),
-            remedy="Sum gradients in float32 or float64: in less, noise is rounded away.",
-        )
+        expected = "float32 or float64"
+        got = str(tensor.dtype).removeprefix("torch.")
+        remedy = "Sum gradients in float32 or float64: in less, noise is rounded away."
+        raise InputError(field, expected=expected, got=got, remedy=remedy)
     if any(
         stride == 0 and size > 1 for stride, size in zip(tensor.stride(), tensor.shape, strict=True)
     ):
-        raise InputError(
-            field,
-            expected="a number of its own for every entry",
-            got="an expanded tensor, whose entries share theirs",
-            remedy="Make it one of its own: p.grad = p.grad.clone().",
-        )
+        expected = "a number of its own for every entry"
+        got = "an expanded tensor, whose entries share theirs"
+        remedy = "Make it one of its own: p.grad = p.grad.clone()."
+        raise InputError(field, expected=expected, got=got, remedy=remedy)
     found: torch.Tensor = tensor.detach().cpu().contiguous()
     return found

@@ -16,23 +16,22 @@ from noisedesign.noise.source import NodeNoise, list_of_arrays
 
 
 class Run:
-    """One training run of one node, step after step.
+    """One training run of one node: every step once, one after another, so that no record takes
+    part unseen.
 
-    A step is added once and steps follow one another, so that no record takes part unseen. Where
-    the participation of the design is random, :meth:`batches` draws who takes part, from the
+    Where the participation of the design is random, :meth:`batches` draws who takes part, from the
     node's secret, and no other batches are taken.
 
     Args:
         noise: of the node.
         clip: the norm that gradients are clipped to, which must be the design's.
-        divided: whether the trainer may divide sums before noise is added to them, so that a plan
-            with a batch size is for it.
-        chooser: who says who takes part, in words, where that is not this node: then a design for
-            random participation is not for it.
+        divided: whether a plan with a batch size is for it, as sums are divided before noise.
+        chooser: who says who takes part, in words, where that is not this node, so that a design
+            for random participation is not for it.
 
     Raises:
-        InputError: another clip than the design is for; a plan for divided sums where noise is
-            added to sums; random participation that this node does not draw.
+        InputError: another clip; a plan for divided sums where noise is added to sums; random
+            participation that this node does not draw.
 
     Examples:
         >>> import numpy as np
@@ -67,21 +66,17 @@ class Run:
             raise InputError("noise", expected=expected, got="noise without", remedy=remedy)
         agrees("clip", clip, claim.clip)
         if claim.batch_size is not None and not divided:
-            raise InputError(
-                "batch_size",
-                expected="a plan for sums: this trainer divides after noise is added",
-                got=f"one for sums divided by {claim.batch_size}",
-                remedy="Make the node's plan without batch_size.",
-            )
+            expected = "a plan for sums: this trainer divides after noise is added"
+            got = f"one for sums divided by {claim.batch_size}"
+            remedy = "Make the node's plan without batch_size."
+            raise InputError("batch_size", expected=expected, got=got, remedy=remedy)
         self.noise = noise
         self._random = claim.rule.random is not None
         if self._random and chooser:
-            raise InputError(
-                "participation",
-                expected=f"one in which {chooser} may say who takes part",
-                got=f"{claim.participation}, which the node has to draw in secret",
-                remedy="Design for fixed-epoch or min-separation.",
-            )
+            expected = f"one in which {chooser} may say who takes part"
+            got = f"{claim.participation}, which the node has to draw in secret"
+            remedy = "Design for fixed-epoch or min-separation."
+            raise InputError("participation", expected=expected, got=got, remedy=remedy)
         self._records: int | None = None
         self.step = noise.next_step
         self._shapes: list[list[int]] | None = None
@@ -109,24 +104,20 @@ class Run:
     def batches(
         self, records: int, *, batch_size: int | None = None, seed: int | None = None
     ) -> Batches | RandomBatches:
-        """Batches as the design says.
-
-        They come round in one order (:class:`noisedesign.noise.Batches`) or, where participation
-        is random, are drawn from the secret of the node (:class:`noisedesign.noise.RandomBatches`).
-        Their ``expected_size`` is a fixed number to divide sums by.
+        """Batches as the design says: :class:`noisedesign.noise.Batches` or, where participation
+        is random, :class:`noisedesign.noise.RandomBatches`.
 
         Args:
             records: N, of the node, numbered 0 to N - 1.
-            batch_size: the most of a batch; by default what the design is for. Of batches that are
-                drawn their mean size, rounded.
+            batch_size: the most of a batch, or of batches that are drawn their mean size, rounded;
+                by default what the design is for.
             seed: of the shuffle, by default 0; none where batches are drawn in secret.
 
         Returns:
             The records of every step.
 
         Raises:
-            InputError: as there; a seed, or another mean size, of batches that are drawn; another
-                number of records than before.
+            InputError: as there; a seed, or another mean size, of batches that are drawn.
         """
         if not self._random:
             rule, horizon = self.attendance.rule, self.horizon
@@ -134,12 +125,10 @@ class Run:
             return Batches(rule, horizon=horizon, records=records, batch_size=batch_size, seed=seed)
         if seed is not None:
             _checks.seed(seed, field="seed")
-            raise InputError(
-                "seed",
-                expected="none: batches are drawn from the secret of the node",
-                got=str(seed),
-                remedy="Privacy rests on nobody knowing them. Leave it out.",
-            )
+            expected = "none: batches are drawn from the secret of the node"
+            got = str(seed)
+            remedy = "Privacy rests on nobody knowing them. Leave it out."
+            raise InputError("seed", expected=expected, got=got, remedy=remedy)
         found = self.noise.batches(records)
         self._records = found.records
         if batch_size is not None:
@@ -161,30 +150,23 @@ class Run:
         self.attendance.check(records, self.step)
 
     def add_(self, arrays: Sequence[np.ndarray], *, records: Iterable[Hashable]) -> None:
-        """Noise of the next step added in place to the sum of clipped gradients.
-
-        The run goes on to the step after. On an error nothing is added, and the step stays.
+        """Noise of the next step added in place to the sum of clipped gradients, which ends the
+        step; on an error nothing is added, and the step stays.
 
         Args:
             arrays: the sum, float32 or float64, which are changed.
             records: those whose gradients are in it.
 
         Raises:
-            InputError: past the horizon; a norm above the clip times the number of records (over
-                the batch size, where the plan has one); records more often or closer together than
-                the design is for; a model of other shapes than before; see
-                :meth:`NodeNoise.add_`.
+            InputError: as :meth:`noisedesign.noise.NodeNoise.add_`; a model of other shapes than
+                before.
         """
         arrays = list_of_arrays(arrays, field="parameters")
         shapes = [list(np.shape(array)) for array in arrays]
         if self._shapes not in (None, shapes):
             expected = "the shapes of the steps before"
-            raise InputError(
-                "parameters",
-                expected=expected,
-                got="others",
-                remedy="Noise of one design is for one model; for another one draw a new secret.",
-            )
+            remedy = "Noise of one design is for one model; for another one draw a new secret."
+            raise InputError("parameters", expected=expected, got="others", remedy=remedy)
         self.noise.add_(arrays, self.step, records=records)
         self._shapes = shapes
         self.step += 1
@@ -204,9 +186,8 @@ class Run:
     def skip_used(self) -> range:
         """Go on after all steps whose noise was added, with a model from an older checkpoint.
 
-        What was added then stays used, and who took part in it stays counted. It is for training
-        that does not compute the same sums again, bit by bit; what does goes on from the step of
-        the checkpoint, and has the same noise.
+        It is for training that does not compute the same sums again, bit by bit; what does goes on
+        from the step of the checkpoint, and has the same noise.
 
         Returns:
             The steps that are left out.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -89,17 +89,13 @@ def algorithm_tables() -> tuple[type[Table], ...]:
     return (*made, DesignAlgorithm)
 
 
-def _node(value: Any) -> Node:
+def _node(value: Any) -> Any:
     if not is_node(value):
         raise PydanticCustomError("node_type", "a row number or the name of a node")
-    found: Node = value
-    return found
+    return value
 
 
-NamedSeed = Node | tuple[Node, Node]
-
-
-def _seed(value: Any) -> NamedSeed:
+def _seed(value: Any) -> Any:
     if not isinstance(value, list):
         return _node(value)
     if len(value) != 2:
@@ -108,7 +104,7 @@ def _seed(value: Any) -> NamedSeed:
 
 
 NodeKey = Annotated[Node, PlainValidator(_node)]
-SeedKey = Annotated[NamedSeed, PlainValidator(_seed)]
+SeedKey = Annotated[Node | tuple[Node, Node], PlainValidator(_seed)]
 """A node for its own seed, a list of two for the seed they share."""
 
 
@@ -124,7 +120,11 @@ class ObserverTable(ResponsesKeys):
         options = self.model_dump(exclude=asked)
         for key in ("nodes", "known_seeds"):
             if key in options:
-                options[key] = [_rows(n, names, f"observer.{key}") for n in options[key]]
+                at = partial(row_of, names=names, field=f"observer.{key}")
+                options[key] = [
+                    tuple(map(at, seed)) if isinstance(seed, tuple) else at(seed)
+                    for seed in options[key]
+                ]
         return OBSERVERS[self.model](**options)
 
     def victims_before(self, observer: Observer, names: Sequence[str]) -> tuple[int, ...] | None:
@@ -143,13 +143,6 @@ class ObserverTable(ResponsesKeys):
                 remedy = "A node knows its own gradients."
                 raise InputError(field, expected=expected, got=got, remedy=remedy)
         return tuple(sorted(rows))
-
-
-def _rows(seed: Any, names: Sequence[str], field: str) -> Any:
-    """The row of a node, the rows of two."""
-    if isinstance(seed, tuple):
-        return tuple(row_of(node, names, field=field) for node in seed)
-    return row_of(seed, names, field=field)
 
 
 _OBSERVERS: dict[str, dict[str, Any]] = {

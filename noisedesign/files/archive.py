@@ -49,8 +49,7 @@ def pack_into(
     file: BinaryIO, members: Mapping[str, Sequence[bytes | memoryview]], *, comment: bytes = b""
 ) -> None:
     """Write a zip archive of ``members``, each in parts, uncompressed, since compressed bytes would
-    depend on the version of zlib.
-    """
+    depend on the version of zlib."""
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         for name, parts in members.items():
             info = zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))

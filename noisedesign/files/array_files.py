@@ -1,8 +1,7 @@
 """Formats of one array a file, and the JSON that lies beside the files.
 
 The JSON has the stem of the path that was asked for and holds the metadata and, of every array, its
-file, its shape and the sha256 of that file, so that an array of another export is noticed.
-"""
+file, its shape and the sha256 of that file, so that an array of another export is noticed."""
 
 from __future__ import annotations
 
@@ -93,8 +92,7 @@ def require_own_description(path: Path, *, to: str, files: Iterable[Path] = ()) 
     """Refuse to replace the JSON of another export at ``path``, or ``files`` that it does not name.
 
     Two exports of one stem would share the JSON, and the files of the first would be read as the
-    second's.
-    """
+    second's."""
     if may_overwrite():
         return
     found, files = _description_at(path), tuple(files)

@@ -1,8 +1,7 @@
 """Checkpoints of long solves: the multipliers reached, which are all that native solvers need.
 
 The file is an .npz archive of ``checkpoint.json``, with the digest of the program, and
-``multipliers.npy``; it is replaced whole, and never holds a pickle.
-"""
+``multipliers.npy``; it is replaced whole, and never holds a pickle."""
 
 from __future__ import annotations
 
@@ -24,9 +23,7 @@ from noisedesign.certify.program import Program
 from noisedesign.files.archive import NPY, float64_array, npy_bytes, pack, unpack
 
 FIELD = "checkpoint"
-CHECKPOINT_SECONDS = 60.0
-"""Time between two writes: short beside the solves that need them, long beside a write."""
-
+CHECKPOINT_SECONDS = 60.0  # between two writes, which take far less
 FORMAT = {"format": "noisedesign-checkpoint", "version": 1}
 _MANIFEST, _MULTIPLIERS = "checkpoint.json", "multipliers" + NPY
 _OTHER = "Name another file, or delete this one to begin anew."
@@ -34,10 +31,8 @@ _OTHER = "Name another file, or delete this one to begin anew."
 
 @dataclass(frozen=True)
 class CheckpointFile:
-    """Keeps a solve in a file.
-
-    ``solve(problem, checkpoint=CheckpointFile(path))`` writes it as it runs and when it ends,
-    however it ends, and begins with what is there.
+    """Keeps a solve in a file, which ``solve(problem, checkpoint=CheckpointFile(path))`` writes as
+    it runs and when it ends, however it ends, and begins with.
 
     Args:
         path: of the file, which need not exist yet.
@@ -73,8 +68,7 @@ class CheckpointFile:
             Multipliers U, shape (patterns, epochs, epochs); None where there is no file yet.
 
         Raises:
-            InputError: the file is of another program, damaged, or no checkpoint; it or its folder
-                cannot be read or written.
+            InputError: the file is of another program, damaged, no checkpoint, or out of reach.
         """
         path = Path(self.path)
         if not path.exists():
@@ -94,8 +88,8 @@ class CheckpointFile:
         """Put multipliers in place of what the file held.
 
         Args:
-            program: the normalised program that is being solved.
-            blocks: its multipliers U, shape (patterns, epochs, epochs).
+            program: as of :meth:`load`.
+            blocks: its multipliers U, likewise.
 
         Raises:
             InputError: ``path`` is a folder or a device.
@@ -125,10 +119,16 @@ def digest_of(program: Program) -> str:
 
 
 def _multipliers(members: dict[str, bytes], program: Program) -> Array:
-    manifest = _manifest(members)
-    if manifest["version"] != FORMAT["version"]:
+    """The multipliers of a checkpoint, which a solver may start from."""
+    manifest: Any = None
+    if set(members) == {_MANIFEST, _MULTIPLIERS}:
+        with suppress(ValueError, RecursionError):
+            manifest = json.loads(members[_MANIFEST])
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT["format"]:
+        raise InputError(FIELD, expected="a checkpoint", got="another kind of file")
+    if manifest.get("version") != FORMAT["version"]:
         expected = f"a checkpoint of version {FORMAT['version']}"
-        raise InputError(FIELD, expected=expected, got=f"version {manifest['version']}")
+        raise InputError(FIELD, expected=expected, got=f"version {manifest.get('version')}")
     if manifest.get("program") != digest_of(program):
         expected, got = "a checkpoint of this problem", "one of another problem"
         remedy = f"W or H, budgets, limits or participation differ, if in the last digit. {_OTHER}"
@@ -139,29 +139,12 @@ def _multipliers(members: dict[str, bytes], program: Program) -> Array:
         expected = f"multipliers of shape {(patterns, epochs, epochs)}"
         raise InputError(FIELD, expected=expected, got=f"shape {blocks.shape}")
     blocks = (blocks + blocks.transpose(0, 2, 1)) / 2  # symmetric up to rounding when written
-    if not _interior(blocks):
-        expected = "positive definite multipliers with constant diagonals"
-        raise InputError(FIELD, expected=expected, got="others")
-    return blocks
-
-
-def _manifest(members: dict[str, bytes]) -> dict[str, Any]:
-    manifest = None
-    if set(members) == {_MANIFEST, _MULTIPLIERS}:
-        with suppress(ValueError, RecursionError):
-            manifest = json.loads(members[_MANIFEST])
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT["format"]:
-        raise InputError(FIELD, expected="a checkpoint", got="another kind of file")
-    return {"version": None} | manifest
-
-
-def _interior(blocks: Array) -> bool:
-    """Whether these are multipliers a solver may start from."""
     diagonal = np.einsum("jii->ji", blocks)
-    if not np.isfinite(blocks).all() or (diagonal != diagonal[:, :1]).any():
-        return False
     try:
+        if not np.isfinite(blocks).all() or (diagonal != diagonal[:, :1]).any():
+            raise np.linalg.LinAlgError
         np.linalg.cholesky(blocks)
     except np.linalg.LinAlgError:
-        return False
-    return True
+        expected = "positive definite multipliers with constant diagonals"
+        raise InputError(FIELD, expected=expected, got="others") from None
+    return blocks

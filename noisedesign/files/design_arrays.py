@@ -1,21 +1,18 @@
-"""The arrays of a design file: those of the noise, of the problem, and of the proof of its bound.
-
-Forms of noise know their arrays, the problem states its own, and the family of the problem lists
-those of the proof (:attr:`noisedesign.families.family.Family.proof`).
-"""
+"""The arrays of a design file: of the noise, whose form knows them, of the problem, and of the
+proof of its bound, which its family lists (:attr:`noisedesign.families.family.Family.proof`)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from noisedesign.base import memory
-from noisedesign.base.checks import Array, InputError
+from noisedesign.base.checks import Array
 from noisedesign.design.design import Design
 from noisedesign.families.family import ANY, AnyFamily, ArraySpec, family_at, family_of
-from noisedesign.files.manifest import FIELD, Manifest, participation_of
+from noisedesign.files.manifest import FIELD, Manifest, flaw, participation_of
 from noisedesign.forms import (
     FORMS,
     MIXING_ARRAYS,
@@ -78,8 +75,10 @@ def arrays_of(design: Design) -> dict[str, Array]:
     """The arrays that determine ``design``: noise, problem, proofs."""
     problem, known = design.problem, _OF_AXES[design.axes]
     stated = {name: getattr(problem, name, None) for name in STATED if name in known}
-    if _formed_again(design):
-        stated["gram"] = None
+    workload = WORKLOADS.get(getattr(problem, "workload", ""))
+    formed = workload is not None and workload.form is not None
+    if formed and not isinstance(design.noise.strategy, DenseStrategy):
+        stated["gram"] = None  # beside a C of few numbers it would be nearly all of the file
     if problem.sparse:
         stated |= {"mixing": None} | mixing_arrays(problem.mixing)
     proofs = dict(design.proof)
@@ -91,20 +90,9 @@ def arrays_of(design: Design) -> dict[str, Array]:
     return {name: array for name, array in found.items() if array is not None}
 
 
-def _formed_again(design: Design) -> bool:
-    """Whether H is left out, for what it is formed from: beside a C of few numbers it would be
-    nearly all of the file."""
-    workload = WORKLOADS.get(getattr(design.problem, "workload", ""))
-    formed = workload is not None and workload.form is not None
-    return formed and not isinstance(design.noise.strategy, DenseStrategy)
-
-
 def specs_of(problem: Problem, names: Iterable[str] = ()) -> dict[str, ArraySpec]:
-    """The arrays that the file of a design of ``problem`` may hold, in their order.
-
-    Other ``names`` may be those of another structure along the same axes, which is for a judge to
-    refuse.
-    """
+    """The arrays that the file of a design of ``problem`` may hold, in their order; other ``names``
+    may be those of another structure along the same axes, which is for a judge to refuse."""
     own, outer = _proofs(problem, family_of(problem).relaxed(problem))
     known = {name: (NOISE | STATED)[name] for name in _OF_AXES[problem.axes]} | own | outer
     if not set(names) <= set(known) and (problem.axes, "dense") in REGISTRY:
@@ -136,24 +124,15 @@ def _proof(family: AnyFamily, problem: Problem) -> dict[str, ArraySpec]:
     }
 
 
-class Parts(NamedTuple):
-    """The parts of a design that the arrays of a file make."""
-
-    problem: Problem
-    noise: Noise
-    proof: dict[str, Array]
-    relaxed_proof: dict[str, Array]
-
-
-def parts_of(arrays: Mapping[str, Array], manifest: Manifest) -> Parts:
-    """The parts of a design whose arrays are intact."""
+def parts_of(arrays: Mapping[str, Array], manifest: Manifest) -> dict[str, Any]:
+    """Problem, noise and proofs of a design whose arrays are intact, by the names of its fields."""
     structure = manifest.structure
     whole = structure is not None and structure.joint not in (None, "kronecker")
     full = manifest.design == "space-time" and whole
     _check_present(arrays, manifest, full=full)
     for name, array in arrays.items():
         if not np.isfinite(array).all():
-            raise InputError(f"{FIELD}.{name}", expected="finite entries", got="NaN or infinity")
+            raise flaw(name, "finite entries", "NaN or infinity")
     n = len(manifest.nodes)
     steps = None
     if manifest.design != "space":
@@ -174,7 +153,7 @@ def parts_of(arrays: Mapping[str, Array], manifest: Manifest) -> Parts:
     specs = specs_of(problem, arrays)
     for name in arrays:
         if name not in specs:
-            raise InputError(f"{FIELD}.{name}", expected=f"one of {', '.join(specs)}", got=name)
+            raise flaw(name, f"one of {', '.join(specs)}", name)
     family = family_of(problem)
     wider, relaxed_proof = family.relaxed(problem), {}
     own, outer = _proofs(problem, wider)
@@ -187,12 +166,12 @@ def parts_of(arrays: Mapping[str, Array], manifest: Manifest) -> Parts:
     space: Any = arrays.get("covariance")
     if space is None:
         space = sparse_covariance_of_arrays(arrays, nodes=n, field=FIELD)
-    return Parts(
-        problem=problem,
-        noise=Noise(steps=None, strategy=form, space=space, full=full),
-        proof={name: arrays[name] for name in own if name in arrays},
-        relaxed_proof=relaxed_proof,
-    )
+    return {
+        "problem": problem,
+        "noise": Noise(steps=None, strategy=form, space=space, full=full),
+        "proof": {name: arrays[name] for name in own if name in arrays},
+        "relaxed_proof": relaxed_proof,
+    }
 
 
 def _check_present(arrays: Mapping[str, Array], manifest: Manifest, *, full: bool) -> None:
@@ -202,26 +181,22 @@ def _check_present(arrays: Mapping[str, Array], manifest: Manifest, *, full: boo
         needed = [*set(needed) - {"covariance", "mixing"}, *form.names, *MIXING_ARRAYS]
         for name in ("covariance", "mixing"):
             if name in arrays:
-                expected = f"nothing beside noise of {form.kind} form"
-                raise InputError(f"{FIELD}.{name}", expected=expected, got="an array")
+                raise flaw(name, f"nothing beside noise of {form.kind} form", "an array")
     if full:
         needed.remove("covariance")
         if "covariance" in arrays:
-            expected = "no R beside the C of all pairs of step and node"
-            raise InputError(f"{FIELD}.covariance", expected=expected, got="one")
+            raise flaw("covariance", "no R beside the C of all pairs of step and node", "one")
     if manifest.design != "space":
         found = [form for form in STRATEGIES if set(form.names) & set(arrays)]
         if len(found) > 1:
-            got = " and ".join(form.kind for form in found)
-            raise InputError(f"{FIELD}.strategy", expected="C in one form", got=got)
+            raise flaw("strategy", "C in one form", " and ".join(form.kind for form in found))
         needed += (found[0] if found else DenseStrategy).names
         formed = manifest.design != "time" or WORKLOADS[_workload(manifest)].form is not None
         if manifest.design == "time" and (DenseStrategy in found or not formed):
             needed.append("gram")
     for name in needed:
         if name not in arrays:
-            expected = f"the array {(NOISE | STATED)[name].kind}"
-            raise InputError(f"{FIELD}.{name}", expected=expected, got="nothing")
+            raise flaw(name, f"the array {(NOISE | STATED)[name].kind}", "nothing")
 
 
 def _check_shapes(
@@ -232,19 +207,23 @@ def _check_shapes(
             continue
         shape = tuple(size[axis] for axis in spec.axes)
         if arrays[name].shape != shape:
-            got = f"shape {arrays[name].shape}"
-            raise InputError(f"{FIELD}.{name}", expected=f"shape {shape}", got=got)
+            raise flaw(name, f"shape {shape}", f"shape {arrays[name].shape}")
 
 
 def _problem_of(arrays: Mapping[str, Array], manifest: Manifest) -> Problem:
-    _check_error_horizon(manifest)
+    if (error := manifest.error) is not None:  # before any array of one number a step is made
+        found, horizon = error.horizon, manifest.horizon
+        if manifest.design != "space" and found != horizon:
+            raise flaw("error.horizon", f"{horizon}, the horizon", str(found))
+        if found > (most := 1_000_000):
+            raise flaw("error.horizon", f"at most {most} steps", str(found))
     target = manifest.privacy and manifest.privacy.target()
     fields: dict[str, Any] = {"name": manifest.name, "nodes": manifest.nodes, "privacy": target}
-    error, random, mixing = manifest.error, manifest.random, arrays.get("mixing")
+    random, mixing = manifest.random, arrays.get("mixing")
     if "mixing_indptr" in arrays:
         mixing = mixing_of_arrays(arrays, nodes=len(manifest.nodes), field=FIELD)
         if random is not None:
-            raise InputError(f"{FIELD}.random", expected="none beside a sparse W", got="one")
+            raise flaw("random", "none beside a sparse W", "one")
     elif mixing is not None:
         fields["schedule"] = _schedule(arrays, nodes=len(mixing))
         fields["random"] = random and random.random(mixing=mixing)
@@ -262,8 +241,7 @@ def _schedule(arrays: Mapping[str, Array], *, nodes: int) -> Array | None:
     """The matrices of a schedule; their average is the W of the file."""
     found = arrays.get("schedule")
     if found is not None and (found.ndim != 3 or found.shape[1:] != (nodes, nodes)):
-        expected = f"shape (P, {nodes}, {nodes})"
-        raise InputError(f"{FIELD}.schedule", expected=expected, got=f"shape {found.shape}")
+        raise flaw("schedule", f"shape (P, {nodes}, {nodes})", f"shape {found.shape}")
     return found
 
 
@@ -291,7 +269,7 @@ def _time(arrays: Mapping[str, Array], manifest: Manifest, fields: dict[str, Any
     if "gram" in arrays:
         return TimeProblem(gram=arrays["gram"], workload=workload, **fields)
     if "mixing" not in fields and WORKLOADS[workload].of_graph:
-        raise InputError(f"{FIELD}.mixing", expected="the array W", got="nothing")
+        raise flaw("mixing", "the array W", "nothing")
     return TimeProblem.of_workload(workload, **fields)
 
 
@@ -299,15 +277,13 @@ def _workload(manifest: Manifest) -> str:
     if manifest.workload in WORKLOADS:
         return str(manifest.workload)
     *others, last = WORKLOADS
-    expected = f"{', '.join(others)} or {last}"
-    raise InputError(f"{FIELD}.workload", expected=expected, got=str(manifest.workload))
+    raise flaw("workload", f"{', '.join(others)} or {last}", str(manifest.workload))
 
 
 def _space_time(arrays: Mapping[str, Array], manifest: Manifest, fields: dict[str, Any]) -> Problem:
     structure = manifest.structure
     if structure is None or structure.joint is None:
-        expected = f"one of {', '.join(JOINTS)}"
-        raise InputError(f"{FIELD}.structure.joint", expected=expected, got="nothing")
+        raise flaw("structure.joint", f"one of {', '.join(JOINTS)}", "nothing")
     scheme = fields.pop("participation")
     return SpaceTimeProblem(
         participation=require_fixed_epoch(
@@ -320,15 +296,3 @@ def _space_time(arrays: Mapping[str, Array], manifest: Manifest, fields: dict[st
         joint=structure.joint,
         **fields,
     )
-
-
-def _check_error_horizon(manifest: Manifest) -> None:
-    """The steps whose errors count, before any array of one number a step is made."""
-    if manifest.error is None:
-        return
-    found, horizon = manifest.error.horizon, manifest.horizon
-    if manifest.design != "space" and found != horizon:
-        expected = f"{horizon}, the horizon"
-        raise InputError(f"{FIELD}.error.horizon", expected=expected, got=str(found))
-    if found > (most := 1_000_000):
-        raise InputError(f"{FIELD}.error.horizon", expected=f"at most {most} steps", got=str(found))

@@ -1,14 +1,11 @@
 """Designs on disk: one .npz of float64 arrays with a manifest inside, sealed with its sha256.
 
-The archive's comment, which ends the file, is ``noisedesign-sha256:`` and 64 hexadecimal digits:
-the sha256 of every byte before those digits. The seal guards against accidents, not against someone
-who seals again: :func:`noisedesign.tasks.verify.verify` recomputes the claims of a file.
-``numpy.load(path, allow_pickle=False)`` opens it; ``manifest.json`` comes back as bytes.
+The archive's comment, which ends the file, is ``noisedesign-sha256:`` and the hexadecimal sha256 of
+every byte before these digits. The seal guards against accidents, not against someone who seals
+again: :func:`noisedesign.tasks.verify.verify` recomputes the claims of a file.
 
 The text of a problem in a file may be anybody's: rebuilding the problem opens no file, asks no
-network, and makes nothing larger than the arrays that came with it. A streaming design is a
-strategy in a few numbers, for any horizon, and has no array of T x T numbers.
-"""
+network, and makes nothing larger than the arrays that came with it."""
 
 from __future__ import annotations
 
@@ -46,6 +43,7 @@ from noisedesign.files.manifest import (
     array_entries,
     array_sha256,
     differences,
+    flaw,
     format_of,
     participation_entry,
     participation_of,
@@ -91,12 +89,11 @@ class StoredDesign(Shown):
     """A design as its file states it.
 
     Attributes:
-        design: what is stored.
+        design: what is stored; its ``noising_matrix`` is computed afresh.
         problem_text: the problem file that it was made from, or nothing.
         manifest: the JSON object of the file, which is what is claimed.
         path: of the file.
-        arrays: every array of the file by name, read-only float64. ``design.noising_matrix``
-            computes C^-1 afresh.
+        arrays: every array of the file by name, read-only float64.
     """
 
     design: Design
@@ -128,7 +125,11 @@ def _said(design: Any, *, problem_text: str) -> tuple[dict[str, Array], dict[str
     """The arrays and the manifest of a design."""
     held = design.design if isinstance(design, StoredStreamingDesign) else design
     if isinstance(held, StreamingDesign):
-        arrays = _streaming_arrays(held)
+        arrays, workload = held.strategy.at(held.horizon).arrays(), held.workload
+        if isinstance(workload, PoleWorkload):
+            arrays = arrays | {"poles": workload.poles, "weights": workload.weights}
+        else:
+            arrays = arrays | {"gram": workload.gram()}
         return arrays, streaming_manifest_of(held, arrays)
     found = design_of(design, sparse=True)
     arrays = arrays_of(found)
@@ -147,8 +148,7 @@ def save_design(
     Args:
         design: a design, or a solution or loaded file that has one; or a streaming design.
         path: of the file; by habit it ends in ``.npz``.
-        problem_text: the problem file of the design, from which :func:`noisedesign.verify` can
-            rebuild the problem.
+        problem_text: the problem file, from which :func:`noisedesign.verify` can rebuild it.
         overwrite: replace a file even if it is no design file.
 
     Returns:
@@ -191,11 +191,11 @@ def load_design(path: str | Path) -> StoredDesign | StoredStreamingDesign:
         path: of a file that :func:`noisedesign.save_design` or ``noisedesign solve -o`` wrote.
 
     Returns:
-        The ``design``, with what its file claims of it (``manifest``) and every array.
+        The ``design``, what its file claims of it (``manifest``) and every array.
 
     Raises:
         InputError: no such file; truncated, changed, not a design file, of a later version;
-            arrays of a wrong dtype, shape or sha256, or with entries that are not finite.
+            arrays that are not finite, or of a wrong dtype, shape or sha256.
 
     Examples:
         A file that was changed is not read.
@@ -285,7 +285,7 @@ def _parsed(content: bytes, path: Path) -> StoredDesign | StoredStreamingDesign:
     _check_seal(content)
     members = unpack(content, field=FIELD)
     if MANIFEST not in members:
-        raise InputError(f"{FIELD}.manifest", expected=MANIFEST, got="nothing")
+        raise flaw("manifest", MANIFEST, "nothing")
     content = members.pop(MANIFEST)
     if format_of(content) == STREAMING_FORMAT:
         said = validated(StreamingManifest, content)
@@ -296,17 +296,17 @@ def _parsed(content: bytes, path: Path) -> StoredDesign | StoredStreamingDesign:
     arrays = _arrays(members, manifest)
     parts = parts_of(arrays, manifest)
     _check_trust(manifest)
-    _check_account(manifest, parts.problem)
+    _check_account(manifest, parts["problem"])
     made = manifest.provenance.model_dump()
     history = tuple(Bounds(**bounds) for bounds in made.pop("history"))
     design = Design(
-        **parts._asdict(),
+        **parts,
         certificate=Certificate(
             **{name: getattr(manifest, name) for name in _CERTIFIED},
             sensitivity_squared=manifest.sensitivity.value,
             sensitivity_kind=manifest.sensitivity.which,
             account=None if manifest.account is None else manifest.account.account(),
-            theorem=theorem_of(parts.problem).number,
+            theorem=theorem_of(parts["problem"]).number,
         ),
         provenance=Provenance(**made, history=history),
         trust=manifest.trust,
@@ -322,13 +322,11 @@ def _check_trust(manifest: Manifest) -> None:
     """Noise against chosen observers says so, as nothing else does."""
     written, pooled = len(manifest.observers), manifest.coalitions is not None
     if written and pooled:
-        expected = "observers or all coalitions of some nodes"
-        raise InputError(f"{FIELD}.coalitions", expected=expected, got="both")
+        raise flaw("coalitions", "observers or all coalitions of some nodes", "both")
     if (manifest.trust == AGAINST_OBSERVERS) != bool(written or pooled):
         chosen = "all coalitions of some nodes" if pooled else f"{written} chosen observers"
         expected = "observers" if written or pooled else "local or central"
-        got = manifest.trust
-        raise InputError(f"{FIELD}.trust", expected=f"{expected}, with {chosen}", got=got)
+        raise flaw("trust", f"{expected}, with {chosen}", manifest.trust)
 
 
 def _check_account(manifest: Manifest, problem: Problem) -> None:
@@ -337,15 +335,14 @@ def _check_account(manifest: Manifest, problem: Problem) -> None:
     if manifest.account is not None and not (use is not None and use.random):
         expected = "the random one that its account and the scale of its noise are for"
         remedy = 'Solve the problem again with kind = "fixed-epoch".'
-        raise InputError(f"{FIELD}.participation", expected=expected, got=f"{use}", remedy=remedy)
+        raise flaw("participation", expected, f"{use}", remedy)
 
 
 def _arrays(members: dict[str, bytes], manifest: Manifest | StreamingManifest) -> dict[str, Array]:
     named = {name + NPY for name in manifest.arrays}
     if set(members) != named:
         odd = ", ".join(sorted(set(members) ^ named))
-        expected = "the arrays of the file, all of them"
-        raise InputError(f"{FIELD}.manifest", expected=expected, got=f"not {odd}")
+        raise flaw("manifest", "the arrays of the file, all of them", f"not {odd}")
     arrays = {}
     for name, entry in manifest.arrays.items():
         field, content = f"{FIELD}.{name}", members[name + NPY]
@@ -365,8 +362,7 @@ class NotRebuiltError(InputError):
 OUTSIDE = ("file", "files", "clusters", "ego")
 """Keys of tables that name data which is not in the text."""
 
-MOST_FASTEST = 200
-"""Nodes whose fastest mixing is found again; more take minutes where there are many edges."""
+MOST_FASTEST = 200  # nodes whose fastest mixing is found again: more may take minutes
 
 
 def differences_from_text(text: str, *, stored: Problem, tolerance: float) -> list[str]:
@@ -414,7 +410,6 @@ _KINDS = {name: kind for form in _FORMS for name, kind in form.names.items()} | 
     "weights": "squared gain of every pole",
     "gram": "H",
 }
-
 
 _STREAMED = (
     *("name", "squared_error", "squared_sensitivity", "sensitivity_kind"),
@@ -470,15 +465,6 @@ class StoredStreamingDesign(Shown):
         return {**self.design._facts(), "path": self.path}
 
 
-def _streaming_arrays(design: StreamingDesign) -> dict[str, Array]:
-    """The arrays of the strategy, of unit diagonal, and of the workload."""
-    found = design.strategy.at(design.horizon).arrays()
-    workload = design.workload
-    if isinstance(workload, PoleWorkload):
-        return found | {"poles": workload.poles, "weights": workload.weights}
-    return found | {"gram": workload.gram()}
-
-
 def streaming_manifest_of(design: StreamingDesign, arrays: dict[str, Array]) -> dict[str, Any]:
     """The JSON object that describes ``design``, stored as ``arrays``."""
     manifest = StreamingManifest.model_validate(
@@ -507,14 +493,14 @@ def _streaming_design(manifest: StreamingManifest, arrays: dict[str, Array]) -> 
     )
     for name, array in arrays.items():
         if name not in _KINDS:
-            raise InputError(f"{FIELD}.{name}", expected=f"one of {', '.join(_KINDS)}", got=name)
+            raise flaw(name, f"one of {', '.join(_KINDS)}", name)
         if not np.isfinite(array).all():
-            raise InputError(f"{FIELD}.{name}", expected="finite entries", got="NaN or infinity")
+            raise flaw(name, "finite entries", "NaN or infinity")
     form = strategy_of_arrays(arrays, horizon=scheme.horizon, field=FIELD)
     try:
         stop = Stop(manifest.stop)
     except ValueError:
-        raise InputError(f"{FIELD}.stop", expected=", ".join(Stop), got=manifest.stop) from None
+        raise flaw("stop", ", ".join(Stop), manifest.stop) from None
     return StreamingDesign(
         strategy=_strategy(form),
         horizon=scheme.horizon,
@@ -535,7 +521,7 @@ def _strategy(form: Strategy | None) -> StationaryStrategy:
         case StationaryStrategy():
             return replace(form, steps=None)
     expected = "Toeplitz coefficients of C or C^-1, or buffers of unit diagonal"
-    raise InputError(f"{FIELD}.strategy", expected=expected, got=form.kind if form else "nothing")
+    raise flaw("strategy", expected, form.kind if form else "nothing")
 
 
 def _workload(arrays: dict[str, Array], horizon: int) -> Workload:
@@ -543,7 +529,7 @@ def _workload(arrays: dict[str, Array], horizon: int) -> Workload:
         return GramWorkload(matrix=arrays["gram"])
     for name in ("poles", "weights"):
         if name not in arrays:
-            raise InputError(f"{FIELD}.{name}", expected="the array of the workload", got="nothing")
+            raise flaw(name, "the array of the workload", "nothing")
     most = 1e12  # some minutes on one core
     if horizon * (1 + arrays["poles"].size) ** 2 > most:
         expected = f"a workload of at most {most:g} operations to verify"

@@ -1,8 +1,7 @@
 """The content of an export: the arrays that noise is drawn from, and the facts about them.
 
 A generic format writes and reads :class:`Exported`, and knows no design. ``multiply_by`` is a
-factor on the noise (its standard deviation), so that R is multiplied by its square.
-"""
+factor on the noise (its standard deviation), so that R is multiplied by its square."""
 
 from __future__ import annotations
 
@@ -48,8 +47,7 @@ class Exported:
     Attributes:
         noise: as it stands in the file.
         metadata: JSON values: ``calibrated``, ``multiply_by``, ``note``, facts of the design and
-            its privacy (``noise_stddev``, ``noise_multiplier``, ``mu``, ``epsilon``, ``delta``,
-            ``adjacency``, ``clip``, ``horizon``, participation), null where nothing is known.
+            its privacy, null where nothing is known.
         beside: arrays of the problem, by name.
 
     Examples:
@@ -78,7 +76,7 @@ class Exported:
         """The arrays of the noise and those of the problem.
 
         Returns:
-            Arrays by name.
+            They, by name.
         """
         return {**self.noise.arrays(), **self.beside}
 
@@ -104,10 +102,8 @@ class Exported:
         return self.noise if used == 1 else self.noise.scaled(used)
 
     def node_plan(self, node: int | None = None, *, batch_size: int | None = None) -> Plan:
-        """The plan of one node, by which it draws its noise.
-
-        It is that of the design, where the file holds the same noise, with the same digest. A file
-        of R and not of its seeds has noise from a trusted party.
+        """The plan of one node, that of the design where the file holds the same noise. A file of R
+        and not of its seeds has noise from a trusted party.
 
         Args:
             node: zero-based; needed where nodes differ.
@@ -160,10 +156,8 @@ class Exported:
         nodes: int | None = None,
         multiply_by: float | None = None,
     ) -> Iterator[Array]:
-        """Noise to add to the sums of clipped gradients, one step after another.
-
-        Its generator is not cryptographic: it is for simulation, and
-        :func:`noisedesign.noise.noise` for deployment.
+        """Noise to add to the sums of clipped gradients, one step after another, for simulation;
+        :func:`noisedesign.noise.noise` is for deployment.
 
         Args:
             dimension: d, coordinates of the model.
@@ -206,11 +200,23 @@ def facts(
     stated: Any = design if isinstance(design, StreamingDesign) else design.problem
     found = found or _calibration(design)
     target, known, scheme = stated.privacy, found.epsilon is not None, found.participation
+    mixes, at_random = {}, {}
+    if (rounds := getattr(stated, "rounds", 1)) > 1:
+        mixes["gossip_rounds"] = int(rounds)
+    if (schedule := getattr(stated, "schedule", None)) is not None:
+        mixes["steps_of_schedule"] = len(schedule)
+    if scheme is not None and scheme.random and not isinstance(design, StreamingDesign):
+        account = design.certificate.account or found.account
+        at_random = {
+            "mu": design.fixed_mu,  # which holds without random participation
+            "account": account and account.which,
+            "confidence": account and account.confidence,
+        }
     values = {
         "name": stated.name,
         "design": design.axes,
         "nodes": list(stated.nodes),
-        **_mixing_of(stated),
+        **mixes,
         **_named(design.certificate, "objective lower_bound gap"),
         **_named(design.certificate, "sensitivity_squared sensitivity_kind"),
         "trust": design.trust,
@@ -219,12 +225,12 @@ def facts(
         "noise_stddev": found.noise_stddev if known else None,
         "noise_multiplier": found.noise_multiplier if known else None,
         **_named(found, "mu epsilon delta adjacency clip step_sensitivity horizon"),
-        **_at_random(design, found),
-        "participation": None if scheme is None else str(scheme),
-        "participation_kind": None if scheme is None else scheme.kind,
-        "max_participations": None if scheme is None else scheme.largest_size,
-        "separation": None if scheme is None else scheme.stride,
-        "rule": None if scheme is None else scheme.rule.to_json(),
+        **at_random,
+        "participation": scheme and str(scheme),
+        "participation_kind": scheme and scheme.kind,
+        "max_participations": scheme and scheme.largest_size,
+        "separation": scheme and scheme.stride,
+        "rule": scheme and scheme.rule.to_json(),
     }
     if scheme is not None and scheme.random:
         values["loader"] = (
@@ -245,29 +251,6 @@ def _calibration(design: Design | StreamingDesign) -> Calibration:
 
 def _named(of: object, names: str) -> dict[str, Any]:
     return {name: getattr(of, name) for name in names.split()}
-
-
-def _at_random(design: Design | StreamingDesign, found: Calibration) -> dict[str, Any]:
-    """The mu that holds without random participation, and the account that allows less noise."""
-    scheme = found.participation
-    if scheme is None or not scheme.random or isinstance(design, StreamingDesign):
-        return {}
-    account = design.certificate.account or found.account
-    return {
-        "mu": design.fixed_mu,
-        "account": None if account is None else account.which,
-        "confidence": None if account is None else account.confidence,
-    }
-
-
-def _mixing_of(stated: Any) -> dict[str, int]:
-    """Gossip rounds and length of a schedule, where models mix otherwise than once a step by W."""
-    found: dict[str, int] = {}
-    if (rounds := getattr(stated, "rounds", 1)) > 1:
-        found["gossip_rounds"] = int(rounds)
-    if (schedule := getattr(stated, "schedule", None)) is not None:
-        found["steps_of_schedule"] = len(schedule)
-    return found
 
 
 def trainer_facts(design: Design, *, note: str, problem_text: str) -> dict[str, Any]:

@@ -56,8 +56,7 @@ FASTEST = "fastest-mixing"
 class Graph(Table, ABC):
     """A graph and its W; errors name ``graph.<key>``."""
 
-    weights_key: ClassVar[str] = "graph.weights"
-    """The key that errors about W name."""
+    weights_key: ClassVar[str] = "graph.weights"  # the key that errors about W name
     kept_outside: ClassVar[bool] = False
     """Whether its kind alone names data outside of any file of ours."""
 
@@ -97,8 +96,7 @@ class Graph(Table, ABC):
 class _Built(Graph):
     """A graph that is built or read, and then weighted."""
 
-    links_key: ClassVar[str] = "graph"
-    """The key that errors about the links name."""
+    links_key: ClassVar[str] = "graph"  # the key that errors about the links name
 
     weights: str = "metropolis-hastings"
 

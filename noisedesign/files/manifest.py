@@ -1,7 +1,6 @@
 """The manifest of a design file, version 4: its keys and types, and the values that they state.
 
-Problems are the same where they are stated alike.
-"""
+Problems are the same where they are stated alike."""
 
 from __future__ import annotations
 
@@ -37,7 +36,7 @@ from noisedesign.forms.structure import SpaceStructure, TimeStructure
 from noisedesign.privacy.views import Coalitions, Observer, coalitions
 from noisedesign.privacy.views.noise import Knowledge
 from noisedesign.privacy.views.observers import Sees
-from noisedesign.problem.problem import ANY_SPACE, ANY_TIME, Problem
+from noisedesign.problem.problem import ANY_SPACE, ANY_TIME, Problem, SpaceTimeProblem
 from noisedesign.system.directed import perron_vector, push_sum_weights
 from noisedesign.system.participation import SCHEMES, Participation
 from noisedesign.system.random_mixing import EdgeDropout, NodeDropout, RandomMatchings, RandomMixing
@@ -51,6 +50,11 @@ VERSION: Final = 4  # 1 to 3 lack keys that have defaults; up to 2 every C is in
 FIELD = "design file"
 
 Model = TypeVar("Model", bound=BaseModel)
+
+
+def flaw(part: str, expected: str, got: str, remedy: str = "") -> InputError:
+    """The error about a part of a design file."""
+    return InputError(f"{FIELD}.{part}", expected=expected, got=got, remedy=remedy)
 
 
 def _number(value: Any) -> Any:
@@ -244,10 +248,10 @@ class ObserverEntry(Entry):
         return cls(
             model=observer.model,
             sees=observer.sees,
-            coalition=tuple(int(i) for i in observer.coalition),
-            listened=tuple(int(i) for i in observer.listened),
-            holders=tuple(sorted(int(i) for i in knows.holders)),
-            values=tuple(sorted(int(i) for i in knows.values)),
+            coalition=tuple(map(int, observer.coalition)),
+            listened=tuple(map(int, observer.listened)),
+            holders=tuple(sorted(map(int, knows.holders))),
+            values=tuple(sorted(map(int, knows.values))),
         )
 
     def observer(self) -> Observer:
@@ -268,7 +272,7 @@ class CoalitionsEntry(Entry):
         """None for observers that are written out."""
         if not isinstance(observers, Coalitions):
             return None
-        nodes = tuple(int(i) for i in observers.nodes)
+        nodes = tuple(map(int, observers.nodes))
         return cls(nodes=nodes, size=observers.size, own_noise=observers.own_noise)
 
     def observers(self) -> Coalitions:
@@ -380,26 +384,21 @@ def participation_of(entry: Mapping[str, Any] | None, *, horizon: int | None) ->
     scheme = SCHEMES.get(said.pop("kind", unnamed) or "")
     if scheme is None or set(said) != set(scheme.keys()):
         expected = "epochs and separation, or horizon, separation and max_participations"
-        got = ", ".join(said) or "nothing"
-        raise InputError(f"{FIELD}.participation", expected=expected, got=got)
+        raise flaw("participation", expected, ", ".join(said) or "nothing")
     found = scheme.of(said)
     if horizon != found.horizon:
-        expected = f"{found.horizon} steps for {found}"
-        raise InputError(f"{FIELD}.horizon", expected=expected, got=str(horizon))
+        raise flaw("horizon", f"{found.horizon} steps for {found}", str(horizon))
     return found
-
-
-_STRUCTURES: dict[str, Callable[[Any], StructureEntry | None]] = {
-    "space": lambda problem: StructureEntry.of(space=problem.structure),
-    "time": lambda problem: StructureEntry.of(time=problem.structure),
-    "space-time": lambda problem: StructureEntry.of(problem.time, problem.space, problem.joint),
-}
 
 
 def stated(problem: Problem) -> dict[str, Any]:
     """The part of a manifest that states a problem beside its arrays."""
     scheme, observers = problem.participation, getattr(problem, "observers", ())
     together = CoalitionsEntry.of(observers)
+    parts = ("time", "space", "joint") if isinstance(problem, SpaceTimeProblem) else ()
+    structure = {part: getattr(problem, part) for part in parts} or {
+        problem.axes: getattr(problem, "structure", None)
+    }
     return {
         "name": problem.name,
         "design": problem.axes,
@@ -408,7 +407,7 @@ def stated(problem: Problem) -> dict[str, Any]:
         "workload": getattr(problem, "workload", None),
         "participation": participation_entry(scheme),
         "privacy": PrivacyTable.of(problem.privacy),
-        "structure": _STRUCTURES[problem.axes](problem),
+        "structure": StructureEntry.of(**structure),
         "error": ErrorEntry.stating(problem.error, problem),
         "random": RandomEntry.of(problem.random),
         "rounds": int(problem.rounds),
@@ -420,8 +419,7 @@ def stated(problem: Problem) -> dict[str, Any]:
 def differences(stored: Problem, rebuilt: Problem, *, tolerance: float) -> list[str]:
     """Names of what differs between two problems; W and H may, by a relative ``tolerance``.
 
-    H takes work to form, and is compared only where nothing else differs.
-    """
+    H takes work to form, and is compared only where nothing else differs."""
     if stored.axes != rebuilt.axes:
         return ["design"]
     said, again = stated(stored), stated(rebuilt)
@@ -461,13 +459,11 @@ def read_manifest(content: bytes) -> Manifest:
     """The manifest in ``content``."""
     header = validated(_Header, content)
     if header.format != FORMAT:
-        got = describe(header.format)
         remedy = "Designs are written by `noisedesign solve -o` and noisedesign.save_design."
-        raise InputError(f"{FIELD}.format", expected=FORMAT, got=got, remedy=remedy)
+        raise flaw("format", FORMAT, describe(header.format), remedy)
     if not 1 <= header.version <= VERSION:
-        got = f"version {header.version}"
         remedy = f"It was written by noisedesign {header.library}: use that or a later version."
-        raise InputError(f"{FIELD}.version", expected=f"version {VERSION}", got=got, remedy=remedy)
+        raise flaw("version", f"version {VERSION}", f"version {header.version}", remedy)
     return validated(Manifest, content)
 
 
@@ -481,7 +477,7 @@ def format_of(content: bytes) -> str:
 def _once(pairs: list[tuple[str, Any]]) -> None:
     """Refuse two keys of one name: some readers take the first and some the last."""
     if len(dict(pairs)) < len(pairs):
-        raise InputError(f"{FIELD}.manifest", expected="every key once", got="one of them twice")
+        raise flaw("manifest", "every key once", "one of them twice")
 
 
 def validated(model: type[Model], content: bytes) -> Model:
@@ -492,5 +488,4 @@ def validated(model: type[Model], content: bytes) -> Model:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(step) for step in first["loc"])
         expected = f"{where or 'JSON'}: {first['msg']}"
-        got = describe(first["input"])
-        raise InputError(f"{FIELD}.manifest", expected=expected, got=got) from None
+        raise flaw("manifest", expected, describe(first["input"])) from None

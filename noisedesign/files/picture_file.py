@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-DPI = 130
-"""Dots per inch of a PNG."""
+DPI = 130  # dots per inch of a PNG
 
 _METADATA: dict[str, dict[str, Any]] = {
     "png": {},
@@ -31,8 +30,7 @@ _METADATA: dict[str, dict[str, Any]] = {
 """Metadata by format: the program, and no date, so that a picture has the same bytes every time."""
 
 FORMATS = tuple(_METADATA)
-VECTOR = "svg"
-"""The format of pictures by default."""
+VECTOR = "svg"  # the format of pictures by default
 
 BLUE, ORANGE, GREEN, GREY = "#0072b2", "#d55e00", "#009e73", "#767676"
 PURPLE, SKY = "#cc79a7", "#56b4e9"
@@ -42,8 +40,7 @@ COLOURS = (BLUE, ORANGE, GREEN, PURPLE, SKY, GREY)
 LINES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (5, 1)), (0, (1, 1)))
 """Styles of curves, in turn."""
 
-SIGNED = "RdBu_r"
-"""Colours of numbers with a sign: blue below zero, white at zero, red above it."""
+SIGNED = "RdBu_r"  # colours of numbers with a sign: blue below zero, white at zero, red above it
 
 NEGATIVE, POSITIVE = "#2166ac", "#b2182b"
 """The colours of negative and positive numbers in it."""
@@ -74,8 +71,7 @@ _STYLE: dict[Any, Any] = {
     "ytick.labelsize": 8.5,
 }
 
-NAMED = 40
-"""Most nodes whose names all fit along an axis."""
+NAMED = 40  # most nodes whose names all fit along an axis
 
 BELOW: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.16), "ncols": 2}
 """Place of the legend of one of several panels, under its axis."""
@@ -101,8 +97,7 @@ def style() -> Iterator[None]:
 def new_figure(width: float, height: float, *, squares: bool = False) -> Figure:
     """An empty figure of some inches, drawn without a display and without global state.
 
-    ``squares``: for axes whose sides have a fixed ratio, as heat maps have.
-    """
+    ``squares``: for axes whose sides have a fixed ratio, as heat maps have."""
     need("matplotlib", field="output")
     from matplotlib.figure import Figure  # late, as above
 

@@ -351,15 +351,13 @@ def load_problem(path: str | Path, *, mixing: Array | None = None) -> LoadedProb
     Args:
         path: a file, or the name of a shipped one, ``"whisper/florentine"``, with ``.toml`` or
             without. What the working directory or its folder ``problems`` has comes first.
-        mixing: the W to take where ``graph.weights`` asks for the fastest, if it is as fast as any:
-            that of a design whose problem is read again.
+        mixing: the W to take where ``graph.weights`` asks for the fastest, if it is as fast.
 
     Returns:
         The problem, and the text it was read from.
 
     Raises:
-        InputError: naming the dotted key at fault and this file; no such file, a folder, not
-            UTF-8, not TOML.
+        InputError: naming the dotted key at fault; no such file, a folder, not UTF-8, not TOML.
 
     Examples:
         >>> import noisedesign as nd

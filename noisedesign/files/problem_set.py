@@ -71,13 +71,10 @@ class ShippedProblem(ShownInline):
         Raises:
             InputError: no list of words.
         """
-        expected = "a list of words"
-        words = [
-            _checks.text(word, field="words")
-            for word in _checks.listed(words, field="words", expected=expected)
-        ]
+        listed = _checks.listed(words, field="words", expected="a list of words")
+        wanted = [_checks.text(word, field="words").lower() for word in listed]
         text = " ".join([self.name, self.design, self.description, *self.tags]).lower()
-        return all(word.lower() in text for word in words)
+        return all(word in text for word in wanted)
 
 
 class _Sized(Table):

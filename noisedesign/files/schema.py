@@ -1,7 +1,6 @@
 """Strict pydantic models of the tables of TOML files, and one sentence out of pydantic's errors.
 
-The sentence names the dotted key, what was expected there, and what was got.
-"""
+The sentence names the dotted key, what was expected there, and what was got."""
 
 from __future__ import annotations
 
@@ -32,13 +31,9 @@ Read = TypeVar("Read")
 Text = Annotated[str, Field(min_length=1)]
 
 
-def _scalar_or_list(value: Any) -> str:
-    return "list" if isinstance(value, list) else "scalar"
-
-
 ScalarOrList = Annotated[
     Annotated[float, Tag("scalar")] | Annotated[list[float], Tag("list")],
-    Discriminator(_scalar_or_list),
+    Discriminator(lambda value: "list" if isinstance(value, list) else "scalar"),
 ]
 
 

@@ -1,8 +1,7 @@
 """Tables of problem and account files beside [graph], and the values that they state.
 
 A table knows its keys and makes its value; errors name ``<table>.<key>``. Manifests of design files
-extend the tables whose values they state too.
-"""
+extend the tables whose values they state too."""
 
 from __future__ import annotations
 
@@ -43,8 +42,7 @@ from noisedesign.system.random_mixing import (
 )
 from noisedesign.system.workloads import ErrorMeasure
 
-Node = int | str
-"""An integer is the number of a row of W, a string the name of a node."""
+Node = int | str  # an integer is the number of a row of W, a string the name of a node
 
 
 def is_node(value: Any) -> bool:
@@ -92,11 +90,9 @@ def _scheme_table(kind: str, scheme: Any) -> type[Table]:
 
 def participation_tables(*, for_designs: bool = False) -> tuple[type[Table], ...]:
     """A table for every scheme, or for those that noise is designed for."""
-    schemes: dict[str, Any] = {
-        kind: scheme for kind, scheme in SCHEMES.items() if scheme.for_designs or not for_designs
-    }
-    made = [_scheme_table(*named) for named in schemes.items()]
-    return HorizonTable, *made
+    schemes: dict[str, Any] = {**SCHEMES}
+    taken = {k: scheme for k, scheme in schemes.items() if scheme.for_designs or not for_designs}
+    return HorizonTable, *(_scheme_table(*named) for named in taken.items())
 
 
 def _fixed_epoch_if_nothing_is_said(value: Any) -> Any:
@@ -107,9 +103,8 @@ def _for_designs(value: Any) -> Any:
     kind = value.get("kind") if isinstance(value, dict) else None
     scheme = SCHEMES.get(kind) if isinstance(kind, str) else None
     if scheme is not None and not scheme.for_designs and scheme.instead:
-        expected = "a participation that noise is designed for"
-        got = f"{kind!r}"
-        raise InputError("participation.kind", expected=expected, got=got, remedy=scheme.instead)
+        field, expected = "participation.kind", "a participation that noise is designed for"
+        raise InputError(field, expected=expected, got=f"{kind!r}", remedy=scheme.instead)
     return value
 
 
@@ -200,9 +195,8 @@ class TimeStructureTable(Table):
     nonnegative: bool | None = None
 
     def in_time(self) -> TimeStructure:
-        return TimeStructure(
-            kind=self.time, bands=self.bands, buffers=self.buffers, nonnegative=self.nonnegative
-        )
+        said = {key: getattr(self, key) for key in ("bands", "buffers", "nonnegative")}
+        return TimeStructure(kind=self.time, **said)
 
 
 class SpaceStructureTable(Table):
@@ -273,8 +267,7 @@ def error_of(
     """The error that counts; None where there is no [error] and no directed graph.
 
     Under row stochastic weights of a directed graph models agree on the mean by the Perron vector;
-    under column stochastic ones they are states over their push-sum weights.
-    """
+    under column stochastic ones they are states over their push-sum weights."""
     push_sum = graph.one_way and getattr(graph, "weights", "") == "column-stochastic"
     of_a_mean = table is not None and table.of in ("mean-model", "consensus")
     perron = graph.one_way and not push_sum and of_a_mean
@@ -336,10 +329,6 @@ class MixingTable(Table):
             return MATCHINGS[str(self.matching)](links)
 
 
-RESPONSES = ("responses", "smoothness", "convexity", "losses", "clipping")
-"""Keys that say how gradients answer to models."""
-
-
 class ResponsesKeys(Table):
     """Keys that say how gradients answer to models, in the table of an observer or a target."""
 
@@ -351,24 +340,19 @@ class ResponsesKeys(Table):
 
     def said(self, *, table: str) -> Responses:
         """The responses, "any" by default; errors name a key of ``table``."""
-        keys = ("smoothness", "convexity", "losses", "clipping")
+        said = {key: getattr(self, key) for key in RESPONSES[1:]}
         try:
-            return Responses(
-                kind=self.responses or "any", **{key: getattr(self, key) for key in keys}
-            )
+            return Responses(kind=self.responses or "any", **said)
         except InputError as error:
             raise error.told(field=f"{table}.{error.field}") from error
 
 
+RESPONSES = tuple(ResponsesKeys.model_fields)  # keys that say how gradients answer to models
+
+
+_MODELS = ("ldp", "central", "pndp", "secure-sum", "insider", "tap", "secldp", "shared-seed")
 OBSERVERS: dict[str, Callable[..., Observer]] = {
-    "ldp": views.ldp,
-    "central": views.central,
-    "pndp": views.pndp,
-    "secure-sum": views.secure_sum,
-    "insider": views.insider,
-    "tap": views.tap,
-    "secldp": views.secldp,
-    "shared-seed": views.shared_seed,
+    model: getattr(views, model.replace("-", "_")) for model in _MODELS
 }
 """The maker of the observers of each model."""
 
@@ -414,32 +398,26 @@ class ObserversTable(Table):
         entries = list(range(len(names))) if self.nodes is None else self.nodes
         if not entries:
             raise InputError(field, expected="one or more observers", got="none")
-        options = {} if self.own_noise is None else {"own_noise": self.own_noise}
-        if self.pooled is not None:
-            return self._pooled(entries, self.pooled, names, options)
-        together = [entry if isinstance(entry, list) else [entry] for entry in entries]
-        with renamed({"observer.nodes": field}):
-            return tuple(
-                make(nodes=[row_of(node, names, field=field) for node in coalition], **options)
-                for coalition in together
-            )
-
-    def _pooled(
-        self, entries: Sequence[Any], size: int, names: Sequence[str], options: dict[str, Any]
-    ) -> Coalitions:
-        field, key = "observers.nodes", "observers.pooled"
-        if lists := [entry for entry in entries if isinstance(entry, list)]:
-            expected = f"single nodes beside {key}"
+        options: dict[str, Any] = {} if self.own_noise is None else {"own_noise": self.own_noise}
+        lists = [entry for entry in entries if isinstance(entry, list)]
+        if lists and self.pooled is not None:
+            expected = "single nodes beside observers.pooled"
             raise InputError(field, expected=expected, got=describe(lists[0]))
+
+        def rows(nodes: Sequence[Any]) -> list[int]:
+            return [row_of(node, names, field=field) for node in nodes]
+
         with renamed({"observer.nodes": field}):
-            nodes = [row_of(node, names, field=field) for node in entries]
-            return coalitions(nodes=nodes, size=size, **options)
+            if self.pooled is not None:
+                return coalitions(nodes=rows(entries), size=self.pooled, **options)
+            together = [entry if isinstance(entry, list) else [entry] for entry in entries]
+            return tuple(make(nodes=rows(coalition), **options) for coalition in together)
 
     def error_horizon(self, error: SpaceErrorTable | None) -> int:
         """T of the errors that count, which is that of the observers."""
         horizon = _checks.positive_int(self.horizon, field="observers.horizon")
-        stated = error is not None and "horizon" in error.model_fields_set
-        if stated and error is not None and error.horizon != horizon:
+        said = {} if error is None else error.model_dump(exclude_unset=True)
+        if said.get("horizon", horizon) != horizon:
             expected = f"observers.horizon = {horizon}, or nothing"
-            raise InputError("error.horizon", expected=expected, got=str(error.horizon))
+            raise InputError("error.horizon", expected=expected, got=str(said["horizon"]))
         return horizon

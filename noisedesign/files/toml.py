@@ -1,7 +1,6 @@
 """TOML files: found, read, parsed and written; and errors that name the file or the key.
 
-The same tables always give the same text, so that it can be hashed.
-"""
+The same tables always give the same text, so that it can be hashed."""
 
 from __future__ import annotations
 
@@ -19,8 +18,7 @@ from typing import Any
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import InputError
 
-LARGEST_TEXT = 2**24
-"""Most bytes of a TOML file: a pipe or a device may never end."""
+LARGEST_TEXT = 2**24  # most bytes of a TOML file: a pipe or a device may never end
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
@@ -113,8 +111,7 @@ def _value(value: Any) -> str:
 
 SUFFIX = ".toml"
 
-LOCAL = Path("problems")
-"""Folder of the working directory whose files may be named without it."""
+LOCAL = Path("problems")  # folder of the working directory whose files may be named without it
 
 
 def shipped_folder() -> Path:

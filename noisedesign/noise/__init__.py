@@ -12,8 +12,7 @@ What there is, by what it is for:
 - noise: noise, NodeNoise, Secret, Record; in integers: integer_noise, IntegerNoise;
 - what a node must know: Plan, Claim, Stream;
 - who takes part when: Attendance, Rule, Randomness, Batches, RandomBatches;
-- seeds that nodes share: Agreement, Identity, deal.
-"""
+- seeds that nodes share: Agreement, Identity, deal."""
 
 # A name is loaded with its module when it is first asked for (PEP 562).
 
@@ -40,25 +39,18 @@ if TYPE_CHECKING:
     from noisedesign.noise.rules import Randomness as Randomness, Rule as Rule
     from noisedesign.noise.source import NodeNoise as NodeNoise, noise as noise
 
-_MODULES = {
-    "Agreement": "agreement",
-    "Identity": "agreement",
-    "deal": "agreement",
-    "Attendance": "attendance",
-    "Randomness": "rules",
-    "Rule": "rules",
-    "Batches": "batches",
-    "RandomBatches": "batches",
-    "IntegerNoise": "integer",
-    "integer_noise": "integer",
-    "Secret": "keys",
-    "Claim": "plan",
-    "Plan": "plan",
-    "Stream": "plan",
-    "Record": "record",
-    "NodeNoise": "source",
-    "noise": "source",
+_NAMES = {
+    "agreement": "Agreement Identity deal",
+    "attendance": "Attendance",
+    "batches": "Batches RandomBatches",
+    "integer": "IntegerNoise integer_noise",
+    "keys": "Secret",
+    "plan": "Claim Plan Stream",
+    "record": "Record",
+    "rules": "Randomness Rule",
+    "source": "NodeNoise noise",
 }
+_MODULES = {name: home for home, names in _NAMES.items() for name in names.split()}
 
 __all__ = list(_MODULES)
 

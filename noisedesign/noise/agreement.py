@@ -1,20 +1,18 @@
 """Seeds that nodes share: agreed between them without a dealer, or given away by one.
 
 Two nodes agree by X25519 (RFC 7748) with keys made for this run. The key of the pair is HKDF-SHA256
-of what they have in common, salted with the hash of a transcript: digest of the design, both
-node numbers, both public keys, both identities where nodes have some, and the names and holders of
-all streams they share. Each proves by a tag (HMAC-SHA256 of the transcript and its own number) that
-it has the same key, so that whatever differs at the two is noticed before noise is drawn.
+of what they have in common, salted with the hash of a transcript: digest of the design, numbers,
+public keys and identities of both, and names and holders of the streams they share. Each proves by
+a tag (HMAC-SHA256 of the transcript and its own number) that it has the same key, so that whatever
+differs at the two is noticed before noise is drawn.
 
 Three nodes or more take a seed that the lowest of them draws and sends to each other member, sealed
 under the key of the pair (ChaCha20-Poly1305, RFC 8439); all of them prove to all that theirs is the
 same, each pair under its own key, so that no lead can speak for another member.
 
 With long-term identities (Ed25519, RFC 8032) every node signs the transcript, and takes no key that
-the other did not sign, as in the SIGMA protocols (Krawczyk, CRYPTO 2003). Without them nodes are
-protected from whoever reads their messages, and not from whoever replaces them: an active attacker
-between two nodes can agree with each of them in place of the other.
-"""
+the other did not sign, as in the SIGMA protocols (Krawczyk, CRYPTO 2003). Without them an attacker
+who replaces messages can agree with each of two nodes in place of the other."""
 
 from __future__ import annotations
 
@@ -38,21 +36,18 @@ from noisedesign.noise.keys import SECRET_BYTES, Secret, derived
 from noisedesign.noise.plan import OWN, SHARED, Plan
 
 FORMAT, VERSION = "noisedesign-agreement", 1
-MOST_BYTES = 1 << 20
-"""Most bytes of a message."""
+MOST_BYTES = 1 << 20  # most bytes of a message
 KEY_BYTES, SIGNATURE_BYTES, TAG_BYTES = 32, 64, 32
 
 HELLO, CONFIRM, SEED, TAG = "hello", "confirm", "seed", "tag"
 _LABEL = b"noisedesign agreement 1 "
-_ONE_USE = bytes(12)
-"""The nonce of a key that seals one message."""
+_ONE_USE = bytes(12)  # the nonce of a key that seals one message
 _STOP = (
     "One of them has another plan, or somebody altered a message on its way. Draw no noise; "
     "give every node its part of one design, and agree again."
 )
 
-Letters = list[tuple[int, bytes]]
-"""Messages, each with the node it is for."""
+Letters = list[tuple[int, bytes]]  # messages, each with the node it is for
 Group = tuple[int, ...]
 
 
@@ -60,10 +55,8 @@ Group = tuple[int, ...]
 class Identity:
     """Long-term signing key of one node; the others know its ``public`` part.
 
-    Its secret is for this alone, and outlives runs; that of the noise is new for every run.
-
     Args:
-        secret: that the key is derived from.
+        secret: that the key is derived from; for this alone, and not new for every run.
 
     Raises:
         InputError: no secret.
@@ -92,7 +85,7 @@ class Identity:
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Load the identity of a file that :meth:`save` wrote.
+        """Load what :meth:`save` wrote.
 
         Args:
             path: of the file.
@@ -126,8 +119,7 @@ class Identity:
 
     @cached_property
     def public(self) -> bytes:
-        """The 32 bytes that the others know it by, to be had from the node itself; they are no
-        secret."""
+        """The 32 bytes that the others know it by."""
         return self._key.public_key().public_bytes_raw()
 
     def sign(self, content: bytes) -> bytes:
@@ -152,8 +144,7 @@ _PLAN = "the Plan of a node, as design.node_plan(node) makes it"
 class Agreement:
     """The part of one node in agreeing on the seeds of one run.
 
-    Messages are bytes for any transport; those of one node to another arrive in the order they were
-    sent, and may pass through others::
+    Messages are bytes for any transport that keeps the order of those of one node to another::
 
         agreement = Agreement(plan)
         letters = agreement.start()
@@ -163,20 +154,18 @@ class Agreement:
             letters = [] if agreement.finished else agreement.take(receive())
         source = noise(plan, secret=Secret.new(), seeds=agreement.secrets())
 
-    A message that is refused changes nothing. An agreement serves one run: for another, or after an
-    error, make a new one. A node that may have to resume keeps what ``secrets`` gave
-    (:meth:`Secret.save`), since nobody can compute it again.
+    A message that is refused changes nothing. For another run, or after an error, make a new one. A
+    node that may have to resume keeps what ``secrets`` gave (:meth:`Secret.save`).
 
     Args:
         plan: of this node.
         identity: of this node; its peers must know its public part.
-        identities: public part of the identity of every node this one shares a seed with, by node,
-            from a source that is trusted. Together with ``identity``, or not at all.
+        identities: public part of the identity of every peer, by node, from a source that is
+            trusted. Together with ``identity``, or not at all.
 
     Attributes:
         peers: the nodes it shares seeds with, ascending.
-        authenticated: whether nobody else can take the place of a peer. Without identities an
-            attacker who alters messages is not excluded.
+        authenticated: whether identities keep anybody else from taking the place of a peer.
 
     Raises:
         InputError: an identity without those of all peers, or the reverse; a plan whose streams
@@ -185,14 +174,12 @@ class Agreement:
     Examples:
         Two nodes that share the seed of their edge, with a list for the network.
 
-        >>> import numpy as np
         >>> import noisedesign as nd
         >>> from noisedesign.noise import Agreement
-        >>> problem = nd.SpaceProblem(
-        ...     mixing=np.array([[0.75, 0.25], [0.25, 0.75]]),
-        ...     structure=nd.SpaceStructure(kind="edge-local"),
-        ...     privacy=nd.PrivacyTarget(epsilon=1.0, steps=1),
-        ... )
+        >>> target = nd.PrivacyTarget(epsilon=1.0, steps=1)
+        >>> how = {"structure": nd.SpaceStructure(kind="edge-local"), "privacy": target}
+        >>> edge, weights = nd.build_graph("path", nodes=2), "lazy-metropolis-hastings"
+        >>> problem = nd.SpaceProblem.from_graph(edge, weights=weights, **how)
         >>> design = nd.solve(problem).design
         >>> nodes = [Agreement(design.node_plan(node)) for node in (0, 1)]
         >>> letters = [letter for node in nodes for letter in node.start()]
@@ -221,7 +208,8 @@ class Agreement:
             expected = "the public part of every peer's identity, by node"
             _checks.instance(identities, Mapping, field="identities", expected=expected)
         self.plan, self.identity = plan, identity
-        self._streams = {s.name: _holders(s.holders, plan) for s in plan.streams if _shared(s)}
+        shared = [stream for stream in plan.streams if stream.source == SHARED]
+        self._streams = {stream.name: _holders(stream.holders, plan) for stream in shared}
         members = {node for holders in self._streams.values() for node in holders}
         self.peers = tuple(sorted(members - {plan.node}))
         self.authenticated = identity is not None
@@ -243,19 +231,15 @@ class Agreement:
         wanted = set(holders)
         return sorted(name for name, members in self._streams.items() if wanted <= set(members))
 
-    # --- messages -------------------------------------------------------------------------------
-
     def start(self) -> Letters:
-        """The first message to every peer; the same whenever it is asked for.
+        """The first message to every peer.
 
         Returns:
             Messages, each with the node it is for.
         """
-        return [(peer, self._letter(HELLO, peer, self._introduction())) for peer in self.peers]
-
-    def _introduction(self) -> dict[str, bytes]:
         shown = {} if self.identity is None else {"identity": self.identity.public}
-        return {"key": self.public, **shown}
+        said = {"key": self.public, **shown}
+        return [(peer, self._letter(HELLO, peer, said)) for peer in self.peers]
 
     def _letter(
         self, kind: str, receiver: int, values: Mapping[str, bytes], *, group: Group = ()
@@ -279,12 +263,11 @@ class Agreement:
             message: as it arrived.
 
         Returns:
-            Messages, each with the node it is for; none where nothing is to be said.
+            Messages, each with the node it is for; there may be none.
 
         Raises:
-            InputError: a message of another design, version or run, or for another node; a public
-                key that anybody can agree with; another identity or a signature that is not its
-                own; a key or seed that is not the same at both ends.
+            InputError: a message of another design, version or run, or for another node; a weak
+                public key; another identity or signature; a key or seed that the other has not.
         """
         said = _read(message)
         sender = self._sender(said)
@@ -306,12 +289,9 @@ class Agreement:
 
     def _sender(self, said: _Letter) -> int:
         if said.digest != self.plan.digest:
-            raise InputError(
-                "agreement",
-                expected=f"node {said.sender} to have the design {self.plan.digest[:12]}",
-                got=f"{said.digest[:12]}",
-                remedy="Give every node its part of one design.",
-            )
+            expected = f"node {said.sender} to have the design {self.plan.digest[:12]}"
+            got = f"{said.digest[:12]}"
+            raise _failed(expected, got, "Give every node its part of one design.")
         if said.receiver != self.plan.node:
             raise _malformed(f"one for node {self.plan.node}", f"one for node {said.receiver}")
         if said.sender not in self.peers:
@@ -325,29 +305,22 @@ class Agreement:
         if self.authenticated:
             identity = self._identities[sender]
             if said.values.get("identity") != identity.hex():
-                raise InputError(
-                    "agreement",
-                    expected=f"node {sender} to have the identity {identity.hex()[:12]}",
-                    got=str(said.values.get("identity", "none"))[:12],
-                    remedy="Give every node an identity, and the public parts of all to its peers.",
-                )
+                expected = f"node {sender} to have the identity {identity.hex()[:12]}"
+                remedy = "Give every node an identity, and the public parts of all to its peers."
+                raise _failed(expected, str(said.values.get("identity", "none"))[:12], remedy)
         elif "identity" in said.values:
-            raise InputError(
-                "identities",
-                expected=f"the identity of node {sender}, which has one",
-                got="none",
-                remedy="Either all nodes have identities, or none: give identity and identities.",
-            )
+            expected = f"the identity of node {sender}, which has one"
+            remedy = "Either all nodes have identities, or none: give identity and identities."
+            raise InputError("identities", expected=expected, got="none", remedy=remedy)
         if sender in self._pairs:
             if self._pairs[sender].key == key:
                 return []
-            raise InputError(
-                "agreement",
-                expected=f"one key of node {sender} a run",
-                got="another",
-                remedy="A node that was restarted takes the secrets it saved; without them all "
-                "agree again.",
+            expected = f"one key of node {sender} a run"
+            remedy = (
+                "A node that was restarted takes the secrets it saved; without them all "
+                "agree again."
             )
+            raise _failed(expected, "another", remedy)
         pair = self._pairs[sender] = self._paired(sender, key, identity)
         if len(self._pairs) == len(self.peers):
             self._private = None  # whoever takes this machine later finds no key of this run
@@ -359,12 +332,11 @@ class Agreement:
         assert self._private is not None
         refused = "a public key that leads to a secret"
         if key == self.public:
-            raise InputError("agreement", expected=refused, got=f"our own from node {sender}")
+            raise _failed(refused, f"our own from node {sender}", "")
         try:
             common = self._private.exchange(X25519PublicKey.from_public_bytes(key))
         except ValueError:  # a point of low order: the secret would be zero whatever our key
-            got = f"one of low order from node {sender}"
-            raise InputError("agreement", expected=refused, got=got, remedy=_STOP) from None
+            raise _failed(refused, f"one of low order from node {sender}") from None
         own = (self.plan.node, self.public, self.identity.public if self.identity else b"")
         ends = sorted([own, (sender, key, identity or b"")])
         transcript = _bound(
@@ -380,17 +352,14 @@ class Agreement:
     def _confirmed(self, sender: int, pair: _Pair, said: _Letter) -> Letters:
         tag = said.bytes_of("tag", TAG_BYTES)
         if not hmac.compare_digest(tag, pair.tag(sender)):
-            expected = f"node {sender} to have the same key"
-            raise InputError("agreement", expected=expected, got="another", remedy=_STOP)
+            raise _failed(f"node {sender} to have the same key", "another")
         if self.authenticated:
             signature = said.bytes_of("signature", SIGNATURE_BYTES)
             public = Ed25519PublicKey.from_public_bytes(self._identities[sender])
             try:
                 public.verify(signature, pair.signed(sender))
             except InvalidSignature:
-                expected = f"the signature of node {sender}"
-                got = "one of somebody else"
-                raise InputError("agreement", expected=expected, got=got, remedy=_STOP) from None
+                raise _failed(f"the signature of node {sender}", "one of somebody else") from None
         if pair.confirmed:
             return []
         pair.confirmed = True
@@ -409,8 +378,7 @@ class Agreement:
         secret = pair.opened(said.bytes_of("sealed", SECRET_BYTES + 16), circle)
         if circle.secret is not None:
             if circle.secret.value != secret.value:
-                expected = f"one seed of nodes {list(circle.members)}"
-                raise InputError("agreement", expected=expected, got="another", remedy=_STOP)
+                raise _failed(f"one seed of nodes {list(circle.members)}", "another")
             return []
         for other, tag in circle.tags.items():
             circle.check(secret, other, tag, self._pairs[other])
@@ -429,20 +397,16 @@ class Agreement:
             circle.check(circle.secret, sender, tag, self._pairs[sender])
         circle.tags[sender] = tag
 
-    # --- what was agreed ------------------------------------------------------------------------
-
     @property
     def waiting(self) -> tuple[int, ...]:
         """Peers from whom a message is still to come."""
-        silent = {peer for peer in self.peers if not self._confirmed_by(peer)}
+        confirmed = {peer for peer, pair in self._pairs.items() if pair.confirmed}
+        silent = set(self.peers) - confirmed
         for circle in self._groups.values():
             if circle.secret is None:
                 silent.add(circle.lead)
             silent |= set(circle.members) - {self.plan.node, circle.lead} - set(circle.tags)
         return tuple(sorted(silent))
-
-    def _confirmed_by(self, peer: int) -> bool:
-        return peer in self._pairs and self._pairs[peer].confirmed
 
     @property
     def finished(self) -> bool:
@@ -459,12 +423,10 @@ class Agreement:
             InputError: a peer has not confirmed.
         """
         if self.waiting:
-            raise InputError(
-                "seeds",
-                expected=f"the confirmation of nodes {', '.join(map(str, self.peers))}",
-                got=f"none of {', '.join(map(str, self.waiting))}",
-                remedy="Without it the noise of the two may differ, and would not cancel.",
-            )
+            expected = f"the confirmation of nodes {', '.join(map(str, self.peers))}"
+            got = f"none of {', '.join(map(str, self.waiting))}"
+            remedy = "Without it the noise of the two may differ, and would not cancel."
+            raise InputError("seeds", expected=expected, got=got, remedy=remedy)
         found = {}
         for name, holders in self._streams.items():
             if len(holders) > 2:
@@ -479,8 +441,8 @@ class Agreement:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class _Pair:
-    """The knowledge this node shares with one other: ``root``, from which every key of the two is
-    derived, the other's public ``key`` of this run, and the identity by which this node signs."""
+    """The knowledge this node shares with one other: the ``root`` of the keys of the two, the
+    other's public ``key`` of this run, and the identity by which this node signs."""
 
     root: bytes
     transcript: bytes
@@ -488,23 +450,18 @@ class _Pair:
     identity: Identity | None
     confirmed: bool = False
 
-    def _derived(self, what: bytes, salt: bytes = b"") -> bytes:
+    def derived(self, what: bytes, salt: bytes = b"") -> bytes:
         return derived(self.root, salt=salt, info=_LABEL + what)
 
     @property
     def secret(self) -> Secret:
         """Root of the streams that only these two hold."""
-        return Secret(self._derived(b"streams"))
-
-    @property
-    def group_key(self) -> bytes:
-        """The key that tags of groups are bound to."""
-        return self._derived(b"group")
+        return Secret(self.derived(b"streams"))
 
     def tag(self, sender: int) -> bytes:
         """Return the proof that ``sender`` has this key and transcript."""
         said = _bound("tag", sender) + self.transcript
-        return hmac.digest(self._derived(b"confirm"), said, "sha256")
+        return hmac.digest(self.derived(b"confirm"), said, "sha256")
 
     def signed(self, sender: int) -> bytes:
         """Return the bytes that an identity signs."""
@@ -518,7 +475,7 @@ class _Pair:
 
     def _cipher(self, circle: _Circle) -> ChaCha20Poly1305:
         salt = hashlib.sha256(circle.transcript).digest()
-        return ChaCha20Poly1305(self._derived(b"seal %d" % circle.lead, salt))
+        return ChaCha20Poly1305(self.derived(b"seal %d" % circle.lead, salt))
 
     def seal(self, circle: _Circle) -> bytes:
         """The seed of a group, for this other alone."""
@@ -532,8 +489,7 @@ class _Pair:
             return Secret(self._cipher(circle).decrypt(_ONE_USE, sealed, bound))
         except InvalidTag:
             expected = f"the seed of nodes {list(circle.members)}, sealed by node {circle.lead}"
-            got = "one that was sealed with another key"
-            raise InputError("agreement", expected=expected, got=got, remedy=_STOP) from None
+            raise _failed(expected, "one that was sealed with another key") from None
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -558,16 +514,14 @@ class _Circle:
     def tag(self, secret: Secret, sender: int, pair: _Pair) -> bytes:
         """Return the proof that ``sender`` has this seed, under the key of the pair: the lead,
         which may have given two members different seeds, does not know that key."""
-        key = derived(secret.value, salt=pair.group_key, info=_LABEL + b"confirm group")
+        salt = pair.derived(b"group")
+        key = derived(secret.value, salt=salt, info=_LABEL + b"confirm group")
         return hmac.digest(key, _bound("tag", sender) + self.transcript, "sha256")
 
     def check(self, secret: Secret, sender: int, tag: bytes, pair: _Pair) -> None:
         if not hmac.compare_digest(tag, self.tag(secret, sender, pair)):
             expected = f"nodes {self.lead} and {sender} to have the same seed of the group"
-            raise InputError("agreement", expected=expected, got="another", remedy=_STOP)
-
-
-# --- reading ------------------------------------------------------------------------------------
+            raise _failed(expected, "another")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -608,15 +562,18 @@ def _read(message: Any) -> _Letter:
         remedy = "Run the same version of noisedesign on all nodes."
         expected = f"{FORMAT}, version {VERSION}"
         raise InputError("message", expected=expected, got=got, remedy=remedy)
-    kinds = (HELLO, CONFIRM, SEED, TAG)
-    kind = _checks.one_of(head["kind"], field="message.kind", allowed=kinds)
+    _checks.one_of(head["kind"], field="message.kind", allowed=(HELLO, CONFIRM, SEED, TAG))
     for name in ("sender", "receiver"):
         _checks.positive_int(head[name], field=f"message.{name}", minimum=0)
     for node in group:
         _checks.positive_int(node, field="message.group", minimum=0)
-    digest = _checks.text(head["digest"], field="message.digest")
-    ends = {"sender": head["sender"], "receiver": head["receiver"]}
-    return _Letter(kind=kind, digest=digest, group=group, values=said, **ends)
+    _checks.text(head["digest"], field="message.digest")
+    about = {name: head[name] for name in _NAMES[2:]}
+    return _Letter(**about, group=group, values=said)
+
+
+def _failed(expected: str, got: str, remedy: str = _STOP) -> InputError:
+    return InputError("agreement", expected=expected, got=got, remedy=remedy)
 
 
 def _malformed(expected: str, got: str) -> InputError:
@@ -626,10 +583,6 @@ def _malformed(expected: str, got: str) -> InputError:
 def _bound(*facts: Any) -> bytes:
     """Facts in bytes that no other facts have."""
     return json.dumps(facts, separators=(",", ":")).encode() + b"\n"
-
-
-def _shared(stream: Any) -> bool:
-    return bool(stream.source == SHARED)
 
 
 def _holders(holders: tuple[int, ...], plan: Plan) -> Group:
@@ -661,11 +614,8 @@ def _identities(
 
 
 def deal(plans: Iterable[Plan], secret: Secret) -> dict[int, dict[str, Secret]]:
-    """Make the seeds that a dealer gives every node: ``seeds`` of :func:`noisedesign.noise.noise`,
-    by node.
-
-    Everybody has to trust the dealer, who can compute all noise from ``secret`` but that of the
-    nodes' own secrets. A node gets the seeds it holds and no other.
+    """Make the seeds that a dealer, who then can compute their noise, gives to those who hold them:
+    ``seeds`` of :func:`noisedesign.noise.noise`, by node.
 
     Args:
         plans: of all nodes, of one design.
@@ -686,8 +636,6 @@ def deal(plans: Iterable[Plan], secret: Secret) -> dict[int, dict[str, Secret]]:
         >>> seeds = deal([design.node_plan(node) for node in range(4)], Secret.new())
         >>> sorted(seeds)
         [0, 1, 2, 3]
-        >>> len(seeds[0]) == len(design.node_plan(0).streams)
-        True
     """
     found: dict[int, dict[str, Secret]] = {}
     digest, secret = "", Secret.of(secret)

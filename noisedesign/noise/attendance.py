@@ -1,18 +1,15 @@
-"""Who took part when, against the participation the design is for.
-
-The privacy of a run holds for a record that takes part as the design says and no other way. A
-trainer tells which records are in the batch of every step; one too often, or too soon, is refused
-before its gradient is used.
-"""
+"""Who took part when: privacy holds for records that take part as the design says, and a record
+that comes too often or too soon is refused before its gradient is used."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
-from typing import Any, Protocol
+from collections.abc import Hashable, Iterable, Mapping, Set
+from typing import Any
 
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import InputError
 from noisedesign.noise.batches import RandomBatches
+from noisedesign.noise.record import Register
 from noisedesign.noise.rules import RULE, Rule
 
 
@@ -32,7 +29,8 @@ def _key(record: Any) -> Hashable:
     raise InputError("records", expected=expected, got=got)
 
 
-def _unlike(rule: Rule, got: str) -> InputError:
+def _check_drawn(batches: Any, rule: Rule, horizon: int) -> None:
+    """Check that there are batches of the design where participation is random, and else none."""
     expected = "none, where participation is not random"
     remedy = "Leave them out, or design for random participation."
     if rule.random is not None:
@@ -41,37 +39,23 @@ def _unlike(rule: Rule, got: str) -> InputError:
             "Make them once a run by noise(...).batches(records). A loader that is not random, or "
             "whose seed anybody knows, has another privacy: design for fixed-epoch."
         )
-    return InputError("batches", expected=expected, got=got, remedy=remedy)
-
-
-def _check_drawn(batches: Any, rule: Rule, horizon: int) -> None:
-    if not isinstance(batches, RandomBatches):
-        raise _unlike(rule, _checks.describe(batches))
-    if (batches.rule, batches.horizon) != (rule, horizon):
-        raise _unlike(rule, "those of another design")
-
-
-class Register(Protocol):
-    """The place an attendance is kept beyond the process."""
-
-    def name(self, record: Hashable) -> str:
-        """Return the name of a record there."""
-
-    def known(self) -> Mapping[int, Sequence[str]]:
-        """Return the names that are kept, by step."""
-
-    def keep(self, t: int, names: Sequence[str]) -> None:
-        """Keep that these, too, took part in step t."""
+    if (rule.random is None) != (batches is None):
+        got = "none" if batches is None else "some"
+    elif batches is not None and not isinstance(batches, RandomBatches):
+        got = _checks.describe(batches)
+    elif batches is not None and (batches.rule, batches.horizon) != (rule, horizon):
+        got = "those of another design"
+    else:
+        return
+    raise InputError("batches", expected=expected, got=got, remedy=remedy)
 
 
 class Attendance:
     """The steps every record took part in, in one run.
 
-    That of a node's noise, :meth:`noisedesign.noise.NodeNoise.attendance`, is kept in its record
-    and goes on after a restart; names of records are kept as hashes, keyed by the node's secret.
-
-    Where the participation of the design is random, the records of a step are those that were
-    drawn for it in secret, all of them and no others: that a batch is random cannot be seen.
+    That of a node's noise, :meth:`NodeNoise.attendance`, is kept in its record and goes on after a
+    restart. Where participation is random, the records of a step are all that were drawn for it in
+    secret and no others: that a batch is random cannot be seen.
 
     Args:
         rule: of the design.
@@ -89,11 +73,9 @@ class Attendance:
         >>> attendance = Attendance(nd.FixedEpoch(epochs=2, separation=3).rule, horizon=6)
         >>> attendance.check(["ann", "bob"], 0)
         >>> attendance.check(["ann"], 3)
-        >>> try:
-        ...     attendance.check(["bob"], 4)
-        ... except nd.InputError as error:
-        ...     print(error.field)
-        records
+        >>> attendance.check(["bob"], 4)  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        noisedesign.base.checks.InputError: records: expected every record as often and ...
     """
 
     def __init__(
@@ -106,10 +88,7 @@ class Attendance:
     ) -> None:
         _checks.instance(rule, Rule, field="rule", expected=RULE)
         self.rule, self.horizon = rule, _checks.positive_int(horizon, field="horizon")
-        if (rule.random is None) != (batches is None):
-            raise _unlike(rule, "none" if batches is None else "some")
-        if batches is not None:
-            _check_drawn(batches, rule, self.horizon)
+        _check_drawn(batches, rule, self.horizon)
         self._drawn = batches
         self._steps: dict[Hashable, tuple[int, ...]] = {}
         self._told: dict[int, int] = {}
@@ -125,40 +104,28 @@ class Attendance:
             t: the step, zero-based.
 
         Returns:
-            Their number; None where nobody has said.
+            It; None where nobody has said.
         """
         return len(self._drawn[t]) if self._drawn is not None else self._told.get(t)
 
     def check(self, records: Iterable[Hashable], t: int) -> None:
-        """Check that ``records`` may be in the batch of step ``t``, and count them: all, or none.
-
-        The same record at the same step again is the same step again, as after a crash; the same
-        record twice in one batch is refused.
+        """Check that ``records`` may be in the batch of step ``t``, and count them: all, or none;
+        a record at the same step again is the same step again, as after a crash.
 
         Args:
-            records: of the batch, by number or word.
+            records: of the batch, by number or word, each once.
             t: the step, zero-based.
 
         Raises:
             InputError: a record more often, or closer together, than the design is for.
         """
-        found = self.allowed(records, t)
+        found = self._allowed(records, t)
         self._keep(found, t)
-        self.note(found, t)
+        self._note(found, t)
 
-    def allowed(self, records: Iterable[Hashable], t: int) -> dict[Hashable, tuple[int, ...]]:
-        """Check that ``records`` may be in the batch of step ``t``; :meth:`note` counts them.
-
-        Args:
-            records: of the batch, by number or word.
-            t: the step, zero-based.
-
-        Returns:
-            All steps of each, this one among them.
-
-        Raises:
-            InputError: a record more often, or closer together, than the design is for.
-        """
+    def _allowed(self, records: Iterable[Hashable], t: int) -> dict[Hashable, tuple[int, ...]]:
+        """All steps of each of ``records``, this one among them, where they may be in its batch;
+        :meth:`_note` counts them."""
         t = _checks.positive_int(t, field="step", minimum=0)
         if t >= self.horizon:
             raise InputError("step", expected=f"0 to {self.horizon - 1}", got=str(t))
@@ -180,26 +147,13 @@ class Attendance:
             found[name] = steps
         return found
 
-    def new(self, found: Iterable[Hashable], t: int) -> list[Any]:
-        """The records among these that nobody has said to be in the batch of step ``t``.
-
-        Args:
-            found: of :meth:`allowed`.
-            t: the step, zero-based.
-
-        Returns:
-            What they are called.
-        """
+    def _new(self, found: Iterable[Hashable], t: int) -> list[Any]:
+        """The records among these that nobody has said to be in the batch of step ``t``."""
         return [name for name in found if t not in self._steps.get(name, ())]
 
-    def note(self, found: Mapping[Hashable, tuple[int, ...]], t: int) -> None:
-        """Count these records as in the batch of step ``t``, in this process.
-
-        Args:
-            found: of :meth:`allowed`.
-            t: the step, zero-based.
-        """
-        self._told[t] = self._told.get(t, 0) + len(self.new(found, t))
+    def _note(self, found: Mapping[Hashable, tuple[int, ...]], t: int) -> None:
+        """Count these records as in the batch of step ``t``, in this process."""
+        self._told[t] = self._told.get(t, 0) + len(self._new(found, t))
         self._steps |= found
 
     @property
@@ -209,10 +163,10 @@ class Attendance:
 
     def _add(self, t: int, names: Iterable[Hashable]) -> None:
         steps = {name: tuple(sorted({*self._steps.get(name, ()), t})) for name in names}
-        self.note(steps, t)
+        self._note(steps, t)
 
     def _keep(self, found: Iterable[Hashable], t: int) -> None:
-        new = self.new(found, t)
+        new = self._new(found, t)
         if self._register is not None and self._drawn is None and (new or t not in self._told):
             self._register.keep(t, new)
 
@@ -225,20 +179,16 @@ class Attendance:
         if len(keys) == len(drawn) and set(keys) == set(drawn):
             return
         strangers = len(set(keys).difference(drawn))
-        raise InputError(
-            "records",
-            expected=f"the records drawn for step {t}, by number, all of them and no others",
-            got=f"{len(keys)} records, {strangers} of which were not drawn for it",
-            remedy="Take the batches of the node: privacy rests on their being drawn in secret.",
-        )
+        expected = f"the records drawn for step {t}, by number, all of them and no others"
+        got = f"{len(keys)} records, {strangers} of which were not drawn for it"
+        remedy = "Take the batches of the node: privacy rests on their being drawn in secret."
+        raise InputError("records", expected=expected, got=got, remedy=remedy)
 
     def _refusal(self, record: Hashable, reason: str) -> InputError:
-        return InputError(
-            "records",
-            expected="every record as often and as far apart as the design is for",
-            got=f"record {record!r} {reason}",
-            remedy="Batch records in the order of the design, or design for this participation.",
-        )
+        expected = "every record as often and as far apart as the design is for"
+        got = f"record {record!r} {reason}"
+        remedy = "Batch records in the order of the design, or design for this participation."
+        return InputError("records", expected=expected, got=got, remedy=remedy)
 
     def state_dict(self) -> dict[str, Any]:
         """The state for a checkpoint, for records that are numbers or words.

@@ -17,11 +17,9 @@ from noisedesign.noise.rules import RULE, Randomness, Rule
 
 Places = NDArray[np.intp]
 Words = NDArray[np.uint64]
-Draw = Callable[[int], Words]
-"""Gives so many new random words of 64 bits."""
+Draw = Callable[[int], Words]  # gives so many new random words of 64 bits
 
-USE = "batches"
-"""Use that keys are derived for: no noise is drawn from them."""
+USE = "batches"  # use that keys are derived for: no noise is drawn from them
 
 
 class _Steps(ABC):
@@ -64,10 +62,8 @@ class _Steps(ABC):
 
 
 class Batches(_Steps):
-    """Records dealt into batches once, which come round in the same order until the horizon.
-
-    The order of records is shuffled once, by a seed that need not be secret: the same arguments
-    give the same batches, also after a restart.
+    """Records shuffled and dealt into batches once, which come round in the same order until the
+    horizon; the same arguments give the same batches.
 
     Args:
         rule: of the design.
@@ -75,7 +71,7 @@ class Batches(_Steps):
         records: N, numbered 0 to N - 1.
         batch_size: the most of a batch: ceil(N / batch_size) batches come round, of sizes that
             differ by one at most. By default as many as the design is for.
-        seed: of the shuffle.
+        seed: of the shuffle, which need not be secret.
 
     Raises:
         InputError: fewer records than batches; batches that would bring a record back more often,
@@ -90,8 +86,6 @@ class Batches(_Steps):
         [3, 3, 3, 3, 3, 3]
         >>> bool((batches[0] == batches[3]).all())
         True
-        >>> sorted(int(record) for step in (0, 1, 2) for record in batches[step])
-        [0, 1, 2, 3, 4, 5, 6, 7, 8]
     """
 
     def __init__(
@@ -140,12 +134,9 @@ class RandomBatches(_Steps):
     """Records whose steps this node draws, in secret, as the participation of its design says.
 
     Every record is drawn for on its own, so that batches differ in size and may be empty: divide
-    sums by :attr:`expected_size`, a fixed number, and never by the size of a batch, which would
-    tell of it. What is drawn is a secret of the run, as noise is: who knows it takes away what
-    randomness adds to privacy, and so does a second run with the same draws. It comes from the
-    node's own secret, which serves one run: that run draws the same again after a restart.
-
-    :meth:`noisedesign.noise.NodeNoise.batches` makes one from the secret of the node.
+    sums by :attr:`expected_size`, never by the size of a batch, which would tell of it. Draws are a
+    secret of the run, as noise is: who knows them, or draws them again in a second run, takes away
+    what randomness adds to privacy. :meth:`NodeNoise.batches` makes one.
 
     Args:
         plan: of the node.
@@ -182,7 +173,7 @@ class RandomBatches(_Steps):
             raise InputError("participation", expected=expected, got=got, remedy=remedy)
         super().__init__(rule, horizon=plan.horizon, records=records)
         key = secret.step_key(f"node {plan.node}", 0, digest=plan.digest, use=USE)
-        self._drawn = _drawn(rule, horizon=self.horizon, records=self.records, words=_Stream(key))
+        self._drawn = _DRAW[rule.random.kind](rule, self.horizon, self.records, _Stream(key))
 
     @property
     def expected_size(self) -> float:
@@ -193,36 +184,11 @@ class RandomBatches(_Steps):
         return self._drawn[t]
 
 
-# --- drawing --------------------------------------------------------------------------------------
-
-
 def drawn_batches(
     rule: Rule, *, horizon: int, records: int, rng: np.random.Generator
 ) -> list[Places]:
-    """Batches of a simulation, by a seed that anybody may know; a node takes RandomBatches.
-
-    Args:
-        rule: of random participation.
-        horizon: T, the number of steps.
-        records: N, numbered 0 to N - 1.
-        rng: what they are drawn by.
-
-    Returns:
-        The records of every step, ascending.
-
-    Raises:
-        InputError: a rule that says nothing of how steps are drawn, or another number of records
-            than an account was made for.
-
-    Examples:
-        >>> import numpy as np
-        >>> import noisedesign as nd
-        >>> from noisedesign.noise.batches import drawn_batches
-        >>> rule = nd.BallsInBins(epochs=2, separation=2).rule
-        >>> found = drawn_batches(rule, horizon=4, records=5, rng=np.random.default_rng(0))
-        >>> sorted(int(record) for batch in found for record in batch)
-        [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
-    """
+    """The records of every step, ascending, of a simulation, by a seed that anybody may know; a
+    node takes RandomBatches."""
     _checks.instance(rule, Rule, field="rule", expected=RULE)
     expected = "a numpy Generator"
     _checks.instance(rng, np.random.Generator, field="rng", expected=expected)
@@ -232,12 +198,12 @@ def drawn_batches(
     def words(count: int) -> Words:
         return rng.integers(0, 2**64, size=count, dtype=np.uint64)
 
-    return _drawn(rule, horizon=horizon, records=records, words=words)
+    return _DRAW[_random(rule).kind](rule, horizon, records, words)
 
 
 def expected_size(rule: Rule, *, horizon: int, records: int) -> float:
-    """Return the mean number of records of a batch, over steps and draws. Records of a group that
-    exceed a largest batch are counted, too: it is a fixed number to divide sums by."""
+    """Return the mean number of records of a batch, over steps and draws, those beyond a largest
+    batch among them."""
     kind, rate = _random(rule).kind, _random(rule).rate or 1.0
     if kind == "b-min-sep":
         return records / (rule.min_sep - 1 + 1 / rate)
@@ -263,11 +229,6 @@ def _random(rule: Rule) -> Randomness:
         expected = "a rule of random participation"
         raise InputError("rule.random", expected=expected, got="one of a fixed order")
     return rule.random
-
-
-def _drawn(rule: Rule, *, horizon: int, records: int, words: Draw) -> list[Places]:
-    draw = _DRAW[_random(rule).kind]
-    return draw(rule, horizon, records, words)
 
 
 def _below(bound: int, size: int, words: Draw) -> Places:

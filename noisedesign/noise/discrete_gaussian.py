@@ -23,8 +23,7 @@ always 32 bits and exp(-y) >= 1 - y do, for whole arrays; the others, about one 
 decided one by one, and again as many are drawn again. Rejected proposals and added bits are words
 of the chunk's own streams, so that any chunk is drawn by itself.
 
-The time a chunk takes depends on what it draws, never on the data it hides.
-"""
+The time a chunk takes depends on what it draws, never on the data it hides."""
 
 from __future__ import annotations
 
@@ -49,10 +48,8 @@ SMALLEST_VARIANCE = Fraction(1, 1 << 40)
 LARGEST = 1 << 62
 """No magnitude is larger: one that is, of probability below exp(-2^43), is an error."""
 
-_COLUMNS = 1 << 12
-"""Most columns of the alias table: 96 kB."""
-_PRECISION = 192
-"""Bits after the point of the exponentials that weights are rounded up from."""
+_COLUMNS = 1 << 12  # most columns of the alias table: 96 kB
+_PRECISION = 192  # bits after the point of the exponentials that weights are rounded up from
 _UNIFORM_BITS = 32
 _WORD = 1 << 64
 _PROPOSED, _SPARE = 0, 1
@@ -64,8 +61,7 @@ def exp_bounds(numerator: int, denominator: int, bits: int) -> tuple[int, int]:
 
     The argument is halved h times to at most 1/2. There the alternating series, its terms rounded
     down, errs by at most 4 units a term: an error e of one term becomes e / 2 + 2 of the next. Each
-    squaring after that rounds the bounds outwards.
-    """
+    squaring after that rounds the bounds outwards."""
     if numerator == 0:
         return 1 << bits, 1 << bits
     halvings = (2 * numerator // denominator).bit_length()
@@ -90,8 +86,7 @@ class _Table(NamedTuple):
 
     ``thresholds`` and ``aliases`` are those of the alias method; outcomes are ``buckets`` buckets
     of 2^``width_bits`` integers, the tail and nothing. (1) surely holds for r in bucket k where the
-    32 bits of U and ``slopes``[k] r / 2^30 are together below 2^32 - 2.
-    """
+    32 bits of U and ``slopes``[k] r / 2^30 are together below 2^32 - 2."""
 
     column_bits: int
     buckets: int

@@ -4,14 +4,13 @@ is asked for first, and in whatever pieces.
 Each filter keeps ``rows`` arrays between steps, in the precision of what it gives away, and
 computes in float64 from these. So noise in float32 is not rounded noise of float64: every step is
 rounded as it leaves, and what follows sees it rounded. ``products`` of arrays are never matrix
-products, whose order of summation depends on their size.
-"""
+products, whose order of summation depends on their size."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -19,13 +18,10 @@ from numpy.typing import NDArray
 
 from noisedesign.base.checks import Array
 
-White = Callable[[int], NDArray[Any]]
-"""Zero-based step -> white noise of that step."""
+White = Callable[[int], NDArray[Any]]  # zero-based step -> white noise of that step
 
-DOUBLE = 2.0**-53
-"""Unit roundoff of float64."""
-_COLUMNS = 256
-"""Columns of C^-1 that are held together."""
+DOUBLE = 2.0**-53  # unit roundoff of float64
+_COLUMNS = 256  # columns of C^-1 that are held together
 
 
 class Rounding(NamedTuple):
@@ -39,8 +35,7 @@ class Rounding(NamedTuple):
 class Recursion(ABC):
     """Noise of a step from white noise and what is kept of the steps before."""
 
-    rows: int = 0
-    """Arrays kept between steps."""
+    rows: int = 0  # arrays kept between steps
 
     @abstractmethod
     def step(self, t: int, white: White, kept: NDArray[Any]) -> NDArray[Any]:
@@ -52,12 +47,12 @@ class Recursion(ABC):
         return None
 
 
+@dataclass(frozen=True, eq=False)
 class Filter(Recursion):
     """C^-1 of one node, in float64. ``arrays`` are those its strategy has in design files."""
 
     kind: ClassVar[str]
-    stationary: ClassVar[bool] = False
-    """Whether C is constant along its diagonals."""
+    stationary: ClassVar[bool] = False  # whether C is constant along its diagonals
 
     @abstractmethod
     def rounding(self, unit: float, *, horizon: int) -> Rounding:
@@ -85,9 +80,9 @@ class Filter(Recursion):
         total = sum(of(columns).sum(axis=1) for columns in self.noising_columns(horizon))
         return np.cumsum(total) if self.stationary else np.asarray(total)
 
-    @abstractmethod
-    def arrays(self) -> Mapping[str, Array]:
+    def arrays(self) -> dict[str, Array]:
         """Return the arrays that determine it."""
+        return {one.name: getattr(self, one.name) for one in fields(self)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,9 +100,6 @@ class Fresh(Filter):
 
     def rounding(self, unit: float, *, horizon: int) -> Rounding:
         return Rounding(of_white=unit, of_noise=0.0)
-
-    def arrays(self) -> Mapping[str, Array]:
-        return {}
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,9 +134,6 @@ class Rows(Filter):
 
     def noising_columns(self, horizon: int) -> Iterator[Array]:
         yield self.noising_matrix
-
-    def arrays(self) -> Mapping[str, Array]:
-        return {"noising_matrix": self.noising_matrix}
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,9 +177,6 @@ class Banded(Filter):
         terms = _accumulated(len(self.strategy_bands)) * rows + unit * diagonal
         return Rounding(of_white=0.0, of_noise=float(terms.max()))
 
-    def arrays(self) -> Mapping[str, Array]:
-        return {"strategy_bands": self.strategy_bands}
-
 
 @dataclass(frozen=True, eq=False)
 class Toeplitz(Banded):
@@ -211,7 +197,7 @@ class Toeplitz(Banded):
         sizes = np.abs(self.strategy_coefficients)
         return self._residual(unit, rows=sizes.sum(keepdims=True), diagonal=sizes[:1])
 
-    def arrays(self) -> Mapping[str, Array]:
+    def arrays(self) -> dict[str, Array]:
         return {"strategy_coefficients": self.strategy_coefficients}
 
 
@@ -241,9 +227,6 @@ class Moving(Filter):
     def rounding(self, unit: float, *, horizon: int) -> Rounding:
         """Draws are rounded as they are kept, noise as it leaves."""
         return Rounding(of_white=2 * unit + _accumulated(self.rows + 1), of_noise=0.0)
-
-    def arrays(self) -> Mapping[str, Array]:
-        return {"noising_coefficients": self.noising_coefficients}
 
 
 @dataclass(frozen=True, eq=False)
@@ -290,13 +273,6 @@ class Buffered(Filter):
         residual = scales @ (lengths * (strays + summed * (1 + strays)))
         of_noise = float(residual * self.strategy_diagonal[0])
         return Rounding(of_white=unit + summed + _accumulated(2), of_noise=of_noise)
-
-    def arrays(self) -> Mapping[str, Array]:
-        return {
-            "buffer_scales": self.buffer_scales,
-            "buffer_decays": self.buffer_decays,
-            "strategy_diagonal": self.strategy_diagonal,
-        }
 
 
 def _accumulated(operations: int) -> float:

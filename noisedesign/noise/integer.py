@@ -1,7 +1,7 @@
-"""Noise of one node in integers: for runs whose privacy is not to hang on floats.
+"""Noise of one node in integers: for runs whose privacy is not to hang on floats, whose last bits
+can tell what noise was added to (Mironov 2012).
 
-Noise in float64 has gaps, and its last bits can tell what it was added to (Mironov 2012). Here
-gradients are integers on a lattice, noise is exactly a discrete Gaussian, and all that is done with
+Gradients are integers on a lattice, noise is exactly a discrete Gaussian, and all that is done with
 both before a message leaves is exact; :mod:`noisedesign.noise.lattice` derives the privacy.
 
 With y_t = sum_(s <= t) C_ts g_s + v_t in integers the message is, rounded to the nearest integer,
@@ -40,6 +40,7 @@ from noisedesign.noise.source import (
     OVER_CLIP,
     NodeSource,
     Records,
+    check_finite,
     list_of_arrays,
     new_secret,
     output,
@@ -86,21 +87,18 @@ class _Rounded(Recursion):
 class IntegerNoise(NodeSource):
     """Noise in integers for the sum of a node's clipped gradients, step by step.
 
-    The claim of the plan holds as it stands: mu, epsilon and delta are those of the design, and
-    ``lattice.rho`` is the zCDP of the whole run where all noise is the node's own. Bits are the
-    same on every machine; steps and parts come in any order, at the cost that
-    :class:`~noisedesign.noise.source.NodeNoise` states. Memory: p - 1 arrays of the model's size
-    in int64 for p bands, T - 1 for a dense C.
-
-    :func:`integer_noise` makes one.
+    :func:`integer_noise` makes it. The claim of the plan holds as it stands, and ``lattice.rho`` is
+    the zCDP of the whole run where all noise is the node's own. Steps and parts come in any order,
+    at the cost that :class:`NodeNoise` states. Memory: p - 1 arrays of the model's size in int64
+    for p bands, T - 1 for a dense C.
 
     Args:
         plan: what the node must know.
         grid: the step of the lattice, or None.
         secret: its own.
-        seeds: the secrets it shares, by name of their streams.
-        record: where uses are recorded, or None.
-        resume: whether it goes on with a run.
+        seeds: as of :class:`NodeNoise`, like the others.
+        record: likewise.
+        resume: likewise.
 
     Attributes:
         lattice: C, variances and coefficients in integers.
@@ -140,7 +138,9 @@ class IntegerNoise(NodeSource):
         self.lattice = lattice_of(plan, grid=grid)
         self.grid = self.lattice.grid
         self.use = f"{type(self).use}/{self.lattice.exponent}"
-        others = tuple(s for s in plan.streams if s.source != OWN and s.name in self._factors)
+        others = tuple(
+            s for s in plan.streams if s.source != OWN and s.name in self.lattice.coefficients
+        )
         own = next((s for s in plan.streams if s.source == OWN), None)
         if own is None:
             own = Stream(name=f"node {plan.node}", coefficient=0.0, holders=(plan.node,))
@@ -162,12 +162,6 @@ class IntegerNoise(NodeSource):
             raise InputError("seeds", expected=expected, got=f"{len(seeds)} others", remedy=remedy)
         return super()._secret_of(stream, seeds)
 
-    @property
-    def _factors(self) -> Mapping[str, int]:
-        return self.lattice.coefficients
-
-    # --- drawing --------------------------------------------------------------------------------
-
     def step(
         self,
         t: int,
@@ -179,10 +173,10 @@ class IntegerNoise(NodeSource):
         """Noise of one step, in steps of the lattice.
 
         Args:
-            t: the step, zero-based.
-            shape: of what is returned; not needed with ``out``.
+            t: as of :meth:`NodeNoise.step`.
+            shape: likewise.
             out: int64, written to in C order in place of a new array.
-            start: place of the first number in the whole model, flattened.
+            start: likewise.
 
         Returns:
             int64; ``out`` where it is given.
@@ -204,18 +198,14 @@ class IntegerNoise(NodeSource):
             self._own.fill(key, drawn, start=start)
             return drawn
         self._shared.fill(key, drawn, start=start)
-        factor = self._factors[stream.name]
+        factor = self.lattice.coefficients[stream.name]
         _check_below(drawn, LARGEST // (abs(factor) * len(self.plan.streams) + 1))
         drawn *= np.int64(factor)
         return drawn
 
-    # --- gradients ------------------------------------------------------------------------------
-
     def lattice_sum(self, gradients: Iterable[Any], *, clip: bool = False) -> list[Integers]:
-        """The sum of gradients on the lattice, each of no larger norm than the clip.
-
-        Gradients are rounded toward zero, and their norm is made sure of in integers, whatever
-        floats did before.
+        """The sum of gradients on the lattice, rounded toward zero, each of no larger norm than the
+        clip in integers.
 
         Args:
             gradients: a list of arrays, float32 or float64, records along the first axis.
@@ -256,12 +246,10 @@ class IntegerNoise(NodeSource):
         if excess > 1:
             if not clip and excess > 1 + OVER_CLIP:
                 norm = peak * length
-                raise InputError(
-                    "gradients",
-                    expected=f"norms up to the clip, {self.claim.clip:g}",
-                    got=f"{norm:g} of record {record}",
-                    remedy="Clip every record's gradient, or have it done: lattice_sum(clip=True).",
-                )
+                expected = f"norms up to the clip, {self.claim.clip:g}"
+                got = f"{norm:g} of record {record}"
+                remedy = "Clip every record's gradient, or have it done: lattice_sum(clip=True)."
+                raise InputError("gradients", expected=expected, got=got, remedy=remedy)
             gradient = unit * (longest / length)
         else:
             gradient = np.ldexp(gradient, -self.lattice.exponent)
@@ -284,16 +272,13 @@ class IntegerNoise(NodeSource):
             gradients: a list of arrays: either int64, sums as :meth:`lattice_sum` makes them, or
                 float32 or float64 with one clipped gradient a row, of which sums are made.
             t: the step, zero-based.
-            records: as of ``NodeNoise.add_``; of gradients in rows as many as there are rows, where
-                nobody says.
+            records: as of :meth:`NodeNoise.add_`; by default as many as there are rows.
 
         Returns:
             int64, an array for each sum.
 
         Raises:
-            InputError: what :meth:`lattice_sum` refuses; a norm that is no sum's of clipped
-                gradients; a model of another size than before; a step outside the horizon, or one
-                that other data had; records more often or closer together than the design is for.
+            InputError: as :meth:`lattice_sum` and :meth:`NodeNoise.add_`.
         """
         t = self._checked_step(t)
         arrays = list_of_arrays(gradients, field=self._sums)
@@ -302,17 +287,8 @@ class IntegerNoise(NodeSource):
         else:
             sums = self.lattice_sum(arrays)
             records = len(arrays[0]) if records is None else records
-        with self._lock:
-            self._hides(sums, t, records)
-        released, start = [], 0
-        for total in sums:
-            message = np.empty(total.shape, dtype=np.int64)
-            self._fill(t, message.reshape(-1), start)
-            message += total
-            released.append(message)
-            start += total.size
-        self._added = max(self._added, t)
-        return released
+        self._add(sums, t, records)
+        return sums
 
     def _norm(self, sums: Sequence[Integers]) -> float:
         for at, total in enumerate(sums):
@@ -324,9 +300,7 @@ class IntegerNoise(NodeSource):
 
     def values(self, released: Iterable[Integers]) -> list[Array]:
         """Released integers in units of the gradients, divided by the batch size where the plan has
-        one.
-
-        It is for whoever goes on with them, and done to what is public already.
+        one: post-processing.
 
         Args:
             released: int64, as :meth:`release` gave them, or their sums.
@@ -373,10 +347,7 @@ def _float_gradient(array: Any, at: int) -> NDArray[Any]:
         remedy = "Clip gradients in float32 or float64."
         expected, got = "float32 or float64, or int64 for sums", str(array.dtype)
         raise InputError(field, expected=expected, got=got, remedy=remedy)
-    if not np.isfinite(array).all():
-        remedy = "Drop examples whose gradient is not finite before they are summed."
-        got = "one that is not"
-        raise InputError(field, expected="finite numbers", got=got, remedy=remedy)
+    check_finite(array, field=field)
     return array
 
 
@@ -397,13 +368,12 @@ def integer_noise(
     Args:
         design: as of :func:`noisedesign.noise.noise`.
         node: likewise.
-        secret: the node's own, by default a new one from the operating system, kept in
-            ``.secret``. Every node has one, since every node adds noise of its own.
-        seeds: the secrets a node shares with others, or that a dealer gave it, by name.
+        secret: the node's own, by default a new one: every node adds noise of its own.
+        seeds: likewise.
         grid: the step of the lattice, a power of two in units of the gradients, the same at all
             nodes; by default 2^-20 of the design's ``noise_stddev`` or 2^-24 of the clip, the
             lesser of the two, coarser where that leaves too little room in 64 bits.
-        clip: as of :func:`noisedesign.noise.noise`.
+        clip: likewise.
         batch_size: likewise.
         record: likewise.
         resume: likewise.

@@ -3,8 +3,7 @@
 A secret is 32 bytes that nobody else may have: one for each node, one for each seed that nodes
 share. The key of a step is HKDF-SHA256 of the secret (RFC 5869), salted with the digest of the
 design, for the words "noise", the name of the stream and the step: another node, seed, step or
-design has another key, and a key betrays neither the secret nor any other key.
-"""
+design has another key, and a key betrays neither the secret nor any other key."""
 
 from __future__ import annotations
 
@@ -25,8 +24,7 @@ from noisedesign.base.checks import InputError
 SECRET_BYTES = 32
 DIGEST_BYTES = 32
 VERSION = b"noisedesign noise 1"
-OTHERS = stat.S_IRWXG | stat.S_IRWXO
-"""Rights to a file of users other than its owner."""
+OTHERS = stat.S_IRWXG | stat.S_IRWXO  # rights to a file of users other than its owner
 _SECRET = f"{SECRET_BYTES} bytes, as Secret.new() draws them"
 
 
@@ -69,13 +67,11 @@ class Secret:
         """
         return cls(secrets.token_bytes(SECRET_BYTES))
 
-    def __copy__(self) -> Self:
+    def __deepcopy__(self, memo: Any = None) -> Self:
         """Itself: it never changes."""
         return self
 
-    def __deepcopy__(self, memo: Any) -> Self:
-        """Itself: it never changes."""
-        return self
+    __copy__ = __deepcopy__
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Refused: a pickle has its bytes in clear, wherever it is sent or kept."""
@@ -143,7 +139,7 @@ class Secret:
             raise InputError("secret", expected=expected, got=got) from None
 
     def save(self, path: str | Path) -> Path:
-        """Written as hexadecimal digits, readable by this user only. Never over another file.
+        """Written as hexadecimal digits, readable by this user only, never over another file.
 
         Args:
             path: of a new file.
@@ -181,7 +177,7 @@ class Secret:
             digest: of the design, 64 hexadecimal digits.
 
         Returns:
-            The secret, by HKDF-SHA256.
+            The secret.
 
         Raises:
             InputError: no name, or no digest.

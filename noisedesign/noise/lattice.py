@@ -52,8 +52,7 @@ Both conditions are of one node alone, so nodes need no more than they know. The
 at least that of the design times a factor for what rounding did to C, at most
 sens(C rounded) / (sens(C rounded) - sens(what rounding took away)), squared: mu is that of the
 design. It holds against everybody who knows none of the secrets, as in the design, and given seeds
-that others know, for what is left. A seed that is missing takes its part of the privacy with it.
-"""
+that others know, for what is left. A seed that is missing takes its part of the privacy with it."""
 
 from __future__ import annotations
 
@@ -73,26 +72,18 @@ from noisedesign.noise.rules import Number, Rule, heaviest_sums
 
 Integers = NDArray[np.int64]
 
-PLACES = 12
-"""Bits after the point of C, whose largest diagonal entry is between 1 and 2."""
+PLACES = 12  # bits after the point of C, whose largest diagonal entry is between 1 and 2
 NOISE_STEPS, CLIP_STEPS, MOST_CLIP_STEPS, MOST_SIGMA = 20, 24, 30, 37
 """log2 of the steps to one ``noise_stddev`` and to one clip, where no lattice is asked for: at
 least the first two, but never more to the clip than the third, nor more to sigma than the last."""
-SMOOTHING = 8
-"""s^2."""
-FINEST_SEED = 16
-"""Least tau^2."""
-SEED_BITS = 16
-"""log2 of the coefficient of a seed whose noise is that of the design alone."""
-FINE = 16
-"""Bits after the point of what rounding takes from C."""
+SMOOTHING = 8  # s^2
+FINEST_SEED = 16  # least tau^2
+SEED_BITS = 16  # log2 of the coefficient of a seed whose noise is that of the design alone
+FINE = 16  # bits after the point of what rounding takes from C
 SLACK = Fraction(1, 1 << 40)
-SPLIT = Fraction(1, 1 << 12)
-"""theta."""
-LARGEST = 1 << 60
-"""No integer is larger: sums of two fit int64."""
-MOST_CLIP = 1 << 31
-"""Most steps of a clip: squares fit int64."""
+SPLIT = Fraction(1, 1 << 12)  # theta
+LARGEST = 1 << 60  # no integer is larger: sums of two fit int64
+MOST_CLIP = 1 << 31  # most steps of a clip: squares fit int64
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -102,8 +93,7 @@ class Lattice:
     ``exponent`` is log2 of ``grid``; ``strategy`` has C[t + i, t] at [i, t]; ``clip_squared`` is
     the most of a record's squared norm; ``own_variance`` is sigma^2 of the node's noise in y and
     ``seed_variance`` tau^2 of draws from shared seeds, which ``coefficients`` multiply; ``rho`` is
-    the zCDP of the whole run, None where shared seeds are a part of the privacy.
-    """
+    the zCDP of the whole run, None where shared seeds are a part of the privacy."""
 
     exponent: int
     strategy: Integers
@@ -196,8 +186,7 @@ def squared_sensitivity(strategy: Integers, rule: Rule) -> int:
 
     It is the largest sum of |C^T C| over such a set, or more. The two are equal for sets of one
     residue class or from a list, and where columns of one set do not overlap; what is bounded is
-    the sensitivity itself where, besides, signs make those entries of C^T C nonnegative.
-    """
+    the sensitivity itself where, besides, signs make those entries of C^T C nonnegative."""
     bands, horizon = len(strategy), strategy.shape[1]
     _check_sums(strategy, rule)
 
@@ -263,8 +252,7 @@ def _gain(strategy: Integers, moved: Integers, rule: Rule, sensitivity: int) -> 
 
     Sensitivity is a norm: that of what was taken is at most that of ``moved`` and of units beside
     it. Its square is at least the sum of the squared columns of any set of steps, which is the mean
-    over signs, and at least the squared sum of these columns.
-    """
+    over signs, and at least the squared sum of these columns."""
     if not moved.any():
         return Fraction(1)
     least, horizon = 0, strategy.shape[1]

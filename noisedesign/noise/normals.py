@@ -14,8 +14,7 @@ What is computed differs from the exact transform of the same words by at most
 That the radii of pairs end at R costs privacy: moved by m, a pair of real numbers leaves the disc
 it was in with a probability of at most R / pi 2^-53 m e^(R m). Over all pairs of T steps of d
 numbers, with sum of m^2 at most mu^2, that adds to delta at most 3.1e-16 mu (sqrt(d T / 2) +
-e^(R mu)).
-"""
+e^(R mu))."""
 
 from __future__ import annotations
 
@@ -28,12 +27,10 @@ from noisedesign.base.checks import Array
 KEY_BYTES = 32
 _WORDS_PER_BLOCK = 8
 
-LARGEST = 8.5717
-"""No normal is larger: u >= 2^-53, and sqrt(2 * 53 * log 2) = 8.571674."""
+LARGEST = 8.5717  # no normal is larger: u >= 2^-53, and sqrt(2 * 53 * log 2) = 8.571674
 RELATIVE_ERROR = 1.2e-15
 """Largest error of a normal against the exact transform of its words, over the radius."""
-MOST_SAMPLES = 2**35
-"""Most samples of one key: the block counter of ChaCha20 has 32 bits."""
+MOST_SAMPLES = 2**35  # most samples of one key: the block counter of ChaCha20 has 32 bits
 
 CHUNK = 1 << 14
 """Samples at a time: the dozen arrays of half as many doubles stay in a processor's cache."""

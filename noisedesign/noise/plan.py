@@ -2,12 +2,8 @@
 
 Noise of node u at step t is z_t = (C^-1 v)_t with white noise v_s = sum_k a_k w_k,s: ``streams``
 have the a_k, ``filter`` is C^-1. A full space-time design has no such C: its ``streams`` are those
-of all nodes with coefficients of every pair of steps.
-
-Every plan of one design has the same ``digest``. The file of a plan is JSON beside .npy arrays in
-one archive, which numpy and the standard library read, with a checksum: a plan is made from a
-design and not edited, and comes from somebody whom the node trusts with its privacy.
-"""
+of all nodes with coefficients of every pair of steps. The file of a plan is JSON beside .npy arrays
+in one archive, with a checksum: a plan is made from a design and not edited."""
 
 from __future__ import annotations
 
@@ -31,14 +27,14 @@ from noisedesign.noise.rules import Rule
 FORMAT, VERSION = "noisedesign-node", 1
 MOST_BYTES = 2**32
 _MANIFEST = "plan.json"
+_STATED = ("digest", "node", "nodes", "name", "horizon", "weights", "rounds")
 
 OWN, SHARED, DEALT = "own", "shared", "dealt"
 
 CHANGE_OVER_CLIP = {"replace": 2.0, "zero-out": 1.0, "add-remove": 1.0}
 """Largest Euclidean change of one step's sum of clipped gradients over the clip (not squared), by
-adjacency. Batches are fixed in advance, or drawn for every record on its own: a record that is
-added or removed fills or empties a slot that nobody else takes, and sums are not divided by how
-many records came. Then it is the same as zeroing a record out."""
+adjacency. A record that is added or removed fills or empties a slot that nobody else takes, and
+sums are not divided by how many records came: it is the same as zeroing a record out."""
 
 
 @dataclass(frozen=True)
@@ -47,21 +43,18 @@ class Claim:
 
     Attributes:
         noise_stddev: standard deviation that the noise was scaled by, in units of the gradients.
-        mu: GDP parameter of the whole run, for the least protected node; where participation is
-            random, that of any order of records, which bounds the run and is more than epsilon
-            says. Runs are composed by it.
+        mu: GDP parameter of the whole run, for the least protected node, by which runs are
+            composed; where participation is random that of any order of records, more than epsilon
+            says.
         epsilon: of the target that the run meets.
-        delta: of the target that the run meets.
-        adjacency: of the target that the run meets.
+        delta: likewise.
+        adjacency: likewise.
         clip: the norm that every gradient is clipped to; noise is added to their sum.
         participation: how often one record may take part, in words.
-        rule: the same for a trainer to hold every record to; says, too, whether the node has to
-            draw who takes part, in secret.
+        rule: the same for a trainer to hold every record to.
         trust: who the noise protects from.
-        batch_size: what sums are divided by before noise is added; None where noise is added to
-            the sums.
-        confidence: with which epsilon holds, where randomness of participation was accounted for
-            by samples; None where it is certain.
+        batch_size: what sums are divided by before noise is added; None: nothing.
+        confidence: with which epsilon holds, where it was found by samples; None: certainly.
 
     Examples:
         >>> import noisedesign as nd
@@ -103,17 +96,13 @@ class Stream:
     Attributes:
         name: tells it from the others of the design.
         coefficient: that the node multiplies it by, not squared.
-        source: whose secret it comes from: the node's "own", the one its holders have "shared", or
-            a dealer's ("dealt").
+        source: "own" of the node's secret, "shared" of its holders', "dealt" of a dealer's.
         holders: the nodes that draw from it.
 
     Examples:
-        >>> import noisedesign as nd
-        >>> target = nd.PrivacyTarget(epsilon=1.0)
-        >>> problem = nd.TimeProblem.prefix(participation=nd.single(2), privacy=target)
-        >>> (stream,) = nd.solve(problem).design.node_plan(0).streams
-        >>> stream.source, stream.coefficient > 0
-        ('own', True)
+        >>> from noisedesign.noise import Stream
+        >>> Stream(name="node 0", coefficient=2.5)
+        Stream(name='node 0', coefficient=2.5, source='own', holders=())
     """
 
     name: str
@@ -134,10 +123,8 @@ class Plan:
         filter: noise from white noise.
         streams: white noise from secrets.
         claim: what it protects.
-        couplings: of a full design, shape (T, T, n): how noise of step t takes step s of every
-            stream; else None.
-        weights: of the mixing matrix W, its row of the node: (v, W[node, v]) wherever that is not
-            zero; none where no W is known.
+        couplings: of a full design, shape (T, T, n), how noise of step t takes step s of a stream.
+        weights: the nonzero entries of W in the row of the node, (v, W[node, v]), if W is known.
         name: of the node.
         rounds: how often models are averaged by these weights after a step; noise is added once.
 
@@ -181,12 +168,10 @@ class Plan:
             InputError: it is that of another node, or for another batch size.
         """
         agrees("batch_size", batch_size, self.claim.batch_size)
-        if node is not None:
-            node = _checks.positive_int(node, field="node", minimum=0)
-        if node is None or node == self.node:
+        if node is None or _checks.positive_int(node, field="node", minimum=0) == self.node:
             return self
         if self.nodes is None:
-            return replace(self, node=node)
+            return replace(self, node=int(node))
         expected = f"{self.node}, whose file this is"
         raise InputError("node", expected=expected, got=_checks.describe(node))
 
@@ -197,10 +182,7 @@ class Plan:
 
     @property
     def others(self) -> tuple[int, ...]:
-        """Nodes it hears of, ascending.
-
-        They are neighbours in W, and those it shares a seed with.
-        """
+        """Neighbours in W, and nodes it shares a seed with, ascending."""
         shared = {v for s in self.streams if s.source == SHARED for v in s.holders}
         return tuple(sorted((shared | {v for v, _ in self.weights}) - {self.node}))
 
@@ -225,19 +207,13 @@ class Plan:
             InputError: ``path`` is no path, a folder or a device.
             StorageError: the file cannot be written; an existing one stays as it was.
         """
-        arrays = dict(self.filter.arrays())
+        arrays = self.filter.arrays()
         if self.couplings is not None:
             arrays["couplings"] = self.couplings
         manifest = {
             "format": FORMAT,
             "version": VERSION,
-            "digest": self.digest,
-            "node": self.node,
-            "nodes": self.nodes,
-            "name": self.name,
-            "horizon": self.horizon,
-            "weights": self.weights,
-            "rounds": self.rounds,
+            **{name: getattr(self, name) for name in _STATED},
             "filter": self.filter.kind,
             "claim": self.claim.to_json(),
             "streams": [asdict(stream) for stream in self.streams],
@@ -282,12 +258,10 @@ def agrees(field: str, given: float | None, designed: float | None) -> None:
     """Check that what a trainer says, if anything, is what the design is for."""
     if given is not None and _checks.real(given, field=field, low=0) != designed:
         stated = "none stated" if designed is None else f"{designed:g}"
-        raise InputError(
-            field,
-            expected=f"{stated}, which the design is for",
-            got=_checks.describe(given),
-            remedy="Another one has another privacy: design for it.",
-        )
+        expected = f"{stated}, which the design is for"
+        got = _checks.describe(given)
+        remedy = "Another one has another privacy: design for it."
+        raise InputError(field, expected=expected, got=got, remedy=remedy)
 
 
 def _damaged(file: str, got: str) -> InputError:
@@ -315,12 +289,10 @@ def _read(archive: zipfile.ZipFile, file: str) -> Plan:
         if manifest["format"] != FORMAT:
             raise KeyError("format")
         if manifest["version"] != VERSION:
-            raise InputError(
-                "plan.version",
-                expected=f"{VERSION}",
-                got=_checks.describe(manifest["version"]),
-                remedy=f"{file} was written by another version of noisedesign: use that one.",
-            )
+            expected = f"{VERSION}"
+            got = _checks.describe(manifest["version"])
+            remedy = f"{file} was written by another version of noisedesign: use that one."
+            raise InputError("plan.version", expected=expected, got=got, remedy=remedy)
         arrays = {
             name: _array(archive, name, tuple(shape)) for name, shape in manifest["arrays"].items()
         }
@@ -335,8 +307,7 @@ def _read(archive: zipfile.ZipFile, file: str) -> Plan:
 
 
 def _checksum(manifest: Mapping[str, Any], arrays: Mapping[str, Array]) -> str:
-    """Return SHA-256 of all that a file says. The digest is of the whole design, which no node can
-    compute: this one tells that somebody changed a number."""
+    """SHA-256 of all that a file says, as no node can compute the digest of the whole design."""
     found = hashlib.sha256(json.dumps(manifest, sort_keys=True).encode())
     for name in sorted(arrays):
         found.update(np.ascontiguousarray(arrays[name], dtype="<f8").data)

@@ -1,11 +1,9 @@
 """The record of what was drawn from which secret: a small database on this machine, which refuses a
 second use.
 
-Noise hides a gradient once. The same noise on other data shows the difference of the two, so a
-secret serves one node, one design and one run, and a step of it one sum of gradients. Batches that
-are drawn from it are as secret, and serve that run alone. Who took part in which step is kept, too:
-the privacy of a run is that of records that take part as its design says. What happens on another
-machine cannot be seen here.
+The same noise on other data shows the difference of the two, so a secret serves one node, one
+design and one run, and a step of it one sum of gradients. Who took part in which step is kept, too.
+What happens on another machine cannot be seen here.
 
 Data and names of records are kept as hashes, keyed by the secret. Who reads the file learns how
 many records were in the sum of a step, and which steps had one in common, but can try out no names.
@@ -16,17 +14,19 @@ from __future__ import annotations
 import os
 import sqlite3
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from hashlib import blake2b
 from pathlib import Path
+from secrets import token_hex
 
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import InputError
 
 ENVIRONMENT = "NOISEDESIGN_RECORDS"
 _VERSION = 2
-HASH_BYTES = 16
-"""Bytes of a hash of data or names: two of 1e9 names collide with a chance of 1e-21."""
+HASH_BYTES = 16  # bytes of a hash of data or names: two of 1e9 names collide with a chance of 1e-21
 _TABLES = """
 CREATE TABLE IF NOT EXISTS uses (
     secret TEXT NOT NULL, node INTEGER NOT NULL, digest TEXT NOT NULL, streams TEXT NOT NULL,
@@ -47,6 +47,7 @@ CREATE TABLE IF NOT EXISTS batches (
 """
 _HERE = "WHERE secret = ? AND node = ?"
 _NEW = "Draw a new one: Secret.new()."
+Place = tuple[str, int]  # fingerprint of a secret, and a node that draws from it
 ALL_OF_THEM = "A run goes on with all its secrets; for another run draw all of them anew."
 
 
@@ -64,9 +65,7 @@ def default_path() -> Path:
 
 class Record:
     """A database of what was drawn from which secrets, which refuses to have noise drawn for two
-    runs.
-
-    Two messages with the same noise show the difference of what it hides.
+    runs: two messages with the same noise show the difference of what it hides.
 
     Args:
         path: of the database, made where there is none; by default ``$NOISEDESIGN_RECORDS`` or a
@@ -111,175 +110,13 @@ class Record:
             with closing(sqlite3.connect(self.path, timeout=60)) as database, database:
                 yield database
         except (OSError, sqlite3.Error) as error:
-            raise InputError(
-                "record",
-                expected=f"a record of what was drawn at {self.path}",
-                got=f"{error}",
-                remedy=f"Name another file in {ENVIRONMENT}; without the old one nobody sees "
-                "whether a secret served before, so take new secrets.",
-            ) from None
-
-    def claim(
-        self,
-        served: Mapping[str, tuple[str, bool]],
-        *,
-        node: int,
-        digest: str,
-        run: str,
-        resume: bool,
-    ) -> None:
-        """Claim secrets for a node in one run: all of them, or none.
-
-        Args:
-            served: by their fingerprints what is drawn from them, in words, and whether other nodes
-                may draw from them too.
-            node: zero-based.
-            digest: of the design.
-            run: a name of this run that no other has.
-            resume: whether this run goes on with one before, which then cannot go on itself.
-
-        Raises:
-            InputError: one served another node, another design, or another run; nothing is known of
-                a run that goes on, or not of all its secrets.
-        """
-        with self._open() as database:
-            database.execute("BEGIN IMMEDIATE")
-            known = [
-                _serves(database, (secret, node), digest=digest, streams=streams, shared=shared)
-                for secret, (streams, shared) in served.items()
-            ]
-            if resume and not any(known):
-                raise InputError(
-                    "record",
-                    expected=f"a record in {self.path} of the run that goes on",
-                    got="one that does not know it",
-                    remedy="Name the record that the run began with. Where that is lost, nobody "
-                    "sees which noise was used: take new secrets. A run begins once without "
-                    "resume=True.",
-                )
-            steps = [self._steps(database, (secret, node)) for secret in served]
-            if resume and not (all(known) and all(found == steps[0] for found in steps)):
-                raise InputError(
-                    "secret",
-                    expected="the secrets of the run that goes on",
-                    got="some that served other steps than the others",
-                    remedy=ALL_OF_THEM,
-                )
-            for secret in served:
-                where = (secret, node)
-                if resume:
-                    database.execute(f"UPDATE uses SET run = ? {_HERE}", (run, *where))
-                elif _run_of(database, where) is not None:
-                    raise InputError(
-                        "secret",
-                        expected="one that no run has used",
-                        got=f"one whose noise {_progress(database, where)}",
-                        remedy=f"Go on with that run by resume=True. For another run: {_NEW}",
-                    )
-
-    def begin(self, secrets: Sequence[str], *, node: int, run: str) -> None:
-        """Draw noise from these secrets from now on, in this run and no other.
-
-        Args:
-            secrets: their fingerprints.
-            node: zero-based.
-            run: the name that :meth:`claim` was given.
-
-        Raises:
-            InputError: another run has drawn some since they were claimed.
-        """
-        with self._open() as database:
-            database.execute("BEGIN IMMEDIATE")
-            for secret in secrets:
-                _begin(database, (secret, node), run)
-
-    def use(
-        self,
-        secrets: Sequence[str],
-        *,
-        node: int,
-        run: str,
-        step: int,
-        data: bytes,
-        dimension: int,
-        who: bytes | None = None,
-    ) -> None:
-        """Record that the noise of a step, from all these secrets, is added to what has this hash.
-
-        Args:
-            secrets: their fingerprints.
-            node: zero-based.
-            run: the name that :meth:`claim` was given.
-            step: zero-based.
-            data: hash of what the noise hides.
-            dimension: how many numbers that is.
-            who: hashes of the records in it that :meth:`attend` was not told of; None where nobody
-                says.
-
-        Raises:
-            InputError: it was added to something else, or to a model of another size; another
-                run goes on with these secrets.
-        """
-        with self._open() as database:
-            database.execute("BEGIN IMMEDIATE")
-            for secret in secrets:
-                _begin(database, (secret, node), run)
-                _use(database, (secret, node), step=step, data=data, dimension=dimension)
-            if who is not None:
-                _attend(database, (secrets[0], node), step=step, who=who)
-
-    def attend(self, secrets: Sequence[str], *, node: int, run: str, step: int, who: bytes) -> None:
-        """Record that these records, too, are in the sum of a step.
-
-        Args:
-            secrets: fingerprints of those of the run.
-            node: zero-based.
-            run: the name that :meth:`claim` was given.
-            step: zero-based.
-            who: their hashes, HASH_BYTES each, one after another.
-
-        Raises:
-            InputError: another run goes on with these secrets.
-        """
-        with self._open() as database:
-            database.execute("BEGIN IMMEDIATE")
-            for secret in secrets:
-                _begin(database, (secret, node), run)
-            _attend(database, (secrets[0], node), step=step, who=who)
-
-    def attendance(self, *, secret: str, node: int) -> dict[int, bytes]:
-        """Who took part in which step, as :meth:`attend` was told.
-
-        Args:
-            secret: fingerprint of the first of the run.
-            node: zero-based.
-
-        Returns:
-            Hashes by step; none in an empty batch.
-        """
-        with self._open() as database:
-            found = database.execute(f"SELECT step, who FROM attendance {_HERE}", (secret, node))
-            return dict(found.fetchall())
-
-    def draw(self, *, secret: str, node: int, records: int) -> None:
-        """Record that batches of so many records are drawn from a secret.
-
-        Args:
-            secret: its fingerprint.
-            node: zero-based.
-            records: how many the node has.
-
-        Raises:
-            InputError: it was another number before.
-        """
-        with self._open() as database:
-            database.execute(
-                "INSERT OR IGNORE INTO batches VALUES (?, ?, ?)", (secret, node, records)
+            expected = f"a record of what was drawn at {self.path}"
+            got = f"{error}"
+            remedy = (
+                f"Name another file in {ENVIRONMENT}; without the old one nobody sees "
+                "whether a secret served before, so take new secrets."
             )
-            query = f"SELECT records FROM batches {_HERE}"
-            (known,) = database.execute(query, (secret, node)).fetchone()
-            if known != records:
-                raise other_records(known, records)
+            raise InputError("record", expected=expected, got=got, remedy=remedy) from None
 
     def steps(self, *, secret: str, node: int) -> frozenset[int]:
         """The steps whose noise a node added.
@@ -297,29 +134,182 @@ class Record:
         _checks.text(secret, field="secret")
         node = _checks.positive_int(node, field="node", minimum=0)
         with self._open() as database:
-            return self._steps(database, (secret, node))
+            return _steps(database, (secret, node))
 
-    @staticmethod
-    def _steps(database: sqlite3.Connection, where: tuple[str, int]) -> frozenset[int]:
-        found = database.execute(f"SELECT step FROM steps {_HERE}", where)
-        return frozenset(step for (step,) in found)
+
+@dataclass(frozen=True)
+class Uses:
+    """The uses of the secrets of one run of one node, by their fingerprints, as its record keeps
+    them; who took part is kept with the first."""
+
+    record: Record
+    secrets: tuple[str, ...]
+    node: int
+    run: str = field(default_factory=lambda: token_hex(16))
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        """One transaction that holds the record from its first word on."""
+        with self.record._open() as database:
+            database.execute("BEGIN IMMEDIATE")
+            yield database
+
+    @contextmanager
+    def _drawing(self) -> Iterator[sqlite3.Connection]:
+        """One transaction in which the secrets are drawn from, in this run and no other."""
+        with self._writing() as database:
+            for where in self._places:
+                known = _run_of(database, where)
+                if known is None:
+                    database.execute(f"UPDATE uses SET run = ? {_HERE}", (self.run, *where))
+                elif known != self.run:
+                    expected = "one that no other run uses"
+                    got = (
+                        "one that another process draws from, whose noise "
+                        f"{_progress(database, where)}"
+                    )
+                    remedy = f"Stop one of them. For a run of its own: {_NEW}"
+                    raise InputError("secret", expected=expected, got=got, remedy=remedy)
+            yield database
+
+    @property
+    def _places(self) -> list[Place]:
+        return [(secret, self.node) for secret in self.secrets]
+
+    def claim(self, served: Mapping[str, tuple[str, bool]], *, digest: str, resume: bool) -> None:
+        """Claim the secrets for this run of a design: all of them, or none.
+
+        ``served`` says by their fingerprints what is drawn from them, in words, and whether other
+        nodes may draw from them too; a run that is resumed cannot go on itself."""
+        with self._writing() as database:
+            known = [
+                _serves(database, (secret, self.node), digest, streams, shared=shared)
+                for secret, (streams, shared) in served.items()
+            ]
+            if resume and not any(known):
+                expected = f"a record in {self.record.path} of the run that goes on"
+                got = "one that does not know it"
+                remedy = (
+                    "Name the record that the run began with. Where that is lost, nobody "
+                    "sees which noise was used: take new secrets. A run begins once without "
+                    "resume=True."
+                )
+                raise InputError("record", expected=expected, got=got, remedy=remedy)
+            steps = [_steps(database, where) for where in self._places]
+            if resume and not (all(known) and all(found == steps[0] for found in steps)):
+                expected = "the secrets of the run that goes on"
+                got = "some that served other steps than the others"
+                remedy = ALL_OF_THEM
+                raise InputError("secret", expected=expected, got=got, remedy=remedy)
+            for where in self._places:
+                if resume:
+                    database.execute(f"UPDATE uses SET run = ? {_HERE}", (self.run, *where))
+                elif _run_of(database, where) is not None:
+                    expected = "one that no run has used"
+                    got = f"one whose noise {_progress(database, where)}"
+                    remedy = f"Go on with that run by resume=True. For another run: {_NEW}"
+                    raise InputError("secret", expected=expected, got=got, remedy=remedy)
+
+    def begin(self) -> None:
+        """Draw noise from now on, unless another run has since the secrets were claimed."""
+        with self._drawing():
+            pass
+
+    def use(self, step: int, *, data: bytes, dimension: int, who: bytes | None) -> None:
+        """Record that the noise of a step is added to so many numbers with this hash, in which,
+        unless nobody says, are ``who``, as of :meth:`attend`."""
+        with self._drawing() as database:
+            for where in self._places:
+                (size,) = database.execute(f"SELECT dimension FROM uses {_HERE}", where).fetchone()
+                if size not in (None, dimension):
+                    expected = f"{size} numbers, as in the steps before"
+                    raise InputError("parameters", expected=expected, got=f"{dimension}")
+                query = f"SELECT data FROM steps {_HERE} AND step = ?"
+                found = database.execute(query, (*where, step)).fetchone()
+                if found is None:
+                    database.execute(f"UPDATE uses SET dimension = ? {_HERE}", (dimension, *where))
+                    database.execute("INSERT INTO steps VALUES (?, ?, ?, ?)", (*where, step, data))
+                elif found[0] != data:
+                    raise other_data(step)
+            if who is not None:
+                self._attend(database, step, who)
+
+    def attend(self, step: int, who: bytes) -> None:
+        """Record that these, too, took part in a step: their hashes, one after another."""
+        with self._drawing() as database:
+            self._attend(database, step, who)
+
+    def _attend(self, database: sqlite3.Connection, step: int, who: bytes) -> None:
+        where = (*self._places[0], step)
+        query = f"SELECT who FROM attendance {_HERE} AND step = ?"
+        before = database.execute(query, where).fetchone()
+        known: bytes = b"" if before is None else before[0]
+        database.execute(
+            "INSERT OR REPLACE INTO attendance VALUES (?, ?, ?, ?)", (*where, known + who)
+        )
+
+    def attendance(self) -> dict[int, bytes]:
+        """Who took part in which step, as :meth:`attend` was told; nothing for an empty batch."""
+        with self.record._open() as database:
+            found = database.execute(f"SELECT step, who FROM attendance {_HERE}", self._places[0])
+            return dict(found.fetchall())
+
+    def draw(self, secret: str, records: int) -> None:
+        """Record that batches of so many records are drawn from a secret."""
+        with self.record._open() as database:
+            where = (secret, self.node)
+            database.execute("INSERT OR IGNORE INTO batches VALUES (?, ?, ?)", (*where, records))
+            (known,) = database.execute(f"SELECT records FROM batches {_HERE}", where).fetchone()
+            if known != records:
+                raise other_records(known, records)
+
+
+@dataclass(frozen=True)
+class Register:
+    """An attendance in the record of a run, where there is one: names are hashes by ``key``."""
+
+    key: bytes
+    uses: Uses | None
+    check: Callable[[], None]
+
+    def name(self, record: Hashable) -> str:
+        return blake2b(repr(record).encode(), digest_size=HASH_BYTES, key=self.key).hexdigest()
+
+    def known(self) -> dict[int, list[str]]:
+        """The names that are kept, by step."""
+        kept = {} if self.uses is None else self.uses.attendance()
+        places = {t: range(0, len(who), HASH_BYTES) for t, who in kept.items()}
+        return {t: [kept[t][at : at + HASH_BYTES].hex() for at in places[t]] for t in kept}
+
+    def keep(self, t: int, names: Iterable[str]) -> None:
+        """Keep that these, too, took part in step t."""
+        self.check()
+        if self.uses is not None:
+            self.uses.attend(t, joined(names))
+
+
+def joined(names: Iterable[str]) -> bytes:
+    """Names of a :class:`Register`, as they are kept."""
+    return bytes.fromhex("".join(names))
+
+
+def _steps(database: sqlite3.Connection, where: Place) -> frozenset[int]:
+    found = database.execute(f"SELECT step FROM steps {_HERE}", where)
+    return frozenset(step for (step,) in found)
 
 
 def _serves(
-    database: sqlite3.Connection, where: tuple[str, int], *, digest: str, streams: str, shared: bool
+    database: sqlite3.Connection, where: Place, digest: str, streams: str, *, shared: bool
 ) -> bool:
     """Whether a secret served this node before; from now on it does."""
     secret, node = where
-    known = database.execute(
-        "SELECT node, digest, streams FROM uses WHERE secret = ?", (secret,)
-    ).fetchall()
+    query = "SELECT node, digest, streams FROM uses WHERE secret = ?"
+    known = database.execute(query, (secret,)).fetchall()
     for other, design, served in known:
         expected, got = "", ""
         if design != digest:
-            expected, got = (
-                "a secret of this design alone",
-                f"one that served the design {design[:12]}",
-            )
+            expected = "a secret of this design alone"
+            got = f"one that served the design {design[:12]}"
         elif other != node and not (shared and served == streams):
             expected, got = f"a secret of node {node} alone", f"that of node {other}"
         elif other == node and served != streams:
@@ -333,7 +323,7 @@ def _serves(
     return any(other == node for other, _, _ in known)
 
 
-def _run_of(database: sqlite3.Connection, where: tuple[str, int]) -> str | None:
+def _run_of(database: sqlite3.Connection, where: Place) -> str | None:
     """Return the run that drew from a secret; None where none has."""
     found = database.execute(f"SELECT run FROM uses {_HERE}", where).fetchone()
     if found is None:
@@ -343,64 +333,22 @@ def _run_of(database: sqlite3.Connection, where: tuple[str, int]) -> str | None:
     return run
 
 
-def _begin(database: sqlite3.Connection, where: tuple[str, int], run: str) -> None:
-    known = _run_of(database, where)
-    if known is None:
-        database.execute(f"UPDATE uses SET run = ? {_HERE}", (run, *where))
-    elif known != run:
-        raise InputError(
-            "secret",
-            expected="one that no other run uses",
-            got=f"one that another process draws from, whose noise {_progress(database, where)}",
-            remedy=f"Stop one of them. For a run of its own: {_NEW}",
-        )
-
-
-def _progress(database: sqlite3.Connection, where: tuple[str, int]) -> str:
+def _progress(database: sqlite3.Connection, where: Place) -> str:
     (last,) = database.execute(f"SELECT max(step) FROM steps {_HERE}", where).fetchone()
     return "was drawn" if last is None else f"was added up to step {last}"
 
 
-def _use(
-    database: sqlite3.Connection, where: tuple[str, int], *, step: int, data: bytes, dimension: int
-) -> None:
-    (size,) = database.execute(f"SELECT dimension FROM uses {_HERE}", where).fetchone()
-    if size not in (None, dimension):
-        expected = f"{size} numbers, as in the steps before"
-        raise InputError("parameters", expected=expected, got=f"{dimension}")
-    query = f"SELECT data FROM steps {_HERE} AND step = ?"
-    found = database.execute(query, (*where, step)).fetchone()
-    if found is None:
-        database.execute(f"UPDATE uses SET dimension = ? {_HERE}", (dimension, *where))
-        database.execute("INSERT INTO steps VALUES (?, ?, ?, ?)", (*where, step, data))
-    elif found[0] != data:
-        raise other_data(step)
-
-
-def _attend(database: sqlite3.Connection, where: tuple[str, int], *, step: int, who: bytes) -> None:
-    query = f"SELECT who FROM attendance {_HERE} AND step = ?"
-    before = database.execute(query, (*where, step)).fetchone()
-    known: bytes = b"" if before is None else before[0]
-    database.execute(
-        "INSERT OR REPLACE INTO attendance VALUES (?, ?, ?, ?)", (*where, step, known + who)
-    )
-
-
 def other_data(step: int) -> InputError:
     """Make the error for noise of a step that hid something else."""
-    return InputError(
-        "step",
-        expected="noise of every step for one sum of gradients",
-        got=f"other data at step {step}, whose noise was added before",
-        remedy="The difference of both would show the data. Go on with the next step.",
-    )
+    expected = "noise of every step for one sum of gradients"
+    got = f"other data at step {step}, whose noise was added before"
+    remedy = "The difference of both would show the data. Go on with the next step."
+    return InputError("step", expected=expected, got=got, remedy=remedy)
 
 
 def other_records(before: int, now: int) -> InputError:
     """Make the error for batches that are drawn for another number of records."""
-    return InputError(
-        "records",
-        expected=f"{before} records, as before",
-        got=str(now),
-        remedy="Batches of other data are another run: draw a new secret for it.",
-    )
+    expected = f"{before} records, as before"
+    got = str(now)
+    remedy = "Batches of other data are another run: draw a new secret for it."
+    return InputError("records", expected=expected, got=got, remedy=remedy)

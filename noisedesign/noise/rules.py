@@ -17,15 +17,13 @@ RULE = "the Rule of a design, as plan.claim.rule is"
 
 Number = TypeVar("Number", np.float64, np.int64)
 
-
 RANDOM = ("balls-in-bins", "random-allocation", "cyclic-poisson", "truncated-poisson", "b-min-sep")
 """Kinds of participation whose steps a node draws, in secret."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Randomness:
-    """The law by which the steps of a record are drawn, besides the :class:`Rule` that they keep
-    to.
+    """The law by which the steps of a record are drawn, within their :class:`Rule`.
 
     Args:
         kind: of the participation, one of :data:`RANDOM`.
@@ -41,8 +39,6 @@ class Randomness:
         >>> import noisedesign as nd
         >>> nd.BallsInBins(epochs=2, separation=3).rule.random.kind
         'balls-in-bins'
-        >>> print(nd.FixedEpoch(epochs=2, separation=3).rule.random)
-        None
     """
 
     kind: str
@@ -72,8 +68,7 @@ class Rule:
         min_sep: any two of them at least so many steps apart.
         residue: all of them equal modulo this; None where they need not be.
         patterns: all of them in one of these sets; None where nothing is listed.
-        random: how they are drawn where privacy rests on their being drawn in secret; None where
-            it holds for any choice of them.
+        random: how they are drawn in secret; None where privacy holds for any choice of them.
 
     Raises:
         InputError: other values than these.
@@ -108,8 +103,8 @@ class Rule:
         """Its numbers.
 
         Returns:
-            JSON values; without ``random`` where nothing is drawn, as rules once had none, so that
-            digests of designs, and the keys of their noise, stay what they were.
+            JSON values; without ``random`` where nothing is drawn, so that digests of older
+            designs, and the keys of their noise, stay.
         """
         found = asdict(self)
         if self.random is None:
@@ -127,9 +122,7 @@ class Rule:
             The rule.
 
         Raises:
-            KeyError: it is none.
-            TypeError: likewise.
-            ValueError: likewise.
+            KeyError: it is none, as a TypeError or ValueError tells, too.
         """
         stated = {name: said[name] for name in ("most", "min_sep", "residue", "patterns")}
         random = said.get("random")
@@ -159,11 +152,8 @@ class Rule:
 
 def heaviest_sums(weights: NDArray[Number], *, separation: int, counts: int) -> NDArray[Number]:
     """Return the largest sums of at most 0, 1, ..., ``counts`` nonnegative weights, shape (...,
-    T), at positions ``separation`` apart, shape (counts + 1, ...). Integers stay integers.
-
-    Dynamic programme over prefixes, O(counts * weights.size):
-    best(i, t) = max(best(i, t - 1), w_t + best(i - 1, t - b)).
-    """
+    T), at positions ``separation`` b apart, shape (counts + 1, ...), in their dtype, by
+    best(i, t) = max(best(i, t - 1), w_t + best(i - 1, t - b))."""
     sums = np.zeros((counts + 1, *weights.shape[:-1]), dtype=weights.dtype)
     prefix = np.zeros_like(weights)
     for i in range(1, counts + 1):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-import secrets
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -25,18 +24,23 @@ from noisedesign.noise.filters import DOUBLE, Recursion
 from noisedesign.noise.keys import Secret
 from noisedesign.noise.normals import LARGEST, MOST_SAMPLES, RELATIVE_ERROR, Normals
 from noisedesign.noise.plan import DEALT, OWN, SHARED, Claim, Plan, Stream, agrees
-from noisedesign.noise.record import ALL_OF_THEM, HASH_BYTES, Record, other_data, other_records
+from noisedesign.noise.record import (
+    ALL_OF_THEM,
+    HASH_BYTES,
+    Record,
+    Register,
+    Uses,
+    joined,
+    other_data,
+    other_records,
+)
 
-BLOCK = 1 << 15
-"""Numbers that are carried from step to step together."""
-LATEST = 32
-"""Blocks whose last noise is held besides, for whoever asks for it in pieces, or again."""
-SECOND_ORDER = 2.0**-20
-"""Products of roundings, in terms of the roundings themselves."""
+BLOCK = 1 << 15  # numbers that are carried from step to step together
+LATEST = 32  # blocks whose last noise is held besides, for whoever asks for it in pieces, or again
+SECOND_ORDER = 2.0**-20  # products of roundings, in terms of the roundings themselves
 OVER_CLIP = 1e-3
-"""Relative excess over the clip that rounding explains: in float32 a sum of n gradients is off by
-at most n 2^-24 of n clips, which is 1e-3 for 16,000 records that all round the same way (Higham
-2002, section 4.2). A larger one would let sums pass that are none of clipped gradients."""
+"""Relative excess over the clip that rounding explains: a float32 sum of n gradients is off by at
+most n 2^-24 of n clips (Higham 2002, section 4.2). A larger one lets unclipped sums pass."""
 _DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
 
 Floats = NDArray[np.float32] | NDArray[np.float64]
@@ -46,18 +50,11 @@ Records = int | Iterable[Hashable]
 
 
 class NodeSource(ABC):
-    """The draws of one node from its secrets: a record of their use, and blocks of the model that
-    are carried from step to step.
+    """The draws of one node from its secrets: the record of their use, and blocks of the model that
+    are carried from step to step; arguments are those of :func:`noise`."""
 
-    ``secret`` is its own or the dealer's, None where it draws from shared seeds only.
-    ``batch_secret`` is drawn from where participation is random: its own secret or, where its
-    noise has none that only this node has, another one; else None.
-    """
-
-    use: str
-    """Use that keys are derived for: sources of two uses draw nothing alike."""
-    _sums = "parameters"
-    """Name of an argument of sums."""
+    use: str  # use that keys are derived for: sources of two uses draw nothing alike
+    _sums = "parameters"  # name of an argument of sums
 
     def __init__(
         self,
@@ -81,18 +78,16 @@ class NodeSource(ABC):
         self.batch_secret = self._secret_of_batches(batch_secret, resume)
         self._of = {stream.name: self._secret_of(stream, seeds) for stream in plan.streams}
         self._drawn = {stream.name: self._drawn_from(stream) for stream in plan.streams}
-        self._record = record
-        self._run, self._begun, self._process = secrets.token_hex(16), -1, os.getpid()
+        self._begun, self._process = -1, os.getpid()
         self._recursion: Recursion = plan.filter
         self._lanes: dict[tuple[int, np.dtype[Any]], _Lane] = {}
         self._latest: OrderedDict[tuple[int, np.dtype[Any]], Numbers] = OrderedDict()
         self._key = lru_cache(maxsize=4 * len(plan.streams) + 64)(self._fresh_key)
         self._hidden: dict[int, bytes] = {}
         self._lock = RLock()
-        self._used: tuple[str, ...] = ()
         self._batches: RandomBatches | None = None
         self._attendance: Attendance | None = None
-        self._claim(resume)
+        self._used, self._uses = self._claimed(record, resume)
         self._untold = set(self.steps)
         self._added = max(self._untold, default=-1)
 
@@ -101,20 +96,17 @@ class NodeSource(ABC):
             return Secret.of(seeds[stream.name], field="seeds")
         if stream.source == SHARED:
             others = ", ".join(str(u) for u in stream.holders if u != self.plan.node)
-            raise InputError(
-                "seeds",
-                expected=f"the secret {stream.name!r}, shared with node {others}",
-                got=f"{len(seeds)} others" if seeds else "none",
-                remedy="Agree on it with noisedesign.noise.Agreement.",
-            )
+            expected = f"the secret {stream.name!r}, shared with node {others}"
+            got = f"{len(seeds)} others" if seeds else "none"
+            remedy = "Agree on it with noisedesign.noise.Agreement."
+            raise InputError("seeds", expected=expected, got=got, remedy=remedy)
         if self.secret is None:
-            raise InputError(
-                "secret",
-                expected="the dealer's, the same at every node, or seeds that a dealer gave",
-                got="none",
-                remedy="Noise of nodes with secrets of their own would not be correlated. "
-                "noisedesign.noise.deal makes the seeds.",
+            expected = "the dealer's, the same at every node, or seeds that a dealer gave"
+            remedy = (
+                "Noise of nodes with secrets of their own would not be correlated. "
+                "noisedesign.noise.deal makes the seeds."
             )
+            raise InputError("secret", expected=expected, got="none", remedy=remedy)
         return self.secret
 
     def _secret_of_batches(self, given: Secret | None, resume: bool) -> Secret | None:
@@ -140,8 +132,10 @@ class NodeSource(ABC):
             return held.child(stream.name, digest=self.plan.digest)
         return held
 
-    def _claim(self, resume: bool) -> None:
-        """One entry a secret: no two streams of different sources may come from one."""
+    def _claimed(self, record: Record | None, resume: bool) -> tuple[tuple[str, ...], Uses | None]:
+        """Return the fingerprints of its secrets, and their uses as recorded.
+
+        No two streams of different sources may come from one secret."""
         entries: dict[str, tuple[str, bool]] = {}
         for stream in self.plan.streams:
             print_ = self._of[stream.name].fingerprint
@@ -157,38 +151,31 @@ class NodeSource(ABC):
                 expected, got = "a secret of its own for batches", "that of some noise"
                 raise InputError("batch_secret", expected=expected, got=got)
             entries[print_] = (BATCHES, False)
-        self._used = tuple(entries)
-        if self._record is not None:
-            self._record.claim(
-                entries, node=self.plan.node, digest=self.plan.digest, run=self._run, resume=resume
-            )
-        elif resume:
-            raise InputError(
-                "record",
-                expected="the record of the run that goes on",
-                got="none",
-                remedy="Without one nobody sees which noise was used: leave record=False out.",
-            )
+        if record is not None:
+            uses = Uses(record, tuple(entries), self.plan.node)
+            uses.claim(entries, digest=self.plan.digest, resume=resume)
+            return uses.secrets, uses
+        if resume:
+            expected = "the record of the run that goes on"
+            remedy = "Without one nobody sees which noise was used: leave record=False out."
+            raise InputError("record", expected=expected, got="none", remedy=remedy)
+        return tuple(entries), None
 
-    def __copy__(self) -> Self:
-        """Itself, as :meth:`__deepcopy__`."""
-        return self
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        """Refused: what is unpickled would be a second run, and a pickle has the secrets in it."""
-        raise InputError(
-            "noise",
-            expected="noise in the process that made it",
-            got="a pickle of it",
-            remedy="Send the plan, and make the noise where it is drawn, from the file of its "
-            "secret; a checkpoint keeps state_dict().",
-        )
-
-    def __deepcopy__(self, memo: Mapping[int, Any]) -> Self:
+    def __deepcopy__(self, memo: Any = None) -> Self:
         """Itself: its secrets serve one run, whoever copies the trainer that draws from it."""
         return self
 
-    # --- drawing --------------------------------------------------------------------------------
+    __copy__ = __deepcopy__
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Refused: what is unpickled would be a second run, and a pickle has the secrets in it."""
+        expected = "noise in the process that made it"
+        got = "a pickle of it"
+        remedy = (
+            "Send the plan, and make the noise where it is drawn, from the file of its "
+            "secret; a checkpoint keeps state_dict()."
+        )
+        raise InputError("noise", expected=expected, got=got, remedy=remedy)
 
     def _stepped(self, t: Any, array: Numbers, start: Any) -> None:
         t = self._checked_step(t)
@@ -201,8 +188,8 @@ class NodeSource(ABC):
 
     def _begin(self, t: int) -> None:
         """Mark the secrets as used; another run may have gone on with them since the last step."""
-        if self._record is not None and self._begun != t:
-            self._record.begin(self._used, node=self.plan.node, run=self._run)
+        if self._uses is not None and self._begun != t:
+            self._uses.begin()
         self._begun = t
 
     def _fill(self, t: int, flat: Numbers, start: int) -> None:
@@ -217,23 +204,19 @@ class NodeSource(ABC):
         """Check that this is the process that made it: a fork draws the same noise for other
         data."""
         if os.getpid() != self._process:
-            raise InputError(
-                "noise",
-                expected=f"the process that made it, {self._process}",
-                got=f"a fork of it, {os.getpid()}",
-                remedy="Make it in the process that draws from it, after the fork.",
-            )
+            expected = f"the process that made it, {self._process}"
+            got = f"a fork of it, {os.getpid()}"
+            remedy = "Make it in the process that draws from it, after the fork."
+            raise InputError("noise", expected=expected, got=got, remedy=remedy)
 
     def _checked_step(self, t: Any) -> int:
         self._here()
         step = _checks.positive_int(t, field="step", minimum=0)
         if step >= self.plan.horizon:
-            raise InputError(
-                "step",
-                expected=f"0 to {self.plan.horizon - 1}: the design is for {self.plan.horizon}",
-                got=str(step),
-                remedy="No further step was ever accounted for: design for more steps.",
-            )
+            expected = f"0 to {self.plan.horizon - 1}: the design is for {self.plan.horizon}"
+            got = str(step)
+            remedy = "No further step was ever accounted for: design for more steps."
+            raise InputError("step", expected=expected, got=got, remedy=remedy)
         return step
 
     def _block(self, t: int, block: int, place: slice, dtype: np.dtype[Any]) -> Numbers:
@@ -293,8 +276,6 @@ class NodeSource(ABC):
     def _draw(self, stream: Stream, s: int, block: int, place: slice) -> Numbers:
         """Draws of a stream and step at a place of a block, times its coefficient."""
 
-    # --- what it hides --------------------------------------------------------------------------
-
     @property
     def _divisor(self) -> int:
         """The number that sums are divided by before noise is added to them."""
@@ -303,12 +284,11 @@ class NodeSource(ABC):
     def check_sum(self, norm: float, *, records: int | None = None) -> None:
         """Check that a sum of clipped gradients may have this norm: no more than the clip a record.
 
-        ``add_`` asks it of every sum. Whoever adds :meth:`step` in another place asks it there.
+        ``add_`` asks it of every sum; whoever adds :meth:`step` elsewhere asks it there.
 
         Args:
-            norm: of the sum over all of its arrays together, divided as the plan says; not squared.
-            records: how many gradients are in it at most. None: one or, where the plan has a batch
-                size, so many.
+            norm: of all of its arrays together, divided as the plan says; not squared.
+            records: how many gradients are in it at most; None: one, or the plan's batch size.
 
         Raises:
             InputError: a larger norm but for rounding (1e-3 of it), or none that is a number; a
@@ -344,16 +324,33 @@ class NodeSource(ABC):
                     norms.append(peak * float(np.linalg.norm(part / peak)))
         return math.hypot(*norms)
 
+    def _add(self, arrays: Sequence[Numbers], t: int, records: Records | None) -> None:
+        """Noise of step t added in place to sums that it hides."""
+        with self._lock:
+            self._hides(arrays, t, records)
+        start = 0
+        for array in arrays:
+            flat = array.reshape(-1)
+            for low in range(0, flat.size, BLOCK):
+                part = flat[low : low + BLOCK]
+                noise = np.empty_like(part)
+                self._fill(t, noise, start + low)
+                if self._divisor > 1:
+                    noise /= self._divisor
+                part += noise
+            start += flat.size
+        self._added = max(self._added, t)
+
     def _hides(self, arrays: Sequence[Numbers], t: int, records: Records | None) -> None:
         """Noise of step t hides these sums of the gradients of ``records``, and nothing else."""
         if self.batch_secret is not None and self._batches is None:
-            raise InputError(
-                "batches",
-                expected="the batches of this node, drawn in secret, before noise is added",
-                got="none: nobody has asked for them",
-                remedy="Take them once a run, source.batches(records), and hold your loop to them "
-                "by source.attendance(batches); or design for fixed-epoch.",
+            expected = "the batches of this node, drawn in secret, before noise is added"
+            got = "none: nobody has asked for them"
+            remedy = (
+                "Take them once a run, source.batches(records), and hold your loop to them "
+                "by source.attendance(batches); or design for fixed-epoch."
             )
+            raise InputError("batches", expected=expected, got=got, remedy=remedy)
         if not arrays:
             raise InputError("parameters", expected="at least one array", got="none")
         dimension = sum(array.size for array in arrays)
@@ -368,26 +365,22 @@ class NodeSource(ABC):
         elif records is not None:
             expected = "the records in the sum, a list, or how many they are"
             records = _checks.listed(records, field="records", expected=expected)
-            number, found = len(records), attendance.allowed(records, t)
+            number, found = len(records), attendance._allowed(records, t)
         self.check_sum(self._norm(arrays), records=number)
-        who, data = None, self._hash(arrays)
+        hashed = hashlib.blake2b(digest_size=HASH_BYTES, key=self._record_key("data"))
+        for array in arrays:
+            hashed.update(repr((array.shape, array.dtype.str)).encode())
+            hashed.update(array.data)
+        who, data = None, hashed.digest()
         if self._batches is None:  # of batches that are drawn again nothing is kept
             self._all_told(attendance, t, now=found is not None)
-            who = None if found is None else _joined(attendance.new(found, t))
-        if self._record is not None:
-            self._record.use(
-                self._used,
-                node=self.plan.node,
-                run=self._run,
-                step=t,
-                data=data,
-                dimension=dimension,
-                who=who,
-            )
+            who = None if found is None else joined(attendance._new(found, t))
+        if self._uses is not None:
+            self._uses.use(t, data=data, dimension=dimension, who=who)
         elif self._hidden.setdefault(t, data) != data:
             raise other_data(t)
         if found is not None:
-            attendance.note(found, t)
+            attendance._note(found, t)
         self._begun = t
         self._untold.add(t)
 
@@ -400,26 +393,18 @@ class NodeSource(ABC):
         self._untold = {step for step in self._untold if step not in told}
         missing = self._untold if t in told else self._untold | {t}
         if missing := missing - ({t} if now else set()):
-            raise InputError(
-                "records",
-                expected=f"who is in the sum of step {min(missing)}, as of other steps",
-                got="nobody's word",
-                remedy="Say it of every step: add_(sums, t, records=[...]), or before it "
-                "source.attendance().check([...], t).",
+            expected = f"who is in the sum of step {min(missing)}, as of other steps"
+            got = "nobody's word"
+            remedy = (
+                "Say it of every step: add_(sums, t, records=[...]), or before it "
+                "source.attendance().check([...], t)."
             )
+            raise InputError("records", expected=expected, got=got, remedy=remedy)
 
     def _record_key(self, of: str) -> bytes:
         """Who reads the record cannot try out guesses of what is hashed by it."""
         secret = self._of[self.plan.streams[0].name]
         return secret.step_key(of, 0, digest=self.plan.digest, use="record")
-
-    def _hash(self, arrays: Sequence[Numbers]) -> bytes:
-        """Hash shapes and bytes."""
-        found = hashlib.blake2b(digest_size=HASH_BYTES, key=self._record_key("data"))
-        for array in arrays:
-            found.update(repr((array.shape, array.dtype.str)).encode())
-            found.update(array.data)
-        return found.digest()
 
     def batches(self, records: int) -> RandomBatches:
         """Batches drawn in secret, as the random participation of the design says.
@@ -443,19 +428,16 @@ class NodeSource(ABC):
             made = RandomBatches(self.plan, records=records, secret=self.batch_secret)
             if self._batches is not None:
                 raise other_records(self._batches.records, made.records)
-            if self._record is not None:
-                print_, node = self.batch_secret.fingerprint, self.plan.node
-                self._record.draw(secret=print_, node=node, records=made.records)
+            if self._uses is not None:
+                self._uses.draw(self.batch_secret.fingerprint, made.records)
             self._batches = made
         return self._batches
 
     def attendance(self, batches: RandomBatches | None = None) -> Attendance:
         """Who takes part when, from the first step on: before a restart, too, as recorded.
 
-        What is recorded of a record is a hash, keyed by the secret.
-
         Args:
-            batches: those of :meth:`batches`, where participation is random, which is the default.
+            batches: where participation is random, by default those of :meth:`batches`.
 
         Returns:
             The attendance of this run, the same one whenever it is asked for.
@@ -468,17 +450,15 @@ class NodeSource(ABC):
         if self._attendance is None or batches is not None:
             batches = self._batches if batches is None else batches
             rule, horizon = self.plan.claim.rule, self.plan.horizon
-            register = _Register(self)
+            register = Register(self._record_key("who"), self._uses, self._here)
             self._attendance = Attendance(rule, horizon=horizon, batches=batches, register=register)
         return self._attendance
 
-    # --- resuming -------------------------------------------------------------------------------
-
     def state_dict(self) -> dict[str, Any]:
-        """The state for a checkpoint of a training run, without any secret.
+        """The state for a checkpoint of a training run.
 
         Returns:
-            JSON values.
+            JSON values, without any secret.
         """
         return {
             "version": 1,
@@ -510,31 +490,27 @@ class NodeSource(ABC):
         if added >= self.plan.horizon:
             expected = f"a step before the horizon, {self.plan.horizon}"
             raise InputError("state.added", expected=expected, got=f"{added}")
-        if self._record is not None and added >= 0 and added not in self.steps:
-            raise InputError(
-                "record",
-                expected=f"step {added} among those whose noise was added",
-                got="one that does not know it",
-                remedy="Name the record that the run began with. Where that is lost, nobody sees "
-                "which noise was used: take new secrets.",
+        if self._uses is not None and added >= 0 and added not in self.steps:
+            expected = f"step {added} among those whose noise was added"
+            got = "one that does not know it"
+            remedy = (
+                "Name the record that the run began with. Where that is lost, nobody sees "
+                "which noise was used: take new secrets."
             )
+            raise InputError("record", expected=expected, got=got, remedy=remedy)
         self._added = added
 
     @property
     def steps(self) -> frozenset[int]:
         """The steps whose noise was added, as recorded, or without a record by this object."""
-        if self._record is None:
+        if self._uses is None:
             return frozenset(self._hidden)
-        return self._record.steps(secret=self._used[0], node=self.plan.node)
+        return self._uses.record.steps(secret=self._used[0], node=self.plan.node)
 
     @property
     def next_step(self) -> int:
-        """The step after the last whose noise was added, as recorded; after
-        :meth:`load_state_dict` that of the checkpoint, from which on the same sums may be computed
-        again."""
+        """The step after the last whose noise was added, as recorded or as the checkpoint says."""
         return self._added + 1
-
-    # --- what is claimed --------------------------------------------------------------------------
 
     @property
     def claim(self) -> Claim:
@@ -547,62 +523,28 @@ class NodeSource(ABC):
         return self._used
 
 
-class _Register:
-    """An attendance in the record of a node's noise, where it has one: names are hashes."""
-
-    def __init__(self, source: NodeSource) -> None:
-        self._source, self._key = source, source._record_key("who")
-
-    def name(self, record: Hashable) -> str:
-        text = repr(record).encode()
-        return hashlib.blake2b(text, digest_size=HASH_BYTES, key=self._key).hexdigest()
-
-    def known(self) -> dict[int, list[str]]:
-        source = self._source
-        if source._record is None:
-            return {}
-        kept = source._record.attendance(secret=source._used[0], node=source.plan.node)
-        places = {t: range(0, len(who), HASH_BYTES) for t, who in kept.items()}
-        return {t: [kept[t][at : at + HASH_BYTES].hex() for at in places[t]] for t in kept}
-
-    def keep(self, t: int, names: Sequence[str]) -> None:
-        source = self._source
-        source._here()
-        if source._record is not None:
-            used, node, run = source._used, source.plan.node, source._run
-            source._record.attend(used, node=node, run=run, step=t, who=_joined(names))
-
-
 def _without(key: str, expected: str) -> InputError:
     remedy = "State epsilon, delta and clip in [privacy], and make the node's plan anew."
     return InputError(f"plan.claim.{key}", expected=expected, got="none", remedy=remedy)
 
 
-def _joined(names: Iterable[str]) -> bytes:
-    return bytes.fromhex("".join(names))
-
-
 class NodeNoise(NodeSource):
-    """Noise to add to the sum of a node's clipped gradients, step by step.
+    """Noise to add to the sum of a node's clipped gradients, as :func:`noisedesign.noise.noise`
+    makes it.
 
     A step is asked for whole or in slices, and in any order; the bits are the same on every
-    machine. Steps one after another are cheap. Going back, or skipping, computes the steps from
-    the first one again where C has a band or buffers (O(t) times the work), and so does asking for
-    a step again in a model of more than a million numbers, where C^-1 has bands or buffers. A dense
-    C draws all steps up to t again at every step.
-
-    Memory, beside what is returned: p - 1 arrays of the model's size in its precision for p bands,
-    of C or of its inverse, one a buffer, none for other C; and a working set of less than 20 MB.
-
-    :func:`noisedesign.noise.noise` makes one.
+    machine. Steps one after another are cheap; with bands or buffers going back, skipping, or
+    asking again in a model of more than a million numbers computes the steps from the first one
+    (O(t) times the work), and a dense C draws all steps up to t at every step. Memory: p - 1 arrays
+    of the model's size for p bands, one a buffer, and less than 20 MB.
 
     Args:
         plan: what the node must know.
-        secret: its own, or the dealer's; None where it draws from shared seeds only.
-        seeds: the secrets it shares, by name of their streams.
+        secret: as of :func:`noisedesign.noise.noise`, like the others.
+        seeds: likewise.
         record: where uses are recorded, or None.
         resume: whether it goes on with a run.
-        batch_secret: what batches are drawn from, as of :func:`noisedesign.noise.noise`.
+        batch_secret: what batches are drawn from.
 
     Raises:
         InputError: as :func:`noisedesign.noise.noise`.
@@ -622,8 +564,6 @@ class NodeNoise(NodeSource):
 
     use = "noise"
 
-    # --- drawing --------------------------------------------------------------------------------
-
     def step(
         self,
         t: int,
@@ -640,7 +580,7 @@ class NodeNoise(NodeSource):
             shape: of what is returned; not needed with ``out``.
             dtype: float64, or float32: then every step is rounded as it leaves.
             out: written to, in C order, in place of a new array; it says shape and dtype.
-            start: place of the first number in the whole model, flattened: for models in slices.
+            start: place of the first number in the whole model, flattened.
 
         Returns:
             The noise, in units of the gradients; ``out`` where it is given.
@@ -679,63 +619,39 @@ class NodeNoise(NodeSource):
     def _fresh_key(self, stream: str, step: int) -> Normals:
         return Normals(self._step_key(stream, step))
 
-    # --- adding ---------------------------------------------------------------------------------
-
     def add_(self, parameters: Iterable[Any], t: int, *, records: Records | None = None) -> None:
         """Noise of one step added in place to the sum of clipped gradients.
 
-        Sums divided by the batch size get noise divided by it, where the plan has one. The step is
+        Where the plan has a batch size, sums divided by it get noise divided by it. The step is
         recorded with a hash of what the noise hides: the same again, after a crash, is the same
         again; anything else at that step is refused.
-
-        A sum of n gradients that are clipped has a norm of at most n clips (over the batch size,
-        where the plan has one), and a longer one is refused.
 
         Args:
             parameters: the sum, a list of arrays of float32 or float64, which are changed.
             t: the step, zero-based.
             records: those whose gradients are in it, by number or word, which :meth:`attendance` is
-                told; or how many they are at most. None: those that the attendance was told of at
-                this step or that were drawn for it, else a single one or, where the plan has a
-                batch size, as many.
+                told; or how many they are at most. None: those that it was told of or that were
+                drawn, else one or, where the plan has a batch size, as many.
 
         Raises:
-            InputError: a norm that is no sum's of clipped gradients; numbers that are not finite,
-                not float32 or float64; a model of another size than before; a step outside the
-                horizon, or one that other data had; records more often or closer together than
-                the design is for; random participation whose :meth:`batches` nobody has asked for.
+            InputError: as :meth:`check_sum` and :meth:`Attendance.check`; numbers that are not
+                finite, not float32 or float64; a model of another size than before; a step outside
+                the horizon, or one that other data had; random participation whose
+                :meth:`batches` nobody has asked for.
         """
         t = self._checked_step(t)
         given = list_of_arrays(parameters, field=self._sums)
         arrays = [_gradient(array, at) for at, array in enumerate(given)]
-        with self._lock:
-            self._hides(arrays, t, records)
-        start = 0
-        for array in arrays:
-            flat = array.reshape(-1)
-            for low in range(0, flat.size, BLOCK):
-                part = flat[low : low + BLOCK]
-                noise = np.empty_like(part)
-                self._fill(t, noise, start + low)
-                if self.plan.claim.batch_size is not None:
-                    noise /= self.plan.claim.batch_size
-                part += noise
-            start += flat.size
-        self._added = max(self._added, t)
+        self._add(arrays, t, records)
 
     def rounding_error_bound(self, dtype: DTypeLike = np.float64) -> float:
-        """The largest distance of any number of any step from exact noise.
+        """The largest distance of any number of any step from exact noise: C^-1 in real numbers,
+        and the exact logarithm, sine and cosine of the same words of ChaCha20.
 
-        Exact noise is from the same linear map, C^-1 in real numbers, of the same words of
-        ChaCha20 by way of the exact logarithm, sine and cosine.
-
-        The bound is rigorous, and far above what happens, as it takes every rounding to be the
-        largest and of the worst sign; for buffers in float32 over thousands of steps it says
-        little, and is infinite at the worst. What is computed obeys C noise = w + e, with e
-        bounded from the roundings of one step
-        (:meth:`~noisedesign.noise.filters.Filter.rounding`), so that
-        ``|noise - exact| <= |C^-1| |e|``. Sums of rows of ``|C^-1|`` are themselves computed in
-        float64, as if they were exact.
+        The bound takes every rounding to be the largest and of the worst sign; for buffers in
+        float32 over thousands of steps it says little, and may be infinite. What is computed obeys
+        C noise = w + e, with e bounded from the roundings of one step, so that
+        ``|noise - exact| <= |C^-1| |e|``, whose sums of rows are computed in float64.
 
         Args:
             dtype: float64 or float32, as of :meth:`step`.
@@ -800,33 +716,34 @@ def output(
         except (TypeError, ValueError):
             expected, got = "a shape of numbers >= 0", _checks.describe(shape)
             raise InputError("shape", expected=expected, got=got) from None
-    if not isinstance(out, np.ndarray):
-        raise InputError("out", expected="a numpy array", got=_checks.describe(out))
+    _checks.instance(out, np.ndarray, field="out", expected="a numpy array")
     if out.dtype not in allowed:
         raise _another_dtype("out", allowed, str(out.dtype))
     _writeable(out, field="out")
     if shape is not None and math.prod(np.atleast_1d(shape)) != out.size:
         raise InputError("out", expected=f"shape {shape}", got=f"{out.shape}")
-    return out
+    found: Numbers = out
+    return found
 
 
 def _gradient(array: Any, at: int) -> Floats:
     field = f"parameters[{at}]"
-    if not isinstance(array, np.ndarray):
-        raise InputError(field, expected="a numpy array", got=_checks.describe(array))
+    _checks.instance(array, np.ndarray, field=field, expected="a numpy array")
     if array.dtype not in _DTYPES:
         remedy = "Sum gradients in float32 or float64: in less, noise is rounded away."
         raise InputError(field, expected="float32 or float64", got=str(array.dtype), remedy=remedy)
     _writeable(array, field=field)
-    array = np.asarray(array)
-    flat = array.reshape(-1)
-    for low in range(0, flat.size, BLOCK):
-        if not np.isfinite(flat[low : low + BLOCK]).all():
-            remedy = "Drop examples whose gradient is not finite before they are summed."
-            got = "one that is not"
-            raise InputError(field, expected="finite numbers", got=got, remedy=remedy)
-    found: Floats = array
+    found: Floats = np.asarray(array)
+    check_finite(found, field=field)
     return found
+
+
+def check_finite(array: Numbers, *, field: str) -> None:
+    """Check gradients, a block at a time."""
+    flat = array.reshape(-1)
+    if not all(np.isfinite(flat[low : low + BLOCK]).all() for low in range(0, flat.size, BLOCK)):
+        remedy = "Drop examples whose gradient is not finite before they are summed."
+        raise InputError(field, expected="finite numbers", got="one that is not", remedy=remedy)
 
 
 def list_of_arrays(value: Any, *, field: str) -> list[Any]:
@@ -862,31 +779,26 @@ def noise(
 
     Args:
         design: a :class:`Plan`, the path of a node's file, or of the whole toolkit a design, a
-            solution, and what was loaded of the file of a design or an export.
+            solution, and what was loaded of a design or an export.
         node: zero-based; a node's file knows its own.
-        secret: the node's own, by default a new one from the operating system, kept in
-            ``.secret``: save it, where the run may have to go on. Of noise that is dealt the
-            dealer's, unless seeds are given.
-        seeds: the secrets a node shares with others, or that a dealer gave it, by name of their
-            streams.
+        secret: the node's own, by default a new one, kept in ``.secret``: save it, where the run
+            may have to go on. Of noise that is dealt the dealer's, unless seeds are given.
+        seeds: the secrets it shares, or that a dealer gave it, by name of their streams.
         clip: the norm gradients are clipped to; must be that of the design.
-        batch_size: what sums of gradients are divided by before noise is added: so is the noise
-            that ``add_`` adds. Must be that of a plan, where ``design`` is one, and be stated.
+        batch_size: what sums, and the noise for them, are divided by before it is added; must be
+            that of a plan, where ``design`` is one, and be stated.
         record: where uses of secrets are recorded, by default ``$NOISEDESIGN_RECORDS`` or the
-            user's state folder; False records nothing, and then nobody sees what another process
-            drew, or this one before a restart.
+            user's state folder; False records nothing, and then nobody sees a second use.
         resume: go on with a run that began before: its record knows it.
-        batch_secret: of a design for random participation whose noise is of no secret that this
-            node has alone: what its batches are drawn from, by default a new one, kept in
-            ``.batch_secret``. Others draw batches from ``secret``.
+        batch_secret: what batches are drawn from, where participation is random and all noise is
+            shared; by default a new one, kept in ``.batch_secret``. Others draw from ``secret``.
 
     Returns:
         The noise, step by step.
 
     Raises:
         InputError: no such node; a secret that another node, design or run has used; a run that
-            goes on and that the record does not know; a seed that is missing; a clip or batch size
-            that the design was not made for.
+            goes on and that the record does not know; a missing seed; another clip or batch size.
 
     Examples:
         >>> import numpy as np
@@ -904,13 +816,12 @@ def noise(
     plan = plan_of(design, node, batch_size=batch_size)
     if batch_size is None and plan.claim.batch_size is not None:
         size = plan.claim.batch_size
-        raise InputError(
-            "batch_size",
-            expected=f"{size}, which sums are divided by before noise is added",
-            got="nothing",
-            remedy=f"State batch_size={size} where that is so; else make the plan without it: "
-            "noise for divided sums is too little for sums.",
+        expected = f"{size}, which sums are divided by before noise is added"
+        remedy = (
+            f"State batch_size={size} where that is so; else make the plan without it: "
+            "noise for divided sums is too little for sums."
         )
+        raise InputError("batch_size", expected=expected, got="nothing", remedy=remedy)
     agrees("clip", clip, plan.claim.clip)
     own = None
     if secret is not None:

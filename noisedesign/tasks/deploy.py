@@ -21,7 +21,7 @@ from noisedesign.base.file_kinds import NODE_PLAN
 from noisedesign.design.design import Design, design_of, fixed_mixing
 from noisedesign.files.picture_file import BLUE, GREY, legend_below, new_figure, style
 from noisedesign.noise.node.__main__ import ADDRESS
-from noisedesign.noise.node.model import Examples
+from noisedesign.noise.node.training import Examples
 from noisedesign.noise.plan import DEALT, Plan
 
 if TYPE_CHECKING:

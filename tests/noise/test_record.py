@@ -32,7 +32,7 @@ from noisedesign.noise import (
     integer_noise,
     noise,
 )
-from noisedesign.noise.record import default_path
+from noisedesign.noise.record import Uses, default_path
 from tests.support import ROOT, noise_plans
 from tests.support.noise_plans import HORIZON, SECRET, SEEDS, drawn
 
@@ -250,7 +250,7 @@ def test_who_reads_the_record_learns_no_secret_and_cannot_try_data(path: Path) -
         ((kept,),) = database.execute("SELECT data FROM steps").fetchall()
     other = started(path.with_name("other"), secret=OTHER)
     other.add_(data(), 0)
-    with sqlite3.connect(other._record.path) as database:
+    with sqlite3.connect(other._uses.record.path) as database:
         ((keyed,),) = database.execute("SELECT data FROM steps").fetchall()
     assert len(kept) == len(keyed) == 16
     assert kept != keyed
@@ -497,13 +497,12 @@ def test_a_claim_holds_the_record_until_it_is_written(path: Path) -> None:
                 yield database
 
     watched = Watched(path)
-    claim = {"node": 2, "digest": BANDED.digest, "run": "1", "resume": False}
-    use = {"node": 2, "run": "1", "step": 0}
+    uses = Uses(watched, ("s",), 2)
     for ask in (
-        lambda: watched.claim({"s": ("own", False)}, **claim),
-        lambda: watched.begin(["s"], node=2, run="1"),
-        lambda: watched.use(["s"], data=b"d", dimension=1, **use),
-        lambda: watched.attend(["s"], who=b"", **use),
+        lambda: uses.claim({"s": ("own", False)}, digest=BANDED.digest, resume=False),
+        lambda: uses.begin(),
+        lambda: uses.use(0, data=b"d", dimension=1, who=None),
+        lambda: uses.attend(0, b""),
     ):
         begun.clear()
         ask()

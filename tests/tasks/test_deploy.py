@@ -20,7 +20,7 @@ from noisedesign.design.design import Design
 from noisedesign.design.solve import solve
 from noisedesign.files.picture_file import write_figure
 from noisedesign.noise import Plan
-from noisedesign.noise.node.model import Examples
+from noisedesign.noise.node.training import Examples
 from noisedesign.problem.problem import PrivacyTarget, SpaceProblem, TimeProblem
 from noisedesign.system.random_mixing import EdgeDropout
 from noisedesign.tasks.deploy import deploy, figure_of, partition, plans_in, rehearse

@@ -2,8 +2,7 @@
 
 An exporter is a module here with ``ACCEPTS`` and ``DESCRIPTION``, its name below, and ``write`` and
 ``read`` of a generic format (:class:`Format`) or ``export`` of a trainer's own (:class:`Trainer`).
-Other distributions add theirs by an entry point of the group ``noisedesign.exporters``.
-"""
+Other distributions add theirs by an entry point of the group ``noisedesign.exporters``."""
 
 from __future__ import annotations
 
@@ -58,8 +57,7 @@ class Trainer(Exporter, Protocol):
 
     ``companions(design, path)`` are paths at which it looks for published mechanisms as .npy, and
     the names of these baselines. One with ``DRAWS_BATCHES = True`` takes the batches of a node from
-    :mod:`noisedesign.noise`, as random participation needs.
-    """
+    :mod:`noisedesign.noise`, as random participation needs."""
 
     def export(self, design: Design, path: Path, *, problem_text: str = "") -> tuple[Path, ...]:
         """Write ``design`` and return the paths written, the main one first."""
@@ -180,8 +178,7 @@ def read(path: str | Path) -> Exported:
         The noise, and what is said of it.
 
     Raises:
-        InputError: no such file, or none of these formats; arrays that are not those of its JSON,
-            or no noise.
+        InputError: no such file, or none of these formats; arrays that are not its JSON's.
 
     Examples:
         >>> import noisedesign as nd

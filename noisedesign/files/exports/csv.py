@@ -16,15 +16,13 @@ from noisedesign.files.exported import FIELD, Exported
 ACCEPTS = ("space", "time", "space-time", "streaming")
 DESCRIPTION = "R under a row of node names, or C with C^-1 in PATH-noising.csv, or both, and .json"
 
-HEADED = "covariance"
-"""The array below a row of node names."""
+HEADED = "covariance"  # the array below a row of node names
 
 
 def write(content: Exported, path: Path) -> tuple[Path, ...]:
     """Write R, shape (n, n), below its node names, and other arrays bare, in files named as by
     :mod:`noisedesign.files.exports.npy`; vectors are one row, and the C of one mode lies below
-    that of another.
-    """
+    that of another."""
     names = content.metadata.get("nodes") or ()
 
     def encode(name: str, array: Array) -> bytes:

@@ -1,9 +1,5 @@
-"""decentralizepy: a file a node, its graph, and the lines of its config that use them.
-
-The trainer has no noise of its own. :mod:`noisedesign.adapters.decentralizepy` is its training of a
-node with noise added to the SUM of per-example clipped gradients, divided by the batch size
-afterwards, and its averaging with the design's W.
-"""
+"""decentralizepy: a file a node, its graph, and the lines of its config that use them, with the
+training and averaging of :mod:`noisedesign.adapters.decentralizepy`."""
 
 from __future__ import annotations
 
@@ -56,8 +52,7 @@ def noise_of(design: Design) -> Noise:
 
 def export(design: Design, path: Path, *, problem_text: str = "") -> tuple[Path, ...]:
     """Write what is known of the design at ``path``, with the commands to run it, and beside it, of
-    the same stem, ``.ini``, ``.edges`` and a ``-u.plan`` for every node u.
-    """
+    the same stem, ``.ini``, ``.edges`` and a ``-u.plan`` for every node u."""
     mixing = fixed_mixing(design)
     nodes = len(mixing)
     plans = [design.node_plan(node) for node in range(nodes)]

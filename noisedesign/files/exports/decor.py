@@ -2,10 +2,8 @@
 
 Every node adds noise of standard deviation ``--sigma``, and every edge noise of standard deviation
 ``--sigma-cor`` that its two ends add with opposite signs: R = sigma^2 I + sigma_cor^2 Laplacian.
-It is added to the MEAN of clipped gradients (``--privacy example``), or to the gradient of a batch
-that is clipped as a whole (``--privacy user``). In the first case both numbers are divided by the
-batch size, which the program beside the numbers does.
-"""
+It is added to the MEAN of clipped gradients (``--privacy example``), for which the program divides
+both by the batch size, or to the gradient of a batch that is clipped as a whole."""
 
 from __future__ import annotations
 
@@ -50,8 +48,7 @@ def noise_of(design: Design) -> Noise:
 
 def export(design: Design, path: Path, *, problem_text: str = "") -> tuple[Path, ...]:
     """Write ``sigma_of_sum``, ``sigma_cor_of_sum``, ``mixing``, W, and ``edges`` with what is known
-    of the design and its privacy; and a program of the same stem, .py.
-    """
+    of the design and its privacy; and a program of the same stem, .py."""
     own, shared = _shares(design)
     program = path.with_suffix(".py")
     if program == path:

@@ -2,9 +2,7 @@
 
 That privatizer adds, to the SUM of clipped gradients, noise with covariance
 stddev^2 noising_matrix noising_matrix^T over the steps. Left alone it draws its key from numpy's
-global generator, and past the last row it repeats the last noise vector. :func:`privatizer` asks
-for a key and stops there; :func:`read` refuses a run that is too long, but counts no steps.
-"""
+global generator, and repeats its last noise past the last row: :func:`privatizer` does neither."""
 
 from __future__ import annotations
 
@@ -38,8 +36,7 @@ def export(design: Design, path: Path, *, problem_text: str = "") -> tuple[Path,
     """Write ``noising_matrix`` C^-1, (T, T), ``stddev``, ``horizon`` T, and ``metadata``.
 
     ``stddev`` (not squared) is step sensitivity / mu; without a privacy target it is 1, and
-    ``calibrated`` is False.
-    """
+    ``calibrated`` is False."""
     calibration = calibration_of(design.problem)
     metadata = trainer_facts(design, note=_NOTE, problem_text=problem_text)
     members = {
@@ -94,15 +91,12 @@ def privatizer(path: str | Path, *, steps: int, key: Any, multiply_by: float | N
 
     ``init(model)`` gives its state and ``update(sum_of_clipped_grads, state)`` the sum with the
     noise of the next step, and the next state. Update ``steps`` + 1 raises, before any noise is
-    drawn: an InputError or, where it is compiled (``jax.jit``, ``jax.lax.scan``), the RuntimeError
-    that JAX makes of it, as soon as the result is used. Noise is drawn in float32, in float64 where
-    ``jax_enable_x64`` is set, also for gradients of fewer digits.
+    drawn: an InputError or, where it is compiled, the RuntimeError that JAX makes of it. Noise is
+    drawn in float32, in float64 where ``jax_enable_x64`` is set.
 
-    ``key`` is a JAX PRNG key such as ``jax.random.wrap_key_data`` makes of fresh secret bits, and
-    no other node's: whoever knows it knows the noise. Numbers are refused, as they are guessed and
-    copied. An interrupted run goes on with its key and its last state; a new run takes a new key.
-    ``multiply_by`` is required where the file has no privacy target.
-    """
+    ``key`` is a JAX PRNG key such as ``jax.random.wrap_key_data`` makes of fresh secret bits, of
+    this node and run alone; an interrupted run goes on with its key and its last state.
+    ``multiply_by`` is required where the file has no privacy target."""
     noising_matrix, stddev, calibrated = _read(path, steps=steps)
     stddev *= factor(multiply_by, stated=1.0 if calibrated else None)
     if not hasattr(key, "dtype"):

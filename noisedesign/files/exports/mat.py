@@ -2,8 +2,7 @@
 
 The text at the head of such a file is free, and holds the sha256 of the bytes below it: SciPy's
 reader may crash on a damaged file. That guards against accidents, not against who changes a file on
-purpose.
-"""
+purpose."""
 
 from __future__ import annotations
 
@@ -29,8 +28,7 @@ from noisedesign.forms import FORMS, MIXING_ARRAYS, STRATEGIES
 ACCEPTS = ("space", "time", "space-time", "streaming")
 DESCRIPTION = "covariance, strategy, noising_matrix, mixing, ...; MATLAB and scipy.io.loadmat"
 
-_HEAD = 116
-"""Bytes of the text at the head of a MATLAB 5 file."""
+_HEAD = 116  # bytes of the text at the head of a MATLAB 5 file
 
 _VECTORS = {
     "strategy_coefficients",
@@ -48,8 +46,7 @@ _VECTORS = {
 
 def write(content: Exported, path: Path) -> tuple[Path, ...]:
     """Write the arrays of the noise and the problem, vectors as columns; ``nodes``, a cell array in
-    the order of the rows of W; and ``metadata``, a JSON string.
-    """
+    the order of the rows of W; and ``metadata``, a JSON string."""
     variables: dict[str, Any] = content.arrays()
     if names := content.metadata.get("nodes"):
         variables["nodes"] = np.array([*names, None], dtype=object)[:-1]

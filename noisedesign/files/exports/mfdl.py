@@ -1,14 +1,9 @@
-"""MFDL, the trainer of Mafalda-SGD: C as its cache holds it.
+"""MFDL, the trainer of Mafalda-SGD: C as its cache holds it (docs/guides/other-trainers.md).
 
 Its optimizer draws Z with standard deviation clip * sens(C) * noise_multiplier and adds pinv(C) Z
-to the sum of clipped gradients, both divided by the batch size. It computes sens(C) itself: the
-root of the largest sum of absolute entries of C^T C over steps one interval apart.
-
-With ``--use_optimals`` it looks for optimized C in its cache: OPTIMAL_LOCAL (D-MF) in
-centralized/.../optimal_local.npy, OPTIMAL_DL_POSTAVG (Mafalda-SGD, the design) in
-correlations_matrixes/.../OptimalDL_PostAVG.npy. It computes those that it does not find, and skips
-methods that its table of results names already.
-"""
+to the sum of clipped gradients, both divided by the batch size. It computes sens(C) itself, and
+looks for C in correlations_matrixes/.../OptimalDL_PostAVG.npy, for that of D-MF in
+centralized/.../optimal_local.npy."""
 
 from __future__ import annotations
 
@@ -56,8 +51,7 @@ def export(design: Design, path: Path, *, problem_text: str = "") -> tuple[Path,
 
     A ``path`` that ends in .npy is that file. Any other is the trainer's ``cache`` folder, in
     which C goes where the trainer looks for its own, by graph, nodes, steps and epochs; a design
-    for prefix sums goes under ``centralized``, as D-MF does.
-    """
+    for prefix sums goes under ``centralized``, as D-MF does."""
     problem = cast("TimeProblem", design.problem)
     name, known = _graph_name(problem, problem_text)
     target = path

@@ -17,8 +17,7 @@ DESCRIPTION = "covariance, strategy, noising_matrix, mixing, ... as float64, for
 
 def write(content: Exported, path: Path) -> tuple[Path, ...]:
     """Write the arrays of the noise and the problem, and strings: ``matrix``, the name of the main
-    array, its ``kind`` ("R" or "C"), every fact, and ``metadata``, all facts as one JSON object.
-    """
+    array, its ``kind`` ("R" or "C"), every fact, and ``metadata``, all facts as one JSON object."""
     main = next(iter(content.noise.arrays()))
     known = content.metadata
     words = {key: value if isinstance(value, str) else repr(value) for key, value in known.items()}

@@ -2,8 +2,7 @@
 
 At every step the members of a seed draw the same standard normal vector from it, and each adds its
 own coefficient times that vector. So the sum over seeds of a a^T, a the coefficients, is R. The
-file lists who shares which seed and holds none: members agree on a key for each by themselves.
-"""
+file holds no seed: members agree on a key for each by themselves."""
 
 from __future__ import annotations
 
@@ -61,8 +60,7 @@ def write(content: Exported, path: Path) -> tuple[Path, ...]:
     """Write ``seeds``, a list of ``members`` (names) and ``coefficients``, and ``held_by``.
 
     ``held_by`` maps every node to the numbers of its seeds in that list. Of noise in space and time
-    ``arrays`` holds C and C^-1, or its bands, coefficients or buffers, as lists of numbers.
-    """
+    ``arrays`` holds C and C^-1, or its bands, coefficients or buffers, as lists of numbers."""
     plan, names = content.noise.space, content.metadata["nodes"]
     assert isinstance(plan, SeedPlan)
     strategy = content.noise.strategy

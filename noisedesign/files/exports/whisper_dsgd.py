@@ -1,11 +1,8 @@
 """WhisperDSGD, the trainer of Whisper D-SGD: its covariance and weight matrices.
 
 Every round it draws one vector a model parameter from N(0, covariance_matrix) over the nodes and
-adds entry i to the SUM of node i's per-example clipped gradients, then divides by the batch size
-and averages with weight_matrix: the protected unit is one example. Row i is of the client whose
-folder os.listdir lists as number i. Every round shuffles the data again, so that an example may be
-in all.
-"""
+adds entry i to the SUM of node i's per-example clipped gradients: the protected unit is one
+example, which may be in all rounds, as every round shuffles the data again."""
 
 from __future__ import annotations
 
@@ -31,8 +28,7 @@ _NOTE = (
 
 def export(design: Design, path: Path, *, problem_text: str = "") -> tuple[Path, ...]:
     """Write ``covariance_matrix``, noise_stddev^2 R, and ``weight_matrix``, W, both (n, n), and
-    ``metadata``, a JSON string. Without a privacy target the covariance is R at the budgets.
-    """
+    ``metadata``, a JSON string. Without a privacy target the covariance is R at the budgets."""
     found = calibration_of(design.problem)
     scheme = found.participation
     if scheme is not None and scheme.largest_size < scheme.horizon:

@@ -19,8 +19,7 @@ from noisedesign.noise.node.exchange import (
     Peers,
     Server,
 )
-from noisedesign.noise.node.model import Examples
-from noisedesign.noise.node.training import Run
+from noisedesign.noise.node.training import Examples, Run
 from noisedesign.noise.plan import SHARED, Plan
 
 ADDRESS = "address"

@@ -3,8 +3,7 @@
 A question is one line of JSON with the design's digest, who asks, and what for; the answer is one
 line of JSON and a body. Who asks waits until the answer is there, so that it does not matter who
 starts first, and asks again where a connection breaks, so that a node may be restarted. Nothing is
-encrypted here: what is sent may be seen by anybody, which is what the noise is for.
-"""
+encrypted here: what is sent may be seen by anybody, which is what the noise is for."""
 
 from __future__ import annotations
 
@@ -20,12 +19,9 @@ from noisedesign.base.checks import InputError
 
 LONGEST_LINE = 1 << 16
 LARGEST_BODY = 1 << 34
-PAUSE = 0.05
-"""Seconds between two attempts to reach a neighbour."""
-PATIENCE = 2.0
-"""Seconds a question waits at the other side before it is asked again."""
-MODEL = "model"
-"""The kind of message of which there is one a gossip round."""
+PAUSE = 0.05  # seconds between two attempts to reach a neighbour
+PATIENCE = 2.0  # seconds a question waits at the other side before it is asked again
+MODEL = "model"  # the kind of message of which there is one a gossip round
 KEPT = 2
 """Rounds whose models are kept where a step has one round: a neighbour is at most one behind, and
 goes back to the first round of a step where it is started again."""

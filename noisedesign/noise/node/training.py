@@ -3,8 +3,7 @@ and the average over neighbours once more for every further gossip round of the 
 
 Everything a node must remember is in its folder: its secret, the seeds it shares, and after every
 step the model. So it can be killed at any time and started again: it computes the same step with
-the same noise, and its neighbours wait for it.
-"""
+the same noise, and its neighbours wait for it."""
 
 from __future__ import annotations
 
@@ -12,26 +11,83 @@ import csv
 import hashlib
 import io
 import json
+import queue
+import shutil
+import threading
+import time
 import zipfile
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from noisedesign.base import atomic, checks as _checks
 from noisedesign.base.checks import Array, InputError
+from noisedesign.noise.agreement import MOST_BYTES, Agreement, Letters
 from noisedesign.noise.attendance import Attendance
 from noisedesign.noise.batches import Batches, RandomBatches
 from noisedesign.noise.keys import Secret
 from noisedesign.noise.node.exchange import MODEL, Address, Board, Peers, ask
-from noisedesign.noise.node.model import Examples
-from noisedesign.noise.node.seeds import agreed
-from noisedesign.noise.plan import DEALT, OWN, Plan
+from noisedesign.noise.plan import DEALT, OWN, SHARED, Plan
 from noisedesign.noise.source import NodeNoise, noise
 
 DONE = "done"
+Places = NDArray[np.intp]
+
+
+@dataclass(frozen=True, eq=False)
+class Examples:
+    """The data of logistic regression, a small real model: ``features``, shape (m, p), and
+    ``labels``, shape (m,), each 0 or 1.
+
+    Loss of an example (x, y): log(1 + exp(-s)), s = (2 y - 1) <theta, (x, 1)>."""
+
+    features: Array
+    labels: Array
+
+    @classmethod
+    def load(cls, path: str | Path) -> Examples:
+        """Load ``features`` and ``labels``, each 0 or 1, from an .npz file."""
+        file = _checks.path(path, field="data")
+        expected = f"a file {file} of features and labels, .npz"
+        try:
+            with np.load(file, allow_pickle=False) as arrays:
+                features, labels = arrays["features"], arrays["labels"]
+        except (OSError, ValueError, KeyError, EOFError, AttributeError) as error:
+            raise InputError("data", expected=expected, got=f"{error}") from None
+        features = _checks.matrix(features, field="data.features")
+        labels = _checks.vector(labels, field="data.labels", length=len(features))
+        if not np.isin(labels, (0.0, 1.0)).all():
+            raise InputError("data.labels", expected="0 or 1", got="another number")
+        return cls(np.hstack([features, np.ones((len(features), 1))]), labels)
+
+    @property
+    def dimension(self) -> int:
+        """Number of coefficients of the model: one a feature, and a constant."""
+        return int(self.features.shape[1])
+
+    def losses(self, model: Array) -> Array:
+        """Return the loss of every example."""
+        return np.asarray(np.logaddexp(0.0, -self._margins(model)))
+
+    def accuracy(self, model: Array) -> float:
+        """Share of examples on the right side."""
+        return float((self._margins(model) > 0).mean())
+
+    def clipped_sum(self, model: Array, batch: Places, *, clip: float) -> Array:
+        """Sum the gradients of a batch (places), each scaled to a norm of at most ``clip``, shape
+        (d,)."""
+        x, sign = self.features[batch], 2.0 * self.labels[batch] - 1.0
+        slope = -sign / (1.0 + np.exp(np.clip(sign * (x @ model), -700.0, 700.0)))
+        norms = np.abs(slope) * np.sqrt(np.square(x).sum(axis=1))
+        return np.asarray((slope * np.minimum(1.0, clip / np.maximum(norms, 1e-300))) @ x)
+
+    def _margins(self, model: Array) -> Array:
+        return np.asarray((2.0 * self.labels - 1.0) * (self.features @ model))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -56,12 +112,10 @@ class Run:
         if self.plan.claim.clip is None or self.plan.claim.rule is None:
             raise InputError("plan.claim", expected="a clip and a participation", got="none")
         if DEALT in self.plan.sources:
-            raise InputError(
-                "plan",
-                expected="noise that nodes draw by themselves",
-                got="noise that a dealer must deal, who knows all of it",
-                remedy='Design with [structure] space = "edge-local", or in time alone.',
-            )
+            expected = "noise that nodes draw by themselves"
+            got = "noise that a dealer must deal, who knows all of it"
+            remedy = 'Design with [structure] space = "edge-local", or in time alone.'
+            raise InputError("plan", expected=expected, got=got, remedy=remedy)
 
     def train(self, peers: Peers, board: Board) -> Array:
         """Return the model after the whole horizon, shape (d,), once its neighbours need nothing
@@ -102,22 +156,15 @@ class Run:
             self._ask(peers()[v], DONE, 0)
         board.wait_until_told(DONE, self.plan.others, seconds=self.seconds)
 
-    # --- secrets ----------------------------------------------------------------------------------
-
     def _source(self, peers: Peers, board: Board) -> NodeNoise:
-        own = OWN in self.plan.sources
-        secret = self._secret("secret") if own else None
-        seeds = agreed(self.plan, self.folder, peers, board, seconds=self.seconds)
-        record = self.folder / "record.sqlite3"
-        claim = self.plan.claim
+        claim, begun, own = self.plan.claim, self.folder / "begun", OWN in self.plan.sources
         drawn = not own and claim.rule is not None and claim.rule.random is not None
-        begun = self.folder / "begun"
         found = noise(
             self.plan,
-            secret=secret,
-            seeds=seeds,
+            secret=self._secret("secret") if own else None,
+            seeds=self._seeds(peers, board),
             batch_size=claim.batch_size,
-            record=record,
+            record=self.folder / "record.sqlite3",
             resume=begun.exists() or (self.folder / "model.npz").exists(),
             batch_secret=self._secret("batch-secret") if drawn else None,
         )
@@ -130,7 +177,62 @@ class Run:
             Secret.new().save(file)
         return Secret.load(file)
 
-    # --- steps ------------------------------------------------------------------------------------
+    def _seeds(self, peers: Peers, board: Board) -> dict[str, Secret]:
+        """The secrets of the shared streams, by name: those in the folder, or new ones that all
+        holders have confirmed. A node that is killed before its seeds are in the folder cannot
+        agree again with others that went on: all start afresh."""
+        names = [stream.name for stream in self.plan.streams if stream.source == SHARED]
+        kept = self.folder / "seeds"
+        if names and not kept.exists():
+            found = self._agreement(peers, board).secrets()
+            partial = kept.with_suffix(".partial")  # all of them, or none
+            shutil.rmtree(partial, ignore_errors=True)
+            partial.mkdir(mode=0o700)
+            for name, secret in found.items():
+                secret.save(partial / name)
+            partial.rename(kept)
+        return {name: Secret.load(kept / name) for name in names}
+
+    def _agreement(self, peers: Peers, board: Board) -> Agreement:
+        """Agree over the board: letters for a node are shown one after the other, and it asks for
+        them in that order."""
+        found, shown = Agreement(self.plan), Counter[int]()
+        heard: queue.Queue[bytes | InputError] = queue.Queue()
+        over = threading.Event()
+
+        def show(letters: Letters) -> None:
+            for receiver, letter in letters:
+                board.show(f"letter to {receiver}", shown[receiver], letter)
+                shown[receiver] += 1
+
+        def listen(peer: int) -> None:
+            kind, at = f"letter to {self.plan.node}", 0
+            while not over.is_set():
+                try:
+                    heard.put(self._ask(peers()[peer], kind, at, most=MOST_BYTES))
+                except InputError as error:
+                    heard.put(error)
+                    return
+                at += 1
+
+        show(found.start())
+        for peer in found.peers:
+            threading.Thread(target=listen, args=(peer,), daemon=True).start()
+        deadline = time.monotonic() + self.seconds
+        try:
+            while not found.finished:
+                try:
+                    letter = heard.get(timeout=max(0.0, deadline - time.monotonic()))
+                except queue.Empty:
+                    silent = ", ".join(map(str, found.waiting))
+                    expected = f"the confirmation of node {silent} within {self.seconds:g} s"
+                    raise InputError("seeds", expected=expected, got="none") from None
+                if isinstance(letter, InputError):
+                    raise letter
+                show(found.take(letter))
+        finally:
+            over.set()
+        return found
 
     def _mixed(self, own: Array, t: int, peers: Mapping[int, Address]) -> Array:
         """Return sum_v W_uv x_v of a gossip round, in the order of the nodes: the same bits after a

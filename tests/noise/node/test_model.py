@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from noisedesign.base.checks import InputError
-from noisedesign.noise.node.model import Examples
+from noisedesign.noise.node.training import Examples
 
 
 def examples(m: int = 12, p: int = 3) -> Examples:

@@ -20,8 +20,7 @@ from noisedesign.design.design import Design
 from noisedesign.design.solve import solve
 from noisedesign.noise import Batches, NodeNoise, Plan, Secret, noise
 from noisedesign.noise.node.exchange import Board, Server
-from noisedesign.noise.node.model import Examples
-from noisedesign.noise.node.training import Run
+from noisedesign.noise.node.training import Examples, Run
 from noisedesign.problem.problem import SpaceProblem, TimeProblem
 from noisedesign.system.participation import BallsInBins
 from tests.support import private_problems
