@@ -28,7 +28,6 @@ LARGEST_ENTRY = 1e200  # largest entry of a matrix: sums of its entries are doub
 UNITS = "Choose units in which numbers are nearer to 1."
 
 LARGEST_INT = 2**53  # counts beyond it are no doubles any more, and far beyond any memory
-
 PLAIN = (bool, int, float, complex, str, bytes, list, tuple, dict, set, type(None), np.generic)
 """Types whose values are shown in errors even where they are long."""
 

@@ -28,7 +28,6 @@ DeviceArray = Any
 """A float64 array of the standard, on any device: numpy.ndarray, torch.Tensor, cupy.ndarray."""
 
 ROWS_OF_PRODUCT = 512  # rows of a product that is only summed up: enough for BLAS at full speed
-
 _CUDA = re.compile(r"cuda(?::(\d{1,4}))?")
 _LIBRARIES = ("torch", "cupy")
 """Libraries in the order they are looked for: PyTorch brings CUDA's own libraries along."""

@@ -15,7 +15,6 @@ Item = TypeVar("Item", bound="Shown")
 FEW = 4  # values of a sequence that are written out; of a longer one, how many there are
 ROWS = 20  # rows of a table that are shown, and below them how many are not
 LONGEST = 64  # characters of a cell in a printed table
-
 _LEFT = ' style="text-align: left"'
 
 

@@ -20,7 +20,6 @@ Record = dict[str, Any]
 
 BETWEEN = 2  # blanks between columns
 UNLIMITED = 1_000_000  # characters of a line where nobody is watching
-
 LONG, PIECE = 40, 20
 """Words (digests, paths) longer than the first may be broken into pieces of the second length."""
 

@@ -21,9 +21,7 @@ from noisedesign.files.picture_file import VECTOR, new_figure, save_figure, styl
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-MOST_ROWS = 200
-"""Rows of a table that are written."""
-
+MOST_ROWS = 200  # rows of a table that are written
 FOLDED = 24
 
 

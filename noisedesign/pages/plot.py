@@ -53,8 +53,7 @@ _NAMES = {
     "mafalda": "Mafalda",
 }
 
-DRAWN = 64
-"""Most steps whose entries can be told apart in a heat map."""
+DRAWN = 64  # most steps whose entries can be told apart in a heat map
 
 
 def draw_matrix(axes: Any, design: Design) -> None:
@@ -289,9 +288,7 @@ def plot(
 LOG_RATIO = 30.0
 """Ratio of the largest to the smallest finite mu beyond which the axis is logarithmic."""
 
-NAMED_POINTS = 20
-"""Most victims whose names fit beside their points."""
-
+NAMED_POINTS = 20  # most victims whose names fit beside their points
 MU = "μ (GDP parameter of the whole run)"
 EPSILON = "ε of the whole run at δ = {:g}, steps drawn at random"
 INFINITE = "infinite: seen without unknown noise, no ε holds"

@@ -41,9 +41,7 @@ from noisedesign.tasks.report import Record
 
 FORMAT, VERSION = "verdict_format", 2
 
-LEVELS = (1e-3, 1e-6, 1e-9)
-"""Relative accuracies at which runs are matched."""
-
+LEVELS = (1e-3, 1e-6, 1e-9)  # relative accuracies at which runs are matched
 TIME_LIMIT_SECONDS, PENALTY = 600.0, 10.0
 
 VERIFIED, MISSING, WRONG = "verified", "missing", "wrong"
@@ -55,8 +53,7 @@ CLAIM = 1e-6
 ROUNDING = 1e-9
 """Relative difference of two processors, for a bound that is claimed or contradicted."""
 
-SCALINGS = 3
-"""Times that noise is scaled before it counts as wrong: the first leaves rounding."""
+SCALINGS = 3  # times that noise is scaled before it counts as wrong: the first leaves rounding
 SPARED = 1e-3
 """Share of its squared sensitivity that enlarged noise may keep spare; more, where sensitivity is
 that of an account, which falls faster than a square, is given back."""

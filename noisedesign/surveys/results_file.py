@@ -32,9 +32,7 @@ SWEEP, COMPARISON, EXPERIMENT, TRAINING = "sweep", "comparison", "experiment", "
 RESULTS_FORMAT = {SWEEP: 4, COMPARISON: 4, EXPERIMENT: 1, TRAINING: 2}
 """Version of what the columns mean. Files of another version are refused, never mixed."""
 
-KEY = "key"
-"""The second column: what tells a row from all others."""
-
+KEY = "key"  # the second column: what tells a row from all others
 FIELD = "output"
 
 

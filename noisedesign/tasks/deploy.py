@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SUFFIX, PEERS = ".plan", "peers.json"
-NODE = [sys.executable, "-m", "noisedesign.noise.node"]
-"""The command that runs one node."""
+NODE = [sys.executable, "-m", "noisedesign.noise.node"]  # the command that runs one node
 
 
 @dataclass(frozen=True, kw_only=True)

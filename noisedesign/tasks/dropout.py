@@ -37,8 +37,7 @@ from noisedesign.problem.calibration import calibration_of
 from noisedesign.system.gossip import of_every_step
 from noisedesign.system.workloads import ErrorMeasure, Workload
 
-Node = int | str
-"""A row of W, or the name of a node."""
+Node = int | str  # a row of W, or the name of a node
 Nodes = NDArray[np.intp]
 
 

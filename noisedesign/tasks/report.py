@@ -26,9 +26,7 @@ if TYPE_CHECKING:
     from noisedesign.tasks.account.table import ModelRow, Setting
     from noisedesign.tasks.dropout import DropOut
 
-REFUSED = "refused"
-"""Status of a problem that a backend cannot take, or that cannot be run here."""
-
+REFUSED = "refused"  # status of a problem that a backend cannot take, or that cannot be run here
 _OF_TARGET = ("mu", "epsilon", "delta", "adjacency", "noise_stddev", "noise_multiplier")
 AT_TARGET = (*_OF_TARGET, "which", "confidence", "error_at_target")
 """Values of a design at the privacy target of its problem: mu-GDP (none under random
