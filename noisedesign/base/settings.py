@@ -47,5 +47,4 @@ def sqrt_eps() -> float:
     return math.sqrt(EPS)
 
 
-SUGGESTED_CAP = 10.0
-"""Cap on variances suggested where W is singular, in variances of independent noise."""
+SUGGESTED_CAP = 10.0  # suggested where W is singular, in variances of independent noise

@@ -257,7 +257,7 @@ def dropout(design: str, gone: tuple[str, ...], output: str | None, as_json: boo
         write_figure(drop_out_figure(found, title=stored.problem.name), output)
         if not as_json:
             note(f"picture: {output}")
-    records = [report.drop_out_record(one) for one in found]
+    records = [report.finite(one.as_dict()) for one in found]
     show(records, as_json=as_json, title=stored.problem.name, keep=["gone"])
     if not as_json:
         for sentence in report.drop_out_notes(found):

@@ -127,7 +127,9 @@ def draw_spectrum(axes: Any, values: Array, plain_noise: float | None, of: str) 
     axes.legend(**BELOW | {"ncols": 1})
 
 
-def draw_alignment(axes: Any, weights: Array, noise: Array, independent: Array | None) -> None:
+def draw_alignment(
+    axes: Any, weights: Array, noise: Array, independent: Array | None = None
+) -> None:
     """Variance of the noise along the eigenvectors of H, against its eigenvalues: where the error
     counts much, the noise should be small."""
     counted = weights > NOTHING * weights.max()
