@@ -99,7 +99,12 @@ def write_atomically(path: str | Path, write: Callable[[BinaryIO], object]) -> P
             temporary.replace(target)
     except OSError as error:
         raise StorageError(path, error) from error
-    _sync_folder(target.parent)
+    with contextlib.suppress(OSError):  # the name itself made durable, where a system can
+        descriptor = os.open(target.parent, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
     return path
 
 
@@ -117,7 +122,9 @@ def _temporary(folder: Path) -> Iterator[Path]:
         # "x" creates with the user's umask, which a tempfile's mode 600 would override.
         with path.open("x+b") as owner:
             try:
-                if _is_ours(owner):
+                with contextlib.suppress(OSError):  # without locks nobody removes anything
+                    _locked(owner, wait=True)
+                if os.fstat(owner.fileno()).st_nlink > 0:  # else it was taken for a leftover
                     yield path
                     return
             finally:
@@ -131,13 +138,6 @@ def remove_leftovers(folder: Path) -> None:
         with contextlib.suppress(OSError), path.open("r+b") as file:
             if _locked(file, wait=False):
                 path.unlink()
-
-
-def _is_ours(file: BinaryIO) -> bool:
-    """Take the lock of a new file: false where somebody took it for a leftover in between."""
-    with contextlib.suppress(OSError):  # a file system without locks: nobody removes anything
-        _locked(file, wait=True)
-    return os.fstat(file.fileno()).st_nlink > 0
 
 
 def _locked(file: BinaryIO, *, wait: bool) -> bool:
@@ -156,16 +156,6 @@ def write_bytes(path: str | Path, content: bytes) -> Path:
 def write_text(path: str | Path, content: str) -> Path:
     """:func:`write_atomically` of UTF-8 text, line ends as they are."""
     return write_bytes(path, content.encode("utf-8"))
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make the new name itself durable; not every system can, and the file is complete anyway."""
-    with contextlib.suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def made_folder(path: str | Path) -> Path:

@@ -17,18 +17,16 @@ from noisedesign.base import settings
 
 Array = NDArray[np.float64]
 
-ROWS_AT_ONCE = 64
-"""Rows of a large matrix that are looked at together, so that they stay in the cache."""
-
+ROWS_AT_ONCE = 64  # rows of a large matrix looked at together, so that they stay in the cache
 SMALLEST, LARGEST = 1e-100, 1e100
 """Range of numbers that have a unit: products of three neither underflow nor overflow."""
 LEAST_OF_MANY, MOST_OF_MANY = 1e-50, 1e50
 """The same range for values of several nodes, whose products solvers square besides."""
 LARGEST_ENTRY = 1e200  # largest entry of a matrix: sums of its entries are doubles
 UNITS = "Choose units in which numbers are nearer to 1."
+WIDENED = "Convert the data at its source; widening float32 does not restore its digits."
 
 LARGEST_INT = 2**53  # counts beyond it are no doubles any more, and far beyond any memory
-
 PLAIN = (bool, int, float, complex, str, bytes, list, tuple, dict, set, type(None), np.generic)
 """Types whose values are shown in errors even where they are long."""
 
@@ -118,8 +116,7 @@ def _float64(value: Any, *, field: str, ndim: int) -> Array:
     if array.dtype != np.float64 and not np.issubdtype(array.dtype, np.integer):
         expected = f"a float64 array with {ndim} axes"
         got = describe(value if array.dtype == object else array)
-        remedy = "Convert the data at its source; widening float32 does not restore its digits."
-        raise InputError(field, expected=expected, got=got, remedy=remedy)
+        raise InputError(field, expected=expected, got=got, remedy=WIDENED)
     if array.ndim != ndim:
         raise InputError(field, expected=f"an array with {ndim} axes", got=describe(array))
     if array.size == 0:
@@ -237,9 +234,8 @@ def positive_vector(
     """A :func:`vector` with every entry > 0 and of a size that can be computed with."""
     result = vector(value, field=field, length=length)
     if result.min() <= 0:
-        raise InputError(
-            field, expected="values > 0", got=f"{result.min():.6g} at index {int(result.argmin())}"
-        )
+        got = f"{result.min():.6g} at index {int(result.argmin())}"
+        raise InputError(field, expected="values > 0", got=got)
     for worst in (int(result.argmin()), int(result.argmax())):
         check_size(result, worst, field=field, least=least, most=most)
     return result
@@ -262,19 +258,16 @@ def check_size(
 
 def positive_int(value: Any, *, field: str, minimum: int = 1) -> int:
     """An integer from ``minimum`` to LARGEST_INT; booleans and floats are refused."""
-    is_int = isinstance(value, (int, np.integer)) and not isinstance(value, (bool, np.bool_))
-    if not is_int or value < minimum:
-        raise InputError(field, expected=f"an integer >= {minimum}", got=describe(value))
-    if value > LARGEST_INT:
+    if seed(value, field=field, minimum=minimum) > LARGEST_INT:
         raise InputError(field, expected=f"an integer <= {LARGEST_INT}", got=describe(value))
     return int(value)
 
 
-def seed(value: Any, *, field: str) -> int:
-    """An integer >= 0 of any size."""
+def seed(value: Any, *, field: str, minimum: int = 0) -> int:
+    """An integer from ``minimum`` on, of any size."""
     is_int = isinstance(value, (int, np.integer)) and not isinstance(value, (bool, np.bool_))
-    if not is_int or value < 0:
-        raise InputError(field, expected="an integer >= 0", got=describe(value))
+    if not is_int or value < minimum:
+        raise InputError(field, expected=f"an integer >= {minimum}", got=describe(value))
     return int(value)
 
 
@@ -374,7 +367,6 @@ def node_names(value: Any, *, count: int) -> tuple[str, ...]:
             raise InputError("nodes", expected="a text as every name", got=describe(name))
     names = tuple(map(str, given))
     if len(names) != count or len(set(names)) != count:
-        raise InputError(
-            "nodes", expected=f"{count} distinct names", got=f"{len(set(names))} in {len(names)}"
-        )
+        got = f"{len(set(names))} in {len(names)}"
+        raise InputError("nodes", expected=f"{count} distinct names", got=got)
     return names

@@ -28,10 +28,7 @@ DeviceArray = Any
 """A float64 array of the standard, on any device: numpy.ndarray, torch.Tensor, cupy.ndarray."""
 
 ROWS_OF_PRODUCT = 512  # rows of a product that is only summed up: enough for BLAS at full speed
-
 _CUDA = re.compile(r"cuda(?::(\d{1,4}))?")
-_LIBRARIES = ("torch", "cupy")
-"""Libraries in the order they are looked for: PyTorch brings CUDA's own libraries along."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,13 +58,8 @@ def namespace(*arrays: DeviceArray) -> Any:
     library = array_api_compat.numpy if here else array_api_compat.array_namespace(*arrays)
     for array in arrays:
         if array.dtype != library.float64:
-            raise InputError(
-                "array",
-                expected="float64 arrays",
-                got=f"dtype {array.dtype}",
-                remedy="Convert the data at its source; widening float32 does not restore its "
-                "digits.",
-            )
+            got = f"dtype {array.dtype}"
+            raise InputError("array", expected="float64 arrays", got=got, remedy=_checks.WIDENED)
     return library
 
 
@@ -176,7 +168,7 @@ def device_of(name: str) -> Device:
     if index is None:
         return CPU
     reasons = []
-    for library in _LIBRARIES:
+    for library in ("torch", "cupy"):  # PyTorch brings CUDA's own libraries along
         try:
             module = importlib.import_module(library)
         except (ImportError, OSError):  # OSError: one of its shared libraries is missing
@@ -212,12 +204,9 @@ def _cuda(library: str, module: Any, *, name: str, index: int) -> Device:
     else:
         place = module.cuda.Device(index)
         place.use()  # CuPy computes on the current device, wherever its arrays are
-    return Device(
-        name=name,
-        library=importlib.import_module(f"array_api_compat.{library}"),
-        place=place,
-        versions={library: str(module.__version__)},
-    )
+    functions = importlib.import_module(f"array_api_compat.{library}")
+    versions = {library: str(module.__version__)}
+    return Device(name=name, library=functions, place=place, versions=versions)
 
 
 def eigh(a: DeviceArray) -> tuple[DeviceArray, DeviceArray]:

@@ -17,15 +17,7 @@ EXTRAS = {
 
 
 def need(package: str, *, field: str) -> None:
-    """Refuse what takes a package that is not installed, and name its extra.
-
-    Raises:
-        InputError: it is not there.
-    """
+    """Refuse what takes a package that is not installed, and name its extra."""
     if find_spec(package) is None:
-        raise InputError(
-            field,
-            expected=f"the package {package}",
-            got="none",
-            remedy=f"pip install 'noisedesign[{EXTRAS[package]}]'",
-        )
+        remedy = f"pip install 'noisedesign[{EXTRAS[package]}]'"
+        raise InputError(field, expected=f"the package {package}", got="none", remedy=remedy)

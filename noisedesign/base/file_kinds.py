@@ -23,7 +23,6 @@ LEDGER = "noisedesign-ledger"  # the ``format`` of a ledger in JSON
 MATLAB_5 = b"MATLAB 5.0 MAT-file"  # the first bytes of a MATLAB 5 file
 MADE_BY = "noisedesign"  # the creator that pictures in vector formats, and pages, name
 _HEAD = 65536  # bytes at the beginning of a file, or at its end, that say what it is
-
 _BEGINNINGS = {
     b"\x89PNG\r\n\x1a\n": PICTURE,
     b"\x93NUMPY": "a NumPy array",

@@ -72,8 +72,7 @@ def without_rounding(factor: Array, *, gram: Array) -> Array:
 
 def null_space(factor: Array, *, gram: Array) -> Array:
     """Orthonormal basis of the null space of a factor of ``gram``, (m, dim), in any units."""
-    size = len(gram)
-    diagonal = np.diagonal(gram)
+    size, diagonal = len(gram), np.diagonal(gram)
     least = (settings.rank_tolerance(size)) ** 2 * float(diagonal.max())
     if not least > 0:
         return np.eye(size)

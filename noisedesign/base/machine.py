@@ -17,10 +17,7 @@ from threadpoolctl import ThreadpoolController, threadpool_info
 from noisedesign.base.version import version
 
 PROCESSOR_FILE = Path("/proc/cpuinfo")  # the file in which Linux names its processors
-
-
-PROBE = 256
-"""Size of the product that is timed; a larger one is interrupted by other programs."""
+PROBE = 256  # size of the product that is timed; a larger one is interrupted by other programs
 
 
 @dataclass(frozen=True, kw_only=True)

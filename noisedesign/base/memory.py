@@ -35,17 +35,12 @@ def require(
     bytes_of: Callable[[int], int], size: int, *, field: str, of: str, remedy: str = ""
 ) -> None:
     """Refuse a ``size``, set by ``field`` and counted in ``of``, whose bytes do not fit."""
-    allowed = physical()
-    needed = bytes_of(size)
-    if needed <= allowed:
-        return
-    raise InputError(
-        field,
-        expected=f"at most {largest(bytes_of, below=size)} {of}, which fit the "
-        f"{words(allowed)} of this machine",
-        got=f"{size}, which take {words(needed)}",
-        remedy=remedy,
-    )
+    allowed, needed = physical(), bytes_of(size)
+    if needed > allowed:
+        fitting = f"at most {largest(bytes_of, below=size)} {of}"
+        expected = f"{fitting}, which fit the {words(allowed)} of this machine"
+        got = f"{size}, which take {words(needed)}"
+        raise InputError(field, expected=expected, got=got, remedy=remedy)
 
 
 def largest(bytes_of: Callable[[int], int], *, below: int) -> int:

@@ -54,7 +54,6 @@ class Working(Bounds):
 
 ProgressCallback = Callable[[Bounds], None]
 
-
 P = TypeVar("P", contravariant=True)
 
 
@@ -101,7 +100,7 @@ class Monitor:
 
     def report(self, *, lower: float, upper: float) -> None:
         """Record the bounds of an iteration."""
-        bounds = Bounds(seconds=time.monotonic() - self.started, lower=lower, upper=upper)
+        bounds = Bounds(seconds=self._elapsed, lower=lower, upper=upper)
         self.history.append(bounds)
         if self.stopped:
             raise KeyboardInterrupt
@@ -111,21 +110,21 @@ class Monitor:
     def tell(self, doing: str) -> None:
         """Tell the callback what is in progress; Ctrl-C within it stops the search that follows."""
         if self.progress is not None:
-            now = time.monotonic() - self.started
-            lower, upper = 0.0, float("inf")
-            if self.history:
-                lower, upper = self.history[-1].lower, self.history[-1].upper
+            none = Bounds(seconds=0.0, lower=0.0, upper=float("inf"))
+            last = vars(self.history[-1] if self.history else none) | {"seconds": self._elapsed}
             try:
-                self.progress(Working(seconds=now, lower=lower, upper=upper, doing=doing))
+                self.progress(Working(**last, doing=doing))
             except KeyboardInterrupt:
                 self.stopped = True
 
     @property
+    def _elapsed(self) -> float:
+        return time.monotonic() - self.started
+
+    @property
     def remaining(self) -> float:
         """Seconds left, infinite where there is no limit."""
-        if self.time_limit is None:
-            return float("inf")
-        return self.time_limit - (time.monotonic() - self.started)
+        return float("inf") if self.time_limit is None else self.time_limit - self._elapsed
 
     @property
     def time_left(self) -> float | None:

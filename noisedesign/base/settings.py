@@ -30,7 +30,6 @@ NEGLIGIBLE = 1e-11
 """Relative rounding of a bound not worth a dearer computation, where no gap is known."""
 
 NEGLIGIBLE_PER_GAP = 1e-2  # the same, as a share of a known gap
-
 SLACK_FLOOR = 1e-4
 """Relative slack from which a budget is inactive at the optimum; active ones show 1e-6."""
 
@@ -48,5 +47,4 @@ def sqrt_eps() -> float:
     return math.sqrt(EPS)
 
 
-SUGGESTED_CAP = 10.0
-"""Cap on variances suggested where W is singular, in variances of independent noise."""
+SUGGESTED_CAP = 10.0  # suggested where W is singular, in variances of independent noise

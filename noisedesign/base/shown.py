@@ -15,7 +15,6 @@ Item = TypeVar("Item", bound="Shown")
 FEW = 4  # values of a sequence that are written out; of a longer one, how many there are
 ROWS = 20  # rows of a table that are shown, and below them how many are not
 LONGEST = 64  # characters of a cell in a printed table
-
 _LEFT = ' style="text-align: left"'
 
 
@@ -106,9 +105,8 @@ def words(value: object) -> str:
             same = value.size and (value == value[0]).all()
             text = words(value[:1].tolist() if same else value.tolist())
     elif (entries := getattr(value, "nnz", None)) is not None:  # a sparse array of scipy
-        text = (
-            f"{' x '.join(map(str, getattr(value, 'shape', ())))} sparse matrix, {entries} entries"
-        )
+        shape = " x ".join(map(str, getattr(value, "shape", ())))
+        text = f"{shape} sparse matrix, {entries} entries"
     elif isinstance(value, Shown):
         text = value._title()
     elif isinstance(value, Mapping):

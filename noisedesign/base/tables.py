@@ -20,7 +20,6 @@ Record = dict[str, Any]
 
 BETWEEN = 2  # blanks between columns
 UNLIMITED = 1_000_000  # characters of a line where nobody is watching
-
 LONG, PIECE = 40, 20
 """Words (digests, paths) longer than the first may be broken into pieces of the second length."""
 
@@ -39,11 +38,9 @@ def print_table(
     watched = sys.stdout.isatty()
     width = shutil.get_terminal_size().columns if watched else UNLIMITED
     shown = _parts(list(records), columns, title, width, notes=notes, keep=keep)
-    for count, lines in enumerate(shown):
-        if count:
-            print("")
-        for line in lines:
-            print(line.rstrip())
+    parts = ["\n".join(line.rstrip() for line in lines) for lines in shown]
+    if parts:
+        print("\n\n".join(parts))
 
 
 def _parts(
@@ -87,13 +84,8 @@ def _shared(records: list[Record], columns: list[str], keep: Sequence[str]) -> l
     """Columns that show one value in all records, unless that is all of them."""
     if len(records) == 1:
         return columns
-    found = [
-        c
-        for c in columns
-        if c not in keep
-        and len({_cell(r.get(c)) for r in records}) == 1
-        and all(r.get(c) == records[0].get(c) for r in records)
-    ]
+    free = [c for c in columns if c not in keep and len({_cell(r.get(c)) for r in records}) == 1]
+    found = [c for c in free if all(r.get(c) == records[0].get(c) for r in records)]
     return [] if found == columns else found
 
 
@@ -117,13 +109,9 @@ def _columns(
 def _beside(wrapped: list[list[str]], widths: list[int], right: list[bool]) -> Iterator[str]:
     """Lines of cells side by side, each to the right or left of its column."""
     for pieces in itertools.zip_longest(*wrapped, fillvalue=""):
-        padded = (
-            " " * (size - _length(piece)) + piece
-            if to_the_right
-            else piece + " " * (size - _length(piece))
-            for piece, size, to_the_right in zip(pieces, widths, right, strict=True)
-        )
-        yield (" " * BETWEEN).join(padded)
+        blanks = [" " * (size - _length(p)) for p, size in zip(pieces, widths, strict=True)]
+        cells = zip(pieces, blanks, right, strict=True)
+        yield (" " * BETWEEN).join(b + p if aligned else p + b for p, b, aligned in cells)
 
 
 def _wrapped(text: str, width: int) -> list[str]:
@@ -156,12 +144,10 @@ def _pairs(pairs: list[tuple[str, str]], width: int) -> list[str]:
     """Lines of name and value, the values one below the other."""
     names = max((_length(name) for name, _ in pairs), default=0)
     room = max(1, width - names - BETWEEN)
-    widths, right = [names, room], [False, False]
-    return [
-        line
-        for name, value in pairs
-        for line in _beside([[name], _wrapped(value, room)], widths, right)
-    ]
+    lines: list[str] = []
+    for name, value in pairs:
+        lines += _beside([[name], _wrapped(value, room)], [names, room], [False, False])
+    return lines
 
 
 def _length(text: str) -> int:
@@ -201,10 +187,8 @@ def to_json(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
-    return value
+    return None if isinstance(value, float) and not math.isfinite(value) else value

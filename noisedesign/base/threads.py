@@ -14,7 +14,6 @@ from typing import TypeVar
 from noisedesign.base.machine import cores, one_thread
 
 NAME = "noisedesign-block"  # name of these threads
-
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 

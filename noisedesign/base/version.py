@@ -21,7 +21,6 @@ ARCHIVED = "$Format:%H$"
 
 PROJECT = "noisedesign"
 DISTRIBUTIONS = (PROJECT, f"{PROJECT}-runtime")  # wheels that have this file
-
 DIGITS = 12
 
 DIRTY = ".dirty"

@@ -19,9 +19,7 @@ from noisedesign.cli._shared import EXIT_FAILED, EXIT_INPUT, EXIT_INTERRUPTED, e
 __all__ = ["EXIT_FAILED", "EXIT_INPUT", "EXIT_INTERRUPTED", "commands", "main"]
 
 
-EXTENSIONS = "noisedesign.commands"
-"""The entry points by which other packages add commands."""
-
+EXTENSIONS = "noisedesign.commands"  # the entry points by which other packages add commands
 OF_LABORATORY = ("figure", "reproduce", "train")
 """Commands that noisedesign-lab adds: without it they say how to get it."""
 
@@ -44,8 +42,7 @@ class Extensible(click.Group):
         return sorted({*super().list_commands(context), *entry_points(group=EXTENSIONS).names})
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
-        known = super().get_command(context, name)
-        if known is not None:
+        if (known := super().get_command(context, name)) is not None:
             return known
         from importlib.metadata import entry_points
 
@@ -76,27 +73,10 @@ def commands() -> None:
     """Design the noise of private learning: graph in, certified noise out."""
 
 
-for command in (
-    designs.solve,
-    designs.verify,
-    designs.simulate,
-    designs.dropout,
-    designs.baselines,
-    tables.compare,
-    tables.check_results,
-    tables.backends,
-    accounts.account,
-    designs.export,
-    designs.model,
-    deployments.deploy,
-    deployments.rehearse,
-    designs.problems,
-    designs.plot,
-    designs.report,
-    designs.demo,
-    tables.sweep,
-):
-    commands.add_command(command)
+for module in (accounts, deployments, designs, tables):
+    for command in vars(module).values():
+        if isinstance(command, click.Command):
+            commands.add_command(command)
 
 
 def main() -> None:

@@ -31,6 +31,11 @@ class NewFile(Output):
         self.kind = kind
 
 
+def output_option(kind: click.Path, help_text: str, **how: Any) -> Callable[..., Any]:
+    """The option of what a command writes."""
+    return click.option("-o", "--output", type=kind, help=help_text, **how)
+
+
 class Writing(click.Command):
     """A command that writes files, and has ``--force``.
 
@@ -92,13 +97,8 @@ formulation_option = click.option(
 )
 runs_option = click.option("--runs", default=2000, show_default=True, help="Independent runs.")
 retry_option = click.option("--retry", is_flag=True, help="Run rows again that were not solved.")
-folder_option = click.option(
-    "-o",
-    "--output",
-    type=click.Path(file_okay=False),
-    default="out",
-    show_default=True,
-    help="Folder to write into.",
+folder_option = output_option(
+    click.Path(file_okay=False), "Folder to write into.", default="out", show_default=True
 )
 design_argument = click.argument("design", type=click.Path())
 
@@ -160,13 +160,12 @@ def counter(label: str, what: str) -> Callable[[int, int], None] | None:
     """A counter and the time left on an interactive standard error, nothing elsewhere."""
     if not sys.stderr.isatty():
         return None
-    first: list[tuple[float, int]] = []
+    first: tuple[float, int] | None = None
 
     def show(done: int, total: int) -> None:
+        nonlocal first
         now, end = time.monotonic(), "\n" if done >= total else ""
-        first.append((now, done))
-        started, before = first[0]
-        del first[1:]
+        started, before = first = first or (now, done)
         if before < done < total:
             left = (now - started) / (done - before) * (total - done)
             end = f", {timedelta(seconds=round(left))} left"

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from noisedesign.base.tables import Record
     from noisedesign.tasks.account.table import Setting
 
-ZIP = b"PK"
-"""The beginning of a zip archive, which a design file is and no TOML text."""
+ZIP = b"PK"  # the beginning of a zip archive, which a design file is and no TOML text
 
 
 @click.command(cls=Writing)

@@ -12,11 +12,13 @@ from noisedesign.base.file_kinds import PICTURE
 from noisedesign.cli._shared import (
     NewFile,
     Writing,
+    attributes,
     counter,
     design_argument,
     folder_option,
     json_option,
     note,
+    output_option,
     say,
     show,
 )
@@ -88,7 +90,7 @@ def _against_holders(mu: float, delta: float) -> str:
 @click.option("--data", required=True, metavar="FILE.npz", help="Arrays features and labels.")
 @click.option("--step-size", default=1.0, show_default=True, help="eta.")
 @click.option("--seconds", default=120.0, show_default=True, help="How long a node waits.")
-@click.option("-o", "--output", type=NewFile(PICTURE), help="Picture of the losses.")
+@output_option(NewFile(PICTURE), "Picture of the losses.")
 @json_option
 def rehearse(
     folder: str, data: str, step_size: float, seconds: float, output: str | None, as_json: bool
@@ -106,15 +108,9 @@ def rehearse(
     found = run.rehearse(
         folder, data, step_size=step_size, seconds=seconds, progress=counter("rehearsal", "steps")
     )
-    record = {
-        "nodes": found.losses.shape[1],
-        "steps": len(found.losses),
-        "loss": found.loss,
-        "accuracy": found.accuracy,
-        "epsilon": found.epsilon,
-        "delta": found.delta,
-    }
-    show(record, as_json=as_json)
+    steps, nodes = found.losses.shape
+    told = attributes(found, ["loss", "accuracy", "epsilon", "delta"])
+    show({"nodes": nodes, "steps": steps} | told, as_json=as_json)
     if output is not None:
         write_figure(run.figure_of(found), output)
         note(output)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +29,7 @@ from noisedesign.cli._shared import (
     gap_option,
     json_option,
     note,
+    output_option,
     runs_option,
     show,
     show_files,
@@ -36,7 +39,6 @@ from noisedesign.cli._shared import (
 
 if TYPE_CHECKING:
     from noisedesign.design.design import Design
-    from noisedesign.files.problem_file import LoadedProblem
 
 
 def _loaded(path: str) -> Design:
@@ -58,7 +60,7 @@ def _loaded(path: str) -> Design:
     metavar="STATE",
     help="Keep the state of the solve in this .npz file every minute, and go on from it (native).",
 )
-@click.option("-o", "--output", type=Output(), help="Design file, .npz; of several, a folder.")
+@output_option(Output(), "Design file, .npz; of several, a folder.")
 @json_option
 def solve(
     problems: tuple[str, ...], checkpoint: str | None, output: str | None, as_json: bool, **how: Any
@@ -86,9 +88,9 @@ def solve(
         how["progress"] = bounds_progress
     paths = _design_paths([problem.problem.name for problem in loaded], output)
     records, remarks, code = [], [], 0
-    for number, (source, path) in enumerate(zip(loaded, paths, strict=True), start=1):
+    for source, path in zip(loaded, paths, strict=True):
         if several:
-            note(f"{number}/{len(loaded)} {source.problem.name}")
+            note(f"{len(records) + 1}/{len(loaded)} {source.problem.name}")
         try:
             solution = run(source.problem, isolate=True, **how)
             record = report.solution_record(solution)
@@ -230,7 +232,7 @@ def simulate(design: str, as_json: bool, **how: Any) -> int:
     metavar="NAMES",
     help="Nodes that drop out together, commas between them. [every node alone]",
 )
-@click.option("-o", "--output", type=NewFile(PICTURE), help="Picture to write.")
+@output_option(NewFile(PICTURE), "Picture to write.")
 @json_option
 def dropout(design: str, gone: tuple[str, ...], output: str | None, as_json: bool) -> None:
     """The cost of nodes of DESIGN.npz that drop out.
@@ -245,33 +247,21 @@ def dropout(design: str, gone: tuple[str, ...], output: str | None, as_json: boo
 
     stored = _loaded(design)
     if gone:
-        found = [nd.drop_out(stored, _names(gone, stored.problem.nodes))]
+        nodes = stored.problem.nodes  # names as given where a node has them, else between commas
+        parts = [[text] if text in nodes else text.split(",") for text in gone]
+        names = [name if name in nodes else name.strip() for part in parts for name in part]
+        found = [nd.drop_out(stored, names)]
     else:
         found = nd.every_drop_out(stored, progress=counter("leaving out", "nodes"))
     if output is not None:
         write_figure(drop_out_figure(found, title=stored.problem.name), output)
         if not as_json:
             note(f"picture: {output}")
-    records = [report.drop_out_record(one) for one in found]
-    columns = [name for name in records[0] if name != "gone"]
-    show(
-        records,
-        as_json=as_json,
-        columns=["gone", *columns],
-        title=stored.problem.name,
-        keep=["gone"],
-    )
+    records = [report.finite(one.as_dict()) for one in found]
+    show(records, as_json=as_json, title=stored.problem.name, keep=["gone"])
     if not as_json:
         for sentence in report.drop_out_notes(found):
             note(sentence)
-
-
-def _names(given: tuple[str, ...], nodes: tuple[str, ...]) -> list[str]:
-    """Names as given where a node has them, else those between commas."""
-    found = []
-    for text in given:
-        found += [text] if text in nodes else [name.strip() for name in text.split(",")]
-    return found
 
 
 @click.command()
@@ -293,7 +283,7 @@ def baselines(problem: str, as_json: bool) -> None:
 @click.command(cls=Writing)
 @design_argument
 @click.option("--to", required=True, help="npy, csv, mat, safetensors, seeds, a trainer.")
-@click.option("-o", "--output", type=Output(), required=True, help="File or folder to write.")
+@output_option(Output(), "File or folder to write.", required=True)
 @click.option(
     "--uncalibrated",
     is_flag=True,
@@ -303,7 +293,6 @@ def baselines(problem: str, as_json: bool) -> None:
 @json_option
 def export(design: str, to: str, output: str, uncalibrated: bool, as_json: bool) -> None:
     """Write DESIGN.npz in the format of another program."""
-
     stored, calibrated = nd.load_design(design), False if uncalibrated else None
     paths = nd.export(
         stored.design, to=to, path=output, problem_text=stored.problem_text, calibrated=calibrated
@@ -313,9 +302,7 @@ def export(design: str, to: str, output: str, uncalibrated: bool, as_json: bool)
 
 @click.command(cls=Writing)
 @design_argument
-@click.option(
-    "-o", "--output", type=NewFile(PICTURE), required=True, help="Picture: .png, .pdf or .svg."
-)
+@output_option(NewFile(PICTURE), "Picture: .png, .pdf or .svg.", required=True)
 @json_option
 def plot(design: str, output: str, as_json: bool) -> None:
     """Picture of DESIGN.npz: its matrix, noise and two bounds."""
@@ -328,9 +315,7 @@ def plot(design: str, output: str, as_json: bool) -> None:
 
 @click.command(cls=Writing)
 @design_argument
-@click.option(
-    "-o", "--output", type=NewFile(PAGE), default="report.html", show_default=True, help="Page."
-)
+@output_option(NewFile(PAGE), "Page.", default="report.html", show_default=True)
 @json_option
 def report(design: str, output: str, as_json: bool) -> int:
     """One page (HTML) about DESIGN.npz, for people.
@@ -362,20 +347,16 @@ def demo(output: str, runs: int, as_json: bool) -> int:
     if as_json:
         show(records, as_json=True)
     else:
-        for count, kind in enumerate(dict.fromkeys(record["design"] for record in records)):
+        for count, (kind, group) in enumerate(groupby(records, key=itemgetter("design"))):
             if count:
                 click.echo()
-            rows = [record for record in records if record["design"] == kind]
-            *_, ours = rows
-            title = (
-                f"{kind}: noise at equal privacy, ({ours['epsilon']:g}, {ours['delta']:g})-DP "
-                f"under {ours['adjacency']}"
-            )
+            rows = list(group)
+            ours = rows[-1]
+            privacy = f"({ours['epsilon']:g}, {ours['delta']:g})-DP under {ours['adjacency']}"
+            title = f"{kind}: noise at equal privacy, {privacy}"
             show(rows, as_json=False, columns=COLUMNS, title=title, notes=("protects",))
-            checks = (
-                f"{name} {'yes' if ours[name] else 'no'}" for name in ("verified", "simulated")
-            )
-            click.echo(f"\nThe optimum: {', '.join(checks)}. Open {ours['picture']} in a browser.")
+            said = [f"{name} {'yes' if ours[name] else 'no'}" for name in ("verified", "simulated")]
+            click.echo(f"\nThe optimum: {', '.join(said)}. Open {ours['picture']} in a browser.")
     return 0 if all(record["holds"] for record in records) else EXIT_FAILED
 
 
@@ -388,7 +369,7 @@ def demo(output: str, runs: int, as_json: bool) -> int:
     ".cbf, .dat-s, or .task, .jtask and .ptf.",
 )
 @formulation_option
-@click.option("-o", "--output", type=NewFile(PROGRAM), required=True, help="File to write.")
+@output_option(NewFile(PROGRAM), "File to write.", required=True)
 @json_option
 def model(
     problem: str, target: str | None, formulation: str | None, output: str, as_json: bool
@@ -404,7 +385,11 @@ def model(
     chosen = format_of(output, name=target)
     loaded = nd.load_problem(problem)
     program = conic_program(loaded.problem, formulation=formulation)
-    path = write(program, output, to=chosen, description=_described(loaded))
+    description, known = loaded.description, loaded.reference
+    if known is not None:
+        between = f"{known.lower!r} and {known.upper!r} ({known.method})"
+        description = f"{description} Its optimum is between {between}.".strip()
+    path = write(program, output, to=chosen, description=description)
     sizes = [block.size for block in program.blocks]
     found = {
         "file": str(path),
@@ -424,16 +409,6 @@ def model(
         )
 
 
-def _described(loaded: LoadedProblem) -> str:
-    known = loaded.reference
-    if known is None:
-        return loaded.description
-    return (
-        f"{loaded.description} Its optimum is between {known.lower!r} and {known.upper!r} "
-        f"({known.method})."
-    ).strip()
-
-
 @click.command()
 @click.argument("words", nargs=-1)
 @json_option
@@ -443,7 +418,6 @@ def problems(words: tuple[str, ...], as_json: bool) -> None:
     Commands find them by name from anywhere, unless the working directory has a file of that name.
     With WORDS, those with all of them in their name, kind of design, description or tags.
     """
-
     columns = ["name", "design", "nodes", "steps", "description"]
     records = [
         attributes(shipped, columns) | {"tags": list(shipped.tags), "path": str(shipped.path)}

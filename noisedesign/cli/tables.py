@@ -21,6 +21,7 @@ from noisedesign.cli._shared import (
     gap_option,
     json_option,
     note,
+    output_option,
     retry_option,
     say,
     show,
@@ -52,9 +53,7 @@ def _time_limit(help_text: str) -> Callable[[Callable[..., Any]], Callable[..., 
 @gap_option
 @_time_limit("Seconds a solve; what unsolved problems count as.")
 @formulation_option
-@click.option(
-    "-o", "--output", type=NewFile(), help="Table, .csv or .parquet; rows it has are not run again."
-)
+@output_option(NewFile(), "Table, .csv or .parquet; rows it has are not run again.")
 @retry_option
 @click.option(
     "--plot", type=NewFile(PICTURE), help="Performance profile: share solved against time."
@@ -71,7 +70,7 @@ def compare(
 
     A folder stands for all problem files in it and below; account and sweep files are passed over.
     """
-    from noisedesign.design.backends import get_backend
+    from noisedesign.design.backends import all_backends, get_backend
     from noisedesign.files.picture_file import write_figure
     from noisedesign.files.problem_set import problem_files
     from noisedesign.surveys import compare as comparing
@@ -80,7 +79,12 @@ def compare(
     if not names:
         raise InputError("backends", expected="names separated by commas", got=repr(backends))
     if ALL in names:
-        names = _ready()
+        names = []
+        for backend in all_backends():
+            if (available := backend.availability()).ready:
+                names.append(backend.name)
+            else:
+                note(f"{backend.name} is left out: {available.remedy}")
     for name in names:
         get_backend(name)  # a wrong name is told before any problem is read
     files, passed_over = problem_files(problems)
@@ -142,20 +146,6 @@ def _print(found: Comparison, time_limit: float) -> None:
     say(str(found.machine))
 
 
-def _ready() -> list[str]:
-    """Names of the backends that can run here; the others are named, and what they lack."""
-    from noisedesign.design.backends import all_backends
-
-    names = []
-    for backend in all_backends():
-        available = backend.availability()
-        if available.ready:
-            names.append(backend.name)
-        else:
-            note(f"{backend.name} is left out: {available.remedy}")
-    return names
-
-
 @click.command()
 @json_option
 def backends(as_json: bool) -> None:
@@ -177,7 +167,7 @@ def backends(as_json: bool) -> None:
 
 @click.command(cls=Writing)
 @click.argument("file")
-@click.option("-o", "--output", type=NewFile(), required=True, help="Table: .csv or .parquet.")
+@output_option(NewFile(), "Table: .csv or .parquet.", required=True)
 @click.option("--jobs", type=int, default=1, show_default=True, help="Processes of this machine.")
 @click.option("--cluster", metavar="tcp://HOST:PORT", help="A Dask scheduler, instead of --jobs.")
 @click.option("--timeout", type=float, metavar="S", help="Seconds to wait for the cluster [5].")
@@ -219,7 +209,7 @@ def sweep(file: str, timeout: float | None, as_json: bool, **how: Any) -> None:
 @click.option(
     "--seed", type=int, metavar="N", help="Of random vectors; default a new one, which is printed."
 )
-@click.option("-o", "--output", type=NewFile(), help="Verdicts: .csv.")
+@output_option(NewFile(), "Verdicts: .csv.")
 @click.option("--plot", type=NewFile(PICTURE), help="Performance profiles.")
 @json_option
 def check_results(
@@ -231,24 +221,18 @@ def check_results(
     rules are in the documentation. The exit code is 1 if an answer is wrong.
     """
     from noisedesign.files.picture_file import write_figure
-    from noisedesign.surveys import performance
-    from noisedesign.surveys.check_results import (
-        COLUMNS,
-        WRONG,
-        check_results as run,
-        write_verdicts,
-    )
+    from noisedesign.surveys import check_results as checking, performance
     from noisedesign.surveys.compare import SHIFT_SECONDS
 
-    found = run(table, **how)
+    found = checking.check_results(table, **how)
     if output is not None:
-        write_verdicts(found, output)
+        checking.write_verdicts(found, output)
     if plot is not None:
         write_figure(performance.figure_of(found), plot)
     if as_json:
         show(performance.record(found), as_json=True)
     else:
-        show(list(found.rows), as_json=False, columns=COLUMNS, notes=["reason"])
+        show(list(found.rows), as_json=False, columns=checking.COLUMNS, notes=["reason"])
         click.echo()
         title = (
             f"seconds to an accuracy: geometric mean shifted by {SHIFT_SECONDS:g} s, "
@@ -263,6 +247,6 @@ def check_results(
     for sentence in performance.remarks(found):
         note(sentence)
     for row in found.rows:
-        if row["status"] == WRONG:
+        if row["status"] == checking.WRONG:
             note(f"{row['problem']} by {row['solver']} is wrong: {row['reason']}")
     return 0 if found.ok else EXIT_FAILED

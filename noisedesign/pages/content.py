@@ -21,9 +21,7 @@ from noisedesign.files.picture_file import VECTOR, new_figure, save_figure, styl
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-MOST_ROWS = 200
-"""Rows of a table that are written."""
-
+MOST_ROWS = 200  # rows of a table that are written
 FOLDED = 24
 
 
@@ -84,11 +82,9 @@ class Table:
 
     @property
     def numeric(self) -> list[bool]:
-        values = [[row[k] for row in self.rows] for k in range(len(self.columns))]
-        return [
-            any(map(_is_number, column)) and all(v is None or _is_number(v) for v in column)
-            for column in values
-        ]
+        columns = zip(*self.rows, strict=True)
+        kinds = [[_is_number(v) for v in column if v is not None] for column in columns]
+        return [bool(kind) and all(kind) for kind in kinds] or [False] * len(self.columns)
 
     @property
     def others(self) -> int:
@@ -199,19 +195,13 @@ def _inline(figure: Figure, name: str, title: str, description: str) -> str:
             element.remove(child)
     _rename(root, name)
     box = root.attrib["viewBox"]
-    root.attrib = {
-        "viewBox": box,
-        "width": box.split()[2],
-        "height": box.split()[3],
-        "role": "img",
-        "aria-labelledby": f"{name}-title {name}-text",
-    }
-    for place, (tag, end, text) in enumerate(
-        (("title", "title", title), ("desc", "text", description))
-    ):
+    *_, width, height = box.split()
+    root.attrib = {"viewBox": box, "width": width, "height": height, "role": "img"}
+    root.attrib["aria-labelledby"] = f"{name}-title {name}-text"
+    for tag, end, text in (("desc", "text", description), ("title", "title", title)):
         told = ElementTree.Element(tag, {"id": f"{name}-{end}"})
         told.text = text
-        root.insert(place, told)
+        root.insert(0, told)
     return ElementTree.tostring(root, encoding="unicode")
 
 

@@ -22,8 +22,7 @@ from noisedesign.tasks.simulate import simulate
 from noisedesign.tasks.verify import verify
 
 COLUMNS = ("name", "method", "relative_to_ldp", "gap", "protects")
-
-EGO = 414
+EGO = 414  # the ego network of Facebook
 
 _SPACE = """name = "{method}-{name}"
 design = "{design}"
@@ -87,12 +86,8 @@ def _design(
     simulated = simulate(design_of(stored), runs=runs).agrees
     others = baselines.published(problem, dual=solution.design)
     image = plot(solution.design, path=folder / f"{problem.name}.{VECTOR}", others=others)
-    checked = {"verified": verified, "simulated": simulated, "picture": str(image)}
-    ours = report.design_record(solution.design) | checked
-    rows = [report.design_record(other) for other in others] + [ours]
-    return [
-        {"graph": graph, "verified": None, "simulated": None, "picture": None, "holds": True}
-        | row
-        | ({"holds": verified and simulated} if row is ours else {})
-        for row in rows
-    ]
+    blank = {"graph": graph, "verified": None, "simulated": None, "picture": None, "holds": True}
+    rows = [blank | report.design_record(design) for design in (*others, solution.design)]
+    rows[-1] |= {"verified": verified, "simulated": simulated, "picture": str(image)}
+    rows[-1]["holds"] = verified and simulated
+    return rows

@@ -17,13 +17,9 @@ from noisedesign.problem.calibration import calibration_of
 
 
 def sections_of(design: Design) -> list[Section]:
+    mixing: Any = design.problem.mixing
     space = design.noise.space
     assert isinstance(space, SparseCovariance)
-    return [_graph(design), _noise(space), _sharing(space), _privacy(design), _baselines(design)]
-
-
-def _graph(design: Design) -> Section:
-    mixing: Any = design.problem.mixing
     degrees = np.diff(mixing.indptr) - (mixing.diagonal() != 0)
     facts = {
         "nodes": mixing.shape[0],
@@ -32,41 +28,30 @@ def _graph(design: Design) -> Section:
         "average",
         "self weights": f"{mixing.diagonal().min():.3g} to {mixing.diagonal().max():.3g}",
     }
-    return Section("graph", "Graph", [Facts(facts)])
-
-
-def _noise(space: SparseCovariance) -> Section:
-    sizes = {what: space.arrays()[name].size for name, what in space.names.items()}
     text = (
         f"R, the covariance of the noise of all nodes, is {space.kind}: it follows from the "
         "numbers below, and from W where it is polynomial. R itself is nowhere."
     )
-    rows = [[what, size] for what, size in sizes.items()]
+    rows = [[what, space.arrays()[name].size] for name, what in space.names.items()]
     table = Table("What the noise is made of", ["array", "numbers"], rows)
-    return Section("noise", "Noise", [Text(text), table])
-
-
-def _sharing(space: SparseCovariance) -> Section:
-    return Section("sharing", "Who shares what", [Text(space.drawn)])
-
-
-def _privacy(design: Design) -> Section:
     found = calibration_of(design.problem)
-    text = Text("What single nodes learn takes n x n arrays, and is not computed here.")
+    unknown = Text("What single nodes learn takes n x n arrays, and is not computed here.")
     promise = promise_of(design.problem.privacy, found)
     told = eavesdropped(found.mu, "What an observer learns")
-    return Section("privacy", "Privacy", [*promise, text, *told])
-
-
-def _baselines(design: Design) -> Section:
-    facts = {
+    compared = {
         "objective": design.objective,
         "of independent noise": design.ldp_objective,
         "over independent noise at equal privacy": design.relative_to_ldp,
         "over the bound on noise of every structure, at most": 1 + design.gap,
         "confidence of objective and bound": design.certificate.confidence,
     }
-    return Section("baselines", "Noise against baselines", [Facts(facts)])
+    return [
+        Section("graph", "Graph", [Facts(facts)]),
+        Section("noise", "Noise", [Text(text), table]),
+        Section("sharing", "Who shares what", [Text(space.drawn)]),
+        Section("privacy", "Privacy", [*promise, unknown, *told]),
+        Section("baselines", "Noise against baselines", [Facts(compared)]),
+    ]
 
 
 # --- streaming designs ----------------------------------------------------------------------------
@@ -100,37 +85,27 @@ def streaming_sections(design: StreamingDesign, made: Pictures) -> list[Section]
         "Nothing is shared: whoever uses the noise draws it alone, from a seed of its own. Between "
         f"steps it keeps {vectors(strategy.vectors_kept(horizon))}."
     )
-    return [
-        Section("graph", "Graph", [Text(graph)]),
-        Section("noise", "Noise", [Text(text), first_column]),
-        Section("spectra", "Spectra", [spectrum]),
-        Section("sharing", "Who shares what", [Text(shared)]),
-        _streaming_privacy(design),
-        _streaming_baselines(design),
-    ]
-
-
-def _streaming_privacy(design: StreamingDesign) -> Section:
     scheme = design.participation
-    text = (
+    who = (
         f"For a record with participation {scheme}, at most {scheme.largest_size} of "
         f"{scheme.horizon} steps. There is no graph, so nobody is a neighbour who sees less."
     )
     promise = promise_of(design.privacy, design.calibration)
-    told = eavesdropped(design.calibration.mu, "What every observer learns")
-    return Section("privacy", "Privacy under every threat model", [*promise, Text(text), *told])
-
-
-def _streaming_baselines(design: StreamingDesign) -> Section:
-    alone = BandedInverse(coefficients=np.ones(1), steps=design.horizon)
-    independent = (
-        alone.squared_error(design.workload)
-        * alone.squared_sensitivity(design.participation).squared
-    )
+    learnt = eavesdropped(design.calibration.mu, "What every observer learns")
+    alone = BandedInverse(coefficients=np.ones(1), steps=horizon)
+    sensitivity = alone.squared_sensitivity(scheme).squared
+    independent = alone.squared_error(design.workload) * sensitivity
     facts = {
         "objective": design.objective,
         "of independent noise": independent,
         "over independent noise at equal privacy": design.objective / independent,
         "over the bound on strategies of every structure, at most": 1 + design.excess_upper_bound,
     }
-    return Section("baselines", "Noise against baselines", [Facts(facts)])
+    return [
+        Section("graph", "Graph", [Text(graph)]),
+        Section("noise", "Noise", [Text(text), first_column]),
+        Section("spectra", "Spectra", [spectrum]),
+        Section("sharing", "Who shares what", [Text(shared)]),
+        Section("privacy", "Privacy under every threat model", [*promise, Text(who), *learnt]),
+        Section("baselines", "Noise against baselines", [Facts(facts)]),
+    ]

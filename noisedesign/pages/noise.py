@@ -12,7 +12,6 @@ import numpy as np
 from noisedesign.base.checks import Array, InputError
 from noisedesign.design.design import Design, seed_plan_of
 from noisedesign.files.picture_file import NAMED
-from noisedesign.forms import Strategy
 from noisedesign.pages import pictures, plot
 from noisedesign.pages.content import Facts, Part, Pictures, Section, Table, Text, vectors
 from noisedesign.privacy.seeds import SeedPlan
@@ -33,33 +32,37 @@ def graph_section(design: Design, made: Pictures) -> Section:
     np.fill_diagonal(linked, False)
     directed = not (linked == linked.T).all()
     graph = nx.from_numpy_array(linked.T, create_using=nx.DiGraph if directed else nx.Graph)
-    parts: list[Part] = [Facts(_graph_facts(problem, graph))]
+    degrees = [len(set(nx.all_neighbors(graph, node))) for node in range(len(graph))]
+    correlation = None
+    if design.noise.space is not None:
+        variances = np.maximum(np.diagonal(design.covariance), np.finfo(np.float64).tiny)
+        correlation = design.covariance / np.sqrt(variances)[:, None] / np.sqrt(variances)
+    drawn = "The graph is not drawn: it has more than "
+    drawn += f"{pictures.MOST_NODES} nodes and {pictures.MOST_EDGES} edges."
+    picture: Part = Text(drawn)
     if len(graph) <= pictures.MOST_NODES and graph.number_of_edges() <= pictures.MOST_EDGES:
-        parts.append(_graph_picture(design, graph, made))
-    else:
-        most = f"{pictures.MOST_NODES} nodes and {pictures.MOST_EDGES} edges"
-        parts.append(Text(f"The graph is not drawn: it has more than {most}."))
-    parts.append(_node_table(design, graph))
-    return Section("graph", "Graph", parts)
+        picture = _graph_picture(problem.nodes, graph, correlation, made)
+    facts = Facts(_graph_facts(problem, graph, degrees))
+    return Section("graph", "Graph", [facts, picture, _node_table(design, degrees, correlation)])
 
 
-def _graph_facts(problem: Problem, graph: nx.Graph) -> dict[str, Any]:
-    assert problem.mixing is not None
-    degrees = _neighbours(graph)
-    sizes = np.sort(np.abs(np.linalg.eigvals(problem.mixing)))[::-1]
+def _graph_facts(problem: Problem, graph: nx.Graph, degrees: list[int]) -> dict[str, Any]:
+    w: Any = problem.mixing
+    sizes = np.sort(np.abs(np.linalg.eigvals(w)))[::-1]
+    stochastic = [bool(np.allclose(w.sum(axis=axis), 1)) for axis in (1, 0)]
+    kind = {(True, True): "doubly", (True, False): "row"}.get(tuple(stochastic), "column")
+    symmetric = "symmetric" if np.allclose(w, w.T) else "not symmetric"
+    close = len(graph) <= 400 and not graph.is_directed() and nx.is_connected(graph)
     facts: dict[str, Any] = {
         "nodes": len(graph),
         "arcs" if graph.is_directed() else "edges": graph.number_of_edges(),
         "neighbours of a node": f"{min(degrees)} to {max(degrees)}, {np.mean(degrees):.3g} on "
         "average",
-        "diameter": None,
-        "mixing matrix W": _kind_of(problem.mixing),
+        "diameter": f"{nx.diameter(graph)} hops" if close else None,
+        "mixing matrix W": f"{kind} stochastic, {symmetric}",
         "second largest eigenvalue of W": float(sizes[1]) if len(sizes) > 1 else None,
+        "gossip rounds a step": problem.rounds if problem.rounds > 1 else None,
     }
-    if len(graph) <= 400 and not graph.is_directed() and nx.is_connected(graph):
-        facts["diameter"] = f"{nx.diameter(graph)} hops"
-    if problem.rounds > 1:
-        facts["gossip rounds a step"] = problem.rounds
     if problem.schedule is not None:
         facts["schedule"] = f"{len(problem.schedule)} matrices in turn; W here is their average"
     if problem.random is not None:
@@ -67,24 +70,12 @@ def _graph_facts(problem: Problem, graph: nx.Graph) -> dict[str, Any]:
     return facts
 
 
-def _neighbours(graph: nx.Graph) -> list[int]:
-    return [len(set(nx.all_neighbors(graph, node))) for node in range(len(graph))]
-
-
-def _kind_of(mixing: Array) -> str:
-    rows = np.allclose(mixing.sum(axis=1), 1)
-    columns = np.allclose(mixing.sum(axis=0), 1)
-    sums = {(True, True): "doubly stochastic", (True, False): "row stochastic"}
-    kind = sums.get((bool(rows), bool(columns)), "column stochastic")
-    return f"{kind}, {'symmetric' if np.allclose(mixing, mixing.T) else 'not symmetric'}"
-
-
-def _graph_picture(design: Design, graph: nx.Graph, made: Pictures) -> Part:
-    names, correlation = design.problem.nodes, None
+def _graph_picture(
+    names: Sequence[str], graph: nx.Graph, correlation: Array | None, made: Pictures
+) -> Part:
     lines = "arcs, from who sends to who hears" if graph.is_directed() else "edges"
     caption = f"The graph: {len(graph)} nodes, {graph.number_of_edges()} {lines}."
-    if design.noise.space is not None:
-        correlation = _correlation(design.covariance)
+    if correlation is not None:
         caption += (
             " An edge is blue where the noise of its ends is correlated negatively, so that it "
             "cancels when they average, and red where positively."
@@ -95,23 +86,17 @@ def _graph_picture(design: Design, graph: nx.Graph, made: Pictures) -> Part:
     return made.add("Graph of the nodes", caption, pictures.draw_graph, *drawn, height=height)
 
 
-def _correlation(covariance: Array) -> Array:
-    scale = np.sqrt(np.maximum(np.diagonal(covariance), np.finfo(np.float64).tiny))
-    return np.asarray(covariance / scale[:, None] / scale)
-
-
-def _node_table(design: Design, graph: nx.Graph) -> Part:
-    names, degrees = design.problem.nodes, _neighbours(graph)
-    columns, rows = ["node", "neighbours"], [[name, degrees[i]] for i, name in enumerate(names)]
-    if design.noise.space is not None:
-        variances = np.diagonal(design.covariance)
-        correlation = _correlation(design.covariance)
-        np.fill_diagonal(correlation, 0.0)
+def _node_table(design: Design, degrees: list[int], correlation: Array | None) -> Part:
+    names, columns = design.problem.nodes, ["node", "neighbours"]
+    rows: list[list[Any]] = [[name, degrees[i]] for i, name in enumerate(names)]
+    if correlation is not None:
+        others = correlation - np.diag(np.diagonal(correlation))
         columns += ["noise variance", "noise correlates most with", "correlation"]
         for i, row in enumerate(rows):
-            other = int(np.abs(correlation[i]).argmax())
-            value = float(correlation[i, other])
-            row += [float(variances[i]), names[other] if value else None, value or None]
+            other = int(np.abs(others[i]).argmax())
+            value = float(others[i, other])
+            variance = float(design.covariance[i, i])
+            row += [variance, names[other] if value else None, value or None]
     return Table("Nodes, in the order of the matrices", columns, rows)
 
 
@@ -119,7 +104,7 @@ def _node_table(design: Design, graph: nx.Graph) -> Part:
 
 
 def noise_section(design: Design, made: Pictures) -> Section:
-    parts: list[Part] = [Text(_drawing(design))]
+    parts: list[Part] = [Text(_DRAWN["full" if design.noise.full else design.axes])]
     if design.noise.space is not None:
         caption = (
             "Covariance R of the noise of the nodes at one step, at the stated budgets: squared "
@@ -140,26 +125,16 @@ def noise_section(design: Design, made: Pictures) -> Section:
     return Section("noise", "Noise", parts)
 
 
-def _drawing(design: Design) -> str:
-    if design.noise.full:
-        return (
-            "At every step, for every coordinate of the model, the noise of all nodes is one row "
-            "of blocks of C⁻¹ times white noise, all of it dealt by one who is trusted with it."
-        )
-    if design.axes == "space":
-        return (
-            "At every step, for every coordinate of the model, one draws z from N(0, σ² R), "
-            "afresh; node i adds z_i to its sum of clipped gradients before mixing."
-        )
-    if design.axes == "time":
-        return (
-            "Every node draws white noise Z of its own and at step t adds σ Σ_s (C⁻¹)_ts Z_s to "
-            "its sum of clipped gradients before mixing."
-        )
-    return (
-        "Noise of covariance (CᵀC)⁻¹ ⊗ R: at step t node i adds σ Σ_s (C⁻¹)_ts Z_si, the rows Z_s "
-        "drawn from N(0, R)."
-    )
+_DRAWN = {
+    "full": "At every step, for every coordinate of the model, the noise of all nodes is one row "
+    "of blocks of C⁻¹ times white noise, all of it dealt by one who is trusted with it.",
+    "space": "At every step, for every coordinate of the model, one draws z from N(0, σ² R), "
+    "afresh; node i adds z_i to its sum of clipped gradients before mixing.",
+    "time": "Every node draws white noise Z of its own and at step t adds σ Σ_s (C⁻¹)_ts Z_s to "
+    "its sum of clipped gradients before mixing.",
+    "space-time": "Noise of covariance (CᵀC)⁻¹ ⊗ R: at step t node i adds σ Σ_s (C⁻¹)_ts Z_si, the "
+    "rows Z_s drawn from N(0, R).",
+}
 
 
 # --- spectra --------------------------------------------------------------------------------------
@@ -187,23 +162,19 @@ def spectra_section(design: Design, others: Sequence[Design], made: Pictures) ->
             facts["that of independent noise"] = independent.independent_variance
     gram = getattr(design.problem, "gram", None)  # in space and time H is no matrix of one of them
     if gram is not None:
-        ((_, ours),) = _covariances(design).items()
         weights, vectors = np.linalg.eigh(gram)
-        plain = None
-        if independent is not None:
-            ((_, covariance),) = _covariances(independent).items()
-            plain = _along(covariance, vectors)
+        along = [
+            np.einsum("ij,ij->j", vectors, covariance @ vectors)
+            for one in (design, independent)
+            for covariance in (() if one is None else _covariances(one).values())
+        ]
         caption = (
             "Variance of the noise along every eigenvector of H, the matrix of the error tr(H "
             "cov(z)): noise goes where the error counts it least."
         )
         title, draw = "Noise against the weight of its error", pictures.draw_alignment
-        parts.append(made.add(title, caption, draw, weights, _along(ours, vectors), plain))
+        parts.append(made.add(title, caption, draw, weights, *along))
     return Section("spectra", "Spectra", [Facts(facts), *parts])
-
-
-def _along(covariance: Array, vectors: Array) -> Array:
-    return np.asarray(np.einsum("ij,ij->j", vectors, covariance @ vectors))
 
 
 def _covariances(design: Design) -> dict[str, Array]:
@@ -244,7 +215,12 @@ def sharing_section(design: Design, made: Pictures) -> Section:
     if design.noise.strategy is None:
         parts.append(Text("Steps are independent: nothing of one step's noise is in another."))
         return Section("sharing", "Who shares what", parts)
-    parts.append(Text(_kept(design.noise.strategy)))
+    strategy = design.noise.strategy
+    told = f"between steps a node keeps {vectors(strategy.vectors_kept(strategy.horizon))}."
+    if strategy.kind == "dense":
+        told = "a step takes noise of all earlier steps, which a node keeps or draws again from its"
+        told += " seed."
+    parts.append(Text(f"C is {strategy.kind}: {told}"))
     if not design.noise.full:
         noising = design.noising_matrix
         last = noising @ noising[-1]
@@ -276,10 +252,8 @@ def _of_seeds(plan: SeedPlan, names: Sequence[str]) -> list[Part]:
         for member in seed.members:
             held[member] += 1
             partners[member].update(seed.members)
-    rows = [
-        [names[i], held[i], len(partners[i] - {i}), _some(sorted(partners[i] - {i}), names)]
-        for i in range(len(names))
-    ]
+    others = [[names[j] for j in sorted(found - {i})] for i, found in enumerate(partners)]
+    rows = [[names[i], held[i], len(own), _some(own)] for i, own in enumerate(others)]
     told = ", ".join(
         f"{count} of {size} {'nodes' if size > 1 else 'node'}"
         for size, count in sorted(sizes.items())
@@ -293,18 +267,6 @@ def _of_seeds(plan: SeedPlan, names: Sequence[str]) -> list[Part]:
     return [Text(text), facts, Table("Who shares seeds with whom", columns, rows)]
 
 
-def _some(rows: Sequence[int], names: Sequence[str]) -> str:
-    shown = [names[row] for row in rows[:12]]
-    if len(rows) > 12:
-        shown.append(f"and {len(rows) - 12} more")
-    return ", ".join(shown) or "nobody"
-
-
-def _kept(strategy: Strategy) -> str:
-    if strategy.kind == "dense":
-        return (
-            "C is dense: a step takes noise of all earlier steps, which a node keeps or draws "
-            "again from its seed."
-        )
-    kept = vectors(strategy.vectors_kept(strategy.horizon))
-    return f"C is {strategy.kind}: between steps a node keeps {kept}."
+def _some(names: Sequence[str]) -> str:
+    more = [f"and {len(names) - 12} more"] if len(names) > 12 else []
+    return ", ".join([*names[:12], *more]) or "nobody"

@@ -24,21 +24,14 @@ from noisedesign.files.picture_file import (
 )
 from noisedesign.pages.plot import name_rows
 
-MOST_NODES, MOST_EDGES = 1000, 20_000
-"""Size of the largest graph that is drawn."""
-
+MOST_NODES, MOST_EDGES = 1000, 20_000  # size of the largest graph that is drawn
 SPRINGS = 60
 
-DECADES = 30
-"""Ratio of the largest to the smallest value from which on an axis is logarithmic."""
-
+DECADES = 30  # ratio of the largest to the smallest value from which on an axis is logarithmic
 FEW_LAGS = 64
 
-NOTHING = 1e-12
-"""Share of the largest eigenvalue below which one is zero but for rounding."""
-
-MOST_POINTS = 2000
-"""Points of a curve; longer ones are thinned to lags that grow by a factor."""
+NOTHING = 1e-12  # share of the largest eigenvalue below which one is zero but for rounding
+MOST_POINTS = 2000  # points of a curve; longer ones are thinned to lags that grow by a factor
 
 
 def draw_graph(axes: Any, graph: nx.Graph, names: Sequence[str], correlation: Array | None) -> None:
@@ -134,7 +127,9 @@ def draw_spectrum(axes: Any, values: Array, plain_noise: float | None, of: str) 
     axes.legend(**BELOW | {"ncols": 1})
 
 
-def draw_alignment(axes: Any, weights: Array, noise: Array, independent: Array | None) -> None:
+def draw_alignment(
+    axes: Any, weights: Array, noise: Array, independent: Array | None = None
+) -> None:
     """Variance of the noise along the eigenvectors of H, against its eigenvalues: where the error
     counts much, the noise should be small."""
     counted = weights > NOTHING * weights.max()

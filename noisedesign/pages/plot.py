@@ -53,8 +53,7 @@ _NAMES = {
     "mafalda": "Mafalda",
 }
 
-DRAWN = 64
-"""Most steps whose entries can be told apart in a heat map."""
+DRAWN = 64  # most steps whose entries can be told apart in a heat map
 
 
 def draw_matrix(axes: Any, design: Design) -> None:
@@ -66,13 +65,8 @@ def draw_covariance(axes: Any, design: Design) -> None:
     matrix = design.covariance
     # A few large diagonal entries would hide the rest: colours saturate.
     limit = float(np.quantile(np.abs(matrix), 0.995))
-    _heat_map(
-        axes,
-        matrix,
-        limit=limit,
-        ends=(0, len(matrix)),
-        of="covariance, units of squared noise, at the budgets",
-    )
+    of = "covariance, units of squared noise, at the budgets"
+    _heat_map(axes, matrix, limit=limit, ends=(0, len(matrix)), of=of)
     axes.set_title("covariance $R$ of the nodes")
     name_axis(axes, "x", design.problem.nodes, of="node")
     name_axis(axes, "y", design.problem.nodes, of="node")
@@ -289,9 +283,7 @@ def plot(
 LOG_RATIO = 30.0
 """Ratio of the largest to the smallest finite mu beyond which the axis is logarithmic."""
 
-NAMED_POINTS = 20
-"""Most victims whose names fit beside their points."""
-
+NAMED_POINTS = 20  # most victims whose names fit beside their points
 MU = "μ (GDP parameter of the whole run)"
 EPSILON = "ε of the whole run at δ = {:g}, steps drawn at random"
 INFINITE = "infinite: seen without unknown noise, no ε holds"
@@ -363,16 +355,10 @@ def drop_out_figure(found: Sequence[DropOut], *, title: str = "") -> Figure:
 
 def _distances(axes: Axes, exposures: Sequence[Exposure]) -> Array:
     """Places of victims by distance, those at one distance side by side; those with none, last."""
-    known = sorted({e.distance for e in exposures if e.distance is not None})
-    column = {distance: float(i) for i, distance in enumerate(known)}
-    labels = [str(distance) for distance in known]
-    unreached = [e for e in exposures if e.distance is None]
-    if unreached:
-        labels.append("no path")
-    base = np.array(
-        [len(known) if e.distance is None else column[e.distance] for e in exposures],
-        dtype=np.float64,
-    )
+    far = [math.inf if e.distance is None else e.distance for e in exposures]
+    known = sorted(set(far))
+    labels = ["no path" if distance == math.inf else str(distance) for distance in known]
+    base = np.array([known.index(distance) for distance in far], dtype=np.float64)
     places = base.copy()
     for place in np.unique(base):
         inside = np.flatnonzero(base == place)

@@ -34,9 +34,6 @@ from noisedesign.tasks.report import account_of, design_record, insider_note, is
 MOST_NODES, MOST_PAIRS = 300, 6000
 """Nodes, and pairs of node and step, up to which partial views are accounted for: seconds."""
 
-OUTSIDE = ("ldp", "central", "shared-seed")
-"""Models for which it does not matter whether noise is dealt or drawn from seeds."""
-
 MODELS = {
     "ldp": "eavesdropper on all messages",
     "central": "whoever gets the mean of all models",
@@ -65,9 +62,10 @@ def privacy_section(design: Design, made: Pictures) -> Section:
         )
         parts: list[Part] = [Text(text, "warning")]
     else:
-        promise = promise_of(design.problem.privacy, calibration_of(design.problem))
-        account = account_of(design) if is_random(design.problem) else None
-        parts = [*promise, *_at_random(design, account), Text(insider_note(design))]
+        parts = promise_of(design.problem.privacy, calibration_of(design.problem))
+        if is_random(design.problem) and (account := account_of(design)) is not None:
+            parts.append(_at_random(design, account))
+        parts.append(Text(insider_note(design)))
     if not design.certificate.feasible and design.trust != "central":
         parts.append(Text("This noise does not keep its budgets: nothing is promised.", "warning"))
     try:
@@ -108,17 +106,15 @@ def promise_of(target: PrivacyTarget | None, found: Calibration) -> list[Part]:
 def eavesdropped(mu: float | None, caption: str) -> list[Part]:
     """The rows of an eavesdropper and of one seed, where no account by observer is made."""
     rows: list[list[Any]] = [
-        ["eavesdropper on all messages (ldp)", mu, "everything that is sent, and no noise"],
-        ["node, if one seed makes all noise (shared-seed)", math.inf, "no ε holds"],
+        [f"{MODELS['ldp']} (ldp)", mu, "everything that is sent, and no noise"],
+        [f"{MODELS['shared-seed']} (shared-seed)", math.inf, "no ε holds"],
     ]
     table = Table(caption, ["threat model", "μ", "which"], rows, frozenset({1}))
     return [table, Text(f"Not covered by any number here: {NOT_COVERED}.")]
 
 
-def _at_random(design: Design, account: Amplified | None) -> list[Part]:
+def _at_random(design: Design, account: Amplified) -> Facts:
     """Facts of random participation: what it is worth, and by which account."""
-    if account is None:
-        return []
     certificate, sure = design.certificate, account.confidence
     facts = {
         "epsilon, proved": account.epsilon,
@@ -129,7 +125,7 @@ def _at_random(design: Design, account: Amplified | None) -> list[Part]:
         "bound on designs for such batches": certificate.fixed_lower_bound,
         "objective over that bound": certificate.relative_to_fixed,
     }
-    return [Facts(facts)]
+    return Facts(facts)
 
 
 def _account(design: Design, made: Pictures) -> list[Part]:
@@ -168,7 +164,7 @@ def _account(design: Design, made: Pictures) -> list[Part]:
     parts.append(_rows_of(rows, drawn=drawn))
     calibration = calibration_of(design.problem)
     target, symbol = (calibration.epsilon, "ε") if drawn else (calibration.mu, "μ")
-    losses = {MODELS.get(row.model, row.model): row.loss for row in rows}
+    losses = {MODELS[row.model]: row.loss for row in rows}
     if numbered := {name: loss for name, loss in losses.items() if loss is not None}:
         caption = (
             f"{symbol} before every kind of observer; ∞: gradients are seen without unknown noise."
@@ -176,7 +172,7 @@ def _account(design: Design, made: Pictures) -> list[Part]:
         title, draw = "Privacy loss by observer", pictures.draw_exposures
         height = 0.34 * len(numbered) + 1.5
         parts.append(made.add(title, caption, draw, numbered, target, symbol, height=height))
-    if open_to := [MODELS.get(row.model, row.model) for row in rows if _infinite(row)]:
+    if open_to := [MODELS[row.model] for row in rows if _infinite(row)]:
         parts.append(Text(f"Not protected from: {'; '.join(open_to)}.", "warning"))
     return parts + _weaker(rows, target, symbol)
 
@@ -187,14 +183,13 @@ def _weaker(rows: Sequence[ModelRow], target: float | None, symbol: str) -> list
     promised = target if target is not None else reader
     if promised is None or math.isinf(promised):
         return []
-    found = [
-        f"{MODELS.get(row.model, row.model)} ("
-        + (f"μ {row.mu:.3g}, " if not row.random else "")
-        + f"ε {row.epsilon:.3g})"
-        for row in rows
-        if row.mu is not None and row.epsilon is not None
-        if row.loss is not None and promised * (1 + 1e-6) < row.loss < math.inf
-    ]
+    found = []
+    for row in rows:
+        if row.mu is None or row.epsilon is None or row.loss is None:
+            continue
+        if promised * (1 + 1e-6) < row.loss < math.inf:
+            mu = "" if row.random else f"μ {row.mu:.3g}, "
+            found.append(f"{MODELS[row.model]} ({mu}ε {row.epsilon:.3g})")
     if not found:
         return []
     what = "the target" if target is not None else "an eavesdropper's"
@@ -225,7 +220,7 @@ def _with_seeds(design: Design, rows: Sequence[ModelRow], setting: Setting) -> l
         told = row
         if row.model == "secldp":
             told = _of_holders(design, row, reader, setting)
-        elif row.model not in OUTSIDE:
+        elif row.model not in ("ldp", "central", "shared-seed"):  # for these it does not matter
             told = replace(row, note="; ".join(filter(None, [row.note, dealt])))
         found.append(told)
     return found
@@ -253,30 +248,26 @@ def _of_holders(design: Design, row: ModelRow, reader: ModelRow, setting: Settin
     return replace(found, **{name: getattr(worst_of, name) for name in drawn})
 
 
-def _sampled(row: ModelRow) -> str:
-    if row.confidence is None:
-        return ""
-    sure = f"at confidence 1 - {1 - row.confidence:.2g}"
-    return sure if row.epsilon_estimate is None else f"{sure}, estimate {row.epsilon_estimate:.4g}"
-
-
 def _infinite(row: ModelRow) -> bool:
     return row.mu is not None and math.isinf(row.mu)
 
 
 def _rows_of(rows: Sequence[ModelRow], *, drawn: bool) -> Table:
-    values = [
-        [
-            f"{MODELS.get(row.model, row.model)} ({row.model})",
+    values = []
+    for row in rows:
+        sure = "" if row.confidence is None else f"at confidence 1 - {1 - row.confidence:.2g}"
+        if sure and row.epsilon_estimate is not None:
+            sure += f", estimate {row.epsilon_estimate:.4g}"
+        cells = [
+            f"{MODELS[row.model]} ({row.model})",
             row.observer,
             row.victim,
             row.distance,
             row.mu,
             "none holds" if _infinite(row) else row.epsilon,
-            "; ".join(filter(None, [row.which, _sampled(row), row.note])),
+            "; ".join(filter(None, [row.which, sure, row.note])),
         ]
-        for row in rows
-    ]
+        values.append(cells)
     mu = KNOWN_STEPS if drawn else "μ"
     columns = ["threat model", "observer", "worst node", "hops", mu, "ε", "which number"]
     bad = frozenset(place for place, row in enumerate(rows) if _infinite(row) or row.mu is None)

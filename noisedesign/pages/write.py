@@ -29,6 +29,12 @@ are computed beside it: seconds."""
 _UNSEEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 """Control characters, which HTML cannot hold."""
 
+_CORRELATED = {
+    "space": "across nodes, independent from step to step",
+    "time": "from step to step, independent across nodes",
+    "space-time": "across nodes and from step to step",
+}
+
 _FAILED = (InputError, np.linalg.LinAlgError, ArithmeticError)
 """Errors of a matrix that is none of noise; verifying has said what is wrong with it."""
 
@@ -97,7 +103,10 @@ def page_of(design: Any) -> Page:
     file = stored.path.name or "design.npz"
     design = stored.design
     if isinstance(design, Design):
-        name, summary = design.problem.name, _summary(design)
+        name, nodes = design.problem.name, len(design.problem.nodes)
+        where = "" if design.problem.mixing is None else f" in a network of {nodes}"
+        summary = f"Gaussian noise that is correlated {_CORRELATED[design.axes]}, for private "
+        summary += f"learning{where}."
         facts, sections = _facts(design), _sections(design, made)
         certificate: Design | None = design
     else:
@@ -120,40 +129,25 @@ def page_of(design: Any) -> Page:
     )
 
 
-def _summary(design: Design) -> str:
-    correlated = {
-        "space": "across nodes, independent from step to step",
-        "time": "from step to step, independent across nodes",
-        "space-time": "across nodes and from step to step",
-    }
-    where = "" if design.problem.mixing is None else f" in a network of {len(design.problem.nodes)}"
-    return (
-        f"Gaussian noise that is correlated {correlated[design.axes]}, for private learning{where}."
-    )
-
-
 def _facts(design: Design) -> Facts:
     problem, found = design.problem, calibration_of(design.problem)
-    target = problem.privacy
-    promised = None
+    promised, target = "none stated", problem.privacy
     if target is not None:
-        promised = (
-            f"({target.epsilon:g}, {target.delta:g})-DP, {target.adjacency}, clip {target.clip:g}"
-        )
-    return Facts(
-        {
-            "privacy target": promised or "none stated",
-            "noise multiplier": found.noise_multiplier if target is not None else None,
-            "protects": PROTECTS[design.trust],
-            "nodes": len(problem.nodes) if problem.mixing is not None else None,
-            "steps": found.horizon,
-            "noise, over independent noise at equal privacy": design.relative_to_ldp,
-            "objective": design.objective,
-            "proved lower bound": design.lower_bound if design.trust != "central" else None,
-            "gap": design.gap if design.trust != "central" else None,
-            "keeps its budgets": design.certificate.feasible if design.trust != "central" else None,
-        }
-    )
+        promised = f"({target.epsilon:g}, {target.delta:g})-DP, {target.adjacency}, "
+        promised += f"clip {target.clip:g}"
+    facts: dict[str, object] = {
+        "privacy target": promised,
+        "noise multiplier": found.noise_multiplier if target is not None else None,
+        "protects": PROTECTS[design.trust],
+        "nodes": len(problem.nodes) if problem.mixing is not None else None,
+        "steps": found.horizon,
+        "noise, over independent noise at equal privacy": design.relative_to_ldp,
+        "objective": design.objective,
+    }
+    if design.trust != "central":
+        facts |= {"proved lower bound": design.lower_bound, "gap": design.gap}
+        facts["keeps its budgets"] = design.certificate.feasible
+    return Facts(facts)
 
 
 def _sections(design: Design, made: Pictures) -> list[Section]:

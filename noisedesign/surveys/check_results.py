@@ -41,9 +41,7 @@ from noisedesign.tasks.report import Record
 
 FORMAT, VERSION = "verdict_format", 2
 
-LEVELS = (1e-3, 1e-6, 1e-9)
-"""Relative accuracies at which runs are matched."""
-
+LEVELS = (1e-3, 1e-6, 1e-9)  # relative accuracies at which runs are matched
 TIME_LIMIT_SECONDS, PENALTY = 600.0, 10.0
 
 VERIFIED, MISSING, WRONG = "verified", "missing", "wrong"
@@ -55,8 +53,7 @@ CLAIM = 1e-6
 ROUNDING = 1e-9
 """Relative difference of two processors, for a bound that is claimed or contradicted."""
 
-SCALINGS = 3
-"""Times that noise is scaled before it counts as wrong: the first leaves rounding."""
+SCALINGS = 3  # times that noise is scaled before it counts as wrong: the first leaves rounding
 SPARED = 1e-3
 """Share of its squared sensitivity that enlarged noise may keep spare; more, where sensitivity is
 that of an account, which falls faster than a square, is given back."""
@@ -210,15 +207,9 @@ def _chosen(known: Mapping[str, Instance], patterns: Sequence[str]) -> list[str]
 
 
 def _row(run: Run, instance: Instance, judge: _Judge | None) -> Record:
-    blank = dict.fromkeys(COLUMNS) | {
-        "problem": instance.name,
-        "solver": run.solver,
-        "clock": run.clock,
-        "seconds": run.seconds,
-        "status": MISSING,
-        "holds": instance.holds,
-        "reason": "",
-    }
+    blank: Record = dict.fromkeys(COLUMNS) | {"problem": instance.name, "holds": instance.holds}
+    blank |= {name: getattr(run, name) for name in ("solver", "clock", "seconds")}
+    blank |= {"status": MISSING, "reason": ""}
     if run.answer is None or judge is None:
         return blank | {"reason": run.reason or "no answer"}
     try:
@@ -258,19 +249,18 @@ class _Judge:
         # The probability with which objective and budgets hold, where vectors or samples decide.
         sure = (found.confidence, None if found.account is None else found.account.confidence)
         confidence = min((one for one in sure if one is not None), default=None)
-        instance = self.instance
+        instance, bound = self.instance, None if proved is None else proved.value
         reference = instance.lower if instance.holds == OPTIMUM else instance.upper
         excess = charged / reference - 1
-        reached = [level for level in LEVELS if excess <= level]
         return {
             "status": VERIFIED,
-            "accuracy": min(reached, default=None),
+            "accuracy": min((level for level in LEVELS if excess <= level), default=None),
             "excess": excess,
             "objective": given.objective,
             "price": charged / given.objective - 1,
             "charged": charged,
-            "proved": None if proved is None else proved.value,
-            "gap": charged / max(instance.lower, 0.0 if proved is None else proved.value) - 1,
+            "proved": bound,
+            "gap": charged / max(instance.lower, bound or 0.0) - 1,
             "confidence": confidence,
             "seed": None if confidence is None else self.seed,
             "reason": "better than the best known" if excess < -ROUNDING else "",
@@ -288,10 +278,9 @@ class _Judge:
         proof = {name: arrays[name] for name in specs if name in arrays}
         for name, array in proof.items():
             axes = specs[name].axes
-            if axes != ANY and set(axes) <= set(size):
-                shape = tuple(size[axis] for axis in axes)
-                if array.shape != shape:
-                    raise _WrongError(f"{name} has shape {array.shape} instead of {shape}")
+            shape = tuple(size.get(axis) for axis in axes)
+            if axes != ANY and None not in shape and array.shape != shape:
+                raise _WrongError(f"{name} has shape {array.shape} instead of {shape}")
         return noise, proof
 
     def _charged(self, noise: Noise, proof: dict[str, Array]) -> tuple[Certificate, Certificate]:

@@ -21,7 +21,7 @@ from typing import Any
 from scipy.sparse import coo_array
 
 from noisedesign.base.atomic import write_text
-from noisedesign.base.checks import Array, InputError
+from noisedesign.base.checks import InputError
 from noisedesign.base.shown import ShownInline
 from noisedesign.families.family import family_of
 from noisedesign.files.problem_file import LoadedProblem
@@ -32,9 +32,7 @@ MANIFEST = "collection.csv"
 FORMAT, VERSION = "collection_format", 1
 FIELD = "collection"
 
-NAMED_FILES = ("file", "files", "clusters")
-"""Keys of tables whose values are names of files."""
-
+NAMED_FILES = ("file", "files", "clusters")  # keys of tables whose values are names of files
 OPTIMUM, BEST_FOUND = "optimum", "best-found"
 """An interval holds the optimum; or a bound on all designs, below the best one known."""
 
@@ -76,26 +74,20 @@ COLUMNS = tuple(Instance.__dataclass_fields__)
 def collection(path: str | Path | None = None) -> dict[str, Instance]:
     """The lines of a manifest, by default of the shipped one, by the names of their files."""
     path = shipped_folder() / MANIFEST if path is None else Path(path)
-    rows = list(csv.DictReader(io.StringIO(read_text(path, field=FIELD), newline="")))
+    rows = csv.DictReader(io.StringIO(read_text(path, field=FIELD), newline=""))
     found = {}
     for number, row in enumerate(rows, start=2):
         try:
-            instance = _instance(row)
+            values: dict[str, Any] = {name: row[name] for name in COLUMNS}
+            values |= {name: float(row[name]) for name in ("lower", "upper")}
+            one = Instance(**values | {"size": int(row["size"])})
+            sound = 0 < one.lower <= one.upper < math.inf and one.holds in (OPTIMUM, BEST_FOUND)
+            if row[FORMAT] != str(VERSION) or not sound:
+                raise ValueError
         except (KeyError, TypeError, ValueError) as error:
             expected = f"a line of {', '.join(COLUMNS)}"
             raise InputError(FIELD, expected=expected, got=f"{path}, line {number}") from error
-        found[instance.name] = instance
-    return found
-
-
-def _instance(row: Mapping[str, str]) -> Instance:
-    if row[FORMAT] != str(VERSION):
-        raise ValueError
-    values: dict[str, Any] = {name: row[name] for name in COLUMNS}
-    values |= {"size": int(row["size"]), "lower": float(row["lower"]), "upper": float(row["upper"])}
-    found = Instance(**values)
-    if not 0 < found.lower <= found.upper < math.inf or found.holds not in (OPTIMUM, BEST_FOUND):
-        raise ValueError
+        found[one.name] = one
     return found
 
 
@@ -135,6 +127,8 @@ def data_sha256(loaded: LoadedProblem) -> str:
     """
     if loaded.path is None:
         raise InputError("problem", expected="one that was read from a file", got="a text")
+    problem: Any = loaded.problem
+    steps = [problem.mixing] if problem.schedule is None else problem.schedule
     tables = parsed(loaded.text, field="problem")
     data = {key: value for key, value in tables.items() if key not in ("name", *FOR_PEOPLE)}
     said = {
@@ -143,7 +137,7 @@ def data_sha256(loaded: LoadedProblem) -> str:
             name: hashlib.sha256((loaded.path.parent / name).read_bytes()).hexdigest()
             for name in sorted(set(_named_files(data)))
         },
-        "links": [list(_links(step)) for step in _steps(loaded.problem)],
+        "links": [list(_links(mixing)) for mixing in steps if mixing is not None],
     }
     text = json.dumps(said, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
@@ -155,13 +149,6 @@ def _named_files(tables: Mapping[str, Any]) -> Iterator[str]:
             yield from _named_files(value)
         elif key in NAMED_FILES:
             yield from [value] if isinstance(value, str) else value
-
-
-def _steps(problem: Any) -> list[Array]:
-    """W, or those of a schedule; nothing where there is no graph."""
-    if problem.mixing is None:
-        return []
-    return [problem.mixing] if problem.schedule is None else list(problem.schedule)
 
 
 def _links(mixing: Any) -> Iterator[str]:

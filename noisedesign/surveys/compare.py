@@ -53,8 +53,7 @@ TIME_LIMIT_SECONDS = 600.0
 WARM_UP = TimeProblem.prefix(participation=FixedEpoch(epochs=2, separation=2))
 """A problem solved before the clock runs for the first time."""
 
-SHORT_SECONDS = 0.1
-"""Seconds up to which a solve is run RUNS times, and the median kept."""
+SHORT_SECONDS = 0.1  # seconds up to which a solve is run RUNS times, and the median kept
 RUNS = 3
 
 COLUMNS = ("asked_gap", "time_limit", "formulation", "runs", *rows.COLUMNS, *FIELDS)
@@ -227,9 +226,17 @@ def _tables(given: Problem | LoadedProblem, *, stored: bool) -> Mapping[str, obj
 
 
 def _computed(row: _Wanted) -> Record:
-    answers = [_answer(row)]
-    while len(answers) < RUNS and answers[0]["solved"] and _seconds(answers[0]) <= SHORT_SECONDS:
-        answers.append(_answer(row))
+    asked = {"gap" if name == "asked_gap" else name: v for name, v in row.asked.items()}
+    blank = rows.named(row.problem.name, row.problem.axes, row.backend)
+
+    def answer() -> Record:
+        return rows.answered(row.problem, backend=row.backend, **asked)[0]
+
+    answers: list[Record] = []
+    while not answers or (
+        len(answers) < RUNS and answers[0]["solved"] and _seconds(answers[0]) <= SHORT_SECONDS
+    ):
+        answers.append(rows.attempted(blank, answer))
     answers.sort(key=_seconds)
     version = {format_column(COMPARISON): RESULTS_FORMAT[COMPARISON]}
     found = version | {KEY: row.key, **row.asked, "runs": len(answers)}
@@ -237,24 +244,14 @@ def _computed(row: _Wanted) -> Record:
 
 
 def _seconds(answer: Record) -> float:
-    return sum(float(answer[part] or 0.0) for part in ("build_seconds", "solve_seconds"))
-
-
-def _answer(row: _Wanted) -> Record:
-    def answer() -> Record:
-        asked = {"gap" if name == "asked_gap" else name: v for name, v in row.asked.items()}
-        return rows.answered(row.problem, backend=row.backend, **asked)[0]
-
-    return rows.attempted(rows.named(row.problem.name, row.problem.axes, row.backend), answer)
+    return spent(answer) or 0.0
 
 
 SHIFT_SECONDS = 10.0
 """Added to every time before the geometric mean, as in Mittelmann's benchmarks: differences far
 below it, which nobody waits for, hardly count."""
 
-WITHIN_SECONDS = (0.01, 0.1, 1.0, 10.0, 100.0)
-
-WITHIN = "within_"
+WITHIN, WITHIN_SECONDS = "within_", (0.01, 0.1, 1.0, 10.0, 100.0)
 
 Row = Mapping[str, Any]
 
@@ -298,14 +295,11 @@ class Profile:
 
 def profiles(rows: Sequence[Row]) -> list[Profile]:
     """One a backend, in the order of the rows. A refused problem is one that is not solved."""
-    return [
-        Profile(
-            name=backend,
-            problems=len(own),
-            times=tuple(sorted(t for row in own if (t := seconds_of(row)) is not None)),
-        )
-        for backend, own in _by_backend(rows).items()
-    ]
+    found = []
+    for backend, own in _by_backend(rows).items():
+        times = sorted(t for row in own if (t := seconds_of(row)) is not None)
+        found.append(Profile(name=backend, problems=len(own), times=tuple(times)))
+    return found
 
 
 def summary(rows: Sequence[Row]) -> list[Record]:
@@ -326,21 +320,13 @@ def summary(rows: Sequence[Row]) -> list[Record]:
         solved = len(profile.times)
         late = sum(bool(row["solved"]) for row in own) - solved
         shared = [row for row in own if row["name"] in common]
-        records.append(
-            {
-                "backend": profile.name,
-                "problems": profile.problems,
-                "solved": solved,
-                "late": late,
-                "best_found": searched,
-                "refused": refused,
-                "failed": profile.problems - solved - late - searched - refused,
-                "mean_seconds": _mean(own),
-                "common": len(common),
-                "mean_seconds_common": _mean(shared) if shared else None,
-            }
-            | {f"{WITHIN}{t:g}_s": profile.share(within=t) for t in WITHIN_SECONDS if t <= limit}
-        )
+        counts = {"problems": profile.problems, "solved": solved, "late": late}
+        counts |= {"best_found": searched, "refused": refused}
+        counts |= {"failed": profile.problems - solved - late - searched - refused}
+        means = {"mean_seconds": _mean(own), "common": len(common)}
+        means |= {"mean_seconds_common": _mean(shared) if shared else None}
+        curve = {f"{WITHIN}{t:g}_s": profile.share(within=t) for t in WITHIN_SECONDS if t <= limit}
+        records.append({"backend": profile.name} | counts | means | curve)
     return records
 
 

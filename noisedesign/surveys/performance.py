@@ -38,22 +38,14 @@ def summary(found: CheckedResults) -> list[Record]:
         for solver, own in times(found, accuracy=accuracy).items():
             runs = [row for row in found.rows if row["solver"] == solver]
             spent = [own.get(name, charge) for name in found.problems]
-            records.append(
-                {
-                    "solver": solver,
-                    "accuracy": accuracy,
-                    "problems": len(found.problems),
-                    "reached": len(own),
-                    "runs": len(runs),
-                    "wrong": sum(row["status"] == WRONG for row in runs),
-                    "mean_seconds": shifted_geometric_mean(spent),
-                }
-            )
+            wrong = sum(row["status"] == WRONG for row in runs)
+            counts = {"problems": len(found.problems), "reached": len(own), "runs": len(runs)}
+            mean = {"wrong": wrong, "mean_seconds": shifted_geometric_mean(spent)}
+            records.append({"solver": solver, "accuracy": accuracy, **counts, **mean})
     return records
 
 
-LEAST_SECONDS = 1e-3
-"""Shorter times count as this: their ratios are those of clocks."""
+LEAST_SECONDS = 1e-3  # shorter times count as this: their ratios are those of clocks
 
 
 def profiles(found: CheckedResults, *, accuracy: float) -> list[Profile]:
@@ -62,18 +54,12 @@ def profiles(found: CheckedResults, *, accuracy: float) -> list[Profile]:
         solver: {name: max(seconds, LEAST_SECONDS) for name, seconds in own.items()}
         for solver, own in times(found, accuracy=accuracy).items()
     }
-    fastest: dict[str, float] = {}
-    for own in best.values():
-        for name, seconds in own.items():
-            fastest[name] = min(seconds, fastest.get(name, math.inf))
-    return [
-        Profile(
-            name=solver,
-            problems=len(found.problems),
-            times=tuple(sorted(seconds / fastest[name] for name, seconds in own.items())),
-        )
-        for solver, own in best.items()
-    ]
+    profiles = []
+    for solver, own in best.items():
+        fastest = {name: min(o.get(name, math.inf) for o in best.values()) for name in own}
+        ratios = tuple(sorted(seconds / fastest[name] for name, seconds in own.items()))
+        profiles.append(Profile(name=solver, problems=len(found.problems), times=ratios))
+    return profiles
 
 
 def remarks(found: CheckedResults) -> list[str]:

@@ -32,9 +32,7 @@ SWEEP, COMPARISON, EXPERIMENT, TRAINING = "sweep", "comparison", "experiment", "
 RESULTS_FORMAT = {SWEEP: 4, COMPARISON: 4, EXPERIMENT: 1, TRAINING: 2}
 """Version of what the columns mean. Files of another version are refused, never mixed."""
 
-KEY = "key"
-"""The second column: what tells a row from all others."""
-
+KEY = "key"  # the second column: what tells a row from all others
 FIELD = "output"
 
 
@@ -49,6 +47,8 @@ class ResultsFile:
     An InputError names ``output``: a folder, a file that cannot be written, other columns, another
     version, or damage: cells of another type, a key twice, no numbers in a row that is solved.
     """
+
+    grows = True  # whether rows are appended to the file
 
     def __init__(
         self, path: Path, columns: Sequence[str], kind: str, types: Mapping[str, type]
@@ -74,9 +74,7 @@ class ResultsFile:
                 raise
             self.rows.clear()
             self._write_all()
-            return
-        with self.path.open("ab"):
-            pass  # that it cannot be written is found out now, not after the first row
+        self.path.open("ab").close()  # that it cannot be written is found out before the first row
 
     def _keep(self, row: Record, number: int) -> None:
         key, where = str(row[KEY]), f"row {number}"
@@ -112,10 +110,13 @@ class ResultsFile:
         rows = [{column: _plain(record[column]) for column in self.columns} for record in records]
         known = any(row[KEY] in self.rows for row in rows)
         self.rows |= {row[KEY]: row for row in rows}
-        if known:
+        if known or not self.grows:
             self._write_all()
         else:
-            self._append(rows)
+            with self.path.open("ab") as file:
+                file.write(_lines(*(row.values() for row in rows)).encode("utf-8"))
+                file.flush()
+                os.fsync(file.fileno())
 
     def _check_columns(self, found: Sequence[str]) -> None:
         if tuple(found) == self.columns:
@@ -159,12 +160,6 @@ class ResultsFile:
         rows = (row.values() for row in self.rows.values())
         write_text(self.path, _lines(self.columns, *rows))
 
-    def _append(self, rows: Sequence[Record]) -> None:
-        with self.path.open("ab") as file:
-            file.write(_lines(*(row.values() for row in rows)).encode("utf-8"))
-            file.flush()
-            os.fsync(file.fileno())
-
 
 def _lines(*rows: Iterable[Any]) -> str:
     text = io.StringIO(newline="")
@@ -174,6 +169,8 @@ def _lines(*rows: Iterable[Any]) -> str:
 
 class ParquetResults(ResultsFile):
     """Columns with types, by pyarrow; a parameter whose values have several is text."""
+
+    grows = False
 
     def _read(self) -> list[Record]:
         arrow, content = _pyarrow(), self.path.read_bytes()
@@ -195,9 +192,6 @@ class ParquetResults(ResultsFile):
         arrow.parquet.write_table(arrow.table(columns), content)
         write_bytes(self.path, content.getvalue())
 
-    def _append(self, rows: Sequence[Record]) -> None:
-        self._write_all()
-
 
 def _pyarrow() -> Any:
     try:
@@ -212,9 +206,7 @@ def _pyarrow() -> Any:
 
 def _of_one_type(values: list[Any]) -> list[Any]:
     kinds = {float if type(v) is int else type(v) for v in values if v is not None}
-    if len(kinds) <= 1:
-        return values
-    return [None if value is None else str(value) for value in values]
+    return values if len(kinds) <= 1 else [None if v is None else str(v) for v in values]
 
 
 def _plain(value: Any) -> Any:
@@ -239,9 +231,8 @@ def open_results(
     """The table at ``path``, made where there is none; nobody else has it open meanwhile."""
     path = _checks.path(path, field=FIELD)
     if path.suffix not in FORMATS:
-        raise InputError(
-            FIELD, expected=f"a name that ends in {' or '.join(FORMATS)}", got=str(path)
-        )
+        expected = f"a name that ends in {' or '.join(FORMATS)}"
+        raise InputError(FIELD, expected=expected, got=str(path))
     with _alone_with(path):
         yield FORMATS[path.suffix](path, columns, kind, types or {})
 
@@ -276,6 +267,5 @@ def _alone_with(path: Path) -> Iterator[None]:
 
 
 def _unwritable(path: Path, error: OSError) -> InputError:
-    return InputError(
-        FIELD, expected="a file that can be written", got=f"{path}: {error.strerror or error}"
-    )
+    got = f"{path}: {error.strerror or error}"
+    return InputError(FIELD, expected="a file that can be written", got=got)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol, TypeVar
+from typing import Any, TypeVar
 
 from noisedesign.base.checks import InputError
 from noisedesign.base.monitor import Stop
@@ -53,14 +53,8 @@ SEARCHED_REASONS = {
 Progress = Callable[[int, int], None]
 
 
-class Row(Protocol):
-    """One row to compute."""
-
-    @property
-    def key(self) -> str: ...
-
-
-R = TypeVar("R", bound=Row)
+R = TypeVar("R", bound=Any)
+"""A row to compute, which has a ``key``."""
 
 
 def named(name: str, design: str, backend: str) -> Record:

@@ -107,11 +107,13 @@ def sweep(
     timeout = _checks.real(timeout, field="timeout", low=0)
     if cluster is not None and jobs > 1:
         raise InputError("jobs", expected="1 beside a cluster", got=str(jobs))
+
+    def compute(left: list[SweepRow]) -> Iterator[Record]:
+        return _records(left, jobs, cluster, timeout)
+
     with open_results(output, columns=columns_of(plan.keys), types=TYPES) as table:
-        how: dict[str, Any] = {"table": table, "retry": retry, "progress": progress}
-        found, done = judging.kept(
-            plan.rows, lambda left: _records(left, jobs, cluster, timeout), **how
-        )
+        how: Any = {"table": table, "retry": retry, "progress": progress}
+        found, done = judging.kept(plan.rows, compute, **how)
     total = len(plan.rows)
     unsolved = sum(not found[row.key]["solved"] for row in plan.rows)
     return Summary(output=table.path, rows=total, skipped=done, run=total - done, unsolved=unsolved)
@@ -121,20 +123,18 @@ def _records(
     left: list[SweepRow], jobs: int, cluster: str | None, timeout: float
 ) -> Iterator[Record]:
     if cluster is not None and left:
-        return on_cluster(left, address=cluster, timeout=timeout)
+        return _on_cluster(left, address=cluster, timeout=timeout)
     if jobs == 1:
         neighbours = Neighbours()
         return (row_of(row, neighbours) for row in left)
     # One job is this process, which a row must not be able to end.
     wanted, jobs = {row.key: row for row in left}, min(jobs, max(2, len(left)))
-    found = workers.in_processes(row_of_a_worker, wanted, jobs=jobs)
-    return (record for _, record in found)
+    return (record for _, record in workers.in_processes(row_of, wanted, jobs=jobs))
 
 
 TYPES = judging.TYPES | {"asked_gap": float, "time_limit": float, "warm": bool}
 
-_worker = Neighbours()
-"""The designs that this process found as a worker, of whichever sweeps."""
+_worker = Neighbours()  # the designs that this process found as a worker, of whichever sweeps
 
 
 def columns_of(keys: Iterable[str]) -> tuple[str, ...]:
@@ -144,11 +144,12 @@ def columns_of(keys: Iterable[str]) -> tuple[str, ...]:
     return (*swept, "asked_gap", "time_limit", "warm", *judging.COLUMNS)
 
 
-def row_of(row: SweepRow, neighbours: Neighbours) -> Record:
+def row_of(row: SweepRow, neighbours: Neighbours = _worker) -> Record:
     """Solve and judge one problem; whatever goes wrong is a status with a reason.
 
     ``neighbours`` is what the row may start from; its own design is added.
     """
+    blank = _blank(row)
 
     def answer() -> Record:
         problem = parse_problem(row.text, folder=row.folder).problem
@@ -161,35 +162,24 @@ def row_of(row: SweepRow, neighbours: Neighbours) -> Record:
             neighbours.add(design)
         return {"warm": start is not None} | found
 
-    return _asked(row) | judging.attempted(_named(row), answer)
-
-
-def row_of_a_worker(row: SweepRow) -> Record:
-    return row_of(row, _worker)
+    return blank | judging.attempted(blank, answer)
 
 
 def row_on_one_thread(row: SweepRow) -> Record:
     """Compute a row of a worker where others need the other cores."""
     with one_thread():
-        return row_of_a_worker(row)
+        return row_of(row)
 
 
-def _named(row: SweepRow) -> Record:
-    return judging.named(row.name, row.design, row.backend)
+def _blank(row: SweepRow) -> Record:
+    """A row of which only what was asked is known."""
+    asked = {"asked_gap": row.gap, "time_limit": row.time_limit, "warm": False}
+    version = {format_column(SWEEP): RESULTS_FORMAT[SWEEP], KEY: row.key}
+    named = judging.named(row.name, row.design, row.backend)
+    return version | row.parameters | asked | named
 
 
-def _asked(row: SweepRow) -> Record:
-    return {
-        format_column(SWEEP): RESULTS_FORMAT[SWEEP],
-        KEY: row.key,
-        **row.parameters,
-        "asked_gap": row.gap,
-        "time_limit": row.time_limit,
-        "warm": False,
-    }
-
-
-def on_cluster(rows: Sequence[SweepRow], *, address: str, timeout: float) -> Iterator[Record]:
+def _on_cluster(rows: Sequence[SweepRow], *, address: str, timeout: float) -> Iterator[Record]:
     """The rows as they are finished by the workers of the scheduler at ``address``.
 
     The cluster begins the rows of a worker that is lost again elsewhere. It gives up on rows that
@@ -209,11 +199,18 @@ def on_cluster(rows: Sequence[SweepRow], *, address: str, timeout: float) -> Ite
 def _on_workers(distributed: Any, client: Any, rows: Sequence[SweepRow]) -> Iterator[Record]:
     blamed = []
     for row, future in _finished(distributed, client, rows):
-        if future.cancelled() or not isinstance(future.exception(), distributed.KilledWorker):
-            yield _answer_of(future)
+        error = None if future.cancelled() else future.exception()
+        if future.status == "finished":
+            yield dict(future.result())
+        elif error is None:
+            raise OSError("the cluster was lost; run the sweep again for the rest of it")
+        elif not isinstance(error, distributed.KilledWorker):
+            expected = "workers with this version of noisedesign"
+            got = f"{type(error).__name__}: {error}"
+            raise InputError("cluster", expected=expected, got=got)
         elif len(rows) == 1:
             why = {"status": FAILED, "reason": "it ended every worker that computed it"}
-            yield _asked(row) | _named(row) | why
+            yield _blank(row) | why
         else:
             blamed.append(row)
     for row in blamed:
@@ -264,13 +261,3 @@ async def _greeted(distributed: Any, address: str, timeout: float) -> None:
     distributed.comm.get_address_host_port(address, strict=True)
     connecting = distributed.comm.connect(address, timeout=timeout)
     (await asyncio.wait_for(connecting, timeout)).abort()
-
-
-def _answer_of(future: Any) -> Record:
-    error = None if future.cancelled() else future.exception()
-    if future.status != "finished":
-        if error is None:
-            raise OSError("the cluster was lost; run the sweep again for the rest of it")
-        got = f"{type(error).__name__}: {error}"
-        raise InputError("cluster", expected="workers with this version of noisedesign", got=got)
-    return dict(future.result())

@@ -121,27 +121,17 @@ def parse_sweep(text: str, *, folder: str | Path) -> Sweep:
     gap = _checks.real(data.get("gap", settings.DEFAULT_GAP), field="gap", low=0, high=1)
     limit = data.get("time_limit")
     limit = None if limit is None else _checks.real(limit, field="time_limit", low=0)
-    grid = grid_of(data.get("grid"))
+    grid = _grid_of(data.get("grid"))
     # Of keys at the top that are no problem's: perhaps one of a sweep is meant.
     tops = {*base, *(key.partition(".")[0] for key in grid)}
     belongs = BELONGS | {key: meant for key in tops if (meant := did_you_mean(key, OWN_KEYS))}
     rows = []
-    for parameters, tables in points(base, grid):
+    for parameters, tables in _points(base, grid):
         _check(tables, grid=grid, belongs=belongs)
         solved = {key: value for key, value in tables.items() if key not in FOR_PEOPLE}
-        rows += [
-            SweepRow(
-                text=dumped(solved),
-                folder=home,
-                name=tables["name"],
-                design=tables["design"],
-                parameters=parameters,
-                backend=backend,
-                gap=gap,
-                time_limit=limit,
-            )
-            for backend in backends
-        ]
+        what: Any = {"name": tables["name"], "design": tables["design"], "parameters": parameters}
+        what |= {"text": dumped(solved), "folder": home, "gap": gap, "time_limit": limit}
+        rows += [SweepRow(backend=backend, **what) for backend in backends]
     return Sweep(keys=tuple(grid), rows=tuple(rows))
 
 
@@ -190,7 +180,7 @@ def _check(
 # --- the grid -------------------------------------------------------------------------------------
 
 
-def grid_of(table: Any) -> dict[str, list[Any]]:
+def _grid_of(table: Any) -> dict[str, list[Any]]:
     """Dotted keys and their values, from a [grid] table, whether its keys are quoted or not."""
     if not isinstance(table, dict):
         got = "nothing" if table is None else describe(table)
@@ -222,7 +212,7 @@ def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, lis
         yield dotted, value
 
 
-def points(
+def _points(
     base: Mapping[str, Any], grid: Mapping[str, list[Any]]
 ) -> Iterator[tuple[Parameters, dict[str, Any]]]:
     """Every point of the grid, the last key fastest: its parameters, and the tables of the base

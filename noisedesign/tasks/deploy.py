@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,8 +29,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SUFFIX, PEERS = ".plan", "peers.json"
-NODE = [sys.executable, "-m", "noisedesign.noise.node"]
-"""The command that runs one node."""
+NODE = [sys.executable, "-m", "noisedesign.noise.node"]  # the command that runs one node
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,36 +127,37 @@ def rehearse(
     everything = Examples.load(data)
     states = [atomic.made_folder(at / "nodes" / one.path.stem) for one in nodes]
     for state, part in zip(states, partition(everything, len(nodes)), strict=True):
-        _save(part, state / "data.npz")
+        content = io.BytesIO()
+        np.savez(content, features=part.features[:, :-1], labels=part.labels)
+        atomic.write_bytes(state / "data.npz", content.getvalue())
     (at / PEERS).unlink(missing_ok=True)
-    horizon = nodes[0].plan.horizon
-    with _started(nodes, states, at, step_size=step_size, seconds=seconds) as processes:
+    horizon, claim = nodes[0].plan.horizon, nodes[0].plan.claim
+    with contextlib.ExitStack() as stack:  # no process outlives it
+        processes = []
+        for one, state in zip(nodes, states, strict=True):
+            given = ["--data", state / "data.npz", "--folder", state, "--peers", at / PEERS]
+            given += ["--step-size", step_size, "--seconds", seconds]
+            processes.append(_Process(one, [*NODE, *map(str, [one.path, *given])]))
+            stack.callback(processes[-1].stop)
         while sum(process.working() for process in processes):
             _tell_addresses(states, at / PEERS)
             if progress is not None:
-                progress(min(_steps(state) for state in states), horizon)
+                progress(min(len(_lines(state)) for state in states), horizon)
             time.sleep(0.05)
     if progress is not None:
         progress(horizon, horizon)
-    losses = np.array([_log(state, horizon) for state in states]).T
+    # The loss after every step is that of the last line about it.
+    logs = [{int(step): float(loss) for step, loss, _ in _lines(state)} for state in states]
     model = np.mean([np.load(state / "model.npz")["model"] for state in states], axis=0)
-    claim = nodes[0].plan.claim
     assert claim.epsilon is not None
     assert claim.delta is not None
     return Rehearsal(
-        losses=losses,
+        losses=np.array([[log[t] for log in logs] for t in range(horizon)]),
         loss=float(everything.losses(model).mean()),
         accuracy=everything.accuracy(model),
         epsilon=claim.epsilon,
         delta=claim.delta,
     )
-
-
-def _save(part: Examples, path: Path) -> None:
-    def write(stream: object) -> None:
-        np.savez(stream, features=part.features[:, :-1], labels=part.labels)  # type: ignore[arg-type]
-
-    atomic.write_atomically(path, write)
 
 
 class _Process:
@@ -167,13 +168,8 @@ class _Process:
         self._running = self._start()
 
     def _start(self) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            self._command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        none, pipe = subprocess.DEVNULL, subprocess.PIPE
+        return subprocess.Popen(self._command, stdin=none, stdout=none, stderr=pipe, text=True)
 
     def working(self) -> bool:
         """Whether it is not done yet; an InputError says in its own words why it failed."""
@@ -197,49 +193,21 @@ class _Process:
         self._running.stderr.close()
 
 
-@contextlib.contextmanager
-def _started(
-    nodes: Sequence[Deployed], states: Sequence[Path], at: Path, *, step_size: float, seconds: float
-) -> Iterator[list[_Process]]:
-    """A process a node, none of which outlives the block."""
-    running: list[_Process] = []
-    try:
-        for one, state in zip(nodes, states, strict=True):
-            given = ["--data", state / "data.npz", "--folder", state, "--peers", at / PEERS]
-            given += ["--step-size", step_size, "--seconds", seconds]
-            node = [*NODE, one.path, *given]
-            running.append(_Process(one, [str(word) for word in node]))
-        yield running
-    finally:
-        for process in running:
-            process.stop()
-
-
 def _tell_addresses(states: Sequence[Path], path: Path) -> None:
-    found = {}
-    for u, state in enumerate(states):
-        try:
-            found[str(u)] = (state / ADDRESS).read_text("utf-8")
-        except OSError:
-            return
+    try:
+        found = {str(u): (state / ADDRESS).read_text("utf-8") for u, state in enumerate(states)}
+    except OSError:  # some node has none yet
+        return
     text = json.dumps(found)
     if not path.exists() or path.read_text("utf-8") != text:
         with atomic.overwriting():
             atomic.write_text(path, text)
 
 
-def _steps(state: Path) -> int:
+def _lines(state: Path) -> list[list[str]]:
+    """The cells of the log of a node: step, loss and accuracy."""
     log = state / "log.csv"
-    return log.read_bytes().count(b"\n") if log.exists() else 0
-
-
-def _log(state: Path, horizon: int) -> list[float]:
-    """The loss after every step: that of the last line about it."""
-    found: dict[int, float] = {}
-    for line in (state / "log.csv").read_text("utf-8").splitlines():
-        step, loss, _ = line.split(",")
-        found[int(step)] = float(loss)
-    return [found[t] for t in range(horizon)]
+    return [line.split(",") for line in log.read_text("utf-8").splitlines()] if log.exists() else []
 
 
 @style()

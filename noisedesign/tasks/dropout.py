@@ -37,8 +37,7 @@ from noisedesign.problem.calibration import calibration_of
 from noisedesign.system.gossip import of_every_step
 from noisedesign.system.workloads import ErrorMeasure, Workload
 
-Node = int | str
-"""A row of W, or the name of a node."""
+Node = int | str  # a row of W, or the name of a node
 Nodes = NDArray[np.intp]
 
 
@@ -103,15 +102,10 @@ class DropOut(Shown):
         Returns:
             Values by name; those of ``without_seeds`` under names that end in it.
         """
-        record: dict[str, Any] = {
-            "gone": ", ".join(self.gone),
-            "left": self.left,
-            "average_variance": self.average_variance,
-        }
-        record |= vars(self.others)
-        names = vars(self.others)
+        record: dict[str, Any] = {"gone": ", ".join(self.gone), "left": self.left}
+        record |= {"average_variance": self.average_variance} | vars(self.others)
         found = {} if self.without_seeds is None else vars(self.without_seeds)
-        return record | {f"{name}_without_seeds": found.get(name) for name in names}
+        return record | {f"{name}_without_seeds": found.get(name) for name in vars(self.others)}
 
 
 def drop_out(design: Design, gone: Sequence[Node]) -> DropOut:
@@ -215,19 +209,18 @@ def mu_to_holders(design: Design) -> float | None:
         edge-local True
     """
     network = _Network(_checked(design))
-    if network.mu is None or network.root is None or len(network.names) == 1:
-        return None
-    return max(network.mu_of(network.precision_to([node])) for node in range(len(network.names)))
+    found = network.to_holders()
+    return None if network.mu is None or not found else network.mu_of(max(found))
 
 
 def ratio_to_holders(design: Design) -> tuple[float, int] | None:
     """mu of the worst node that knows the seeds it holds, over mu of a reader who knows no noise
     (not squared), and its row of W; None where noise is not made of seeds, or nobody is another."""
     network = _Network(_checked(design))
-    if network.root is None or len(network.names) == 1:
+    found = network.to_holders()
+    if not found:
         return None
     readers = _precision(network.covariance, network.everybody).max()
-    found = [float(network.precision_to([node]).max()) for node in range(len(network.names))]
     worst = int(np.argmax(found))
     return math.sqrt(found[worst] / readers), worst
 
@@ -270,7 +263,13 @@ class _Network:
             step_variance = float(np.diagonal(self.time_covariance).mean())
         self.scale = calibration_of(problem).noise_stddev ** 2 * step_variance
         self.mu = design.fixed_mu
-        self.error = _error(problem, design.axes)
+        # The error that the problem measures, where a smaller network has the like of it.
+        self.error: ErrorMeasure | None = None
+        if problem.always_alike and problem.error is None:
+            steps = 1 if design.axes == "space" else problem.participation.horizon
+            self.error = ErrorMeasure(horizon=steps)
+        elif problem.always_alike and problem.error.push_sum_weights is None:
+            self.error = problem.error
 
     @cached_property
     def error_before(self) -> float | None:
@@ -293,14 +292,17 @@ class _Network:
         kept = self.root[:, ~self.root[holders].any(axis=0)]
         return np.asarray(kept @ kept.T)
 
-    def precision_to(self, holders: list[int]) -> Array:
-        """Precision of the noise of each of the others, to those who hold these seeds."""
-        left = np.setdiff1d(self.everybody, holders)
-        return _precision(self._hidden_from(holders), left)
+    def to_holders(self) -> list[float]:
+        """Largest precision of the noise of another node, to each that knows the seeds it holds;
+        empty where noise is not made of seeds, or nobody is another."""
+        if self.root is None or len(self.names) == 1:
+            return []
+        hidden = ((self._hidden_from([u]), np.delete(self.everybody, u)) for u in self.everybody)
+        return [float(_precision(covariance, left).max()) for covariance, left in hidden]
 
-    def mu_of(self, precision: Array) -> float:
+    def mu_of(self, precision: float) -> float:
         assert self.mu is not None
-        return self.mu * math.sqrt(float(precision.max() / self.budget.max()))
+        return self.mu * math.sqrt(precision / float(self.budget.max()))
 
     def _judged(self, covariance: Array, left: Nodes) -> Others:
         precision = _precision(covariance, left)
@@ -311,7 +313,7 @@ class _Network:
             average_ratio=_average(covariance, left) / _average(self.covariance, self.everybody),
             error_ratio=ratio,
             sensitivity_squared=float((precision / self.budget[left]).max()),
-            mu=None if self.mu is None else self.mu_of(precision),
+            mu=None if self.mu is None else self.mu_of(float(precision.max())),
         )
 
     def _error_of(self, covariance: Array, left: Nodes) -> float | None:
@@ -328,9 +330,8 @@ class _Network:
         mixing = self.mixing * there * there[:, None]
         mixing += np.diag(self.mixing.sum(axis=1) - mixing.sum(axis=1))
         power = of_every_step(mixing, rounds=self.rounds)
-        gram = Workload.of(power, horizon=said.horizon, error=measure).space_gram(
-            self.time_covariance
-        )
+        workload = Workload.of(power, horizon=said.horizon, error=measure)
+        gram = workload.space_gram(self.time_covariance)
         seen = covariance * there * there[:, None]
         return inner(gram, seen) / float(weights.sum())
 
@@ -345,12 +346,3 @@ def _precision(covariance: Array, left: Nodes) -> Array:
 
 def _average(covariance: Array, nodes: Nodes) -> float:
     return float(covariance[np.ix_(nodes, nodes)].sum()) / len(nodes) ** 2
-
-
-def _error(problem: Any, axes: str) -> ErrorMeasure | None:
-    """The error that the problem measures, where a smaller network has the like of it."""
-    if not problem.always_alike:
-        return None
-    if problem.error is None:
-        return ErrorMeasure(horizon=1 if axes == "space" else problem.participation.horizon)
-    return None if problem.error.push_sum_weights is not None else problem.error

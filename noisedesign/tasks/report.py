@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from noisedesign.tasks.account.table import ModelRow, Setting
     from noisedesign.tasks.dropout import DropOut
 
-REFUSED = "refused"
-"""Status of a problem that a backend cannot take, or that cannot be run here."""
+REFUSED = "refused"  # status of a problem that a backend cannot take, or that cannot be run here
+DRAWN = ("confidence", "epsilon_estimate")  # values of an account of random steps only
+BOUNDED = ("lower_bound", "gap")  # values of an account of declared classes of losses only
 
 _OF_TARGET = ("mu", "epsilon", "delta", "adjacency", "noise_stddev", "noise_multiplier")
 AT_TARGET = (*_OF_TARGET, "which", "confidence", "error_at_target")
@@ -42,11 +43,6 @@ SECRET = (
     "a fixed number; mu_unamplified is that of a record whose steps are known, and does not give "
     "this epsilon"
 )
-
-
-DRAWN = ("confidence", "epsilon_estimate")
-BOUNDED = ("lower_bound", "gap")
-"""Values of an account of random steps only, and of declared classes of losses only."""
 
 
 def solution_record(solution: Solution) -> Record:
@@ -166,12 +162,12 @@ def design_record(design: Design) -> Record:
 def exposure_record(exposure: Exposure) -> Record:
     names = ("node", "distance", "sensitivity_squared", "which", "mu", "epsilon", *DRAWN, "delta")
     rest = ("adjacency", "responses", "theorem", *BOUNDED, "random")
-    record = {name: _finite(getattr(exposure, name)) for name in (*names, *rest)}
-    return _drawn(record) | ({"note": exposure.words} if exposure.words else {})
+    record = _drawn({name: getattr(exposure, name) for name in (*names, *rest)})
+    return record | ({"note": exposure.words} if exposure.words else {})
 
 
 def model_record(row: ModelRow) -> Record:
-    return _drawn({key: _finite(value) for key, value in asdict(row).items()})
+    return _drawn(asdict(row))
 
 
 def theorem_notes(records: Sequence[Record]) -> list[str]:
@@ -182,16 +178,19 @@ def theorem_notes(records: Sequence[Record]) -> list[str]:
 def _drawn(record: Record) -> Record:
     """The values of an account: mu has another name where steps are drawn at random, for epsilon
     does not follow from it."""
-    for key in BOUNDED:
-        if record[key] is None:
-            del record[key]
-    if not record.pop("random"):
-        return {key: value for key, value in record.items() if key not in DRAWN}
-    return {UNAMPLIFIED_MU if key == "mu" else key: value for key, value in record.items()}
+    left_out = {"random", *(key for key in BOUNDED if record[key] is None)}
+    left_out.update(() if record["random"] else DRAWN)
+    names = {"mu": UNAMPLIFIED_MU} if record["random"] else {}
+    shown = {names.get(key, key): value for key, value in record.items() if key not in left_out}
+    return finite(shown)
 
 
-def drop_out_record(found: DropOut) -> Record:
-    return {key: _finite(value) for key, value in found.as_dict().items()}
+def finite(record: Record) -> Record:
+    """A record with the word for what is infinite, for which JSON has no number."""
+    return {
+        key: "infinite" if isinstance(value, float) and math.isinf(value) else value
+        for key, value in record.items()
+    }
 
 
 def drop_out_notes(found: Sequence[DropOut]) -> list[str]:
@@ -213,27 +212,19 @@ def drop_out_notes(found: Sequence[DropOut]) -> list[str]:
     return sentences
 
 
-def _finite(value: Any) -> Any:
-    """The value, or the word for one that is infinite, for which JSON has no number."""
-    return "infinite" if isinstance(value, float) and math.isinf(value) else value
-
-
 def scale_words(scale: Setting) -> str:
     """Say what mu and epsilon of an account are for: noise, adjacency, participation, delta."""
     clips = {1.0: "the clip", 2.0: "twice the clip"}[CHANGE_OVER_CLIP[scale.adjacency]]
-    multiplier = _multiplier_words(scale.noise_multiplier)
+    given = scale.noise_multiplier
+    values = list(given.values()) if isinstance(given, Mapping) else np.ravel(given).tolist()
+    low, high = min(values), max(values)
+    multiplier = f"{low:.6g}" if low == high else f"{low:.6g} to {high:.6g}, one a node"
     words = (
         f"noise multiplier {multiplier}, adjacency {scale.adjacency} (a step "
         f"changes by up to {clips}), participation {scale.participation}, "
         f"epsilon at delta = {scale.delta:g}"
     )
     return f"{words}; {SECRET}" if scale.participation.random else words
-
-
-def _multiplier_words(given: Any) -> str:
-    values = list(given.values()) if isinstance(given, Mapping) else np.ravel(given).tolist()
-    low, high = min(values), max(values)
-    return f"{low:.6g}" if low == high else f"{low:.6g} to {high:.6g}, one a node"
 
 
 def insider_note(design: Design) -> str:

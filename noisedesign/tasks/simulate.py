@@ -25,9 +25,7 @@ from noisedesign.tasks.simulation.answers import Answers
 from noisedesign.tasks.simulation.audit import AuditReport, RandomAudit, audit_random_bins
 from noisedesign.tasks.simulation.variance import VarianceReport, simulate_variance
 
-AUDITED_MU = 1.0
-"""mu of the scaled noise that is audited: near it a few thousand runs tell most."""
-
+AUDITED_MU = 1.0  # mu of the scaled noise that is audited: near it a few thousand runs tell most
 Progress = Callable[[int, int], None]
 
 
@@ -75,11 +73,8 @@ class Simulation(Shown):
         Returns:
             ``agrees``, ``variance`` and ``audit``.
         """
-        return {
-            "agrees": self.agrees,
-            "variance": self.variance.as_dict(),
-            "audit": self.audit.as_dict(),
-        }
+        halves = {"variance": self.variance.as_dict(), "audit": self.audit.as_dict()}
+        return {"agrees": self.agrees, **halves}
 
     def records(self) -> list[dict[str, Any]]:
         """The two halves, a row each.
@@ -191,16 +186,11 @@ def _audit(design: Design, how: dict[str, Any], responses: Answers | None = None
             family = family_of(problem)
             assert isinstance(family, Remarked)
             chosen = family.foremost(problem, noise)
-            watchers = [_watcher(problem, observer) for observer in chosen]
+            how["watchers"] = [_watcher(problem, observer) for observer in chosen]
+            how |= {"horizon": problem.horizon, "responses": responses}
             if problem.pair_factors is not None:
                 how["budget"] = problem.budget * problem.pair_factors
-            return attacks.audit_observers(
-                covariance=design.covariance,
-                watchers=watchers,
-                horizon=problem.horizon,
-                responses=responses,
-                **how,
-            )
+            return attacks.audit_observers(covariance=design.covariance, **how)
         if known := problem.structure.known_seeds:
             plan = seed_plan_of(design)
             worst = attacks.worst_coalition(plan, size=known, budget=problem.budget)
@@ -208,13 +198,8 @@ def _audit(design: Design, how: dict[str, Any], responses: Answers | None = None
         return attacks.audit_space(covariance=design.covariance, **how)
     noising, patterns = design.noising_matrix, problem.participation.longest(5000)
     if design.axes == "time":
-        return attacks.audit_time(
-            noising_matrix=noising,
-            mixing=None if problem.mixing is None else problem.step_mixing,
-            patterns=patterns,
-            **how,
-        )
-    if noise.full:
+        how["mixing"] = None if problem.mixing is None else problem.step_mixing
+    elif noise.full:
         n = len(problem.mixing)
         noising = noising * np.sqrt(np.tile(problem.budget, len(noising) // n))[:, None]
         patterns = (n * patterns[:, None] + np.arange(n)[:, None]).reshape(-1, patterns.shape[1])
@@ -276,22 +261,21 @@ def _random_audit(design: Design, how: dict[str, Any]) -> RandomAudit:
 def _watcher(problem: Any, observer: Observer) -> attacks.Watcher:
     """The view of an observer of every step, where noise is dealt: values, not seeds."""
     mixing, coalition = problem.mixing, list(observer.coalition)
-    n, rounds = len(mixing), [np.eye(len(mixing))]
-    for _ in range(problem.rounds - 1):
-        rounds.append(mixing @ rounds[-1])
+    everybody = np.eye(len(mixing))
+    rounds = [np.linalg.matrix_power(mixing, power) for power in range(problem.rounds)]
     match observer.sees:
         case "all":
-            readout = np.eye(n)
+            readout = everybody
         case "sent":
-            readout = np.eye(n)[list(observer.listened)]
+            readout = everybody[list(observer.listened)]
         case "sums":
             readout = mixing[coalition]
         case "received":
             heard = (mixing[coalition] != 0).any(axis=0)
             heard[coalition] = True
-            readout = np.eye(n)[heard]
+            readout = everybody[heard]
         case "mean":
-            readout, rounds = (mixing @ rounds[-1]).mean(axis=0, keepdims=True), rounds[:1]
+            readout, rounds = (mixing @ rounds[-1]).mean(axis=0, keepdims=True), [everybody]
     readout = np.vstack([readout @ power for power in rounds])
     return attacks.Watcher(
         readout=readout, known=tuple(sorted(observer.knows.revealed)), inside=observer.coalition

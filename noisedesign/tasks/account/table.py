@@ -18,7 +18,7 @@ from noisedesign.privacy.exposure import Exposure, account
 from noisedesign.privacy.runs import ANY, Responses, responses_of
 from noisedesign.privacy.target import DEFAULT_ADJACENCY, DEFAULT_DELTA
 from noisedesign.privacy.views import Algorithm, Observer
-from noisedesign.privacy.views.noise import MessageNoise, NodeNoise
+from noisedesign.privacy.views.noise import MessageNoise
 from noisedesign.problem.calibration import calibration_of
 from noisedesign.system.participation import Participation, every_step
 
@@ -57,8 +57,6 @@ class ModelRow:
 
 
 _SETTING = {"model", "observer", "victim", "note", "delta", "adjacency", "random"}
-_KNOWN = [name for name in ModelRow.__dataclass_fields__ if name not in _SETTING]
-"""Fields of a row that are those of the exposure."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -111,7 +109,18 @@ def setting_of(
     record takes part in every one of them.
     """
     problem, calibration = design.problem, calibration_of(design.problem)
-    participation = _use(calibration.participation, steps)
+    participation = calibration.participation
+    if participation is None and steps is None:
+        raise InputError(
+            "steps",
+            expected="how many steps the noise of this spatial design is used for",
+            got="nothing",
+            remedy="Say --steps T (steps=T), or design for a [participation].",
+        )
+    if participation is not None and steps is not None:
+        expected = f"none for a design that is for {participation}"
+        raise InputError("steps", expected=expected, got=str(steps))
+    participation = participation or every_step(_checks.positive_int(steps, field="steps"))
     graph = problem.mixing is not None
     algorithm = catalogue.of_design(
         design,
@@ -128,20 +137,6 @@ def setting_of(
         adjacency=adjacency or calibration.adjacency or DEFAULT_ADJACENCY,
         delta=next(d for d in (delta, calibration.delta, DEFAULT_DELTA) if d is not None),
     )
-
-
-def _use(known: Participation | None, steps: int | None) -> Participation:
-    """The steps a record takes part in: what the problem says, or every one of ``steps``."""
-    if known is None and steps is None:
-        raise InputError(
-            "steps",
-            expected="how many steps the noise of this spatial design is used for",
-            got="nothing",
-            remedy="Say --steps T (steps=T), or design for a [participation].",
-        )
-    if known is not None and steps is not None:
-        raise InputError("steps", expected=f"none for a design that is for {known}", got=str(steps))
-    return known or every_step(_checks.positive_int(steps, field="steps"))
 
 
 def busiest_node(mixing: Array) -> int:
@@ -164,7 +159,7 @@ def every_model(
     who see a part of the messages get the number of a reader of all of them who knows the same.
     That observations are too many for a model is no error but the note of its row.
     """
-    algorithm = setting.algorithm
+    algorithm, noise = setting.algorithm, setting.algorithm.noise
     observers = list(_observers(node, alone=len(algorithm.mixing) == 1))
     rows = []
     for done, (model, observer) in enumerate(observers, start=1):
@@ -182,8 +177,13 @@ def every_model(
             found = setting.before(asked, worst=True)
             most = max(exposure.loss for exposure in found)
             worst = next(exposure for exposure in found if exposure.loss >= most * (1 - TIE))
-            known = {name: getattr(worst, name) for name in _KNOWN}
-            remarks = [worst.words, _remark(algorithm, model)]
+            shared = (name for name in ModelRow.__dataclass_fields__ if name not in _SETTING)
+            known = {name: getattr(worst, name) for name in shared}
+            remarks = [worst.words]
+            seeds = getattr(noise, "seeds", None) is not None or isinstance(noise, MessageNoise)
+            if model == "secldp" and not seeds:
+                told = "dealt noise has no seeds: the node knows the values it is dealt, as an "
+                remarks.append(f"{told}insider")
             if part:
                 remarks.append(
                     "at most this: the number of a reader of all messages who knows the same"
@@ -212,48 +212,27 @@ def _observers(node: int, *, alone: bool) -> Iterator[tuple[str, Observer]]:
     yield "shared-seed", threats.shared_seed(nodes=() if alone else (node,))
 
 
-def _remark(algorithm: Algorithm, model: str) -> str:
-    """Say what a model means for noise that has no seeds of single nodes."""
-    noise = algorithm.noise
-    seeds = isinstance(noise, MessageNoise) or (
-        isinstance(noise, NodeNoise) and noise.seeds is not None
-    )
-    if seeds or model != "secldp":
-        return ""
-    return "dealt noise has no seeds: the node knows the values it is dealt, as an insider"
-
-
 def observer_words(observer: Observer, nodes: Sequence[str]) -> str:
     """Who looks, what is seen and what is known of the noise, with the names of the nodes."""
+    who = "outsider" if observer.sees == "mean" else "eavesdropper"
     if observer.coalition:
         several = len(observer.coalition) > 1
         who = f"{'nodes' if several else 'node'} {_named(observer.coalition, nodes)}"
-    else:
-        who = "outsider" if observer.sees == "mean" else "eavesdropper"
-    match observer.sees:
-        case "sent":
-            seen = f"messages sent by {_named(observer.listened, nodes)}"
-        case "received":
-            seen = "received messages"
-        case "sums":
-            seen = "weighted sums of received messages"
-        case "mean":
-            seen = "mean of the models"
-        case "all":
-            seen = "all messages"
-    return f"{who}: {', '.join([seen, *_known(observer, nodes)])}"
-
-
-def _known(observer: Observer, nodes: Sequence[str]) -> list[str]:
+    seen = {
+        "sent": f"messages sent by {_named(observer.listened, nodes)}",
+        "received": "received messages",
+        "sums": "weighted sums of received messages",
+        "mean": "mean of the models",
+        "all": "all messages",
+    }
     knows = observer.knows
-    if knows.everything:
-        return ["all noise"]
     known = ["own seeds"] if knows.holders else []
     known += ["values of own noise"] if knows.values else []
     known += [f"seed of {_named(sorted(seed), nodes)}" for seed in sorted(knows.seeds, key=sorted)]
-    if not known and observer.coalition:
-        return ["own noise counted as unknown"]
-    return known or ["no noise"]
+    if knows.everything:
+        known = ["all noise"]
+    unknown = "own noise counted as unknown" if observer.coalition else "no noise"
+    return f"{who}: {', '.join([seen[observer.sees], *(known or [unknown])])}"
 
 
 def _named(rows: Sequence[int], nodes: Sequence[str]) -> str:

@@ -44,14 +44,11 @@ SPACE_STEPS = 2
 # --- readers of all messages ----------------------------------------------------------------------
 
 
-def audit_space(
-    *, mixing: Any, covariance: Any, budget: Any = None, claimed_mu: float, **how: Any
-) -> AuditReport:
+def audit_space(*, mixing: Any, covariance: Any, budget: Any = None, **how: Any) -> AuditReport:
     """Audit of spatial noise of covariance R: one step, one changed gradient, the worst node.
 
-    The change at node u has norm 1 / sqrt(budget_u), where [R^-1]_uu <= budget_u; ``claimed_mu`` is
-    for it. ``mixing`` is W of a step, all rounds of it, or those of a schedule, and may be
-    singular.
+    The change at node u has norm 1 / sqrt(budget_u), where [R^-1]_uu <= budget_u. ``mixing`` is W
+    of a step, all rounds of it, or those of a schedule, and may be singular.
     """
     w = dynamics.mixings(mixing)
     n = w.shape[-1]
@@ -60,31 +57,20 @@ def audit_space(
         precision = inverse_of_positive(np.asarray(covariance, dtype=np.float64))
     except np.linalg.LinAlgError:
         raise _unhidden("covariance", "a positive definite matrix", "a singular one") from None
-    node, draw = int((np.diagonal(precision) / tau).argmax()), _in_space(root, SPACE_STEPS)
-    everybody = np.arange(n)
-    attack = _changed(w, node=node, row=precision[node], outside=everybody, tau=tau, draw=draw)
-    return audit(attack, claimed_mu=claimed_mu, **how)
+    node = int((np.diagonal(precision) / tau).argmax())
+    return audit_node(mixing=w, root=root, node=node, row=precision[node], budget=tau, **how)
 
 
 def audit_node(
-    *,
-    mixing: Any,
-    root: Any,
-    node: int,
-    row: Array,
-    budget: Any = None,
-    claimed_mu: float,
-    **how: Any,
+    *, mixing: Any, root: Any, node: int, row: Array, budget: Any = None, **how: Any
 ) -> AuditReport:
     """Audit of spatial noise as :func:`audit_space`, of one node, with R = F F^T known by products.
 
     ``root`` is F, and ``row`` the row of R^-1 of the node; any other is a worse attack.
     """
-    everybody = np.arange(mixing.shape[0])
-    tau = _budgets(budget, len(everybody))
-    draw = _in_space(root, SPACE_STEPS)
-    attack = _changed(mixing, node=node, row=row, outside=everybody, tau=tau, draw=draw)
-    return audit(attack, claimed_mu=claimed_mu, **how)
+    everybody = np.arange(mixing.shape[-1])
+    tau, draw = _budgets(budget, len(everybody)), _in_space(root, SPACE_STEPS)
+    return audit(_changed(mixing, node=node, row=row, outside=everybody, tau=tau, draw=draw), **how)
 
 
 def audit_time(
@@ -92,14 +78,13 @@ def audit_time(
     noising_matrix: Any,
     mixing: Any = None,
     patterns: Any,
-    claimed_mu: float,
     draw: Source | None = None,
     **how: Any,
 ) -> AuditReport:
     """Audit of temporal noise over the whole horizon: the worst pattern and directions.
 
-    ``patterns`` are zero-based steps, shape (patterns, k), ``claimed_mu`` is for changes of norm 1
-    at every step of one, and ``draw`` is noise that another program draws from C^-1.
+    ``patterns`` are zero-based steps, shape (patterns, k), at every one of which the change has
+    norm 1, and ``draw`` is noise that another program draws from C^-1.
     """
     noising = streams.check_noising(noising_matrix)
     w = dynamics.mixings(mixing)
@@ -116,11 +101,11 @@ def audit_time(
     # Every node runs the same strategy with noise of its own, so any node is the worst one.
     weights = np.zeros((len(noising), n, directions.shape[1]))
     weights[:, 0] = precision @ gradients
-
-    def matrix_noise(columns: int, sequence: np.random.SeedSequence) -> Iterator[Array]:
-        return streams.time_noise_stream(noising, nodes=n, dimension=columns, seed=sequence)
-
-    source = matrix_noise if draw is None else draw
+    source: Source = draw or (
+        lambda columns, seed: streams.time_noise_stream(
+            noising, nodes=n, dimension=columns, seed=seed
+        )
+    )
     attack = Attack(
         mixing=w,
         node=0,
@@ -129,7 +114,7 @@ def audit_time(
         draw=lambda columns, seed: ((noise, noise[:0]) for noise in source(columns, seed)),
         steps=tuple(steps.tolist()),
     )
-    return audit(attack, claimed_mu=claimed_mu, **how)
+    return audit(attack, **how)
 
 
 def _unhidden(field: str, expected: str, got: str) -> InputError:
@@ -152,9 +137,7 @@ def _budgets(budget: Any, nodes: int) -> Array:
     return _checks.positive_vector(tau, field="budget", length=nodes)
 
 
-def _in_space(
-    root: Any, steps: int, known: Sequence[int] = ()
-) -> Callable[[int, np.random.SeedSequence], Iterator[Drawn]]:
+def _in_space(root: Any, steps: int, known: Sequence[int] = ()) -> Draw:
     """Noise of a covariance, of which that of some nodes is ``known``."""
 
     def draw(columns: int, sequence: np.random.SeedSequence) -> Iterator[Drawn]:
@@ -193,16 +176,10 @@ def _changed(
 
 
 def audit_coalition(
-    *,
-    mixing: Any,
-    plan: SeedPlan,
-    coalition: Sequence[int],
-    budget: Any = None,
-    claimed_mu: float,
-    **how: Any,
+    *, mixing: Any, plan: SeedPlan, coalition: Sequence[int], budget: Any = None, **how: Any
 ) -> AuditReport:
     """Audit of spatial noise from shared seeds: the worst node outside a coalition that pools its
-    seeds. ``claimed_mu`` is for the covariance of the seeds that the coalition does not hold."""
+    seeds. What is claimed is for the covariance of the seeds that the coalition does not hold."""
     w = dynamics.mixings(mixing)
     n = w.shape[-1]
     if plan.nodes != n:
@@ -221,7 +198,7 @@ def audit_coalition(
         draw=lambda columns, sequence: _of_seeds(plan, inside, columns, sequence),
         subtracted=True,
     )
-    return audit(attack, claimed_mu=claimed_mu, **how)
+    return audit(attack, **how)
 
 
 def worst_coalition(plan: SeedPlan, *, size: int, budget: Any = None) -> tuple[int, ...]:
@@ -308,7 +285,6 @@ def audit_observers(
     budget: Any = None,
     changes: Any = None,
     responses: Answers | None = None,
-    claimed_mu: float,
     **how: Any,
 ) -> AuditReport:
     """Audit of spatial noise against observers of a run: the worst of them, node and step.
@@ -341,7 +317,7 @@ def audit_observers(
     shown, attack = max(found, key=lambda item: item[0], default=(0.0, None))
     if attack is None or shown <= 0:
         raise InputError("watchers", expected="one that messages reach", got="none")
-    return audit(replace(attack, responses=responses), claimed_mu=claimed_mu, **how)
+    return audit(replace(attack, responses=responses), **how)
 
 
 def _of_watcher(

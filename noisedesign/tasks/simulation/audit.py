@@ -39,9 +39,7 @@ from noisedesign.tasks.simulation.dynamics import (
 Drawn = tuple[Array, Array]
 """Noise of one step: of all nodes, (n, columns), and what the attacker knows, (k, columns)."""
 
-
-Draw = Callable[[int, np.random.SeedSequence], Iterable[Drawn]]
-"""(columns, seed) -> noise of every step."""
+Draw = Callable[[int, np.random.SeedSequence], Iterable[Drawn]]  # (columns, seed) -> of every step
 
 
 class Verdict(Report):
@@ -127,7 +125,12 @@ class Attack:
         self, drawn: Iterable[Drawn], *, runs: int, world: int, sigma: float = 1.0
     ) -> Array:
         """The log-likelihood ratio of every run, shape (runs,), with ``sigma`` times the noise."""
-        ratio = np.full(runs, -self._moved / 2)
+        unmoved = np.zeros((len(self.gradients), self.mixing.shape[-1], self.gradients.shape[1]))
+        unmoved[:, self.node] = self.gradients
+        sent = dynamics.run(self.mixing, unmoved, responses=self.responses)
+        pairs = zip(self.weights, sent, strict=True)
+        moved = sum(float((weights * messages).sum()) for weights, (messages, _) in pairs)
+        ratio = np.full(runs, -moved / 2)
 
         def updates() -> Iterator[Array]:
             for step, (noise, known) in enumerate(drawn):
@@ -141,17 +144,6 @@ class Attack:
         for weights, (messages, _) in zip(self.weights, sent, strict=True):
             ratio += weights.ravel() @ messages.reshape(-1, runs)
         return ratio / sigma**2
-
-    @property
-    def _moved(self) -> float:
-        nodes = self.mixing.shape[-1]
-        updates = np.zeros((len(self.gradients), nodes, self.gradients.shape[1]))
-        updates[:, self.node] = self.gradients
-        sent = dynamics.run(self.mixing, updates, responses=self.responses)
-        return sum(
-            float((weights * messages).sum())
-            for weights, (messages, _) in zip(self.weights, sent, strict=True)
-        )
 
 
 def audit(
@@ -237,17 +229,15 @@ def audit_random_bins(
     of_step = np.full(horizon, -1)
     for j, steps in enumerate(bins):
         of_step[steps] = j
-    said = [0, 0]
+    said, changed = [0, 0], np.eye(1, nodes, node).T
     floats = nodes * 4 + b * 2
     for world, size, sequence in plan.blocks(floats=floats, worlds=2):
         of_noise, of_bins = sequence.spawn(2)
         chosen = np.random.default_rng(of_bins).integers(b, size=size)
         ratio = np.repeat(-moved[:, None] / 2, size, axis=1)
-
-        updates = _updates(
-            (sigma * noise for noise in draw(size, of_noise)),
-            changed=(world * (chosen == bin_) for bin_ in of_step),
-            node=node,
+        updates = (
+            sigma * noise + changed * (world * (chosen == bin_))
+            for bin_, noise in zip(of_step, draw(size, of_noise), strict=True)
         )
         for step, (messages, _) in enumerate(dynamics.run(w, updates)):
             ratio += seen[:, step] @ messages
@@ -268,10 +258,3 @@ def audit_random_bins(
         bins=b,
         noise_multiplier=sigma,
     )
-
-
-def _updates(noises: Iterable[Array], *, changed: Iterable[Array], node: int) -> Iterator[Array]:
-    """Noise of every step, and in the runs that are ``changed`` there a gradient of the node."""
-    for noise, change in zip(noises, changed, strict=True):
-        noise[node] += change
-        yield noise

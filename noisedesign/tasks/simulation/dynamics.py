@@ -44,12 +44,9 @@ def run(
         messages = iterates + update
         if responses is not None and step:
             messages = messages + responses(step, np.asarray(iterates))
-        mix: Callable[[Array], Array] = (
-            mixing if callable(mixing) else found[step % len(found)].__matmul__
-        )
         mixed = messages
         for _ in range(rounds):
-            mixed = mix(mixed)
+            mixed = mixing(mixed) if callable(mixing) else found[step % len(found)] @ mixed
         iterates = mixed
         yield messages, mixed
 
@@ -74,9 +71,7 @@ def message_weights(mixing: Any, weights: Array) -> Array:
     return found
 
 
-CONFIDENCE = 0.9999
-"""A correct design is reported as wrong once in ten thousand seeds."""
-
+CONFIDENCE = 0.9999  # a correct design is reported as wrong once in ten thousand seeds
 _NORMAL = NormalDist()
 
 

@@ -110,8 +110,7 @@ def simulate_variance(
             mixings = np.stack([random.sample(rng) for _ in range(columns)])
             return np.asarray(np.einsum("cij,jc->ic", mixings, messages))
 
-        drawn = _sized(noise(columns, sequence), n)
-        updates = drawn if error.plain else _updates(error, drawn)
+        updates = _updates(error, noise(columns, sequence), n)
         sent = dynamics.run(w if random is None else mixed, updates, rounds=rounds)
         if error.plain:
             return (iterates for _, iterates in sent)
@@ -125,16 +124,11 @@ def simulate_variance(
     return _monte_carlo(errors, floats=floats, predicted=predicted, **how)
 
 
-def _sized(noise: Iterable[Array], nodes: int) -> Iterator[Array]:
-    for z in noise:
-        if len(z) != nodes:
-            raise InputError("noise", expected=f"that of {nodes} nodes, as mixing", got=str(len(z)))
-        yield z
-
-
-def _updates(error: ErrorMeasure, noise: Iterable[Array]) -> Iterator[Array]:
+def _updates(error: ErrorMeasure, noise: Iterable[Array], nodes: int) -> Iterator[Array]:
     velocity: Array | float = 0.0
     for rate, z in zip(np.diagonal(error.step_factor), noise, strict=True):
+        if len(z) != nodes:
+            raise InputError("noise", expected=f"that of {nodes} nodes, as mixing", got=str(len(z)))
         velocity = error.momentum * velocity + z
         yield rate * velocity
 
