@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ SCHEME = nd.BallsInBins(epochs=2, separation=2)
 TARGET = nd.PrivacyTarget(epsilon=3.0, delta=1e-5, clip=0.5)
 
 
+@cache
 def design(kind: str, scheme: Any = SCHEME) -> nd.Design:
     fields: dict[str, Any] = {"mixing": PATH_3, "participation": scheme, "privacy": TARGET}
     problem: Any = nd.TimeProblem.decentralized(**fields)
