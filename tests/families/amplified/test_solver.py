@@ -105,9 +105,9 @@ def test_independent_noise_is_best_where_steps_count_one_by_one() -> None:
     [
         {},
         {"kind": "banded", "bands": 2},
-        {"kind": "toeplitz"},
+        pytest.param({"kind": "toeplitz"}, marks=pytest.mark.slow),
         pytest.param({"kind": "blt", "buffers": 1}, marks=pytest.mark.slow),
-        {"kind": "banded-inverse", "bands": 2},
+        pytest.param({"kind": "banded-inverse", "bands": 2}, marks=pytest.mark.slow),
     ],
     ids=["dense", "banded", "toeplitz", "blt", "banded-inverse"],
 )
