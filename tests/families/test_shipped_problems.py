@@ -95,7 +95,11 @@ def test_solves_natively_to_its_reference(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.slow) if "20x16" in n else n for n in sorted(FOUND)]
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] * ("20x16" in name or "kronecker" in name))
+        for name in sorted(FOUND)
+    ],
 )
 def test_what_is_found_at_random_is_no_worse_than_by_another_search(name: str) -> None:
     loaded = load(name)
