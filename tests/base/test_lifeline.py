@@ -58,7 +58,11 @@ def over(process: psutil.Process) -> bool:
 
 @pytest.mark.parametrize(
     ("backend", "formulation", "nodes"),
-    [("scs", "paper", 60), ("clarabel", "paper", 40), ("sdpa", "compact", 120)],
+    [
+        pytest.param("scs", "paper", 60, marks=pytest.mark.slow),
+        pytest.param("clarabel", "paper", 40, marks=pytest.mark.slow),
+        ("sdpa", "compact", 120),
+    ],
 )
 def test_a_solver_ends_when_its_parent_is_killed(
     backend: str, formulation: str, nodes: int, tmp_path: Path
@@ -169,7 +173,7 @@ def assert_ends_whole(
                 process.kill()
 
 
-@pytest.mark.parametrize("rows", [0, 1])
+@pytest.mark.parametrize("rows", [pytest.param(0, marks=pytest.mark.slow), 1])
 def test_workers_end_when_their_parent_is_killed(rows: int, tmp_path: Path) -> None:
     """While they are still loading, and with rows in work; what keeps track of them ends too."""
     plan = write(tmp_path, SWEEP.format(seeds=list(range(2000))), "sweep.toml")

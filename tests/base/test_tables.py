@@ -14,7 +14,7 @@ from hypothesis import given, settings, strategies as st
 
 from noisedesign.base import tables
 from tests.support import ROOT
-from tests.support.command_line import MODULE, RING, call, environment, shell, write
+from tests.support.command_line import MODULE, RING, call, environment, write
 
 ROWS = [
     {
@@ -215,6 +215,7 @@ def test_commands_at_terminals_and_piped(
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no pseudo-terminals here")
+@pytest.mark.slow
 def test_a_real_terminal(tmp_path: Path) -> None:
     text = on_a_terminal("baselines", str(write(tmp_path, RING)), columns=60, cwd=tmp_path)
     assert "ring-5" in text
@@ -238,7 +239,7 @@ def test_piped_output_knows_no_terminal(tmp_path: Path, monkeypatch: pytest.Monk
     for columns, term in (("20", "xterm-256color"), ("300", "dumb")):
         monkeypatch.setenv("COLUMNS", columns)
         monkeypatch.setenv("TERM", term)
-        outputs.add(shell("baselines", path, cwd=tmp_path).out)
+        outputs.add(call("baselines", path).out)
     (text,) = outputs
     assert "\x1b" not in text
 

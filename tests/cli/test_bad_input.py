@@ -446,6 +446,7 @@ def test_a_device_is_no_file(tmp_path: Path) -> None:
     assert_refused(outcome, "output", "a device")
 
 
+@pytest.mark.slow
 def test_full_disk_leaves_the_old_file(tmp_path: Path) -> None:
     """A file may grow to 512 bytes and no further, as on a disk that is full."""
     path = design_in(tmp_path)

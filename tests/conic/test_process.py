@@ -304,7 +304,10 @@ def test_no_pickle_anywhere() -> None:
     files = sorted(PACKAGE.rglob("*.py"))
     assert len(files) > 30
     for file in files:
-        tree = ast.parse(file.read_text())
+        text = file.read_text()
+        if not any(word in text for word in ("allow_pickle", *PICKLING)):
+            continue
+        tree = ast.parse(text)
         known = BETWEEN_PROCESSES.get(file.relative_to(PACKAGE).as_posix(), set())
         assert not imported(tree) & (PICKLING - known), file
         for node in ast.walk(tree):

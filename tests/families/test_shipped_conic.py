@@ -7,11 +7,11 @@ import pytest
 from noisedesign.base.checks import InputError
 from noisedesign.design.solve import solve
 from noisedesign.families.family import Modelled, family_of
-from noisedesign.files.problem_file import load_problem
 from noisedesign.files.problem_set import problem_files
 from noisedesign.system import datasets
 from tests.support import ROOT
 from tests.support.conic_cases import SOLVERS, through
+from tests.support.shipped import loaded
 
 FOLDER = ROOT / "problems"
 
@@ -55,7 +55,7 @@ CASES = [
 @pytest.mark.parametrize(("name", "backend"), CASES)
 def test_every_backend_takes_every_convex_problem(name: str, backend: str) -> None:
     """Certified by the same judge, and agreeing with our own solver; the others are refused."""
-    problem = load_problem(FOLDER / f"{name}.toml").problem
+    problem = loaded(FOLDER / f"{name}.toml").problem
     if isinstance(family_of(problem), Modelled):
         through(problem, backend)
         return
@@ -65,7 +65,7 @@ def test_every_backend_takes_every_convex_problem(name: str, backend: str) -> No
 
 
 def test_only_what_is_not_convex_or_too_large_is_refused() -> None:
-    families = {family_of(load_problem(FOLDER / f"{name}.toml").problem) for name in shipped()}
+    families = {family_of(loaded(FOLDER / f"{name}.toml").problem) for name in shipped()}
     refused = {family.name for family in families if not isinstance(family, Modelled)}
     assert refused == {"toeplitz", "kronecker", "nonnegative", "polynomial", "pairwise"}
 
@@ -92,14 +92,14 @@ ACCURACY = {"scs": 1e-4, "clarabel": 1e-6, "cvxopt": 1e-6}
 @pytest.mark.parametrize("name", SMALL)
 def test_conic_solvers_agree(name: str, backend: str) -> None:
     pytest.importorskip(backend)
-    loaded = load_problem(FOLDER / f"{name}.toml")
-    assert loaded.reference is not None
-    found = solve(loaded.problem, backend=backend, time_limit=300).certificate
+    stored = loaded(FOLDER / f"{name}.toml")
+    assert stored.reference is not None
+    found = solve(stored.problem, backend=backend, time_limit=300).certificate
     assert found is not None
     assert found.feasible
     assert found.gap <= ACCURACY[backend]
-    assert found.lower_bound <= loaded.reference.upper
-    assert loaded.reference.lower <= found.objective
+    assert found.lower_bound <= stored.reference.upper
+    assert stored.reference.lower <= found.objective
 
 
 LARGE = [
@@ -117,11 +117,11 @@ def test_a_first_order_solver_agrees_at_large_sizes(name: str) -> None:
     """Blocks of 256 to 760 rows, beyond the interior-point solvers in reasonable time."""
     if name.endswith("ego-148") and datasets.local_ego_facebook(414) is None:
         pytest.skip("the ego network is not here")
-    loaded = load_problem(FOLDER / f"{name}.toml")
-    assert loaded.reference is not None
-    solution = solve(loaded.problem, backend="scs", gap=1e-6, time_limit=400)
+    stored = loaded(FOLDER / f"{name}.toml")
+    assert stored.reference is not None
+    solution = solve(stored.problem, backend="scs", gap=1e-6, time_limit=400)
     found = solution.certificate
     assert found is not None
     assert (solution.status, found.feasible) == ("optimal", True)
-    assert found.lower_bound <= loaded.reference.upper
-    assert loaded.reference.lower <= found.objective
+    assert found.lower_bound <= stored.reference.upper
+    assert stored.reference.lower <= found.objective

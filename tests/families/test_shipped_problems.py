@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from noisedesign.design.solve import solve
-from noisedesign.files.problem_file import LoadedProblem, load_problem
+from noisedesign.files.problem_file import LoadedProblem
 from noisedesign.problem.problem import SpaceProblem
 from noisedesign.system.graph import build_graph
-from tests.support import ROOT, oracles, structured_oracles, structured_references
+from tests.support import ROOT, oracles, shipped, structured_oracles, structured_references
 
 FOLDER = ROOT / "problems"
 FILES = {
@@ -39,7 +39,7 @@ optimum leaves without a seed), or a conic solver does the work."""
 def load(name: str) -> LoadedProblem:
     if "ego-148" in name and not os.environ.get("NOISEDESIGN_DATA"):
         pytest.skip("NOISEDESIGN_DATA names no folder with the Facebook graphs")
-    return load_problem(FILES[name])
+    return shipped.loaded(FILES[name])
 
 
 def test_the_promised_families_are_there() -> None:
@@ -95,7 +95,11 @@ def test_solves_natively_to_its_reference(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.slow) if "20x16" in n else n for n in sorted(FOUND)]
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] * ("20x16" in name or "kronecker" in name))
+        for name in sorted(FOUND)
+    ],
 )
 def test_what_is_found_at_random_is_no_worse_than_by_another_search(name: str) -> None:
     loaded = load(name)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import json
 import os
 import resource
@@ -104,8 +105,21 @@ def test_what_is_no_file_is_no_design(name: str, tmp_path: Path) -> None:
             CheckpointFile(path).load(None)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("name", ["pipe.npz", "/dev/zero"])
-@pytest.mark.parametrize("command", ["verify", "simulate", "account", "plot"])
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        ("verify", "pipe.npz"),
+        ("account", "/dev/zero"),
+        *(
+            pytest.param(command, name, marks=pytest.mark.slow)
+            for command, name in (
+                ("verify", "/dev/zero"),
+                ("account", "pipe.npz"),
+                *itertools.product(("simulate", "plot"), ("pipe.npz", "/dev/zero")),
+            )
+        ),
+    ],
+)
 def test_commands_neither_hang_nor_grow(name: str, command: str, tmp_path: Path) -> None:
     path = special(tmp_path)[name]
     options = ("-o", "picture.png") if command == "plot" else ()

@@ -133,6 +133,7 @@ def test_the_command_that_lists_them() -> None:
     assert call("problems", "nowhere", "--json").json() == []
 
 
+@pytest.mark.slow
 def test_they_are_installed_with_the_package(tmp_path: Path) -> None:
     """A wheel is built, unpacked somewhere and run from somewhere else, away from the checkout."""
     source, wheels, target = tmp_path / "source", tmp_path / "wheels", tmp_path / "target"

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -139,6 +140,7 @@ def test_outputs_are_looked_at_before_the_work(
 # --- the same kind -------------------------------------------------------------------------------
 
 
+@cache
 def writers() -> dict[str, Callable[[Path, int], object]]:
     """Everything that writes a file whole, twice with other content."""
     designs = {kind: make() for kind, make in (("space", space_design), ("time", time_design))}

@@ -446,7 +446,11 @@ def load_shipped(path: Path) -> LoadedProblem:
 
 @pytest.mark.parametrize(
     "path",
-    [path for path in SHIPPED if path.parent.name != "collection"],  # those have tests of their own
+    [
+        pytest.param(path, marks=[pytest.mark.slow] * path.stem.endswith("-100000"))
+        for path in SHIPPED
+        if path.parent.name != "collection"  # those have tests of their own
+    ],
     ids=lambda path: f"{path.parent.name}/{path.stem}",
 )
 def test_shipped_file_loads(path: Path) -> None:

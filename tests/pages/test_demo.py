@@ -102,8 +102,11 @@ def test_demo_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_no_data")
-def test_demo_takes_a_line_a_design_at_eighty_columns(tmp_path: Path) -> None:
+def test_demo_takes_a_line_a_design_at_eighty_columns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What is printed without a terminal is what a terminal as wide as its lines shows."""
+    monkeypatch.setattr(demo, "plot", lambda *_, path, **__: path)
     outcome = call("demo", "-o", tmp_path, "--runs", 200)
     tables = [line for line in outcome.out.splitlines() if "Open " not in line]
     assert max(map(len, tables)) <= 80

@@ -17,6 +17,7 @@ import noisedesign as nd
 from noisedesign.base.checks import InputError
 from noisedesign.base.file_kinds import PAGE, kind_of
 from noisedesign.families.toeplitz.solver import optimize_toeplitz
+from noisedesign.pages import content
 from noisedesign.pages.content import MOST_ROWS
 from noisedesign.privacy.views import pndp
 from noisedesign.system.participation import FixedEpoch
@@ -149,6 +150,16 @@ def path_of(nodes: int, **options: Any) -> nd.SpaceProblem:
     return nd.SpaceProblem.from_graph(nx.path_graph(nodes), **options)
 
 
+@pytest.fixture
+def _undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pictures are empty, where a test looks at words only."""
+
+    def empty(_: Any, stream: Any, **how: Any) -> None:
+        stream.write(b'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1 1"/>')
+
+    monkeypatch.setattr(content, "save_figure", empty)
+
+
 ROUNDS = FixedEpoch(epochs=2, separation=3)
 W = nd.mixing_matrix(nx.cycle_graph(4))
 
@@ -200,7 +211,7 @@ def page_about(kind: str, folder: Path) -> Reader:
     return PAGES[kind]
 
 
-OFTEN = {"space", "space without a use", "edge-local", "kronecker", "observers", "blt"}
+OFTEN = {"space", "space without a use", "edge-local", "kronecker", "observers"}
 EVERY = [k if k in OFTEN else pytest.param(k, marks=pytest.mark.slow) for k in KINDS]
 
 
@@ -264,6 +275,7 @@ def test_chosen_observers_have_their_numbers(tmp_path: Path) -> None:
     assert "No baselines" in page.text
 
 
+@pytest.mark.usefixtures("_undrawn")
 def test_a_trusted_server_protects_no_message(tmp_path: Path) -> None:
     page = read(nd.baseline(path_of(3), "cdp"), tmp_path)
     assert "Nothing but the released average is protected" in page.text
@@ -271,6 +283,7 @@ def test_a_trusted_server_protects_no_message(tmp_path: Path) -> None:
     assert "differential privacy of one record" not in page.text
 
 
+@pytest.mark.usefixtures("_undrawn")
 def test_a_long_horizon_without_a_matrix(tmp_path: Path) -> None:
     """A streaming design of a hundred thousand steps."""
     steps = 100_000
@@ -309,6 +322,7 @@ def test_nothing_of_a_file_becomes_markup(tmp_path: Path) -> None:
     assert "do not use it" in page.text  # the text in the file is no problem
 
 
+@pytest.mark.usefixtures("_undrawn")
 def test_nothing_that_a_file_names_is_read(tmp_path: Path) -> None:
     problem = path_of(3)
     text = 'name = "p"\ndesign = "space"\n[graph]\nkind = "edges"\nfile = "secret.edges"\n'
@@ -319,6 +333,7 @@ def test_nothing_that_a_file_names_is_read(tmp_path: Path) -> None:
     assert "Not checked: problem" in page.text
 
 
+@pytest.mark.usefixtures("_undrawn")
 def test_a_false_claim_heads_the_page(tmp_path: Path) -> None:
     design = designed(path_of(4))
     better = replace(design.certificate, objective=design.objective / 2)
@@ -357,6 +372,7 @@ def test_the_same_design_gives_the_same_page(tmp_path: Path) -> None:
 # --- the command ----------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("_undrawn")
 def test_the_command(tmp_path: Path) -> None:
     path = nd.save_design(designed(path_of(3)), tmp_path / "d.npz")
     page = tmp_path / "page.html"
@@ -370,6 +386,7 @@ def test_the_command(tmp_path: Path) -> None:
     assert "does not hold what it claims" in outcome.err
 
 
+@pytest.mark.usefixtures("_undrawn")
 def test_other_files_are_not_replaced(tmp_path: Path) -> None:
     path = tmp_path / "mine.html"
     path.write_text("<!DOCTYPE html><title>my page</title>", encoding="utf-8")

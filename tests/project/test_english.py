@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 
 from tests.support import ROOT
 
@@ -20,16 +21,26 @@ RIDDLES = re.compile(
 )
 
 
+@cache
+def nodes() -> list[tuple[str, ast.AST]]:
+    """All of the sources, each with the file that it is in."""
+    return [
+        (str(path.relative_to(ROOT)), node)
+        for folder in SOURCES
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Module | ast.stmt | ast.ExceptHandler | ast.match_case | ast.BinOp)
+    ]
+
+
 def texts() -> Iterator[tuple[str, str]]:
     """Every docstring, and every string below a constant, with its place."""
-    for folder in SOURCES:
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-                body = getattr(node, "body", [])
-                for one in body if isinstance(body, list) else []:
-                    value = one.value if isinstance(one, ast.Expr) else None
-                    if isinstance(value, ast.Constant) and isinstance(value.value, str):
-                        yield f"{path.relative_to(ROOT)}:{one.lineno}", value.value
+    for path, node in nodes():
+        body = getattr(node, "body", [])
+        for one in body if isinstance(body, list) else []:
+            value = one.value if isinstance(one, ast.Expr) else None
+            if isinstance(value, ast.Constant) and isinstance(value.value, str):
+                yield f"{path}:{one.lineno}", value.value
 
 
 def test_docstrings_open_with_no_fragment() -> None:
@@ -50,17 +61,14 @@ def test_names_and_docstrings_are_no_riddles() -> None:
 def test_no_string_is_multiplied_by_a_condition() -> None:
     """``"a " * flag`` hides an if."""
     found = []
-    for folder in SOURCES:
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-                if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
-                    text = (node.left, node.right)
-                    words = [
-                        one
-                        for one in text
-                        if isinstance(one, ast.JoinedStr)
-                        or (isinstance(one, ast.Constant) and isinstance(one.value, str))
-                    ]
-                    if words and any(re.search(r"[a-z]{3}", ast.unparse(one)) for one in words):
-                        found.append(f"{path.relative_to(ROOT)}:{node.lineno}")
+    for path, node in nodes():
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+            words = [
+                one
+                for one in (node.left, node.right)
+                if isinstance(one, ast.JoinedStr)
+                or (isinstance(one, ast.Constant) and isinstance(one.value, str))
+            ]
+            if any(re.search(r"[a-z]{3}", ast.unparse(one)) for one in words):
+                found.append(f"{path}:{node.lineno}")
     assert not found, "\n".join(found)

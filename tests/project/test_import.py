@@ -130,6 +130,7 @@ def test_a_public_name_is_there_and_no_module_hides_it() -> None:
     holds_for(nd.__all__, is_there)
 
 
+@pytest.mark.slow
 def test_public_names_whatever_was_loaded_before() -> None:
     """Loading a module sets an attribute of the package: it may not be one that users call.
     Adapters are left out: they need their trainers."""

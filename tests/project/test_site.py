@@ -17,6 +17,7 @@ from tests.support import ROOT
 from tests.support.reference import adapters, reference
 
 pytest.importorskip("sphinx", reason="Sphinx: .[docs] brings it")
+pytestmark = pytest.mark.slow  # all pages are built, as `make docs` does
 
 LOADED = {
     ("script", "src"),

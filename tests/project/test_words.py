@@ -458,7 +458,7 @@ def test_words_about_sparse_graphs(column: int, nodes: int) -> None:
 @pytest.mark.parametrize(
     "nodes",
     [
-        pytest.param(1_000),
+        pytest.param(1_000, marks=pytest.mark.slow),
         pytest.param(10_000, marks=pytest.mark.slow),
         pytest.param(100_000, marks=pytest.mark.slow),
     ],

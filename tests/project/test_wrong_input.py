@@ -19,6 +19,7 @@ from scipy.sparse import csr_array
 
 import noisedesign as nd
 import noisedesign_lab as lab
+from noisedesign.pages import content
 from noisedesign.privacy import views as threats
 from noisedesign.surveys.sweep_file import parse_sweep
 from noisedesign_lab.datasets import Examples
@@ -390,7 +391,10 @@ def write_files(folder: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def _somewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a folder of its own, where pages have empty pictures."""
     monkeypatch.chdir(write_files(tmp_path))
+    empty = b'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1 1"/>'
+    monkeypatch.setattr(content, "save_figure", lambda _, stream, **how: stream.write(empty))
 
 
 @pytest.mark.parametrize("name", CALLS)

@@ -59,7 +59,7 @@ def least(value: Callable[[Array], float], starts: Sequence[Sequence[float]]) ->
                 value,
                 best,
                 method="Nelder-Mead",
-                options={"xatol": 1e-12, "fatol": 1e-15, "maxfev": 20_000, "maxiter": 20_000},
+                options={"xatol": 1e-12, "fatol": 1e-15, "maxfev": 3_000, "maxiter": 3_000},
             ).x
         found.append(value(best))
     return min(found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -129,17 +130,14 @@ def test_draws_are_the_outcomes_and_as_likely(model: RandomMixing, outcomes: lis
     for p, w in outcomes:
         key = (np.round(w, 9) + 0.0).tobytes()
         likely[key] = likely.get(key, 0.0) + p
-    counted: dict[bytes, int] = {}
-    for _ in range(draws):
-        w = model.sample(rng)
-        np.testing.assert_array_equal(w, w.T)
-        np.testing.assert_allclose(w.sum(axis=1), 1, atol=1e-15)
-        key = (np.round(w, 9) + 0.0).tobytes()
-        counted[key] = counted.get(key, 0) + 1
+    drawn = np.array([model.sample(rng) for _ in range(draws)])
+    np.testing.assert_array_equal(drawn, drawn.swapaxes(1, 2))
+    np.testing.assert_allclose(drawn.sum(axis=2), 1, rtol=0, atol=1e-14)
+    counted = Counter(w.tobytes() for w in np.round(drawn, 9) + 0.0)
     assert set(counted) <= set(likely)
     for key, p in likely.items():
         # Six standard deviations of a binomial, and one draw for the rarest.
-        assert abs(counted.get(key, 0) - draws * p) <= 6 * np.sqrt(draws * p * (1 - p)) + 1
+        assert abs(counted[key] - draws * p) <= 6 * np.sqrt(draws * p * (1 - p)) + 1
 
 
 def test_one_pair_by_hand() -> None:

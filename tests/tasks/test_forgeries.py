@@ -91,7 +91,10 @@ OTHERS = {
 }
 FILES = COVERED | OTHERS
 NOT_PROVED = ("random",)
-SLOW = ("random", "banded inverse", "buffered", "known seeds")
+SLOW = (
+    *("random", "banded inverse", "buffered", "known seeds"),
+    *("of models", "banded", "pairwise", "decor", "modal"),
+)
 """An account takes a second; what is like another kind."""
 
 PROOFS = ("rigorous", "proved objective", "proved bound", "proved fixed bound")

@@ -150,7 +150,13 @@ def _small_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pndp.datasets, "peertube", missing)
 
 
-@pytest.mark.usefixtures("_small_graphs")
+@pytest.fixture
+def _undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pictures are empty files, where a test looks at numbers only."""
+    monkeypatch.setattr(figures, "write_figure", lambda _, path: path.write_bytes(b""))
+
+
+@pytest.mark.usefixtures("_small_graphs", "_undrawn")
 def test_a_graph_that_is_not_there_is_skipped_aloud(tmp_path: Path) -> None:
     said: list[str] = []
     paths = figures.make("pndp-by-distance", tmp_path, announce=said.append)
@@ -455,7 +461,7 @@ def test_every_figure_is_complete(name: str, tmp_path: Path) -> None:
     assert said
 
 
-@pytest.mark.usefixtures("_short")
+@pytest.mark.usefixtures("_short", "_undrawn")
 def test_quick_tables_are_what_the_functions_return(tmp_path: Path) -> None:
     _, path = figures.make("gossip-spectral", tmp_path, quick=True)
     expected = [
@@ -482,7 +488,7 @@ def test_an_interrupted_heat_map_keeps_the_finished_rows(
     assert len(table(path)) == 2 * len(algorithms_by_observer.MODELS)
 
 
-@pytest.mark.usefixtures("_short")
+@pytest.mark.usefixtures("_short", "_undrawn")
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["gossip-spectral", "-o", str(tmp_path), "--quick"]
     command.main([*arguments, "--json"], standalone_mode=False)
@@ -502,8 +508,10 @@ def test_bad_requests(tmp_path: Path) -> None:
         figures.make("gossip-spectral", tmp_path / "file" / "folder")
 
 
-@pytest.mark.usefixtures("_short")
-def test_pictures_in_other_formats(tmp_path: Path) -> None:
+def test_pictures_in_other_formats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = Case(name="six", graph=SIX, observer=0, victims={"neighbours": 3})
+    monkeypatch.setattr(gossip, "cases", lambda **_: iter([alone]))
+    monkeypatch.setattr(gossip, "QUICK_HORIZONS", (1, 4))
     picture, _ = figures.make("gossip-spectral", tmp_path, quick=True, to="pdf")
     assert picture.name == "gossip-spectral.pdf"
     assert picture.read_bytes().startswith(b"%PDF")

@@ -61,7 +61,10 @@ def test_relief_of_two_even_bins_is_that_of_the_even_point(epsilon: float, delta
     assert exact <= found < 1.003 * exact
 
 
-@pytest.mark.parametrize(("epsilon", "delta"), [(0.5, 1e-6), (2.0, 1e-4), (6.0, 1e-8)])
+@pytest.mark.parametrize(
+    ("epsilon", "delta"),
+    [(0.5, 1e-6), pytest.param(2.0, 1e-4, marks=pytest.mark.slow), (6.0, 1e-8)],
+)
 def test_no_private_pair_of_bins_is_worth_more(epsilon: float, delta: float) -> None:
     mu = nd.mu_of(epsilon=epsilon, delta=delta)
     shares = np.array([0.02, 0.2, 0.4, 0.5])

@@ -181,7 +181,11 @@ def relabelled(problem: Problem, order: np.ndarray) -> Problem:
 
 
 @pytest.mark.parametrize(
-    "name", ["florentine", "epochs", "prefix", "florentine-floored", "capped-budgets"]
+    "name",
+    [
+        *("florentine", "epochs", "prefix", "capped-budgets"),
+        pytest.param("florentine-floored", marks=pytest.mark.slow),
+    ],
 )
 def test_scs_takes_a_third_of_the_iterations(name: str) -> None:
     """Medians over orders of the nodes: rounding alone makes one `compact` run thrice another."""

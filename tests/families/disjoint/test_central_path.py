@@ -153,6 +153,7 @@ def test_the_cap_that_is_advised_can_be_followed() -> None:
         assert variances(followed).max() <= 10 * k * (1 + 1e-9)
 
 
+@pytest.mark.slow
 def test_a_cap_that_leaves_more_of_a_gap_than_the_path_says() -> None:
     """320 steps of one participation: the path goes on beyond the end that it had aimed for."""
     certified(of_models(FLORENTINE, 1, 320, "last-iterate", max_variance=10.0))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from fractions import Fraction
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -228,12 +229,19 @@ FORGED: dict[str, Any] = {
 }
 
 
+@cache
+def searched() -> tuple[Any, dict[str, Any]]:
+    """A problem and what proves a bound on it."""
+    problem = observer_program(**asked(RANDOM))
+    return problem, newton.search(problem, monitor=Monitor(gap=1e-2)).proof
+
+
 @pytest.mark.parametrize(
     "change", [*FORGED.values(), lambda named: named[1:]], ids=[*FORGED, "others"]
 )
 def test_forged_coalitions_are_refused(change: Any) -> None:
-    problem = observer_program(**asked(RANDOM))
-    proof = dict(newton.search(problem, monitor=Monitor(gap=1e-2)).proof)
+    problem, found = searched()
+    proof = dict(found)
     proof["dual_coalitions"] = change(proof["dual_coalitions"])
     with pytest.raises(InputError) as error:
         FAMILY.bound(problem, proof)

@@ -16,7 +16,7 @@ from tests.support.models_in_time import SOLVERS, native, through
 @pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize(
     ("scheme", "unit"),
-    [(min_sep(16, 4, 3), 1.0), (min_sep(8, 3, 8), 1e6), (min_sep(7, 5, 2), 1e-6)],
+    [(min_sep(12, 4, 3), 1.0), (min_sep(8, 3, 8), 1e6), (min_sep(7, 5, 2), 1e-6)],
     ids=str,
 )
 def test_prefix_sums_are_certified(scheme: MinSeparation, unit: float, solver: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ SCHEME = nd.BallsInBins(epochs=2, separation=2)
 TARGET = nd.PrivacyTarget(epsilon=3.0, delta=1e-5, clip=0.5)
 
 
+@cache
 def design(kind: str, scheme: Any = SCHEME) -> nd.Design:
     fields: dict[str, Any] = {"mixing": PATH_3, "participation": scheme, "privacy": TARGET}
     problem: Any = nd.TimeProblem.decentralized(**fields)
@@ -84,7 +86,10 @@ def test_against_holders_of_seeds_any_order_counts(tmp_path: Path) -> None:
     assert found["random"] == pytest.approx(found["fixed"], rel=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["dense", "banded", "space", "fixed but nonnegative"])
+@pytest.mark.parametrize(
+    "kind",
+    ["dense", pytest.param("banded", marks=pytest.mark.slow), "space", "fixed but nonnegative"],
+)
 def test_a_plan_is_the_same_from_memory_file_and_export(kind: str, tmp_path: Path) -> None:
     """Else nodes that got theirs in different ways would share no seed, and secrets serve none."""
     fields: dict[str, Any] = {"mixing": PATH_3, "participation": SCHEME, "privacy": TARGET}

@@ -331,7 +331,7 @@ def wait(holds: Any) -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="SIGKILL is of POSIX systems")
 def test_a_killed_node_goes_on_with_the_same_noise(tmp_path: Path) -> None:
-    design = design_of(private_problems.ring(epochs=60))
+    design = design_of(private_problems.ring(epochs=30))
     parts = data(3)
     with Processes(tmp_path / "killed", design, parts) as nodes:
 
@@ -353,7 +353,7 @@ def test_a_killed_node_goes_on_with_the_same_noise(tmp_path: Path) -> None:
         for u in range(3):
             code, out, err = nodes.ended(u)
             assert (code, err) == (0, "")
-            assert "180 steps, (6, 1e-05)-DP, replace" in out
+            assert "90 steps, (6, 1e-05)-DP, replace" in out
     found = [np.load(tmp_path / f"killed/{u}/model.npz")["model"] for u in range(3)]
     np.testing.assert_allclose(
         found, by_hand(design, tmp_path / "killed", parts, 3.0), rtol=1e-9, atol=1e-12

@@ -110,7 +110,7 @@ def test_by_samples() -> None:
     assert noise < 0.9 * math.sqrt(2 * 1.25) / nd.mu_of(**goal)
 
 
-@pytest.mark.parametrize("confidence", [0.9, 1 - 1e-6])
+@pytest.mark.parametrize("confidence", [0.9, pytest.param(1 - 1e-6, marks=pytest.mark.slow)])
 def test_every_account_of_a_search_has_samples_and_a_failure_of_its_own(
     confidence: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -138,8 +138,15 @@ def test_where_no_share_has_a_finite_epsilon_the_unamplified_one_is_told() -> No
     assert found.epsilon == nd.epsilon_of(mu=2 * math.sqrt(1.3), delta=1e-300)
 
 
-@pytest.mark.parametrize("adjacency", ["zero-out", "replace"])
-@pytest.mark.parametrize("stubborn", [False, True], ids=["proved soon", "never proved"])
+@pytest.mark.parametrize(
+    ("stubborn", "adjacency"),
+    [
+        pytest.param(False, "zero-out", id="proved soon, zero-out"),
+        pytest.param(False, "replace", id="proved soon, replace", marks=pytest.mark.slow),
+        pytest.param(True, "zero-out", id="never proved, zero-out", marks=pytest.mark.slow),
+        pytest.param(True, "replace", id="never proved, replace"),
+    ],
+)
 def test_whatever_is_proved_by_samples_fails_with_the_stated_probability_together(
     adjacency: str, stubborn: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

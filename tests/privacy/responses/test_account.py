@@ -63,7 +63,7 @@ def test_fixed_responses_are_no_bound() -> None:
         (nx.path_graph(3), nd.pndp(nodes=[0]), 2, 0.15133, 2.52025),
         (nx.star_graph(4), nd.pndp(nodes=[1]), 2, 0.08114, 1.65025),
         (nx.star_graph(4), nd.secure_sum(nodes=[0]), 1, 0.36067, 5.89624),
-        (nx.path_graph(5), nd.central(), 0, 0.27870, 4.31124),
+        pytest.param(nx.path_graph(5), nd.central(), 0, 0.27870, 4.31124, marks=pytest.mark.slow),
         (nx.cycle_graph(6), nd.central(), 0, 0.20743, 2.88067),
     ],
 )
@@ -129,10 +129,12 @@ def test_gradients_that_hardly_answer_are_those_of_fixed_responses(
         assert fixed * (1 - 1e-9) <= found
         assert found <= fixed * (1 + (2e-3 if scheme != patterns else 0.2)) + 1e-9
         # And whoever answers in any way is told no less.
-        ordered = [barely, Responses(kind="smooth", smoothness=0.3), "any"]
-        numbers = [squared(algorithm, observer, scheme, each, victim) for each in ordered]
-        assert numbers[0] <= numbers[1] * (1 + 1e-3)
-        assert numbers[1] <= numbers[2] * (1 + 1e-9)
+        more, most = (
+            squared(algorithm, observer, scheme, responses, victim)
+            for responses in (Responses(kind="smooth", smoothness=0.3), "any")
+        )
+        assert found <= more * (1 + 1e-3)
+        assert more <= most * (1 + 1e-9)
 
 
 def test_a_reader_of_the_wire_of_zip_dl() -> None:

@@ -62,7 +62,7 @@ def exact(momentum: float, responses: NDArray[np.float64], pattern: tuple[int, .
     return float(np.einsum("is,ij,js->s", signs, among, signs).max())
 
 
-@pytest.mark.parametrize("momentum", [0.0, 0.5, 0.9])
+@pytest.mark.parametrize("momentum", [0.0, pytest.param(0.5, marks=pytest.mark.slow), 0.9])
 def test_the_bound_meets_what_responses_reach(momentum: float) -> None:
     game = game_with(momentum)
     enclosed = enclosed_stages(game)

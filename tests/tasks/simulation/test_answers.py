@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import networkx as nx
@@ -45,6 +46,7 @@ def test_path_of_three_by_hand(slope: float) -> None:
     assert report.exceeds == (slope > 0)
 
 
+@cache
 def allowed(responses: str | runs.Responses) -> float:
     """The mu that the account allows before the hub of a star that adds up its four leaves."""
     (told,) = exposure.account(

@@ -201,9 +201,23 @@ def expected_over_sequences(
     return total
 
 
-@pytest.mark.parametrize("name", RANDOM)
+OFTEN = {("all-iterates", 0.0, "dropout"), ("last-iterate", 0.6, "pairs")}
+"""Every kind of mixing is tried with one error that remembers, and every error with some kind."""
+
+
 @pytest.mark.parametrize(
-    ("of", "momentum"), [("all-iterates", 0.0), ("consensus", 0.6), ("last-iterate", 0.6)]
+    ("of", "momentum", "name"),
+    [
+        pytest.param(
+            *case, marks=() if case in OFTEN or case[0] == "consensus" else pytest.mark.slow
+        )
+        for name in RANDOM
+        for case in (
+            ("all-iterates", 0.0, name),
+            ("consensus", 0.6, name),
+            ("last-iterate", 0.6, name),
+        )
+    ],
 )
 def test_random_mixing_costs_the_mean_over_all_sequences(
     name: str, of: str, momentum: float

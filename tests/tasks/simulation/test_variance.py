@@ -301,7 +301,8 @@ def test_memory_does_not_grow_with_runs(monkeypatch: pytest.MonkeyPatch, design:
         )
 
     job(2000)()
-    assert peak_bytes(job(100_000)) < 1.1 * peak_bytes(job(2000)) + 10_000
+    # A byte a run would be seen: the working set is 160 kB, of which a tenth is allowed.
+    assert peak_bytes(job(50_000)) < 1.1 * peak_bytes(job(2000)) + 10_000
 
 
 def test_memory_of_a_trainer_stream_does_not_grow_with_the_horizon(
