@@ -128,10 +128,8 @@ class Certificate(Shown):
 
 
 def repaired_dual(program: Program, dual: DualPoint) -> DualPoint:
-    """The nearest sensible feasible multipliers: U_j >= 0 with constant diagonal, w >= 0, u >= 0.
-
-    u is lowered, all of it by one factor, until H + diag(w) - diag(u) is positive semidefinite.
-    """
+    """The nearest sensible feasible multipliers: U_j >= 0 with constant diagonal, w >= 0, u >= 0;
+    u is lowered, all of it by one factor, until H + diag(w) - diag(u) is positive semidefinite."""
     cap = None
     if program.cap is not None:
         cap = np.zeros(program.size) if dual.cap is None else np.maximum(dual.cap, 0.0)
@@ -309,11 +307,8 @@ class InTime(Protocol):
 def judge_strategy(
     program: InTime, strategy: Array, *, bound: float, root: Array | None = None
 ) -> Certificate:
-    """Certify a temporal design C, shape (T, T), at its own scale.
-
-    The squared sensitivity is that of C diag(1 / root) where square roots of the budgets are given.
-    ``bound`` is passed on.
-    """
+    """Certify a temporal design C, shape (T, T), at its own scale; its squared sensitivity is that
+    of C diag(1 / root) where square roots of the budgets are given. ``bound`` is passed on."""
     try:
         noise = np.asarray(np.linalg.solve(strategy.T, program.factor.T), dtype=np.float64)
         objective = _linalg.inner(noise, noise)

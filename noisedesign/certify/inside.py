@@ -37,12 +37,10 @@ def inside(workload: Workload) -> tuple[Array, Enclosure] | None:
 
 
 def known_factor(workload: Workload, *, pairs: bool) -> Enclosure | None:
-    """A with H = A^T A and its error, shape (r, T), or (r, T n) of ``pairs`` of step and node.
-
-    None where W changes, under momentum, or where A has too many entries. Its entries are (a_t
-    w_i)^1/2 eta_s [G_t W^(t-s+1)]_ij for t >= s: column s of noise over time holds those of all t,
-    i and j, column (s, j) of pairs those of all t and i.
-    """
+    """A with H = A^T A and its error, shape (r, T), or (r, T n) of ``pairs`` of step and node; None
+    where W changes, under momentum, or where A has too many entries. Its entries are (a_t w_i)^1/2
+    eta_s [G_t W^(t-s+1)]_ij for t >= s: column s of noise over time holds those of all t, i and j,
+    column (s, j) of pairs those of all t and i."""
     w, error = workload.fixed_mixing, workload.error
     if w is None or error.momentum > 0:
         return None

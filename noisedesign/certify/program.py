@@ -6,19 +6,16 @@
          and optionally  diag(X^-1) <= cap  and  diag(X^-1) >= floor.
 
 The squared sensitivity of a pattern to unit-norm vector gradients is max <X_jj, Y> over
-correlation matrices Y. Its dual is the smallest trace of a diagonal matrix above X_jj, which makes
-the multiplier of pattern j a positive semidefinite block U_j with a constant diagonal p_j:
+correlation matrices Y, which makes its multiplier a positive semidefinite block U_j with a constant
+diagonal p_j:
 
     (D)  maximise  2 tr( (N^1/2 U N^1/2)^1/2 ) - sum_j budget_j p_j - <cap, w> + <floor, u>,
          N = H + diag(w) - diag(u) >= 0,  w, u >= 0,  U block diagonal over the patterns.
 
-The floor is convex in X^-1, in which all of (P) is convex as well; in X it is not.
-
-The inner infimum is attained at X(U) = H^1/2 (H^1/2 U H^1/2)^-1/2 H^1/2. U may be scaled freely,
-so any U at all proves  ( tr (N^1/2 U N^1/2)^1/2 )^2 / sum_j budget_j p_j - <cap, w> + <floor, u>.
-
-Restricting X to be diagonal on every pattern gives the same dual, hence the same optimum: designs
-here are diagonal on patterns, where every notion of sensitivity agrees.
+U may be scaled freely, so any U at all proves  ( tr (N^1/2 U N^1/2)^1/2 )^2 / sum_j budget_j p_j
+- <cap, w> + <floor, u>. Restricting X to be diagonal on every pattern gives the same dual, hence
+the same optimum: designs here are diagonal on patterns, where every notion of sensitivity agrees
+(docs/mathematics.md, "One program" and "Dual and lower bound").
 
 In space every node is a pattern of its own and U is a nonnegative diagonal.
 """

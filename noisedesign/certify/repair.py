@@ -25,14 +25,11 @@ def feasible_gram(
     program: Program, gram: Array, *, dual: DualPoint | None = None, thorough: bool = False
 ) -> Array | None:
     """X (m, m) made feasible: diagonal on patterns, budgets, cap and floor met; None if it cannot
-    be.
-
-    Forbidden entries are dropped and rows rescaled pattern by pattern, which is second order in the
-    error of X. A budget that is slack at the optimum must not be used up that way: it tilts X out
-    of the directions H sees. Where some budget is slack, H singular, or on request (``thorough``),
-    other repairs are tried as well and the one of least objective is taken. ``dual`` tells how to
-    share a pattern's budget among its steps.
-    """
+    be. Forbidden entries are dropped and rows rescaled pattern by pattern, which is second order in
+    the error of X. A budget that is slack at the optimum must not be used up that way: it tilts X
+    out of the directions H sees. Where some budget is slack, H singular, or on request
+    (``thorough``), other repairs are tried as well and the one of least objective is taken.
+    ``dual`` tells how to share a pattern's budget among its steps."""
     if not np.isfinite(gram).all():
         return None
     gram = _linalg.symmetric(gram)
@@ -77,11 +74,9 @@ def _finished(program: Program, gram: Array) -> Array:
 
 
 def lifted(program: Program, gram: Array, *, dual: DualPoint | None = None) -> Array:
-    """X with every pattern's block raised to a diagonal above it, scaled, and filled up.
-
-    The diagonal is y_i = (X_jj U_j)_ii / p_j, which at the optimum is the dual certificate of the
-    pattern's sensitivity; where it is not above X_jj it is shifted until it is.
-    """
+    """X with every pattern's block raised to a diagonal above it, scaled, and filled up: to
+    y_i = (X_jj U_j)_ii / p_j, which at the optimum is the dual certificate of the pattern's
+    sensitivity; where it is not above X_jj it is shifted until it is."""
     patterns, k = program.participation.patterns, program.participation.epochs
     result = gram.copy()
     if k > 1:
@@ -142,11 +137,7 @@ def _made_positive(gram: Array) -> Array:
 
 def _capped(program: Program, gram: Array, *, variance: Array) -> Array:
     """X blended with independent noise at full budget until diag(X^-1), ``variance``, keeps the
-    cap.
-
-    diag(X^-1) is convex in X, so the share that brings the bound on every entry to the cap is
-    enough.
-    """
+    cap: it is convex in X, so the share that brings the bound on every entry there is enough."""
     assert program.cap is not None
     independent = program.coordinate_budget / program.participation.epochs
     margin = _linalg.inversion_margin(np.diagonal(gram), variance)
@@ -162,11 +153,9 @@ def _capped(program: Program, gram: Array, *, variance: Array) -> Array:
 
 
 def covariance_of(program: Program, gram: Array) -> Array:
-    """R = X^-1 of a feasible X, with head room so that diag(R^-1) <= budget in floating point.
-
-    The head room is half of that of a cap: both hold after rounding. Where a floor asks for more
-    than the budgets do, a cap may leave no room, and is met afresh.
-    """
+    """R = X^-1 of a feasible X, with head room so that diag(R^-1) <= budget in floating point: half
+    of that of a cap, so that both hold after rounding. Where a floor asks for more than the budgets
+    do, a cap may leave no room, and is met afresh."""
     covariance = _linalg.inverse_of_positive(gram)
     margin = _linalg.inversion_margin(np.diagonal(gram), np.diagonal(covariance))
     if program.floored:
@@ -195,12 +184,10 @@ def unit_strategy(program: InTime, strategy: Array) -> Array:
 def unbounded_direction(
     program: Program, gram: Array, *, dual: DualPoint | None = None
 ) -> Array | None:
-    """A unit null vector z of H, shape (m,), along which the optimal noise diverges, or None.
-
-    With H singular the infimum is attained only if X, nearly optimal, can be lifted within its
-    budgets until it is nonsingular on the null space: by the room between a pattern's block and its
-    diagonal certificate, and by budgets that are slack.
-    """
+    """A unit null vector z of H, shape (m,), along which the optimal noise diverges, or None: with
+    H singular the infimum is attained only if X, nearly optimal, can be lifted within its budgets
+    until it is nonsingular on the null space, by the room between a pattern's block and its
+    diagonal certificate, and by budgets that are slack."""
     null = program.null_space
     if program.cap is not None or null.shape[1] == 0:
         return None
@@ -213,11 +200,9 @@ def unbounded_direction(
 
 
 def raised(program: Program, covariance: Array) -> Array:
-    """R, shape (n, n), within budgets, caps and floors up to rounding, from a positive definite R.
-
-    Rows are multiplied by the least factors that budgets and floors allow, or only raised, as a
-    slack budget must not be used up; the better one is taken.
-    """
+    """R, shape (n, n), within budgets, caps and floors up to rounding, from a positive definite R:
+    the better one of rows multiplied by the least factors that budgets and floors allow, and rows
+    only raised, as a slack budget must not be used up."""
     precision = np.diagonal(_linalg.inverse_of_positive(covariance))
     least = np.maximum(precision / program.budget, _floor(program) / np.diagonal(covariance))
     factors = least, np.maximum(least, 1.0)
@@ -226,11 +211,9 @@ def raised(program: Program, covariance: Array) -> Array:
 
 
 def settled(program: Program, covariance: Array, *, margin: float) -> Array:
-    """R of :func:`raised` made to keep budgets, caps and floors in floating point.
-
-    Rows are raised by what they exceed their budgets by, and by half the relative ``margin``, the
-    accuracy of an inverse, for which caps have left room.
-    """
+    """R of :func:`raised` made to keep budgets, caps and floors in floating point: rows are raised
+    by what they exceed their budgets by, and by half the relative ``margin``, the accuracy of an
+    inverse, for which caps have left room."""
     variance = np.diagonal(covariance)
     used = np.diagonal(_linalg.inverse_of_positive(covariance)) / program.budget
     wanted = variance * np.maximum(used, 1.0) * (1 + margin / 2)

@@ -223,10 +223,8 @@ class _Inverse(NamedTuple):
 
 def _inverse_of(r: Enclosure, *, limits: Array | None = None) -> _Inverse:
     """Prove R positive definite and find its inverse, about; ``limits`` on diag(R^-1) say how well.
-
-    For Y' = M^T M with any M, ||I - R Y'|| < 1 makes M nonsingular, and puts the eigenvalues of
-    R Y', which are those of the symmetric M R M^T, between 0 and 2. Y is that product as it was
-    computed; the norm of its error times R is added to that of E = I - R Y for this.
+    For Y' = M^T M with any M, ||I - R Y'|| < 1 puts the eigenvalues of R Y', those of M R M^T,
+    between 0 and 2. Y is that product as computed: its error times R adds to E = I - R Y for this.
     """
     diagonal = np.diagonal(r.mid)
     if not (diagonal.min() > 0 and np.isfinite(diagonal.max())):
@@ -284,11 +282,8 @@ def _finer(r: Enclosure, y: Array) -> Enclosure:
 
 
 def forms_above(r: Enclosure, g: Enclosure) -> Array:
-    """Upper bounds on diag(G^T R^-1 G), shape (c,), for G of shape (n, c).
-
-    R^-1 = Y + Y E + Y E^2 (I - E)^-1, so that with p = Y g it is p^T g + p^T E g and at most
-    ||p|| ||E||^2 ||g|| / (1 - ||E||).
-    """
+    """Upper bounds on diag(G^T R^-1 G), shape (c,), for G of shape (n, c): with p = Y g each is
+    p^T g + p^T E g and at most ||p|| ||E||^2 ||g|| / (1 - ||E||)."""
     scaled, unit, y, _ = _inverse_of(r)
     g = Enclosure(g.mid * unit[:, None], g.rad if g.exact else g.rad * unit[:, None])
     p, left = product(y, g), _finer(scaled, y)
@@ -308,10 +303,8 @@ def forms_above(r: Enclosure, g: Enclosure) -> Array:
 
 
 def raised(a: Array) -> Array:
-    """A symmetric matrix with a diagonal raised, by a few roundings, until it is proved definite.
-
-    NotProvedError where that takes more than ``NEGLIGIBLE_SHIFT`` of the largest entry.
-    """
+    """A symmetric matrix with a diagonal raised, by a few roundings, until it is proved definite;
+    NotProvedError where that takes more than ``NEGLIGIBLE_SHIFT`` of the largest entry."""
     largest = float(np.abs(a).max())
     for share in (0.0, *(4.0**j * EPS for j in range(20) if 4.0**j * EPS < NEGLIGIBLE_SHIFT)):
         found = a + share * largest * np.eye(len(a))
@@ -433,10 +426,8 @@ def judge_release(program: Program, covariance: Array) -> Judged:
 
 
 def release_above(covariance: Array, budget: Array, *, in_time: float = 1.0) -> float:
-    """The squared sensitivity, over its budget, of the average of n nodes behind one noise of all.
-
-    That is in_time / (n^2 v budget_i) for its variance v, in exact fractions.
-    """
+    """The squared sensitivity, over its budget, of the average of n nodes behind one noise of all:
+    in_time / (n^2 v budget_i) for its variance v, in exact fractions."""
     variance, least = float(covariance.flat[0]), float(budget.min())
     if not (0 < variance < math.inf and (covariance == variance).all()):
         raise NotProvedError("R is not that of one noise for all nodes")
@@ -457,12 +448,10 @@ def judge_strategy(
     cap: Array | None = None,
     limit: float = 1.0,
 ) -> Judged:
-    """Prove what holds of a lower triangular strategy C, shape (T, T), at its own scale.
-
-    ``exact_factor`` is L with L^T L = H in place of ``program.gram``, ``known`` the same with its
-    error, ``root`` the square roots of budgets, ``cap`` that on diag((C^T C)^-1); up to a squared
-    sensitivity of ``limit`` no better bound on it is looked for.
-    """
+    """Prove what holds of a lower triangular strategy C, shape (T, T), at its own scale. L with
+    L^T L = H is ``exact_factor``, or ``known`` with its error, in place of ``program.gram``;
+    ``root`` are the square roots of budgets, ``cap`` that on diag((C^T C)^-1); up to a squared
+    sensitivity of ``limit`` no better bound on it is looked for."""
     if np.triu(strategy, 1).any():
         raise NotProvedError("C is not lower triangular")
     noising = noising_of(strategy)
@@ -508,11 +497,9 @@ def _squares(seen: Outer | Enclosure, noising: Noising, below: Below | None) -> 
 def sensitivity_above(
     strategy: Enclosure, participation: Participation, *, limit: float = 1.0
 ) -> float:
-    """Bound every squared sensitivity of C, shape (T, T), from above.
-
-    Sums of absolute values over patterns; where those exceed ``limit``, the same of products with
-    more bits, or sums of y with Diag(y) - X_pi proved positive semidefinite, pattern by pattern.
-    """
+    """Bound every squared sensitivity of C, shape (T, T), from above: by sums of absolute values
+    over patterns; where those exceed ``limit``, by the same of products with more bits, or sums of
+    y with Diag(y) - X_pi proved positive semidefinite, pattern by pattern."""
 
     def columns(steps: Steps) -> Enclosure:
         return Enclosure(*(x[:, steps] if x.ndim else x for x in strategy))
@@ -566,10 +553,8 @@ def _over_patterns(
 
 
 def _elliptope_above(m: Enclosure) -> float:
-    """The sum of a y with Diag(y) - M positive semidefinite; infinite where none is proved.
-
-    The radii of M are dominated by the sums of their rows, added to a y for its midpoint.
-    """
+    """The sum of a y with Diag(y) - M positive semidefinite; infinite where none is proved. The
+    radii of M are dominated by the sums of their rows, added to a y for its midpoint."""
     middle = (m.mid + m.mid.T) / 2
     rad = np.asarray(up(np.maximum(m.rad, m.rad.T) + U * np.abs(middle), 2))
     y = block_bounds(middle).dual
@@ -589,10 +574,8 @@ def disjoint_bound(
     program: Program, dual: DualPoint, *, judged: Judged | None = None, enough: float = 0.0
 ) -> Interval:
     """Bound tr(H X^-1), squared noise, below by the multipliers of (P); NotProvedError otherwise.
-
     The upper end is about what they prove but for rounding. ``judged`` is nearly optimal noise,
-    which makes it quick; a bound better than ``enough`` is not worth its cost.
-    """
+    which makes it quick; a bound better than ``enough`` is not worth its cost."""
     scale = scale_of(dual)
     if not scale > 0:
         raise NotProvedError("the multipliers are no numbers, or zero")
@@ -713,10 +696,8 @@ def _times_blocks(factor: Array, roots: Array, program: Program) -> Outer | Roun
 def _guess(
     factor: Array, judged: Judged, roots: Array, program: Program, *, enough: float
 ) -> Array | None:
-    """The polar factor, about, of L B, which is L R(U) B^-T = L^-T X(U) B.
-
-    R(U) and X(U) come from a design that is near the optimum, as it is or with its repair undone.
-    """
+    """The polar factor, about, of L B, which is L R(U) B^-T = L^-T X(U) B; R(U) and X(U) come from
+    a design that is near the optimum, as it is or with its repair undone."""
     above = sum(judged.objective) / 2 / enough - 1 if enough > 0 else math.inf
     with np.errstate(all="ignore"):
         if above > NEAREST and not program.limited:
@@ -788,10 +769,8 @@ def _scaled_apart(factor: Array, judged: Judged, scales: Array) -> Array:
 
 
 def matrix_bound(below: Array, multipliers: Enclosure, price: float, *, enough: float) -> Interval:
-    """Bound tr(H X^-1) below by U (m, m) where <U, X> <= ``price`` for every feasible X.
-
-    ``below`` is L with L^T L <= H. NotProvedError where U is not proved positive definite.
-    """
+    """Bound tr(H X^-1) below by U (m, m) where <U, X> <= ``price`` for every feasible X; ``below``
+    is L with L^T L <= H. NotProvedError where U is not proved positive definite."""
     root = factor_below(multipliers).factor
     target = math.sqrt(max(enough, 0.0) * price) * (1 - TIGHT)
     return squared_over(nuclear_norm(product(below, root.T), enough=target), price)

@@ -1,16 +1,10 @@
 """The unrepaired X(U) of multipliers U, found again from the feasible design made of it.
 
-Solvers find X(U) = H^1/2 (H^1/2 U H^1/2)^-1/2 H^1/2, the one X with X U X = H. The export is made
-feasible: entries off the diagonal are dropped on patterns, and rows scaled pattern by pattern
-(:mod:`noisedesign.certify.repair`). So X(U) = D X D + E of the exported X, with one number d_j a
-pattern, and E zero but for symmetric blocks E_j with a zero diagonal. Blocks of X U X = H on
-the patterns tell both. With d_j^2 = f_j and N_jl = X_jl U_l X_lj they are
-
-    f_j sum_l f_l N_jl + E_j U_j Y_j + Y_j U_j E_j + E_j U_j E_j = H_jj,    Y_j = f_j X_jj,
-
-of which Newton's method solves the linear part: no matrix but N is large. W_j with
-U_j Y_j W_j + W_j Y_j U_j diagonal does not see E_j to first order, so <W_j, .> tells log d by
-itself, from a system with a matrix between 2 and 4; what is left are equations of Lyapunov.
+Solvers find X(U), the one X with X U X = H, and the export drops entries and scales rows, pattern
+by pattern (:mod:`noisedesign.certify.repair`). So X(U) = D X D + E of the exported X, with one
+number d_j a pattern, and E zero but for symmetric blocks E_j with a zero diagonal. Blocks of X U X
+= H on the patterns tell both, by Newton's method with one linear part: docs/mathematics.md, "X(U)
+of a design".
 """
 
 from __future__ import annotations
@@ -38,11 +32,8 @@ def couplings(half: Array, b: int) -> Array:
 
 def unrepaired(n: Array, x: Array, u: Array, h: Array) -> Unrepaired | None:
     """Find D and E, up to rounding; None for a design repaired in another way, or a near singular
-    H.
-
-    ``n`` are :func:`couplings`; ``x`` the blocks of X, (b, k, k), diagonal; ``u`` is U, (b, k, k),
-    both of any scale; ``h`` are the blocks of H.
-    """
+    H. ``n`` are :func:`couplings`; ``x`` the blocks of X, (b, k, k), diagonal; ``u`` is U, of that
+    shape, both of any scale; ``h`` are the blocks of H."""
     b, k, _ = x.shape
     diagonal = np.arange(k)
     roots = np.sqrt(x[:, diagonal, diagonal])

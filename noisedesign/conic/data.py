@@ -1,22 +1,13 @@
 """The data of a conic program as solvers and CVXPY take it, and its answer.
 
-Six DIMACS error measures say how nearly a program is solved, from its data alone. They are those
-of Mittelmann, "An independent benchmarking of SDP and SOCP solvers" (Mathematical Programming 95,
-2003): relative errors, computed from the program and the answer and from nothing that a solver
-reports about itself. A program here is
+Six DIMACS error measures say how nearly a program is solved, from the program and the answer and
+from nothing that a solver reports about itself (docs/mathematics.md, "DIMACS errors"; Mittelmann,
+"An independent benchmarking of SDP and SOCP solvers", Mathematical Programming 95, 2003). A program
 
     minimise <c, x>  subject to  s_k = b_k + F_k x in the cone K_k, for every block k,
 
-which is the dual of that paper: its X are our multipliers z_k, in the cones dual to K_k, which have
-to meet sum_k F_k^T z_k = c. Slacks s_k are computed, as that paper asks where a solver does not
-keep them. |b| and |c| are largest absolute entries, there written as a norm with index one.
-
-err1   |sum_k F_k^T z_k - c|_2 / (1 + |c|): how far multipliers are from their equations
-err2   max(0, -lambda_min(z)) / (1 + |c|): how far they are outside their cones
-err3   0: the norms of s_k, summed over equations, of which our programs have none
-err4   max(0, -lambda_min(s)) / (1 + |b|): how far the design is outside its cones
-err5   (<c, x> + <b, z>) / (1 + |<c, x>| + |<b, z>|): the gap, negative where one was overdone
-err6   <s, z> / (1 + |<c, x>| + |<b, z>|): complementarity, given even where err2 or err4 is not 0
+is the dual of that paper: its X are our multipliers z_k, which have to meet sum_k F_k^T z_k = c.
+Slacks s_k are computed, and equations, of err3, do not occur.
 """
 
 from __future__ import annotations

@@ -35,11 +35,8 @@ BUILD = "pip install --no-binary scs scs --config-settings=setup-args=-Duse_spec
 
 @cache
 def missing() -> str | None:
-    """Say why the SCS that is installed has no such cone, or None.
-
-    Two lists of sizes that do not fit are refused by a build that knows them, and ignored by
-    others.
-    """
+    """Say why the SCS that is installed has no such cone, or None: two lists of sizes that do not
+    fit are refused by a build that knows them, and ignored by others."""
     import scipy.sparse as sp
     import scs
 

@@ -31,11 +31,9 @@ MAX_ENTRIES = 10_000_000
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Entries:
-    """Coefficients: ``variable`` has ``value`` at (``row``, ``column``), arrays (k,), all from 0.
-
-    Symmetric matrices have their lower triangle, linear rows the diagonal. Ordered by variable, row
-    and column, none twice.
-    """
+    """Coefficients: ``variable`` has ``value`` at (``row``, ``column``), arrays (k,), all from 0;
+    of symmetric matrices the lower triangle, of linear rows the diagonal. They are ordered by
+    variable, row and column, none twice."""
 
     variable: Numbers
     row: Numbers
@@ -134,10 +132,8 @@ def triangle(size: int) -> int:
 
 
 class Assembly:
-    """A program under construction: variables are named, blocks and rows put together from pieces.
-
-    A piece is (variables, rows, columns, values), arrays that broadcast, of the lower triangle.
-    """
+    """A program under construction: variables are named, blocks and rows put together from pieces,
+    (variables, rows, columns, values), arrays that broadcast, of the lower triangle."""
 
     def __init__(self) -> None:
         self._groups: list[Group] = []

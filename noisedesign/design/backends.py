@@ -252,9 +252,7 @@ _ADDED = Group("noisedesign.backends", field="backend", what="a backend")
 
 class Foreign(Backend):
     """A backend of another distribution, whose errors are told as mistakes of that distribution.
-
-    The noise and the multipliers of its answer count, judged like any other; its own errors do not.
-    """
+    The noise and multipliers of its answer count, judged like any other; its own errors do not."""
 
     def __init__(self, backend: Backend, *, distribution: str) -> None:
         self.backend, self.distribution, self.name = backend, distribution, backend.name

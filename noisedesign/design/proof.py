@@ -152,9 +152,7 @@ def prove(design: Design) -> Proof:
 
 def prove_streaming(design: StreamingDesign) -> Proof:
     """Prove a streaming design over its horizon by arrays of that size; of longer ones, nothing.
-
-    The squared sensitivity is over that which is claimed, and which the noise is scaled by.
-    """
+    The squared sensitivity is over that which is claimed, and which the noise is scaled by."""
     steps, left_out = design.horizon, "" if design.privacy is None else OF_GAUSSIAN_NOISE
     if steps > STREAMED:
         why = f"streaming noise over {steps} steps, of which at most {STREAMED} are covered"
@@ -177,22 +175,20 @@ def prove_streaming(design: StreamingDesign) -> Proof:
             why = f"the lower bound: {error}"
     by_column = sensitivity_above(design.strategy.strategy_column(steps), scheme)
     squared = np.array([min(judged.sensitivity_squared, by_column)])
-    found = Proof(
-        objective=objective,
-        lower_bound=bound,
-        sensitivity_squared=ratio_above(squared, np.array([scale])),
-        why_not=why,
-        left_out=left_out,
+    return _told(
+        Proof(
+            objective=objective,
+            lower_bound=bound,
+            sensitivity_squared=ratio_above(squared, np.array([scale])),
+            why_not=why,
+            left_out=left_out,
+        )
     )
-    return _told(found)
 
 
 def proof_on_save(design: Design) -> Proof | None:
     """Prove a design as it is written to a file, unless it has more than PROVED_ON_SAVE
-    coordinates.
-
-    It is shown and not stored: a number in a file proves nothing.
-    """
+    coordinates; it is shown and not stored, as a number in a file proves nothing."""
     rows = design.size
     if design.noise.strategy is not None and design.noise.space is not None:
         rows *= len(design.covariance)

@@ -108,12 +108,10 @@ class Start:
         return sum(a.nbytes for a in found if a is not None)
 
     def blocks(self, program: Program) -> Array:
-        """Multipliers U to begin with, (patterns, epochs, epochs), of the normalised ``program``.
-
-        They are positive definite with constant diagonals. Where their own program is known, they
-        are scaled by what the workloads and budgets say of single patterns. InputError for another
-        shape, or ones that are not positive semidefinite.
-        """
+        """Multipliers U to begin with, (patterns, epochs, epochs), of the normalised ``program``;
+        positive definite with constant diagonals. Where their own program is known, they are scaled
+        by what the workloads and budgets say of single patterns. InputError for another shape, or
+        ones that are not positive semidefinite."""
         found = _checked(self.dual.blocks, program)
         if self.program is None:
             return _inside(found * program.budget[:, None, None])

@@ -1,14 +1,9 @@
 """Is the optimum attained? With a singular H, noise along a null direction may be free.
 
 Let v prove the bound LB = t^2 / sum(v) of a program at unit budgets, and let H z = 0. Whatever X is
-feasible with tr(H X^-1) <= (1 + g) LB has
-
-    z^T X z  <=  g sum(v) sum(z_i^2 / v_i),   hence   R_ii >= z_i^2 / (g sum(v) sum(z_j^2 / v_j)).
-
-For X = L^T M L + N, where H = L^T L and M = (L X^-1 L^T)^-1, has N >= 0; with v scaled so that
-sum(v) = t = LB, weak duality for M leaves sum v_i (1 - [L^T M L]_ii) <= g LB, and N_ii is below
-each of these gaps; Cauchy and Schwarz do the rest. So noise is large near an infimum that is nearly
-reached, however it was designed, and where g can be as small as one likes it grows without bound.
+feasible with tr(H X^-1) <= (1 + g) LB has R_ii >= z_i^2 / (g sum(v) sum(z_j^2 / v_j)): noise is
+large near an infimum that is nearly reached, however it was designed, and where g can be as small
+as one likes it grows without bound (docs/mathematics.md, "Singular W and the cap").
 """
 
 from __future__ import annotations
@@ -86,11 +81,9 @@ def along_null_direction(program: Program, dual: DualPoint) -> Unbounded:
 
 
 def refuse_divergent(program: Program, answer: Found, *, time_limit: float | None = None) -> None:
-    """Refuse a program whose infimum is not attained because noise in a null direction is free.
-
-    ``answer`` is that of our own solver to ``program.normalized()``, to a gap of DEFAULT_GAP or
-    less; from one that was stopped before nothing is known, and nothing refused.
-    """
+    """Refuse a program whose infimum is not attained because noise in a null direction is free, by
+    our own solver's ``answer`` to ``program.normalized()``, to a gap of DEFAULT_GAP or less; from
+    one that was stopped before nothing is known, and nothing refused."""
     if answer.stop in (Stop.TIME_LIMIT, Stop.INTERRUPTED) or answer.dual is None:
         return
     assert answer.gram is not None

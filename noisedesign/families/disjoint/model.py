@@ -15,18 +15,15 @@ balanced
     the first two in coordinates near those of the optimum: for solvers only.
 
 Files hold them in the units of the problem. Solvers get unit budgets and an H scaled to a bound of
-about one, so that absolute tolerances mean the same everywhere. In balanced coordinates they need
-the fewest iterations: at the optimum of [[Y, L], [L^T, X]] >= 0 the multiplier of the block is [[I,
-.], [., U]], and that of [[X, I], [I, R]] >= 0 is [[U, .], [., H]], of orders of magnitude that
-differ in every direction. Congruences change that. With
+about one, so that absolute tolerances mean the same everywhere. In balanced coordinates
 
-    X' = K X K^T,  U' = K^-T U K^-1,      Y' = G Y G^T  (or R' = G R G^T, with H' = G^-T H G^-1),
+    X' = K X K^T,  U' = K^-T U K^-1,      Y' = G Y G^T  (or R' = G R G^T, with H' = G^-T H G^-1)
 
-K K = U # X^-1 and G G = Y^-1/2 (or H # R^-1), # the geometric mean, both are of the same size,
-where X, R and U are those of a design nearby: the feasible design from H^1/2, and U = X^-1 H X^-1
-of it on every pattern. K is block diagonal over the patterns, so entries that have to vanish still
-do. Only the trace of Y is asked for, so it may be cut into parts, each with an inequality of its
-own; under limits R is needed whole, and X is cut, of which only diag(X) is.
+multipliers are of the size of their partners, as K K = U # X^-1 and G G = Y^-1/2 (or H # R^-1), #
+the geometric mean, where X, R and U are those of a design nearby: the feasible design from H^1/2,
+and U = X^-1 H X^-1 of it on every pattern (docs/mathematics.md, "Native solvers"). Only the trace
+of Y is asked for, so it may be cut into parts, each with an inequality of its own; under limits R
+is needed whole, and X is cut, of which only diag(X) is.
 """
 
 from __future__ import annotations
@@ -136,12 +133,9 @@ def build(program: Program, *, formulation: str, parts: int = 1, scaled: bool = 
 
 
 def largest_multiplier(program: Program) -> float:
-    """A number above every eigenvalue of the multiplier of "compact" at an optimum.
-
-    It is [[I, .], [., U]] >= 0, whose largest eigenvalue is at most the sum of those of its
-    diagonal blocks; U is that of (D), and sum_j budget_j tr(U_j) / k is the optimum: no more than
-    the error of independent noise.
-    """
+    """A number above every eigenvalue of the multiplier of "compact" at an optimum: those of [[I,
+    .], [., U]] >= 0 are at most the sum of those of its diagonal blocks; and sum_j budget_j
+    tr(U_j) / k is the optimum, no more than the error of independent noise."""
     independent = np.diagonal(independent_gram(program))
     worst = float(np.sum(np.diagonal(program.gram) / independent))
     return 1 + program.participation.epochs * worst / float(program.budget.min())

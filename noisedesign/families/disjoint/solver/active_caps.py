@@ -1,16 +1,13 @@
-"""Diagonal budgets with a cap on diag(X^-1), H regular: Newton's method on the caps that hold.
+"""Single participation with caps, H regular: Newton's method, its matrix formed.
 
-The dual g(v, w) = 2 tr( (V^1/2 N V^1/2)^1/2 ) - sum v - <cap, w>, N = H + diag(w), is concave with
+The dual g(v, w) = 2 tr (V^1/2 N V^1/2)^1/2 - sum v - <cap, w>, N = H + diag(w), is concave with
 gradient (diag(X) - 1, diag(R) - cap), and its Hessian consists of sums over pairs of eigenvalues
 (:mod:`noisedesign.base.eigenvalue_pairs`). As N is regular all budgets are used up, and the one
-question is which caps hold: in the quadratic model of g, w >= 0, v is eliminated, and the rest is
-solved by guessing the set of caps that hold and mending the guess, a Cholesky factor each.
-
-1 / R_ii = 1 / cap_i is linearised in the place of R_ii = cap_i, as R_ii falls with w like a power
-of it; v moves as in :mod:`diagonal`. Solving once more with the second orders (:mod:`frame`) makes
-the method one of third order. Close to the end a matrix serves several steps. It may go astray with
-an H that is nearly singular: the central path takes over then. Everything here is written against
-the array API standard.
+question is which caps hold: v is eliminated from the quadratic model of g, and the rest is solved
+by guessing the set of caps that hold and mending the guess. Second orders (:mod:`frame`) make it a
+method of third order (docs/mathematics.md, "Native solvers": Cap). It may go astray with an H that
+is nearly singular: the central path takes over then. Everything here is written against the array
+API standard.
 """
 
 from __future__ import annotations
@@ -97,12 +94,10 @@ def evaluate(gram: DeviceArray, v: DeviceArray, w: DeviceArray) -> Point:
 
 
 def bounds(gram: DeviceArray, cap: DeviceArray, point: Point) -> tuple[float, float, float]:
-    """Lower bound, the objective of R made feasible, and what X made feasible may have.
-
-    Rows are scaled until all budgets are used up. The identity, to which R or X is then drawn, is
-    below any cap, and no budget is overdrawn on the way, as inverses are convex. X is the better
-    one, but what it leads to takes an inverse to tell, and is told here to first order.
-    """
+    """Lower bound, the objective of R made feasible, and what X made feasible may have. Rows are
+    scaled until all budgets are used up. The identity, to which R or X is then drawn, is below any
+    cap, and no budget is overdrawn on the way, as inverses are convex. X is the better one, but
+    what it leads to takes an inverse to tell, and is told here to first order."""
     xp = namespace(gram, cap)
     trace = float(xp.sum(point.frame.root))
     lower = trace**2 / float(xp.sum(point.v)) - float(cap @ point.w)

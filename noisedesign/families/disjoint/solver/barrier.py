@@ -4,22 +4,12 @@ With H = L^T L, L of full row rank r < n, and K = L D L^T, D = diag(v), the dual
 
     maximise  2 tr(K^1/2) - sum(v),  slopes x_i - 1,  x = diag(X(v)),  X(v) = L^T K^-1/2 L.
 
-Budgets that stay slack have v_i = 0 at the optimum, where log v runs away, and X(v) is singular
-however good v is. Hence mu sum(log v) is added. What is then the best v satisfies, for every node,
-
-    v_i (1 - x_i(v)) = mu,
-
-and X(v) + diag(1 - x) is feasible and positive definite. Its objective is that of X(v) less
-(n - r) mu, to first order, and the bound t^2 / sum(v) is t less n mu, t = tr(K^1/2).
-
-One eigendecomposition, of size r, gives the slopes and the curvature J of t in log v. The quadratic
-model in z = v_new / v,
-
-    d + J (z - 1) = mu / z,   d_i = v_i (1 - x_i),
-
-is solved by a primal-dual interior-point method that needs no further one. Steps are straight in v
-as K is: along changes of v that leave K alone, of which there are many where r is small, the model
-is exact at any length. So the number of evaluations is that of Newton's method on K.
+Budgets that stay slack have v_i = 0 at the optimum, where log v runs away: mu sum(log v) is added.
+The best v then satisfies v_i (1 - x_i(v)) = mu, and X(v) + diag(1 - x) is feasible and positive
+definite (docs/mathematics.md, "Native solvers": Singular H). One eigendecomposition, of size r,
+gives the slopes d_i = v_i (1 - x_i) and the curvature J of t = tr(K^1/2) in log v. The model
+d + J (z - 1) = mu / z in z = v_new / v is solved by a primal-dual interior-point method that needs
+no further one. Steps are straight in v as K is, so that the model is exact where K stays the same.
 """
 
 from __future__ import annotations

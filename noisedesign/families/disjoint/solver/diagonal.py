@@ -1,11 +1,9 @@
 """Diagonal budgets: Newton's method for the multipliers.
 
-With D = diag(v) and S = (D^1/2 H D^1/2)^1/2 = Q diag(r) Q^T, the dual bound is t^2 / sum(v), t = tr
-S. At the best scale, where sum(v) = t, the concave 2 t - sum(v) has, along dv = v x, the slope
-<diag(S) - v, x> and the curvature <x, G x> of :mod:`square_roots`, and Newton's step is G x =
-diag(S) - v. It is taken as v <- v / (1 - x / 2)^2, which agrees with v (1 + x) to first order,
-stays positive, and ends at the optimum where H is diagonal. The fixed point v <- diag(S) is the
-safeguard where a Newton step does not ascend.
+With D = diag(v) and S = (D^1/2 H D^1/2)^1/2 the dual bound is t^2 / sum(v), t = tr S, and Newton's
+step x = dv / v solves G x = diag(S) - v, G of :mod:`square_roots`. It is taken as
+v <- v / (1 - x / 2)^2; the fixed point v <- diag(S) is the safeguard where that does not ascend
+(docs/mathematics.md, "Native solvers": Diagonal budgets).
 
 That is for an H of full rank: where it is singular multipliers of slack budgets run away, and
 :mod:`barrier` takes over. Where H has symmetries (:mod:`symmetry`) the same is done with its blocks

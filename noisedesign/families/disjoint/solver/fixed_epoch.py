@@ -1,14 +1,11 @@
 """(k, b) participation: Newton-CG on the positive semidefinite multiplier blocks.
 
 The multiplier U has one k x k block a pattern, positive semidefinite with a constant diagonal p_j.
-On that linear space 2 tr( (L U L^T)^1/2 ) - sum p_j is concave, and its gradient blows up where a
-block becomes singular, so an ordinary damped Newton method that stays inside the cone is enough.
-Coordinates are ordered pattern by pattern, so blocks are contiguous.
-
-With M = L U L^T = Q diag(r^2) Q^T and P = L^T Q, the primal is X = P diag(1/r) P^T, and its change
-along dU is -P (E o F) P^T with E = P^T dU P and F_kl = 1 / (r_k r_l (r_k + r_l)). Since F_kl <=
-(r_k r_l)^-3/2 / 2, that is at most Z dU Z / 2 with Z = P diag(r)^-3/2 P^T, whose diagonal blocks
-make the preconditioner.
+2 tr( (L U L^T)^1/2 ) - sum p_j is concave, and its gradient blows up where a block is singular, so
+a damped Newton method that stays inside the cone is enough. Coordinates are ordered pattern by
+pattern. With M = L U L^T = Q diag(r^2) Q^T and P = L^T Q, X is P diag(1/r) P^T and its change along
+dU -P (E o F) P^T with E = P^T dU P and F_kl = 1 / (r_k r_l (r_k + r_l)); the diagonal blocks of
+Z = P diag(r)^-3/2 P^T make the preconditioner (docs/mathematics.md, "Native solvers": Blocks).
 """
 
 from __future__ import annotations
@@ -156,11 +153,9 @@ def _rescaled(point: Point) -> Point:
 def _advance(
     shape: Blocks, point: Point, direction: DeviceArray, predicted: float
 ) -> tuple[Point | None, int]:
-    """Backtrack along a direction; None where no step ascends. Also counts evaluations.
-
-    Where H spans many magnitudes, the rounding of a value is larger than what is left to gain, and
-    slopes still tell: a concave function with a slope of -s there has lost at most s a unit.
-    """
+    """Backtrack along a direction; None where no step ascends. Also counts evaluations. Where H
+    spans many magnitudes, the rounding of a value is larger than what is left to gain, and slopes
+    still tell: a concave function with a slope of -s there has lost at most s a unit."""
     length, evaluations = _longest_step(point.blocks, direction), 0
     free = identity(shape.epochs, like=direction) / shape.epochs
     while length > settings.EPS:

@@ -1,25 +1,16 @@
 """Floors under diag(X^-1), and caps: a smoothed dual interior-point method.
 
 With N = H + diag(w - u), w of caps and u of floors, and S = (V^1/2 N V^1/2)^1/2, the dual is
-g(v, w, u) = 2 tr(S) - sum v - <cap, w> + <floor, u>. Floors pull N to where it is singular, and
-where a floor leaves a budget slack an entry of v vanishes with it. Barriers on v and u alone do not
-keep Newton's method away from there. But tr(S) is itself an optimum,
+g(v, w, u) = 2 tr(S) - sum v - <cap, w> + <floor, u>. Floors pull N, and budgets that they leave
+slack V, to where they are singular. A barrier of [[V, Q], [Q^T, N]] >= 0 keeps Newton's method away
+from there: an eigenvalue r of S becomes q = (sqrt(mu^2 + 4 r^2) - mu) / 2, and with mu log of v, w
+and u X = V^-1/2 (S_q + mu) V^-1/2 > R^-1 and R = V^1/2 S_q^-1 V^1/2 are in its gradient
+(docs/mathematics.md, "Native solvers": Floor).
 
-    2 tr(S) = max over Q of  2 tr(Q)  subject to  [[V, Q], [Q^T, N]] >= 0,
-
-and with the barrier mu log det of that matrix Q can still be eliminated: an eigenvalue r of S
-becomes q = (sqrt(mu^2 + 4 r^2) - mu) / 2, and for r -> 0 its derivatives are those of the log det
-of V and of N. With mu log of v, w and u the whole is a self-concordant barrier of (D), with
-X = V^-1/2 (S_q + mu) V^-1/2 > R^-1 and R = V^1/2 S_q^-1 V^1/2 in its gradient.
-
-Newton's equations are formed, by the products of :mod:`noisedesign.base.eigenvalue_pairs`, and
-solved: systems this close to singular are beyond conjugate gradients, and want kernels to many
-digits. R to first order along a Newton step is feasible but for higher orders, wherever the step
-starts, and gives the upper bound.
-
-A cap has a multiplier w >= 0 and a floor u >= 0; only y = w - u enters H. Where a node has both,
-w + u is eliminated from the barrier, so that a cap and a floor next to each other, or in one, are
-no worse conditioned than others. Matrices are those of a device, vectors NumPy's.
+Newton's equations are formed: systems this close to singular are beyond conjugate gradients, and
+want kernels to many digits. R to first order along a step gives the upper bound. Only y = w - u
+enters H: of a node with both limits w + u is eliminated from the barrier. Matrices are those of a
+device, vectors NumPy's.
 """
 
 from __future__ import annotations
@@ -64,11 +55,9 @@ class Point(NamedTuple):
 
 class Dual:
     """The dual of a program, H on the device that computes, and its limits: every cap, and floors
-    that ask for more than the (unit) budgets do.
-
-    ``node``, ``cap`` and ``floor``, each of shape (k,), are nodes whose variance is limited, with
-    one multiplier y = w - u; ``sign`` is that of y where there is but a cap or a floor, else 0.
-    """
+    that ask for more than the (unit) budgets do. ``node``, ``cap`` and ``floor``, each of shape
+    (k,), are nodes whose variance is limited, with one multiplier y = w - u; ``sign`` is that of y
+    where there is but a cap or a floor, else 0."""
 
     def __init__(self, program: Program, device: Device = CPU) -> None:
         self.program, self.size, self.put = program, program.size, device.put

@@ -4,10 +4,8 @@ With S = Q diag(r) Q^T the curvature of 2 tr(S) along dv = v x is x^T G x with
 
     G x = diag( Q (F o Q^T diag(x) Q) Q^T ),   F_kl = r_k r_l / (r_k + r_l):
 
-two matrix products and no eigendecomposition. G has no negative entry and is positive semidefinite
-whatever H is. Its rows add up to diag(S) / 2. Since F_kl <= (r_k r_l)^1/2 / 2, it lies below the
-Schur product of S^1/2 with itself, halved, which takes one matrix product, has the same row sums
-and equals G where H is diagonal: preconditioned with it, conjugate gradients take one or two steps.
+two matrix products. It lies below the Schur product of S^1/2 with itself, halved, which has the
+same row sums and preconditions it (docs/mathematics.md, "Native solvers": Diagonal budgets).
 
 Where H falls into blocks by its symmetries, :class:`Split` tells the same from the blocks. The
 multipliers of an orbit are one unknown, p = its size times v. A block is, for any two orbits that
