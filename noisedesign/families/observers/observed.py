@@ -280,7 +280,7 @@ class EveryCoalition:
         """Find what is told at noise R, shape (n, n), in units in which all budgets are 1; of those
         ``among``, shape (coalitions,), alone."""
         worst, of_node = np.zeros(len(self.members)), np.zeros(self.size)
-        above: list[tuple[Indices, Indices, Array]] = []
+        above: list[tuple[Array, ...]] = [(np.zeros(0),) * 3]
         for places, heard, inside in self.together():
             if among is not None:
                 some = among[places]
@@ -294,10 +294,8 @@ class EveryCoalition:
             np.maximum.at(of_node, heard[known], squared[known])
             if level < np.inf:
                 row, column = np.nonzero(squared > level)
-                victims = heard[row, column].astype(np.intp)
-                above.append((places[row], victims, squared[row, column]))
-        parts = zip(*above, strict=True) if above else ([np.zeros(0)],) * 3
-        own, whose, amounts = (np.concatenate(list(part)) for part in parts)
+                above.append((places[row], heard[row, column], squared[row, column]))
+        own, whose, amounts = map(np.concatenate, zip(*above, strict=True))
         return Told(worst, of_node, own.astype(np.intp), whose.astype(np.intp), amounts)
 
 

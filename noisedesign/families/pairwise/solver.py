@@ -157,8 +157,7 @@ def pairwise_noise(
 ) -> tuple[PairwiseCovariance, int]:
     """Find noise, and the steps by which its budgets are met; ``watch`` ends the search when it is
     late. Of N and smaller multiples the cheapest is taken, with what bounds are too high by."""
-    watch = watch or Watch(Monitor(gap=0.0))
-    search = Search(program, rng=rng)
+    watch, search = watch or Watch(Monitor(gap=0.0)), Search(program, rng=rng)
     numbers = search.start()
     with watch:
         for better in improving_numbers(search):
