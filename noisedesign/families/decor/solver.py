@@ -17,15 +17,13 @@ SEARCH = (-12.0, 12.0)
 def decor_variances(
     program: Program, laplacian: Array, *, near: float | None = None
 ) -> tuple[float, float]:
-    """Squared scales of the best DECOR noise: s of a node's own, c of an edge's; or those at log(c
-    / s) = ``near``.
+    """Squared scales of the best DECOR noise, R = s I + c L: s of a node's own, c of an edge's; or
+    those at log(c / s) = ``near``. L = ``laplacian``, shape (n, n).
 
-    R = s I + c L, L = ``laplacian``, shape (n, n), within the budgets, one of them met exactly. For
-    a ratio of the two the least feasible scale is explicit, and the objective is quasi-convex along
-    the ratio because the feasible pairs with a bounded objective form a convex set. So do those
-    above a floor under diag(R), which raises the scale, and those within a cap on it, which
-    therefore only shortens the search. Where no pair keeps both, the one that exceeds its cap by
-    the least factor is returned.
+    For a ratio of the two the least feasible scale is explicit. Pairs of a bounded objective, above
+    a floor under diag(R) or within a cap on it form convex sets, so that the objective is
+    quasi-convex along the ratio, a floor raises the scale and a cap shortens the search. Where no
+    pair keeps both, the one that exceeds its cap by the least factor is returned.
     """
     gram, budget, cap, floor = program.gram, program.budget, program.cap, program.floor
     values, vectors = np.linalg.eigh(laplacian)
@@ -35,9 +33,8 @@ def decor_variances(
 
     def least_scale(log_ratio: float) -> float:
         needed = float((weights @ (1 / (1 + np.exp(log_ratio) * values))).max())
-        if floor is None:
-            return needed
-        return max(needed, float((floor / (1 + np.exp(log_ratio) * degrees)).max()))
+        least = 0.0 if floor is None else floor / (1 + np.exp(log_ratio) * degrees)
+        return max(needed, float(np.max(least)))
 
     def objective(log_ratio: float) -> float:
         return float(least_scale(log_ratio) * (plain + np.exp(log_ratio) * spread))

@@ -1,8 +1,7 @@
 """Judging noise of modes: plain numpy, and no array of size nT.
 
-Of z_t = diag(d_t) M y_t, with independent modes y_m of covariance (C_m^T C_m)^-1 and S = M^-T, the
-messages of node u are moved by X_u = sum_m S_um^2 C_m^T C_m, divided by d_us d_ut. For a workload
-H = sum_j H_j x q_j q_j^T the error is the sum over j and m of
+With S = M^-T the messages of node u are moved by X_u = sum_m S_um^2 C_m^T C_m over d_us d_ut. For a
+workload H = sum_j H_j x q_j q_j^T the error is the sum over j and m of
 tr( H_j diag(b) (C_m^T C_m)^-1 diag(b) ), b_t = sum_u q_ju d_ut M_um.
 """
 
@@ -44,8 +43,7 @@ def error(workload: Workload, form: ModalStrategy) -> float:
 def grams(form: ModalStrategy) -> Array:
     """X_u / (d_us d_ut) of every node, shape (n, T, T)."""
     own = np.matmul(form.strategies.transpose(0, 2, 1), form.strategies)
-    found = np.square(form.dual_modes.T) @ own.reshape(len(own), -1)
-    found = found.reshape(own.shape)
+    found = (np.square(form.dual_modes.T) @ own.reshape(len(own), -1)).reshape(own.shape)
     found /= form.scales[:, :, None]
     found /= form.scales[:, None, :]
     return np.asarray(found)

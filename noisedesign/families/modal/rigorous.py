@@ -126,11 +126,9 @@ def _sensitivity(program: SpaceTimeProgram, form: ModalStrategy, dual: Enclosure
         def columns(at: Steps, node: int = node) -> Enclosure:
             return _of_node(form, dual, node, at)
 
+        own_gram, steps_of = Enclosure(mid, np.asarray(up(rad, 8))), program.participation
         found = rigorous.sensitivity_of_gram(
-            Enclosure(mid, np.asarray(up(rad, 8))),
-            program.participation,
-            columns=columns,
-            limit=float(budget),
+            own_gram, steps_of, columns=columns, limit=float(budget)
         )
         worst = max(worst, rigorous.ratio_above(np.array([found]), np.array([budget])))
     return worst
@@ -138,8 +136,7 @@ def _sensitivity(program: SpaceTimeProgram, form: ModalStrategy, dual: Enclosure
 
 def covariance(form: ModalStrategy) -> Enclosure:
     """cov(z), shape (nT, nT), in time-major order."""
-    size = form.horizon
-    mid, known, spread = np.zeros((size, size)), np.zeros((size, size)), np.zeros((size, size))
+    mid, known, spread = (np.zeros((form.horizon, form.horizon)) for _ in range(3))
     for strategy, mode in zip(form.strategies, form.modes.T, strict=True):
         noising = rigorous.noising_of(strategy)
         # |C^-1 - D| = |D M|, M = (I - C D)^-1 (I - C D): rows of D times the norm of M.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import scipy.optimize
@@ -59,7 +59,7 @@ def designed(
     # Below a millionth M would be as good as singular.
     weights = np.maximum(witness.weights, 1e-6 * witness.weights.max())
     modes = _basis(program, witness, weights, monitor)
-    saddle = _Saddle.of(program, modes)
+    saddle = _Saddle(program, modes)
     blocks = weights[:, None, None, None] * witness.blocks
     prices = float(program.budget @ blocks[:, :, 0, 0].sum(axis=1))
     goal, forms = (1 + REACHED * monitor.gap) * bound, dict[float, ModalStrategy]()
@@ -93,9 +93,8 @@ def _settled(
     program: SpaceTimeProgram, saddle: _Saddle, blocks: Array, *, monitor: Monitor
 ) -> tuple[float, ModalStrategy]:
     """The best design of V as it stands and with small multipliers set anew; its error first."""
-    best = saddle.design(program, blocks)
+    form = best = saddle.design(program, blocks)
     least = error(program.workload, best)
-    form = best
     for _ in range(8):
         if monitor.expired:
             break
@@ -147,20 +146,13 @@ def _mixed(weights: Array, arrays: Array) -> Array:
     return np.asarray(mixed.reshape(len(weights), *arrays.shape[1:]))
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
 class _Modes:
     """The Lagrangian of P x diag(v) over M: ``value`` is sum_m sqrt(u_m) t_m, u_m = sum_u v_u
     S_um^2, t_m = tr K_mm^1/2, K_mn = sum_j (q_j^T M e_m) (q_j^T M e_n) P^1/2 H_j P^1/2. Along
     M (I + E), ``gradient`` and second derivatives along one entry of E (``curvature``), and along
     an entry and its mirror image (``coupling``), have shape (n, n)."""
 
-    value: float
-    gradient: Array
-    curvature: Array
-    coupling: Array
-
-    @classmethod
-    def of(cls, modes: Array, seen: Array, basis: Array, weights: Array) -> _Modes:
+    def __init__(self, modes: Array, seen: Array, basis: Array, weights: Array) -> None:
         """``seen`` are P^1/2 H_j P^1/2, ``basis`` has the q_j as columns."""
         along = basis.T @ modes
         values, vectors = np.linalg.eigh(_mixed(np.square(along).T, seen))
@@ -172,15 +164,10 @@ class _Modes:
         dual = np.linalg.inv(modes).T
         shares = dual.T @ (weights[:, None] * dual)
         root = np.sqrt(np.diagonal(shares))
-        gradient = root * (along.T @ (along * slopes)) - (shares * (trace / root)).T
-        curvature = root * (np.square(along).T @ slopes) + np.outer(trace / root, root**2)
         own = root * trace
-        return cls(
-            value=float(own.sum()),
-            gradient=gradient,
-            curvature=curvature,
-            coupling=own[:, None] + own,
-        )
+        self.value, self.coupling = float(own.sum()), own[:, None] + own
+        self.gradient = root * (along.T @ (along * slopes)) - (shares * (trace / root)).T
+        self.curvature = root * (np.square(along).T @ slopes) + np.outer(trace / root, root**2)
 
     def step(self) -> Array:
         """The Newton step, each entry of E with its mirror image; E has no diagonal."""
@@ -203,12 +190,12 @@ def _basis(program: SpaceTimeProgram, witness: Witness, weights: Array, monitor:
     seen = half.T @ _grams(program) @ half
     scaled = root[:, None] * basis * traces
     modes = root[:, None] * np.linalg.eigh(scaled @ scaled.T)[1]
-    found, length = _Modes.of(modes, seen, basis, weights), 1.0
+    found, length = _Modes(modes, seen, basis, weights), 1.0
     for _ in range(20):  # five to fifteen are usual
         step, before, first = found.step(), found.value, length
         while length > 0.01:
             trial = modes + length * modes @ step
-            there = _Modes.of(trial, seen, basis, weights)
+            there = _Modes(trial, seen, basis, weights)
             if there.value < before:
                 modes, found = trial, there
                 break
@@ -220,19 +207,12 @@ def _basis(program: SpaceTimeProgram, witness: Witness, weights: Array, monitor:
     return np.asarray(modes)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
 class _Saddle:
     """The Lagrangian over multipliers V for given ``modes`` M: L_m = ``factors`` with L_m^T L_m =
     G_m, shape (n, T, T), columns pattern by pattern; S_um^2 = ``squares``; V's ``shape`` (n, b, k,
     k)."""
 
-    modes: Array
-    factors: Array
-    squares: Array
-    shape: tuple[int, int, int, int]
-
-    @classmethod
-    def of(cls, program: SpaceTimeProgram, modes: Array) -> _Saddle:
+    def __init__(self, program: SpaceTimeProgram, modes: Array) -> None:
         workload = program.workload.modes
         assert workload is not None
         order = program.participation.patterns.ravel()
@@ -241,13 +221,10 @@ class _Saddle:
         del grams
         roots = np.sqrt(np.maximum(values, FLOOR * values.max()))
         factors = (roots[:, :, None] * vectors.transpose(0, 2, 1))[:, :, order]
+        self.modes, self.factors = modes, np.ascontiguousarray(factors)
+        self.squares = np.square(np.linalg.inv(modes)).T
         b, k = program.participation.patterns.shape
-        return cls(
-            modes=modes,
-            factors=np.ascontiguousarray(factors),
-            squares=np.square(np.linalg.inv(modes)).T,
-            shape=(len(modes), b, k, k),
-        )
+        self.shape = (len(modes), b, k, k)
 
     def panel(self, mode: int, multiplier: Array) -> tuple[Array, Array]:
         """P and r, with X_m = P diag(1 / r) P^T and r the eigenvalues of (L U L^T)^1/2."""
@@ -326,8 +303,7 @@ class _Saddle:
     def design(self, program: SpaceTimeProgram, blocks: Array) -> ModalStrategy:
         """The design that the Lagrangian is least at, every budget used up."""
         n, b, k, _ = self.shape
-        order = program.participation.patterns.ravel()
-        by_step = np.argsort(order)
+        by_step = np.argsort(program.participation.patterns.ravel())
         multipliers = _mixed(self.squares.T, blocks)
         strategies, grams = np.empty_like(self.factors), np.empty(self.shape)
         for mode in range(n):
@@ -338,11 +314,7 @@ class _Saddle:
             strategies[mode] = _linalg.reversed_cholesky(gram[np.ix_(by_step, by_step)])
             panel = gram.reshape(b, k, b, k)
             grams[mode] = panel[np.arange(b), :, np.arange(b)]
-        used = np.empty((n, b))
-        for node, of_node in enumerate(_mixed(self.squares, grams)):
-            used[node] = [block_bounds(block).upper for block in of_node]
-        scales = np.sqrt(used / program.budget[:, None])
-        form = ModalStrategy(
-            strategies=strategies, modes=self.modes, scales=np.tile(scales, (1, k))
-        )
-        return form.raised()
+        of_nodes = _mixed(self.squares, grams)
+        used = np.array([[block_bounds(block).upper for block in one] for one in of_nodes])
+        scales = np.tile(np.sqrt(used / program.budget[:, None]), (1, k))
+        return ModalStrategy(strategies=strategies, modes=self.modes, scales=scales).raised()

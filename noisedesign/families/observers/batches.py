@@ -208,6 +208,20 @@ def _batch_of(program: UnitProgram, places: list[int]) -> _Batch:
 # --- shares of the error --------------------------------------------------------------------------
 
 
+def feasible(
+    program: UnitProgram,
+    batches: Batches,
+    sight: Sight,
+    weights: list[Array],
+    prices: Array,
+    *,
+    barrier: float,
+) -> Multipliers:
+    """Scale N_a by factors of their own, so that the bound is largest; see :func:`shared_out`."""
+    found = shared_out(program, batches, sight, weights, prices, barrier=barrier)
+    return batches.multipliers(sight, weights, *found)
+
+
 def shared_out(
     program: UnitProgram,
     batches: Batches,

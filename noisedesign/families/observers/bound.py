@@ -43,7 +43,6 @@ class Multipliers:
 
     @property
     def finite(self) -> bool:
-        """Whether all of them are numbers."""
         arrays = (*self.factors, *self.weights, self.cap)
         return all(bool(np.isfinite(array).all()) for array in arrays)
 
@@ -101,13 +100,10 @@ def judge(program: ObserverProgram, covariance: Array, *, bound: float) -> Certi
 def arrays_of(
     program: UnitProgram, multipliers: Multipliers, *, coalitions: Array | None = None
 ) -> dict[str, Array]:
-    """Return multipliers as they are stored, observer after observer.
-
-    ``observer_ranks`` holds the number of rows of every F_a; ``observer_factors`` the rows F_a B_a,
-    one number a node; ``observer_weights`` v_a; ``dual_cap`` w. Of some of very many coalitions
-    ``dual_coalitions`` holds the nodes, shape (k, size), and rows have only the nodes that one of
-    them hears, ascending.
-    """
+    """Return multipliers as they are stored: ``observer_ranks``, the number of rows of every F_a;
+    ``observer_factors``, the rows F_a B_a, one number a node; ``observer_weights``, v_a;
+    ``dual_cap``, w. Of some of very many coalitions ``dual_coalitions`` are the nodes, shape
+    (k, size), and rows have only the nodes that one of them hears, ascending."""
     local = coalitions is not None
     pairs = zip(multipliers.factors, program.observers, strict=True)
     rows = [factor @ _flat(seen, local=local)[0] for factor, seen in pairs]
@@ -135,12 +131,8 @@ def _coalitions(program: ObserverProgram, stored: Array) -> Array:
     """Coalitions of the problem by their nodes, shape (k, size)."""
     known = program.observers
     expected = "different nodes of those that may look, as many in every row as they pool"
-    if (
-        not isinstance(known, Coalitions)
-        or stored.ndim != 2
-        or stored.shape[1] != known.size
-        or not len(stored)
-    ):
+    some = stored.ndim == 2 and len(stored) > 0
+    if not (isinstance(known, Coalitions) and some and stored.shape[1] == known.size):
         _refuse("dual_coalitions", expected, stored)
     ordered = np.sort(stored, axis=1)
     if not np.isin(stored, known.nodes).all() or (np.diff(ordered, axis=1) == 0).any():
@@ -170,9 +162,9 @@ def multipliers_of(program: UnitProgram, arrays: Arrays) -> Multipliers:
 
 
 def _flat(seen: ObservedNoise, *, local: bool) -> tuple[Array, Array]:
-    """A turn of F for what is stored, and the turn back. B_a, or its columns that are not zero,
-    with its blocks side by side, shape (m, k n), and its transpose, as its rows are orthonormal. Of
-    a run, what messages are of what each adds, and the inverse."""
+    """A turn of F for what is stored, and the turn back: B_a, or its columns that are not zero,
+    (m, k n), and its transpose; or, of a run, what messages are of what each adds, and the inverse.
+    """
     if seen.run is not None:
         turn = seen.run.of_new(seen.heard)
         return turn, np.asarray(np.linalg.inv(turn))

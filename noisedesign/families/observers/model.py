@@ -1,8 +1,8 @@
 """Noise against chosen observers by conic solvers, each time in units of the best noise so far.
 
 Variances at an optimum spread from what the budgets ask to what the cap allows. Solvers lose the
-digits of that ratio, unless the unknown is Q in R = S^1/2 Q S^1/2 with S a covariance that already
-spreads alike, and what an observer sees is whitened by K_a(S):
+digits of that ratio, unless the unknown is Q in R = S^1/2 Q S^1/2 with an S that already spreads
+alike, and what an observer sees is whitened by K_a(S):
 
     minimise <S^1/2 H S^1/2, Q>  subject to  [[K'_a(Q), G'_a], [G'_a^T, X_a]] >= 0,
     diag(X_a) <= 1,  diag(S^1/2 Q S^1/2) <= cap,  Q >= 0.
@@ -11,7 +11,8 @@ spreads alike, and what an observer sees is whitened by K_a(S):
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -98,7 +99,7 @@ def stated(program: ObserverProgram) -> Model:
     """The model in the units of the problem: Q is R."""
     whitenings = [np.eye(len(seen.signals)) for seen in program.normalized.observers]
     root, error = np.diag(1 / program.unit), 1 / program.unit_error
-    return _Units(program, root, error, whitenings, program.unit**2).model()
+    return _model(program, _Units(root, error, whitenings, program.unit**2))
 
 
 def in_units(program: ObserverProgram, noise: Array | None = None) -> Model:
@@ -112,70 +113,62 @@ def in_units(program: ObserverProgram, noise: Array | None = None) -> Model:
     error = float(np.sum((root @ normalized.gram) * root))
     told = covariances(normalized.observers, root @ root)
     whitenings = [np.linalg.inv(np.linalg.cholesky(covariance)) for covariance in told]
-    return _Units(program, root, error, whitenings, 1 / normalized.cap).model()
+    return _model(program, _Units(root, error, whitenings, 1 / normalized.cap))
 
 
-@dataclass(frozen=True, eq=False)
-class _Units:
+class _Units(NamedTuple):
     """Q in R = ``root`` Q ``root``, what an observer sees multiplied by its whitening, squared
-    error divided by ``error``, and row i of the cap multiplied by ``rows``; all of it relative to
-    the units of ``program.normalized``."""
+    error divided by ``error``, and row i of the cap multiplied by ``rows``."""
 
-    program: ObserverProgram
     root: Array
     error: float
     whitenings: Sequence[Array]
     rows: Array
 
-    def model(self) -> Model:
-        program, root, size = self.program.normalized, self.root, len(self.root)
-        largest = max(sum(seen.signals.shape) for seen in program.observers)
-        if largest > LARGEST:
-            raise InputError(
-                "observers.horizon",
-                expected=f"matrix inequalities of at most {LARGEST} rows",
-                got=f"{largest} over {self.program.horizon} steps",
-                remedy="Ask for a shorter horizon, or observers that receive fewer messages.",
-            )
-        require_size(
-            2 * triangle(size)
-            + 2 * size
-            + sum(
-                triangle(rows) * triangle(size) + rows * signals + triangle(signals) + 2 * signals
-                for rows, signals in (seen.signals.shape for seen in program.observers)
-            ),
-            of=f"{len(program.observers)} observers of noise of {size} coordinates",
-        )
-        assembly = Assembly()
-        gram = _linalg.symmetrized(root @ program.gram @ root) / self.error
-        r = covariance_variables(assembly, gram)
-        assembly.block(size, [lower_triangle(r)])
-        for seen, whitening in zip(program.observers, self.whitenings, strict=True):
-            rows, count = seen.signals.shape
-            told = assembly.symmetric("X", count, meaning="what one observer can tell, squared")
-            own = _seen(whitening @ seen.responses @ root, r)
-            signals = constant((whitening @ seen.signals).T, row=rows)
-            assembly.block(rows + count, [*own, signals, lower_triangle(told, at=rows)])
-            sums_at_most(assembly, np.diagonal(told)[:, None], np.ones(count))
-        p, q = np.tril_indices(size)
-        node = np.arange(size)[:, None]
-        weights = root[:, p] * root[:, q] * np.where(p == q, 1.0, 2.0) * self.rows[:, None]
-        limit = program.cap * self.rows
-        assembly.at_least_zero(
-            size, [(CONSTANT, node[:, 0], node[:, 0], limit), (r[p, q], node, node, -weights)]
-        )
-        conic = assembly.finished(formulation="covariance")
-        return Model(conic=conic, read=lambda point: self.read(point, r))
 
-    def read(self, point: Point, r: Numbers) -> Answer:
-        """Read noise and multipliers at a point; neither where it is of no covariance."""
-        program = self.program
-        found = read(self, point, r)
+def _model(problem: ObserverProgram, units: _Units) -> Model:
+    """The model in units relative to those of ``problem.normalized``."""
+    program, root, size = problem.normalized, units.root, problem.size
+    largest = max(sum(seen.signals.shape) for seen in program.observers)
+    if largest > LARGEST:
+        raise InputError(
+            "observers.horizon",
+            expected=f"matrix inequalities of at most {LARGEST} rows",
+            got=f"{largest} over {problem.horizon} steps",
+            remedy="Ask for a shorter horizon, or observers that receive fewer messages.",
+        )
+    entries = sum(
+        triangle(rows) * triangle(size) + rows * signals + triangle(signals) + 2 * signals
+        for rows, signals in (seen.signals.shape for seen in program.observers)
+    )
+    of = f"{len(program.observers)} observers of noise of {size} coordinates"
+    require_size(2 * triangle(size) + 2 * size + entries, of=of)
+    assembly = Assembly()
+    gram = _linalg.symmetrized(root @ program.gram @ root) / units.error
+    r = covariance_variables(assembly, gram)
+    assembly.block(size, [lower_triangle(r)])
+    for seen, whitening in zip(program.observers, units.whitenings, strict=True):
+        rows, count = seen.signals.shape
+        told = assembly.symmetric("X", count, meaning="what one observer can tell, squared")
+        own = _seen(whitening @ seen.responses @ root, r)
+        signals = constant((whitening @ seen.signals).T, row=rows)
+        assembly.block(rows + count, [*own, signals, lower_triangle(told, at=rows)])
+        sums_at_most(assembly, np.diagonal(told)[:, None], np.ones(count))
+    p, q = np.tril_indices(size)
+    node = np.arange(size)[:, None]
+    weights = root[:, p] * root[:, q] * np.where(p == q, 1.0, 2.0) * units.rows[:, None]
+    limit = (CONSTANT, node[:, 0], node[:, 0], program.cap * units.rows)
+    assembly.at_least_zero(size, [limit, (r[p, q], node, node, -weights)])
+
+    def answer(point: Point) -> Answer:
+        found = read(units, point, r)
         if found is None:
             return Answer(stop=Stop.FAILED)
-        noise = program.repaired(found[0] * np.multiply.outer(program.unit, program.unit))
-        proof = arrays_of(program.normalized, found[1])
+        noise = problem.repaired(found[0] * np.multiply.outer(problem.unit, problem.unit))
+        proof = arrays_of(program, found[1])
         return Answer(stop=Stop.SOLVED, noises=[Noise.of_covariance(noise)], proof=proof)
+
+    return Model(conic=assembly.finished(formulation="covariance"), read=answer)
 
 
 def read(units: _Units, point: Point, r: Numbers) -> tuple[Array, Multipliers] | None:

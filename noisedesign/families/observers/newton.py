@@ -10,6 +10,7 @@ multipliers that prove a bound within mu times the number of terms.
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -20,8 +21,8 @@ from noisedesign.base import linalg as _linalg, settings
 from noisedesign.base.checks import Array
 from noisedesign.base.monitor import REACHED, Monitor, Search
 from noisedesign.families.family import Answer, Arrays
-from noisedesign.families.observers.batches import Batches, Sight, shared_out
-from noisedesign.families.observers.bound import Multipliers, judge, lower_bound
+from noisedesign.families.observers.batches import Batches, Sight, feasible
+from noisedesign.families.observers.bound import judge, lower_bound
 from noisedesign.families.observers.observed import Indices
 from noisedesign.families.observers.program import ObserverProgram, UnitProgram
 from noisedesign.families.observers.working_set import WorkingSet
@@ -62,7 +63,9 @@ def search(problem: ObserverProgram, *, monitor: Monitor) -> Answer:
                 barrier = _Barrier(program)
                 point = barrier.at(start / scale)
                 continue
-            multipliers = barrier.multipliers(point, mu)
+            weights = [mu / (1 - told) for told in point.sight.told]
+            given = point.sight, weights, mu / point.room
+            multipliers = feasible(program, barrier.batches, *given, barrier=mu)
             bound = problem.unit_error * lower_bound(program, multipliers)
             if bound > certificate.lower_bound:
                 certificate = replace(certificate, lower_bound=bound)
@@ -105,34 +108,25 @@ class _Barrier:
         logs += sum(float(np.log1p(-told).sum()) for told in point.sight.told)
         return _linalg.inner(self.program.gram, point.noise) - mu * logs
 
-    def multipliers(self, point: _Point, mu: float) -> Multipliers:
-        """The multipliers of the path, feasible by what each observer is given of the error."""
-        weights = [mu / (1 - told) for told in point.sight.told]
-        shares, prices = shared_out(
-            self.program, self.batches, point.sight, weights, mu / point.room, barrier=mu
-        )
-        return self.batches.multipliers(point.sight, weights, shares, prices)
-
     def newton(self, point: _Point, mu: float) -> tuple[Array, float]:
         """The direction D, shape (n, n), and the decrement."""
         slack = [1 - told for told in point.sight.told]
         used = self.batches.used(point.sight, [1 / s for s in slack])
         gradient = self.program.gram / mu + np.diag(1 / point.room) - used - point.inverse
         packed = gradient[self.i, self.j] * self.twice
-        curvature = self._of_determinant(point.inverse)
-        diagonal = np.flatnonzero(self.i == self.j)
+        i, j, x, n = self.i, self.j, point.inverse, self.program.size
+        curvature = x[np.ix_(i, i)] * x[np.ix_(j, j)] + x[np.ix_(i, j)] * x[np.ix_(j, i)]
+        curvature *= np.multiply.outer(self.twice, self.twice) / 2
+        diagonal = np.flatnonzero(i == j)
         curvature[diagonal, diagonal] += 1 / point.room**2
         looks = self.batches.covariances(point.noise)
         parts = zip(self.batches.batches, looks, point.sight.solved, slack, strict=True)
         for batch, covariance, solved, own in parts:
-            for index, support in enumerate(batch.support):
-                cells, part = _of_observer(
-                    np.linalg.cholesky(covariance[index]),
-                    batch.response(index),
-                    solved[index],
-                    own[index],
-                )
-                where = self._cells(support[cells[0]], support[cells[1]])
+            each = zip(np.linalg.cholesky(covariance), solved, own, strict=True)
+            for index, (support, of_one) in enumerate(zip(batch.support, each, strict=True)):
+                p, q, part = _of_observer(batch.response(index), *of_one)
+                p, q = support[p], support[q]
+                where = p * n - p * (p + 1) // 2 + q  # the places of R_pq, p <= q
                 curvature[np.ix_(where, where)] += part
         scale = 1 / np.sqrt(np.diagonal(curvature))
         curvature *= np.multiply.outer(scale, scale)
@@ -147,31 +141,19 @@ class _Barrier:
         here, length = self.value(point, mu), 1.0
         surely = 1 / (1 + decrement) if decrement > 0.25 else 1.0
         while length > surely:
-            try:
+            with suppress(np.linalg.LinAlgError):
                 found = self.at(point.noise + length * direction)
                 if self.value(found, mu) < here - mu * length * decrement**2 / 4:
                     return found
-            except np.linalg.LinAlgError:
-                pass
             length /= 2
         return self.at(point.noise + surely * direction)
 
-    def _cells(self, i: Indices, j: Indices) -> Indices:
-        """Places of R_ij, i <= j, among the unknowns."""
-        return np.asarray(i * self.program.size - i * (i + 1) // 2 + j, dtype=np.intp)
-
-    def _of_determinant(self, inverse: Array) -> Array:
-        i, j = self.i, self.j
-        found = inverse[np.ix_(i, i)] * inverse[np.ix_(j, j)]
-        found += inverse[np.ix_(i, j)] * inverse[np.ix_(j, i)]
-        return np.asarray(found * (np.multiply.outer(self.twice, self.twice) / 2))
-
 
 def _of_observer(
-    lower: Array, responses: Array, solved: Array, slack: Array
-) -> tuple[tuple[Indices, Indices], Array]:
-    """Second derivative of -sum log(1 - told) by the entries of R on its support, and their places.
-    With K = L L^T and u_k = B_k^T q, q a column of Q: told falls by sum_k u_k^T D u_k, and its
+    responses: Array, lower: Array, solved: Array, slack: Array
+) -> tuple[Indices, Indices, Array]:
+    """Second derivative of -sum log(1 - told) by the entries of R on its support, after their
+    places. With K = L L^T, u_k = B_k^T q, q a column of Q, told falls by sum_k u_k^T D u_k, and its
     second derivative is 2 | L^-1 sum_k B_k D u_k |^2."""
     i, j = np.triu_indices(responses.shape[2])
     both = i != j
@@ -185,4 +167,4 @@ def _of_observer(
     moved *= np.sqrt(2 / slack)[:, None, None]
     moved = moved.reshape(-1, len(i))
     told /= slack[:, None]
-    return (i, j), moved.T @ moved + told.T @ told
+    return i, j, moved.T @ moved + told.T @ told

@@ -7,9 +7,8 @@ well it tells the change is matrix-fractional in R, so that
     (O)  minimise  tr(H R)  subject to  diag( G_a^T K_a(R)^-1 G_a ) <= 1 for every observer a,
          diag(R) <= cap,   K_a(R) = sum_j B_aj R B_aj^T,
 
-is convex. Noise values known to an observer are rows of B_a that no gradient moves, which says the
-same as conditioning on them. Every gradient is limited by itself (single participation), and those
-of the first step suffice: what follows a later one is a shorter run from a state that the observer
+is convex. Noise values known to an observer are rows of B_a that no gradient moves. Gradients of
+the first step suffice: what follows a later one is a shorter run from a state that the observer
 does not know, which tells less. The account still checks every step.
 """
 
@@ -25,8 +24,7 @@ from numpy.typing import NDArray
 
 from noisedesign.base import linalg as _linalg, settings
 from noisedesign.base.checks import Array, InputError
-from noisedesign.families.observers.coalitions import EveryCoalition
-from noisedesign.families.observers.observed import ObservedNoise, Run, covariances
+from noisedesign.families.observers.observed import EveryCoalition, ObservedNoise, Run, covariances
 from noisedesign.privacy import views as threats
 from noisedesign.privacy.exposure import account
 from noisedesign.privacy.views import Algorithm, Coalitions, Observer
@@ -100,9 +98,7 @@ class ObserverProgram:
     def pair_budgets(self) -> Array:
         """Largest squared sensitivity of each observer to each node, shape (observers, n)."""
         factors = 1.0 if self.pair_factors is None else self.pair_factors
-        return np.asarray(
-            np.broadcast_to(self.budget * factors, (len(self.observers), len(self.budget)))
-        )
+        return np.broadcast_to(self.budget * factors, (len(self.observers), self.size))
 
     @cached_property
     def unit(self) -> Array:
@@ -154,7 +150,7 @@ class ObserverProgram:
     def _worst_of(self, covariance: Array) -> tuple[float, str]:
         """:meth:`worst` of observers one by one."""
         worst: tuple[float, str] = (0.0, "")
-        algorithm = self.algorithm(covariance)
+        algorithm: Algorithm | None = None
         noise = covariance / np.multiply.outer(self.unit, self.unit)
         known = [seen.hidden and (self.horizon == 1 or seen.run is not None) for seen in self.seen]
         quick = [seen for seen, one in zip(self.seen, known, strict=True) if one]
@@ -169,12 +165,10 @@ class ObserverProgram:
                         whose = f"node {seen.victims[int(told.argmax())]} against {observer}"
                         worst = (float(told.max()), whose)
                     continue
+            algorithm = self.algorithm(covariance) if algorithm is None else algorithm
+            steps = single(self.horizon)
             exposures = account(
-                algorithm,
-                observer,
-                participation=single(self.horizon),
-                delta=None,
-                responses="fixed",
+                algorithm, observer, participation=steps, delta=None, responses="fixed"
             )
             for found in exposures:
                 budget = float(budgets[algorithm.nodes.index(found.node)])

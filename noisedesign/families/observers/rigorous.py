@@ -47,7 +47,7 @@ from noisedesign.certify.rigorous import (
     squared_over,
 )
 from noisedesign.families.observers.bound import SCALES, Multipliers
-from noisedesign.families.observers.coalitions import told_above
+from noisedesign.families.observers.observed import told_above
 from noisedesign.families.observers.program import ObserverProgram, heard_by, known_by_nodes
 from noisedesign.privacy.views import Observer
 
@@ -56,21 +56,17 @@ MOST_NODES = 64
 
 
 def judge(program: ObserverProgram, covariance: Array) -> Judged:
-    """:func:`bound.judge` with every rounding accounted for, of all gradients of all steps. Noise
-    may be singular, which no rounded matrix is exactly: what makes R positive definite is part of
-    what is judged."""
+    """:func:`bound.judge` with every rounding accounted for, of all gradients of all steps; what
+    makes R positive definite is part of what is judged."""
     if not (covariance == covariance.T).all():
         raise NotProvedError("R is not symmetric")
     noise = raised(covariance)
     r = exactly(noise)
     worst = _worst_of_coalitions(program, r) if program.pooled else _worst_of(program, r)
     factor = program.exact_factor
-    if factor is None:
-        objective = inner(r, program.gram)
-    else:
-        objective = inner(outer_product(factor, noise), factor)
+    seen, times = (r, program.gram) if factor is None else (outer_product(factor, noise), factor)
     return Judged(
-        objective=objective,
+        objective=inner(seen, times),
         sensitivity_squared=worst,
         variance_ratio=ratio_above(np.diagonal(noise), program.cap),
     )
@@ -101,8 +97,7 @@ def _worst_of_coalitions(program: ObserverProgram, r: Enclosure) -> float:
 
 def lower_bound(program: ObserverProgram, multipliers: Multipliers) -> Interval:
     """:func:`bound.lower_bound` with every rounding accounted for. N_a is carried over to the rows
-    here, where G and the rows of the noise are known, and what the sum of K_a*(N_a) exceeds H +
-    diag(w) by is added to w, until the rest is proved positive."""
+    here, and what sum_a K_a*(N_a) exceeds H + diag(w) by added to w, until the rest is positive."""
     if not multipliers.finite:
         raise NotProvedError("the multipliers are no numbers")
     gains = []
@@ -207,8 +202,7 @@ class Seen:
         if self.local:
             at = np.ix_(self.rows, self.rows)
             return Enclosure(r.mid[at], r.rad if r.exact else r.rad[at])
-        steps, m = len(self.lags), len(self.rows)
-        stacked = _stacked(self.lags)
+        steps, m, stacked = len(self.lags), len(self.rows), _stacked(self.lags)
         by_lag = finer_product(finer_product(stacked, r), stacked.transposed())
         mid, rad = by_lag.mid.copy(), np.array(np.broadcast_to(by_lag.rad, by_lag.mid.shape))
         for t in range(1, steps):
@@ -224,14 +218,10 @@ class Seen:
         """The columns of G of the gradients of one step, shape (m T, victims)."""
         before = [exactly(np.zeros_like(self.lags[0].mid))] * step
         moved = [*before, *self.lags[: len(self.lags) - step]]
-        parts = [
-            Enclosure(
-                np.where(self.known[:, None], 0.0, lag.mid)[:, self.victims],
-                np.broadcast_to(lag.rad, lag.mid.shape)[:, self.victims],
-            )
-            for lag in moved
-        ]
-        return _stacked(parts)
+        whole = _stacked(moved)
+        known = np.tile(self.known, len(moved))[:, None]
+        mid, rad = np.where(known, 0.0, whole.mid), np.broadcast_to(whole.rad, whole.mid.shape)
+        return Enclosure(mid[:, self.victims], rad[:, self.victims])
 
     def told(self, r: Enclosure) -> Array:
         """Bound the squared sensitivities from above, each the largest of all steps: (victims,)."""
@@ -325,10 +315,8 @@ def _victims(observer: Observer, n: int) -> NDArray[np.intp]:
 def _seen_in_sums(program: ObserverProgram, observer: Observer) -> Seen:
     w, n = program.mixing, program.size
     if n > MOST_NODES:
-        raise NotProvedError(
-            f"sums and several rounds are covered for at most {MOST_NODES} nodes, of which there "
-            f"are {n}"
-        )
+        covered = f"sums and several rounds are covered for at most {MOST_NODES} nodes"
+        raise NotProvedError(f"{covered}, of which there are {n}")
     coalition, known = sorted(observer.coalition), sorted(observer.knows.revealed)
     if known not in ([], coalition):
         raise NotProvedError(f"what the observer {observer} knows is not covered")
@@ -338,22 +326,11 @@ def _seen_in_sums(program: ObserverProgram, observer: Observer) -> Seen:
         start = w[coalition]
     else:
         start = np.eye(n)[np.setdiff1d(heard_by(observer, w), known)]
-    lags = rows_of(
-        w,
-        start,
-        known=np.array(known, dtype=np.intp),
-        rounds=program.rounds,
-        steps=program.horizon,
-        after=mean,
-    )
-    count = len(lags[0].mid)
-    return Seen(
-        rows=np.arange(count),
-        known=np.arange(count) >= count - len(known),
-        lags=lags,
-        victims=_victims(observer, n),
-        nodes=False,
-    )
+    own, of = np.array(known, dtype=np.intp), {"rounds": program.rounds, "steps": program.horizon}
+    lags = rows_of(w, start, known=own, after=mean, **of)
+    rows, victims = np.arange(len(lags[0].mid)), _victims(observer, n)
+    silent = rows >= len(rows) - len(known)
+    return Seen(rows=rows, known=silent, lags=lags, victims=victims, nodes=False)
 
 
 def rows_of(

@@ -20,8 +20,8 @@ from noisedesign.base import linalg as _linalg, settings
 from noisedesign.base.checks import Array
 from noisedesign.base.monitor import Monitor, Search, Stop
 from noisedesign.families.family import Answer, Arrays
-from noisedesign.families.observers.batches import Batches, Sight, largest_in, shared_out
-from noisedesign.families.observers.bound import Multipliers, judge, lower_bound
+from noisedesign.families.observers.batches import Batches, Sight, feasible, largest_in
+from noisedesign.families.observers.bound import judge, lower_bound
 from noisedesign.families.observers.program import FINE, MARGIN, ObserverProgram
 from noisedesign.families.observers.working_set import WorkingSet
 from noisedesign.forms import Noise
@@ -45,7 +45,7 @@ def search(problem: ObserverProgram, *, monitor: Monitor) -> Answer:
     enough = 0.99 * monitor.gap  # what is proved is judged as it is stored
     with Search(monitor) as searched:
         for sweep in range(600):
-            sight = path.look()
+            sight = path.batches.look(path.noise)
             if sweep % 10 == 9:
                 bound, excess = path.bound(sight)
                 hoped = path.objective / bound - 1 if bound > 0 else np.inf
@@ -58,11 +58,11 @@ def search(problem: ObserverProgram, *, monitor: Monitor) -> Answer:
                     break
                 path.follow(excess, last=least)
                 if path.grow():
-                    sight = path.look()
+                    sight = path.batches.look(path.noise)
             path.step(sight, settled=sweep - 8)
     if searched.stop is not Stop.SOLVED:
         with Search(monitor):
-            found.improve(path, path.look())
+            found.improve(path, path.batches.look(path.noise))
     return Answer(
         stop=searched.stop,
         noises=[Noise.of_covariance(found.noise)],
@@ -84,7 +84,8 @@ class _Best:
     def improve(self, path: _Path, sight: Sight) -> float:
         """Share out the error, and repair noise; return the gap of both."""
         problem, upper = self.problem, np.inf
-        multipliers = path.feasible(sight)
+        given = sight, path.weights, path.prices
+        multipliers = feasible(path.program, path.batches, *given, barrier=path.barrier)
         bound = problem.unit_error * lower_bound(path.program, multipliers)
         if bound > self.bound:
             self.bound, self.proof = bound, path.working.proof(multipliers)
@@ -178,9 +179,6 @@ class _Path:
         """M = H + diag(w)."""
         return np.asarray(self.program.gram + np.diag(self.prices))
 
-    def look(self) -> Sight:
-        return self.batches.look(self.noise)
-
     def grow(self) -> bool:
         """Look at gradients that the noise tells much of, and late no longer at those that it tells
         little of; whether they are others than before."""
@@ -188,7 +186,7 @@ class _Path:
             return False
         keys = self.working.keys_of(self.batches)
         order = np.argsort(keys)
-        told = _flat(self.look().told)[order] if self.share < 0.1 else None
+        told = _flat(self.batches.look(self.noise).told)[order] if self.share < 0.1 else None
         if not self.working.renewed(self.noise, told):
             return False
         self.program = self.working.program
@@ -226,13 +224,6 @@ class _Path:
         largest = largest_in(lower, self.batches.used(sight, self.weights))
         gained = float(self.batches.gained(sight, self.weights).sum())
         return gained / largest - float(self.program.cap @ self.prices), largest - 1
-
-    def feasible(self, sight: Sight) -> Multipliers:
-        """Scale N_a by factors of their own, so that S <= M and the bound is largest."""
-        shares, prices = shared_out(
-            self.program, self.batches, sight, self.weights, self.prices, barrier=self.barrier
-        )
-        return self.batches.multipliers(sight, self.weights, shares, prices)
 
     def step(self, sight: Sight, *, settled: int) -> None:
         """A sweep; after the first, which settle, it goes further than the majorant says."""

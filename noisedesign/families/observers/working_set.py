@@ -88,10 +88,8 @@ class WorkingSet:
 
     def due(self) -> bool:
         """Whether to compare everything now: less often while few gradients are new."""
-        if not self.some:
-            return False
         self._wait -= 1
-        return self._wait <= 0
+        return self.some and self._wait <= 0
 
     def renewed(self, noise: Array, told: Array | None = None) -> bool:
         """Add those that are told more than they may be at R, the worst first; whether those looked
@@ -142,7 +140,7 @@ class WorkingSet:
 
     def proof(self, multipliers: Multipliers) -> Arrays:
         """Multipliers as they are stored: of all observers, or of coalitions that have any."""
-        given = dict(zip(self.places.tolist(), range(len(self.places)), strict=True))
+        given = {place: i for i, place in enumerate(self.places.tolist())}
         if self.problem.pooled:
             order = [p for p, i in given.items() if len(multipliers.factors[i])]
         else:

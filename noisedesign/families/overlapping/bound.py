@@ -40,14 +40,12 @@ class PatternBlocks:
 
 def pattern_arrays(multipliers: Sequence[PatternBlocks]) -> dict[str, Array]:
     """Multipliers as flat arrays of float64: lengths of the patterns, their steps, their blocks."""
+    lengths = [np.full(len(one.steps), one.steps.shape[1], np.float64) for one in multipliers]
+    steps = [one.steps.ravel().astype(np.float64) for one in multipliers]
     return {
-        "pattern_lengths": np.concatenate(
-            [np.full(len(group.steps), group.steps.shape[1], float) for group in multipliers]
-        ),
-        "pattern_steps": np.concatenate([group.steps.ravel() for group in multipliers]).astype(
-            np.float64
-        ),
-        "pattern_blocks": np.concatenate([group.blocks.ravel() for group in multipliers]),
+        "pattern_lengths": np.concatenate(lengths),
+        "pattern_steps": np.concatenate(steps),
+        "pattern_blocks": np.concatenate([one.blocks.ravel() for one in multipliers]),
     }
 
 
@@ -69,13 +67,9 @@ def multipliers_of(arrays: Mapping[str, Array]) -> list[PatternBlocks]:
     starts, squares = np.cumsum(lengths) - lengths, np.cumsum(lengths**2) - lengths**2
     groups = []
     for k in np.unique(lengths):
-        chosen = np.flatnonzero(lengths == k)
-        groups.append(
-            PatternBlocks(
-                steps=steps[starts[chosen][:, None] + np.arange(k)],
-                blocks=blocks[squares[chosen][:, None] + np.arange(k * k)].reshape(-1, k, k),
-            )
-        )
+        chosen = np.flatnonzero(lengths == k)[:, None]
+        own = blocks[squares[chosen] + np.arange(k * k)].reshape(-1, k, k)
+        groups.append(PatternBlocks(steps=steps[starts[chosen] + np.arange(k)], blocks=own))
     return groups
 
 
@@ -85,8 +79,7 @@ def overlapping_lower_bound(
     *,
     negligible: float = settings.NEGLIGIBLE,
 ) -> float:
-    """A bound on tr(H X^-1) for every feasible X, whoever made the multipliers; 0 where they prove
-    nothing."""
+    """A bound on tr(H X^-1) for every feasible X; 0 where the multipliers prove nothing."""
     largest = max((float(np.abs(m.blocks).max(initial=0)) for m in multipliers), default=0.0)
     if not 0 < largest < np.inf:
         return 0.0
@@ -107,9 +100,8 @@ def overlapping_lower_bound(
 def rigorous_multipliers(
     program: TemporalProgram, multipliers: Sequence[PatternBlocks]
 ) -> tuple[Enclosure, float]:
-    """U as :func:`overlapping_lower_bound` takes it, and its price rounded up: <U, X> is at most
-    that for every feasible X. A block is B B^T, whatever B is, at the price of its largest diagonal
-    entry."""
+    """U as :func:`overlapping_lower_bound` takes it, and its price rounded up. A block is B B^T,
+    whatever B is, at the price of its largest diagonal entry."""
     largest = max((float(np.abs(m.blocks).max(initial=0)) for m in multipliers), default=0.0)
     if not 0 < largest < np.inf:
         raise NotProvedError("the multipliers are no numbers, or zero")

@@ -16,6 +16,7 @@ of L K with K K^T = U, and D is applied through factors of the blocks.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,24 +54,20 @@ class OverlappingAnswer:
 
 class _Search:
     def __init__(self, program: TemporalProgram, monitor: Monitor) -> None:
-        groups = listed(program.participation)
+        groups, got = listed(program.participation), str(program.participation)
         if groups is None:
-            raise InputError(
-                "participation",
-                expected="a scheme with fewer patterns",
-                got=str(program.participation),
-                remedy="Every pattern has a multiplier of its own here; a banded strategy, with at "
-                "most as many bands as steps of separation, needs none.",
+            expected = "a scheme with fewer patterns"
+            remedy = (
+                "Every pattern has a multiplier of its own here; a banded strategy, with at most "
+                "as many bands as steps of separation, needs none."
             )
+            raise InputError("participation", expected=expected, got=got, remedy=remedy)
         self.pairs = Pairs(program.size, [group.steps for group in groups])
         if self.pairs.count > MAX_PAIRS:
-            raise InputError(
-                "participation",
-                expected=f"at most {MAX_PAIRS} pairs of steps that meet in patterns",
-                got=f"{self.pairs.count} ({program.participation})",
-                remedy="Ask for a banded strategy, with at most as many bands as steps of "
-                "separation.",
-            )
+            expected = f"at most {MAX_PAIRS} pairs of steps that meet in patterns"
+            got = f"{self.pairs.count} ({got})"
+            remedy = "Ask for a banded strategy, with at most as many bands as steps of separation."
+            raise InputError("participation", expected=expected, got=got, remedy=remedy)
         self.participation, self.monitor = program.participation, monitor
         self.scale = float(np.diagonal(program.gram).max())
         self.factor = program.factor / np.sqrt(self.scale)
@@ -108,15 +105,13 @@ class _Search:
         )
 
     def bound(self, barrier: float) -> None:
-        """Improve the bounds t^2 / sum q, and t = tr(H X^-1) times the squared sensitivity of X. On
-        the central path <U_pi, X_pi> = q_pi - k mu, so that a pattern with slack costs more than it
-        proves."""
+        """Improve the bounds t^2 / sum q, and t = tr(H X^-1) times the squared sensitivity of X."""
         point = self.point
         gram = _linalg.symmetrized(point.gram)
         upper = point.trace * squared_sensitivity(gram, self.participation).squared
         if upper <= self.upper:
             self.feasible, self.upper = gram, upper
-        # A larger share keeps more multipliers of patterns that are not tight.
+        # On the path <U_pi, X_pi> = q_pi - k mu: a pattern with slack costs more than it proves.
         tight = [
             np.where(u.shape[1] * barrier <= 0.02 * u[:, :1, :1], u, 0.0) for u in point.blocks
         ]
@@ -173,11 +168,8 @@ class _Search:
                 onto_constant_diagonal(u + length * d)
                 for u, d in zip(self.point.blocks, direction, strict=True)
             ]
-            try:
+            with suppress(np.linalg.LinAlgError):  # outside the cone
                 trial = self._evaluate(blocks)
-            except np.linalg.LinAlgError:
-                pass  # outside the cone
-            else:
                 if trial.value(barrier) >= wanted:
                     self.point = trial
                     return decrement
@@ -189,8 +181,7 @@ class _Search:
         for u, d in zip(self.point.blocks, direction, strict=True):
             inverse = np.linalg.inv(np.linalg.cholesky(u))
             lowest = float(np.linalg.eigvalsh(inverse @ d @ inverse.transpose(0, 2, 1)).min())
-            if lowest < -TO_BOUNDARY:
-                length = min(length, -TO_BOUNDARY / lowest)
+            length = min(length, TO_BOUNDARY / max(-lowest, TO_BOUNDARY))
         return length
 
     def answer(self, stop: Stop) -> OverlappingAnswer:
@@ -234,12 +225,9 @@ class Point:
 
 
 class Inverse(ConstantDiagonal):
-    """The same map from a factorisation U = K K^T, for blocks that are nearly singular.
-
-    K^T (.) K takes what is symmetric to where the metric is the identity; there the map is the
-    projection onto what gives a constant diagonal, off the span of k_i k_i^T - k_j k_j^T, the rows
-    of K being k_i. Errors grow with the condition number of U, not with its square.
-    """
+    """The same map from a factorisation U = K K^T: its errors grow with the condition number of U,
+    not with its square. K^T (.) K takes what is symmetric to where the metric is the identity, and
+    the map a projection off the span of k_i k_i^T - k_j k_j^T, the rows of K being k_i."""
 
     def __init__(self, blocks: Array) -> None:
         self.blocks = blocks
@@ -283,12 +271,11 @@ class Newton:
     def gradient(self) -> Blocks:
         """The gradient of the objective with its barrier, by every block."""
         gram = self.pairs.gather(self.point.gram)
-        return [
-            onto_constant_diagonal(
-                x + self.barrier * np.linalg.inv(u) - np.eye(x.shape[1]) / x.shape[1]
-            )
+        slopes = [
+            x + self.barrier * np.linalg.inv(u)
             for x, u in zip(gram, self.point.blocks, strict=True)
         ]
+        return [onto_constant_diagonal(x - np.eye(len(x[0])) / len(x[0])) for x in slopes]
 
     def direction(self, gradient: Blocks) -> Blocks:
         """The direction that minus the Hessian takes to ``gradient``."""

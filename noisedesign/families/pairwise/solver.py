@@ -43,19 +43,15 @@ class Search:
     """
 
     def __init__(self, program: SparseProgram, *, rng: np.random.Generator) -> None:
-        w = program.mixing
-        n = program.size
+        w, n = program.mixing, program.size
         linked = sparse.triu(w + w.T, 1).tocoo()
-        self.first, self.second = linked.coords
-        self.size = n
-        scale = np.sqrt(program.budget)
+        first, second = linked.coords
+        unit = np.sqrt(program.budget[first] * program.budget[second])
+        off = gram_on(w, first, second) / unit
+        used = off > 0
+        self.size, self.first, self.second, self.off = n, first[used], second[used], off[used]
         self.diagonal = np.asarray(w.power(2).sum(axis=0)) / program.budget
-        self.off = gram_on(w, self.first, self.second) / (scale[self.first] * scale[self.second])
-        used = self.off > 0
-        self.first, self.second, self.off = self.first[used], self.second[used], self.off[used]
-        linked_weights = linked.data[used] / (scale[self.first] * scale[self.second])
-        ends = np.log(self.diagonal)
-        self.logs = np.log(linked_weights)
+        self.logs, ends = np.log(linked.data[used] / unit[used]), np.log(self.diagonal)
         columns = [self.logs, np.log(self.off), ends[self.first] + ends[self.second]]
         self.features = _orthogonal(columns)
         probes = max(16, PROBED // n)  # from n on, unit vectors
@@ -161,8 +157,7 @@ def pairwise_noise(
 ) -> tuple[PairwiseCovariance, int]:
     """Find noise, and the steps by which its budgets are met; ``watch`` ends the search when it is
     late. Of N and smaller multiples the cheapest is taken, with what bounds are too high by."""
-    watch = watch or Watch(Monitor(gap=0.0))
-    search = Search(program, rng=rng)
+    watch, search = watch or Watch(Monitor(gap=0.0)), Search(program, rng=rng)
     numbers = search.start()
     with watch:
         for better in improving_numbers(search):

@@ -22,7 +22,7 @@ class Layout:
         self.order = [which for which, _ in groups]
         self.members = [members for _, members in groups]
         entries = [m[:, :, None] * size + m[:, None, :] for m in self.members]
-        self._entry = np.concatenate([e.ravel() for e in entries])
+        self.entry = np.concatenate([e.ravel() for e in entries])
         self._shapes = [e.shape for e in entries]
         self._ends = np.cumsum([e.size for e in entries])
         self.length = int(self._ends[-1])
@@ -39,7 +39,7 @@ class Layout:
 
     def assemble(self, flat: Array) -> Array:
         """sum_c E_c P_c E_c^T, shape (n, n)."""
-        total = np.bincount(self._entry, flat, self.size**2)
+        total = np.bincount(self.entry, flat, self.size**2)
         return np.asarray(total.reshape(self.size, self.size))
 
     def untouched(self, nodes: Sequence[int]) -> NDArray[np.bool_]:
@@ -49,7 +49,7 @@ class Layout:
 
     def gather(self, matrix: Array) -> Array:
         """The principal submatrices of the sets."""
-        return np.asarray(np.ascontiguousarray(matrix).ravel()[self._entry])
+        return np.asarray(np.ascontiguousarray(matrix).ravel()[self.entry])
 
     def node_sums(self, values: Sequence[Array]) -> Array:
         """Sum over the sets of every node, of values of shapes (m, k)."""
@@ -128,25 +128,18 @@ class Coordinates:
 
     def __init__(self, layout: Layout) -> None:
         self._length = layout.length
-        upper, lower, rows, columns, self.ends, start = [], [], [], [], [0], 0
-        for members in layout.members:
-            count, k = members.shape
-            i, j = np.triu_indices(k)
-            base = start + k * k * np.arange(count)[:, None]
-            upper.append((base + i * k + j).ravel())
-            lower.append((base + j * k + i).ravel())
-            rows.append(members[:, i].ravel())
-            columns.append(members[:, j].ravel())
-            start += count * k * k
-            self.ends.append(self.ends[-1] + count * len(i))
+        upper, lower, self.ends = [], [], [0]
+        for places in layout.split(np.arange(layout.length)):
+            i, j = np.triu_indices(places.shape[1])
+            upper.append(places[:, i, j].ravel())
+            lower.append(places[:, j, i].ravel())
+            self.ends.append(self.ends[-1] + len(upper[-1]))
         self.upper, self.lower = np.concatenate(upper), np.concatenate(lower)
-        row, column = np.concatenate(rows), np.concatenate(columns)
-        self._weight = np.where(row == column, 1.0, np.sqrt(2))
-        entries, self.entry = np.unique(row * layout.size + column, return_inverse=True)
+        self._weight = np.where(self.upper == self.lower, 1.0, np.sqrt(2))
+        entries, self.entry = np.unique(layout.entry[self.upper], return_inverse=True)
         self.row, self.column = np.divmod(entries, layout.size)
         self._ends_of = np.concatenate([self.row, self.column])
         self._share = _share(self.row, self.column)
-        self.diagonal = np.flatnonzero(self.row == self.column)
 
     def lost(self, kept: NDArray[np.bool_], nodes: Places) -> Places:
         """Coordinates that are not kept, of entries of R on these nodes."""

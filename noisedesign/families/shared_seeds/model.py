@@ -28,9 +28,9 @@ from noisedesign.families.shared_seeds.bound import Multipliers, lower_bound
 from noisedesign.families.shared_seeds.program import SeedProgram
 from noisedesign.families.shared_seeds.state import Setting, answer_of, feasible_blocks
 
+# Largest certified gap of conic solvers' answers over their tolerance, on the shipped problems:
+# repairs of budgets and caps cost the first order.
 MARGIN = 30.0
-"""Largest certified gap of conic solvers' answers over their tolerance, on the shipped problems:
-repairs of budgets and caps cost the first order."""
 
 
 def stated(program: SeedProgram) -> Model:
@@ -46,11 +46,8 @@ def scaled(program: SeedProgram) -> Model:
 
 
 def _model(program: SeedProgram, own: SeedProgram, *, unit: float) -> Model:
-    """R = sum_c E_c P_c E_c^T, P_c >= 0; the budgets hold before every coalition that knows seeds.
-
-    A coalition knows the blocks of the sets it touches: [[R_A, I], [I, X_A]] >= 0 on the nodes
-    outside, R_A the sum of the others. ``own`` is ``program`` in the units of the model.
-    """
+    """R = sum_c E_c P_c E_c^T, P_c >= 0; [[R_A, I], [I, X_A]] >= 0 on the nodes outside of every
+    coalition, R_A without the blocks it touches. ``own`` is ``program`` in the model's units."""
     size, outside = own.size, own.size - own.known_seeds
     coalitions = comb(size, own.known_seeds)
     entries = sum(triangle(len(nodes)) for nodes in own.sets)
@@ -86,8 +83,7 @@ def _model(program: SeedProgram, own: SeedProgram, *, unit: float) -> Model:
         blocks = [point.variables[p - 1] for p in numbers]
         return _read(program, own, unit, blocks, _multipliers(own, point))
 
-    conic = assembly.finished(formulation="covariance", margin=MARGIN)
-    return Model(conic=conic, read=read)
+    return Model(conic=assembly.finished(formulation="covariance", margin=MARGIN), read=read)
 
 
 def _multipliers(own: SeedProgram, point: Point) -> Multipliers:

@@ -14,6 +14,7 @@ geometric mean of X_cc and N_cc, for X (.) N + N (.) X: both then diagonalise al
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -226,17 +227,11 @@ class NewtonSystem(System):
         return solved - self.block_solve(self._spread(stiff))
 
 
-class _Factored:
-    """A symmetric positive definite matrix, scaled to unit diagonal and factored."""
-
-    def __init__(self, matrix: Array) -> None:
-        self._root = 1 / np.sqrt(np.diagonal(matrix))
-        matrix = matrix * self._root * self._root[:, None]
-        self._factor = scipy.linalg.cho_factor(matrix, lower=True, overwrite_a=True)
-
-    def solve(self, right: Array) -> Array:
-        root = self._root if right.ndim == 1 else self._root[:, None]
-        return np.asarray(root * scipy.linalg.cho_solve(self._factor, root * right))
+def _solver_of(matrix: Array) -> Callable[[Array], Array]:
+    """The map of b, (m, k), to x with A x = b, A positive definite, scaled to unit diagonal."""
+    root = 1 / np.sqrt(np.diagonal(matrix))[:, None]
+    factor = scipy.linalg.cho_factor(matrix * root * root.T, lower=True, overwrite_a=True)
+    return lambda right: np.asarray(root * scipy.linalg.cho_solve(factor, root * right))
 
 
 class Explicit:
@@ -284,19 +279,19 @@ class Explicit:
         self._turn(matrix, transpose=True)
         self._turn(matrix.T, transpose=True)
         matrix[np.diag_indices(len(matrix))] += 1.0
-        self._factored = _Factored(matrix)
+        self._solved = _solver_of(matrix)
         self._stiff = np.concatenate(columns, axis=1)
         self._turn(self._stiff, transpose=True)
-        self._eased = self._factored.solve(self._stiff)
+        self._eased = self._solved(self._stiff)
         schur = self._stiff.T @ self._eased
         schur[np.diag_indices(len(schur))] += np.concatenate(eased)
-        self._schur = _Factored(schur)
+        self._schur = _solver_of(schur)
 
     def solve(self, flat: Array) -> Array:
         values = self.at.read(flat)[:, None]
         self._turn(values, transpose=True)
-        values = self._factored.solve(values)
-        values -= self._eased @ self._schur.solve(self._stiff.T @ values)
+        values = self._solved(values)
+        values -= self._eased @ self._schur(self._stiff.T @ values)
         self._turn(values, transpose=False)
         return self.at.write(values[:, 0])
 

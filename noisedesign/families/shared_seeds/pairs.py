@@ -29,7 +29,7 @@ import numpy as np
 from noisedesign.base import linalg as _linalg, settings
 from noisedesign.base.checks import Array
 from noisedesign.base.eigenvalue_pairs import shifts, values as shifted
-from noisedesign.base.monitor import Monitor, Search
+from noisedesign.base.monitor import Monitor, Search, Stop
 from noisedesign.families.shared_seeds import newton
 from noisedesign.families.shared_seeds.layout import Layout, Places
 from noisedesign.families.shared_seeds.newton import Bend, Solved
@@ -39,7 +39,6 @@ from noisedesign.families.shared_seeds.state import (
     MAX_SHORTENINGS,
     SHORTER,
     Best,
-    Found,
     Setting,
     enough,
     first_blocks,
@@ -463,8 +462,8 @@ def _prove(best: Best, setting: Setting, point: Point) -> float:
     return found
 
 
-def search(setting: Setting, monitor: Monitor, *, unit: float) -> Found:
-    """Follow the path of a setting of pairs; ``unit`` is that of what is reported."""
+def search(setting: Setting, monitor: Monitor, *, unit: float) -> tuple[Best, Stop, int]:
+    """Follow the path of pairs; ``unit`` is that of what is reported. Count the steps."""
     best, steps = Best(), 0
     with Search(monitor) as ended:
         first = setting.layout.assemble(first_blocks(setting))
@@ -493,9 +492,8 @@ def search(setting: Setting, monitor: Monitor, *, unit: float) -> Found:
             most = share * wanted / point.smoothing()
             point = replace(point, epsilon=point.epsilon * max(fading, min(most, 1.0)))
             steps += 1
-    if best.noise is None:
-        return Found(None, None, gap=best.gap, stop=ended.stop, steps=steps)
-    if not best.lower:
-        _prove(best, setting, point)
-    blocks = blocks_of(setting.layout, point.pattern, best.noise)
-    return Found(blocks, best.multipliers, gap=best.gap, stop=ended.stop, steps=steps)
+    if best.noise is not None:
+        if not best.lower:
+            _prove(best, setting, point)
+        best.noise = blocks_of(setting.layout, point.pattern, best.noise)
+    return best, ended.stop, steps

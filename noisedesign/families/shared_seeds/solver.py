@@ -35,7 +35,6 @@ from noisedesign.families.shared_seeds.state import (
     MAX_SHORTENINGS,
     SHORTER,
     Best,
-    Found,
     Mask,
     Point,
     Setting,
@@ -79,12 +78,12 @@ def solve(program: SeedProgram, *, monitor: Monitor) -> Answer:
     search = pairs.search if setting.of_pairs else _search
     # Products of matrices alternate with batches of small blocks, which threads do not help.
     with one_thread() if program.size < 400 else nullcontext():
-        found = search(setting, monitor, unit=unit)
+        best, stop, steps = search(setting, monitor, unit=unit)
         # The path of pairs went astray, and not into rounding.
-        if setting.of_pairs and found.stop is Stop.INACCURATE and found.gap > 10 * monitor.gap:
-            found = min(found, _search(setting, monitor, unit=unit), key=lambda one: one.gap)
-    blocks, multipliers = found.blocks, found.multipliers
-    feasible = None if blocks is None else feasible_blocks(setting, blocks, program)
+        if setting.of_pairs and stop is Stop.INACCURATE and best.gap > 10 * monitor.gap:
+            other = _search(setting, monitor, unit=unit)
+            best, stop, steps = min((best, stop, steps), other, key=lambda one: one[0].gap)
+    feasible = None if best.noise is None else feasible_blocks(setting, best.noise, program)
     if feasible is None:
         raise InputError(
             "limits.max_variance",
@@ -92,13 +91,14 @@ def solve(program: SeedProgram, *, monitor: Monitor) -> Answer:
             got="no such noise of these shared seeds",
             remedy="Raise the cap, or let more nodes share seeds.",
         )
+    multipliers = best.multipliers
     if multipliers is not None:
         multipliers = multipliers.denormalized(program.budget, unit=unit)
-    return answer_of(program, feasible, multipliers, stop=found.stop, evaluations=found.steps)
+    return answer_of(program, feasible, multipliers, stop=stop, evaluations=steps)
 
 
-def _search(setting: Setting, monitor: Monitor, *, unit: float) -> Found:
-    """Follow the path of blocks; ``unit`` is that of what is reported."""
+def _search(setting: Setting, monitor: Monitor, *, unit: float) -> tuple[Best, Stop, int]:
+    """Follow the path of blocks; ``unit`` is that of what is reported. Count the steps."""
     best, steps = Best(), 0
     with Search(monitor) as search:
         first = first_blocks(setting)
@@ -138,7 +138,7 @@ def _search(setting: Setting, monitor: Monitor, *, unit: float) -> Found:
                 if tolerance < TIGHTEST and not lagging:
                     share, tolerance = share * LOWER, LOOSE
             steps += 1
-    return Found(best.noise, best.multipliers, gap=best.gap, stop=search.stop, steps=steps)
+    return best, search.stop, steps
 
 
 def _near(setting: Setting, spent: Array, watched: Mask) -> Mask:

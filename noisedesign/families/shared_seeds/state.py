@@ -6,14 +6,14 @@ from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from noisedesign.base import linalg as _linalg, settings
 from noisedesign.base.checks import Array
-from noisedesign.base.monitor import Monitor, Stop
+from noisedesign.base.monitor import Monitor
 from noisedesign.families.family import Answer
 from noisedesign.families.shared_seeds.bound import (
     Multipliers,
@@ -118,10 +118,6 @@ class Setting:
         """cap - R_ii."""
         return np.asarray(self.cap - self.variances(flat)[: len(self.cap)])
 
-    def priced(self, prices: Array) -> Array:
-        """(H + diag(w))_cc."""
-        return self.layout.gather(self.gram + np.diag(prices)) if len(prices) else self.gram_blocks
-
     def independent(self, variance: Array) -> Array:
         """Independent noise as blocks in equal shares, half of its excess alone with coalitions."""
         layout, several = self.layout, self.program.known_seeds > 0
@@ -187,7 +183,8 @@ def start(setting: Setting, blocks: Array) -> Point:
         if worst is None:
             raise np.linalg.LinAlgError("H + diag(w) is singular on a set")
         curvature, weights = square[0] / (2 * worst), np.full(weights.shape, 0.5 / worst)
-        dual = setting.priced(prices) - layout.gather(curvature)
+        priced = setting.gram + np.diag(prices) if len(prices) else setting.gram
+        dual = layout.gather(priced - curvature)
     return Point(
         blocks=blocks,
         dual=dual,
@@ -222,16 +219,6 @@ class Best:
         """Record a bound and what proves it."""
         if lower > self.lower:
             self.lower, self.multipliers = lower, multipliers
-
-
-class Found(NamedTuple):
-    """The end of a search: flat blocks and multipliers in the units of the setting."""
-
-    blocks: Array | None
-    multipliers: Multipliers | None
-    gap: float
-    stop: Stop
-    steps: int
 
 
 def bounds(setting: Setting, point: Point, spent: Array) -> tuple[float, float, Multipliers]:

@@ -514,7 +514,7 @@ def test_steps_for_the_modes_follow_the_slope_of_the_lagrangian() -> None:
             total += np.sqrt(share) * np.sqrt(np.linalg.eigvalsh(mixed)).sum()
         return total
 
-    found = solver._Modes.of(modes, seen, basis, weights)
+    found = solver._Modes(modes, seen, basis, weights)
     assert found.value == pytest.approx(value(modes), rel=1e-12)
     for _ in range(3):
         e, h = rng.standard_normal((3, 3)), 1e-5

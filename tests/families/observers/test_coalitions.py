@@ -15,16 +15,10 @@ import pytest
 import noisedesign as nd
 from noisedesign.base.checks import InputError
 from noisedesign.base.monitor import Monitor, Stop
-from noisedesign.families.observers import (
-    coalitions as together,
-    newton,
-    rigorous,
-    sweeps,
-    working_set,
-)
+from noisedesign.families.observers import newton, observed, rigorous, sweeps, working_set
 from noisedesign.families.observers.bound import judge, proved
-from noisedesign.families.observers.coalitions import EveryCoalition, told_above
 from noisedesign.families.observers.family import FAMILY
+from noisedesign.families.observers.observed import EveryCoalition, told_above
 from noisedesign.families.observers.program import ObserverProgram
 from noisedesign.files.design_file import load_design, save_design
 from noisedesign.files.problem_file import parse_problem
@@ -152,7 +146,7 @@ def test_more_coalitions_than_fit_are_told_the_same(monkeypatch: pytest.MonkeyPa
     noise = noise_of(8, 3)
     pools = EveryCoalition(nd.coalitions(nodes=range(8), size=2), oracles.metropolis(RANDOM))
     whole = pools.told(noise)
-    monkeypatch.setattr(together, "AT_ONCE", 2)
+    monkeypatch.setattr(observed, "AT_ONCE", 2)
     assert pools.told(noise).by_coalition == pytest.approx(whole.by_coalition, rel=1e-12)
 
 
