@@ -130,7 +130,7 @@ class PolynomialCovariance(SparseCovariance):
         def positive(array: Array, length: int) -> bool:
             return array.shape == (length,) and bool((array > 0).all())
 
-        require = partial(_require, arrays, field)
+        require = partial(require_array, arrays, field)
         require("precision_coefficients", "at most 1000 coefficients", few(precision))
         require("noise_coefficients", "at most 1000 coefficients", few(noise))
         require("spectral_bound", "one positive number", positive(bound, 1))
@@ -242,7 +242,7 @@ class PairwiseCovariance(SparseCovariance):
         known = pairs.ndim == 2 and pairs.shape[1] == 2 and bool((pairs == np.floor(pairs)).all())
         known = known and bool(((pairs >= 0) & (pairs < nodes)).all())
         known = known and bool((pairs[:, 0] != pairs[:, 1]).all())
-        require = partial(_require, arrays, field)
+        require = partial(require_array, arrays, field)
         fits = own.shape == (nodes,) and (own >= 0).all()
         require("own_shares", f"{nodes} numbers >= 0", fits)
         require("seed_nodes", f"pairs of two nodes below {nodes}", known)
@@ -289,9 +289,11 @@ class PairwiseCovariance(SparseCovariance):
         ]
 
 
-def _require(arrays: Mapping[str, Array], field: str, name: str, expected: str, holds: Any) -> None:
+def require_array(
+    arrays: Mapping[str, Array], field: str, name: str, expected: str, holds: Any
+) -> None:
     if not holds:
-        got = f"an array of shape {arrays[name].shape}"
+        got = f"an array of shape {np.shape(arrays[name])}"
         raise InputError(f"{field}.{name}", expected=expected, got=got)
 
 

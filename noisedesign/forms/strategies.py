@@ -39,6 +39,7 @@ from noisedesign.base import (
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.linalg import inverse_of_triangular
 from noisedesign.base.shown import Shown
+from noisedesign.forms.sparse_forms import require_array
 from noisedesign.forms.streams import block_noise, covariance_root
 from noisedesign.forms.structure import TimeStructure
 from noisedesign.noise.filters import filter_of
@@ -145,8 +146,10 @@ class DenseStrategy(Strategy):
         shape = (horizon, horizon)
         for name in cls.names:
             if name in arrays:
-                _require(arrays, name, field, f"shape {shape}", arrays[name].shape == shape)
-                _require(arrays, name, field, "finite entries", np.isfinite(arrays[name]).all())
+                require_array(arrays, field, name, f"shape {shape}", arrays[name].shape == shape)
+                require_array(
+                    arrays, field, name, "finite entries", np.isfinite(arrays[name]).all()
+                )
         return cls(strategy=arrays["strategy"], stored_noising=arrays.get("noising_matrix"))
 
     def dense(self) -> Array:
@@ -188,13 +191,13 @@ class BandedStrategy(Strategy):
 
     @classmethod
     def of_arrays(cls, arrays: Mapping[str, Array], *, horizon: int, field: str) -> Self:
-        bands, given = arrays["strategy_bands"], (arrays, "strategy_bands", field)
+        bands, given = arrays["strategy_bands"], (arrays, field, "strategy_bands")
         fits = bands.ndim == 2 and bands.shape[1] == horizon and 1 <= len(bands) <= horizon
-        _require(*given, f"shape (bands, {horizon})", fits)
-        _require(*given, "finite entries", np.isfinite(bands).all())
-        _require(*given, "a positive diagonal", bands[0].min() > 0)
+        require_array(*given, f"shape (bands, {horizon})", fits)
+        require_array(*given, "finite entries", np.isfinite(bands).all())
+        require_array(*given, "a positive diagonal", bands[0].min() > 0)
         past = np.arange(len(bands))[:, None] + np.arange(horizon) >= horizon
-        _require(*given, "zeros past the end of each diagonal", not bands[past].any())
+        require_array(*given, "zeros past the end of each diagonal", not bands[past].any())
         return cls(bands=bands)
 
     @property
@@ -279,7 +282,7 @@ class _Coefficients(StationaryStrategy):
         (name,) = cls.names
         column = np.asarray(arrays[name])
         fits = column.ndim == 1 and 1 <= len(column) <= horizon
-        _require(arrays, name, field, f"1 to {horizon} coefficients", fits)
+        require_array(arrays, field, name, f"1 to {horizon} coefficients", fits)
         return cls(coefficients=series.checked(column, field=f"{field}.{name}"), steps=horizon)
 
     def vectors_kept(self, horizon: int) -> int:
@@ -373,7 +376,7 @@ class BufferedToeplitz(StationaryStrategy):
     def of_arrays(cls, arrays: Mapping[str, Array], *, horizon: int, field: str) -> Self:
         scales, decays, diagonal = (np.ravel(arrays[name]) for name in cls.names)
         one = diagonal.shape == (1,) and np.isfinite(diagonal).all() and diagonal[0] > 0
-        _require(arrays, "strategy_diagonal", field, "one positive number", one)
+        require_array(arrays, field, "strategy_diagonal", "one positive number", one)
         return cls(scales=scales, decays=decays, diagonal=float(diagonal[0]), steps=horizon)
 
     def strategy_column(self, horizon: int) -> Array:
@@ -433,24 +436,24 @@ class ModalStrategy(Strategy):
     @classmethod
     def of_arrays(cls, arrays: Mapping[str, Array], *, horizon: int, field: str) -> Self:
         strategies, modes, scales = (np.asarray(arrays[name]) for name in cls.names)
-        given = (arrays, "mode_strategies", field)
-        _require(*given, "shape (nodes, steps, steps)", strategies.ndim == 3)
+        given = (arrays, field, "mode_strategies")
+        require_array(*given, "shape (nodes, steps, steps)", strategies.ndim == 3)
         nodes, steps, _ = strategies.shape
         fits = strategies.shape[2] == steps and nodes * steps == horizon
-        _require(*given, f"{horizon} pairs of node and step", fits)
-        _require(*given, "finite entries", np.isfinite(strategies).all())
-        _require(*given, "zeros above every diagonal", not np.triu(strategies, 1).any())
+        require_array(*given, f"{horizon} pairs of node and step", fits)
+        require_array(*given, "finite entries", np.isfinite(strategies).all())
+        require_array(*given, "zeros above every diagonal", not np.triu(strategies, 1).any())
         diagonals = np.einsum("mtt->mt", strategies)
-        _require(*given, "positive diagonals", diagonals.min(initial=1.0) > 0)
+        require_array(*given, "positive diagonals", diagonals.min(initial=1.0) > 0)
         for name, found, shape in (
             ("modes", modes, (nodes, nodes)),
             ("step_scales", scales, (nodes, steps)),
         ):
-            _require(arrays, name, field, f"shape {shape}", found.shape == shape)
+            require_array(arrays, field, name, f"shape {shape}", found.shape == shape)
         regular = bool(np.isfinite(modes).all()) and np.linalg.cond(modes) * settings.EPS < 1
-        _require(arrays, "modes", field, "a matrix that is not singular", regular)
+        require_array(arrays, field, "modes", "a matrix that is not singular", regular)
         positive = np.isfinite(scales).all() and (scales > 0).all()
-        _require(arrays, "step_scales", field, "positive numbers", positive)
+        require_array(arrays, field, "step_scales", "positive numbers", positive)
         return cls(strategies=strategies, modes=modes, scales=scales)
 
     def arrays(self) -> dict[str, Array]:
@@ -586,11 +589,3 @@ def strategy_of_arrays(arrays: Mapping[str, Array], *, horizon: int, field: str)
         if set(kind.names) - {"noising_matrix"} <= set(arrays):  # computed where it is missing
             return kind.of_arrays(arrays, horizon=horizon, field=field)
     return None
-
-
-def _require(
-    arrays: Mapping[str, Array], name: str, field: str, expected: str, holds: bool | np.bool_
-) -> None:
-    if not holds:
-        got = f"an array of shape {np.shape(arrays[name])}"
-        raise InputError(f"{field}.{name}", expected=expected, got=got)
