@@ -82,32 +82,25 @@ def _streams(noise: Noise, node: int) -> tuple[Stream, ...]:
     own = partial(Stream, name=f"node {node}", holders=(node,))
     if noise.space is None:
         return (own(coefficient=1.0),)
+
+    def seed(k: int, coefficient: float, holders: tuple[int, ...]) -> Stream:
+        if len(holders) == 1:
+            return own(coefficient=coefficient)
+        return Stream(name=f"seed {k}", coefficient=coefficient, source=SHARED, holders=holders)
+
     if isinstance(noise.space, SeedPlan):
-        plan, found = noise.space, []
-        for k in plan.held_by(node):
-            seed = plan.seeds[k]
-            coefficient = float(seed.coefficients[seed.members.index(node)])
-            if len(seed.members) == 1:
-                found.append(own(coefficient=coefficient))
-            else:
-                name, holders = f"seed {k}", seed.members
-                found.append(
-                    Stream(name=name, coefficient=coefficient, source=SHARED, holders=holders)
-                )
-        return tuple(found)
-    if isinstance(noise.space, PairwiseCovariance):
-        return (
-            own(coefficient=float(noise.space.own[node])),
-            *(
-                Stream(
-                    name=f"seed {k}",
-                    coefficient=share,
-                    source=SHARED,
-                    holders=(min(node, other), max(node, other)),
-                )
-                for k, other, share in noise.space.held_by(node)
-            ),
+        plan = noise.space
+        held = ((k, plan.seeds[k].members) for k in plan.held_by(node))
+        return tuple(
+            seed(k, float(plan.seeds[k].coefficients[members.index(node)]), members)
+            for k, members in held
         )
+    if isinstance(noise.space, PairwiseCovariance):
+        shared = (
+            seed(k, share, (min(node, other), max(node, other)))
+            for k, other, share in noise.space.held_by(node)
+        )
+        return (own(coefficient=float(noise.space.own[node])), *shared)
     variances = np.diagonal(noise.covariance)
     if np.count_nonzero(noise.covariance) == np.count_nonzero(variances):  # nodes are independent
         return (own(coefficient=float(np.sqrt(variances[node]))),)

@@ -34,8 +34,7 @@ class Noise:
     parts.
 
     ``steps`` is T, after which nothing may be drawn, or None where no horizon is known; ``nodes``
-    is n, or None where all nodes use C alike. Without ``strategy`` steps are independent, without
-    ``space`` nodes are, at unit variance. ``full``: C is that of all pairs of step and node, shape
+    is n, or None where all nodes use C alike. ``full``: C is that of all pairs of step and node,
     (nT, nT).
     """
 
@@ -104,11 +103,9 @@ class Noise:
     @cached_property
     def _root(self) -> Any:
         """F, shape (n, draws), as an array or by its products; None without one."""
-        if self.space is None:
-            return None
         if isinstance(self.space, SeedPlan | SparseCovariance):
             return self.space.root()
-        return covariance_root(self.space)
+        return None if self.space is None else covariance_root(self.space)
 
     def draws(self, nodes: int | None = None) -> int:
         """Count the standard normals of a step and coordinate, of ``nodes`` or its own n."""
@@ -137,36 +134,25 @@ class Noise:
     def stream(
         self, *, dimension: int, seed: Seed, steps: int | None = None, nodes: int | None = None
     ) -> Iterator[Array]:
-        """Draw noise for simulation one step after another, arrays of shape (n, d).
-
-        One seed gives the noise of all nodes, by a generator (Philox) that is not cryptographic.
-        :func:`noisedesign.noise.noise` draws what one node deploys. InputError for more steps than
-        the horizon, none where none is known, or steps too large for the memory.
-        """
+        """Draw noise for simulation one step after another, arrays of shape (n, d), by a generator
+        (Philox) that is not cryptographic; :func:`noisedesign.noise.noise` draws what one node
+        deploys. InputError for more steps than the horizon, none where none is known, or too little
+        memory."""
         steps = self._steps(steps)
         width = self.draws(nodes)
         dimension = _checks.positive_int(dimension, field="dimension")
         # What is drawn and what becomes of it; nodes may be no more than a number in a file.
         memory.require(lambda n: 16 * n, width, field="nodes", of="nodes")
-        memory.require(
-            lambda d: 16 * width * d,
-            dimension,
-            field="dimension",
-            of=f"coordinates of {width} nodes",
-        )
+        of = f"coordinates of {width} nodes"
+        memory.require(lambda d: 16 * width * d, dimension, field="dimension", of=of)
         if isinstance(self.strategy, DenseStrategy) and not self.full:
             # Draws that do not fit a bounded working set are drawn again.
-            noise = self._across_nodes(
-                time_noise_stream(
-                    self.strategy.dense_noising(), nodes=width, dimension=dimension, seed=seed
-                )
-            )
-        else:
-            flat = space_noise(
-                np.eye(1), dimension=width * dimension, steps=steps, root_seed=seed_sequence(seed)
-            )
-            noise = self.of_white(draw.reshape(width, dimension) for draw in flat)
-        return islice(noise, steps)
+            noising = self.strategy.dense_noising()
+            drawn = time_noise_stream(noising, nodes=width, dimension=dimension, seed=seed)
+            return islice(self._across_nodes(drawn), steps)
+        root, size = seed_sequence(seed), width * dimension
+        flat = space_noise(np.eye(1), dimension=size, steps=steps, root_seed=root)
+        return islice(self.of_white(draw.reshape(width, dimension) for draw in flat), steps)
 
     def _steps(self, steps: int | None) -> int:
         if steps is None:

@@ -1,8 +1,5 @@
-"""The table of families: which one represents the feasible set of which kind of noise.
-
-A problem names its set by its axes and a kind, see ``Problem.feasible_set``; the family's module is
-imported when it is asked for (:func:`noisedesign.families.family.family_of`).
-"""
+"""The table of families: which one represents the feasible set of which kind of noise, by the axes
+and the kind of ``Problem.feasible_set``."""
 
 from __future__ import annotations
 
@@ -45,7 +42,6 @@ REGISTRY: dict[tuple[str, str], Entry] = {
     ("time", "blt"): Entry(f"{_FAMILIES}.toeplitz.family", needs="buffers"),
     ("space-time", "kronecker"): Entry(f"{_FAMILIES}.kronecker.family"),
     ("space-time", "modal"): Entry(f"{_FAMILIES}.modal.family"),
-    # after a colon: another name than FAMILY
     ("space-time", "full"): Entry(f"{_FAMILIES}.disjoint.family:FULL"),
 }
 """(axes, kind) -> family."""
@@ -56,8 +52,8 @@ def kinds(axes: str) -> tuple[str, ...]:
     return tuple(kind for (known, kind), entry in REGISTRY.items() if known == axes and entry.named)
 
 
+# The kind that stands for another one on graphs too large for any n x n array.
 SPARSE_FORMS = {"dense": "polynomial", "edge-local": "pairwise"}
-"""The kind that stands for another one on graphs too large for any n x n array."""
 
 
 def sparse_kinds() -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -87,9 +87,7 @@ class PolynomialCovariance(SparseCovariance):
 
     r and p are polynomials by their Chebyshev coefficients (``noise``, ``precision``) on [0, b], b
     the ``bound`` on eigenvalues of B, so that R^-1 is at most D^(-1/2) p(B) D^(-1/2); V and D are
-    diagonals (n,), ``weights`` and ``scale``. A product with R^(1/2) is 2 deg r products with W or
-    its transpose: so many rounds of messages along its links draw the noise, and who takes part
-    learns of it.
+    diagonals (n,), ``weights`` and ``scale``.
     """
 
     kind: ClassVar[str] = "polynomial"
@@ -118,25 +116,28 @@ class PolynomialCovariance(SparseCovariance):
         return len(self.scale)
 
     def arrays(self) -> dict[str, Array]:
-        parts = (*(self.precision, self.noise, np.array([self.bound])), *(self.weights, self.scale))
+        bound = np.array([self.bound])
+        parts = (self.precision, self.noise, bound, self.weights, self.scale)
         return dict(zip(self.names, parts, strict=True)) | mixing_arrays(self.mixing)
 
     @classmethod
     def of_arrays(cls, arrays: Mapping[str, Array], *, nodes: int, field: str) -> Self:
         precision, noise, bound, weights, scale = (arrays[name] for name in cls.names)
-        for name, expected, holds in (
-            ("precision_coefficients", "at most 1000 coefficients", _few(precision)),
-            ("noise_coefficients", "at most 1000 coefficients", _few(noise)),
-            ("spectral_bound", "one positive number", bound.shape == (1,) and bound[0] > 0),
-            ("node_weights", f"{nodes} positive numbers", _positive(weights, nodes)),
-            ("node_scales", f"{nodes} positive numbers", _positive(scale, nodes)),
-        ):
-            if not holds:
-                got = f"an array of shape {arrays[name].shape}"
-                raise InputError(f"{field}.{name}", expected=expected, got=got)
-        mixing = mixing_of_arrays(arrays, nodes=nodes, field=field)
+
+        def few(coefficients: Array) -> bool:
+            return coefficients.ndim == 1 and 0 < len(coefficients) <= 1000
+
+        def positive(array: Array, length: int) -> bool:
+            return array.shape == (length,) and bool((array > 0).all())
+
+        require = partial(require_array, arrays, field)
+        require("precision_coefficients", "at most 1000 coefficients", few(precision))
+        require("noise_coefficients", "at most 1000 coefficients", few(noise))
+        require("spectral_bound", "one positive number", positive(bound, 1))
+        require("node_weights", f"{nodes} positive numbers", positive(weights, nodes))
+        require("node_scales", f"{nodes} positive numbers", positive(scale, nodes))
         return cls(
-            mixing=mixing,
+            mixing=mixing_of_arrays(arrays, nodes=nodes, field=field),
             weights=weights,
             bound=float(bound[0]),
             precision=precision,
@@ -154,32 +155,46 @@ class PolynomialCovariance(SparseCovariance):
         return replace(self, scale=factor**2 * self.scale)
 
     @cached_property
-    def _unit(self) -> tuple[Any, Any]:
-        """A = W V^(1/2) / b^(1/2) and its transpose."""
-        a = (self.mixing @ diags_array(np.sqrt(self.weights / self.bound))).tocsr()
+    def _doubled(self) -> tuple[Any, Any]:
+        """2 W V^(1/2) / b^(1/2) and its transpose."""
+        a = (self.mixing @ diags_array(2 * np.sqrt(self.weights / self.bound))).tocsr()
         return a, a.T.tocsr()
 
     def root(self) -> LinearOperator:
-        n = self.nodes
         scale = np.sqrt(self.scale)[:, None]
-
-        def product(block: Array) -> Array:
-            return _in_parts(lambda part: scale * self._of_b(part), block)
-
-        def transposed(block: Array) -> Array:
-            return _in_parts(lambda part: self._of_b(scale * part), block)
-
+        product = partial(_in_parts, lambda part: scale * self._of_b(part))
+        transposed = partial(_in_parts, lambda part: self._of_b(scale * part))
         by: dict[str, Any] = {"matvec": product, "matmat": product}
         by |= {"rmatvec": transposed, "rmatmat": transposed}
-        return LinearOperator((n, n), dtype=np.float64, **by)
+        return LinearOperator((self.nodes,) * 2, dtype=np.float64, **by)
 
     def _of_b(self, block: Array) -> Array:
-        """r(B) times a block, by the recurrence of Clenshaw."""
-        a, transposed = self._unit
-        later, last = np.zeros_like(block), np.zeros_like(block)
-        for coefficient in self.noise[:0:-1]:
-            last, later = coefficient * block + 2 * _shifted(a, transposed, last) - later, last
-        return np.asarray(self.noise[0] * block + _shifted(a, transposed, last) - later)
+        """r(B) times a block."""
+        a, transposed = self._doubled
+        return clenshaw(self.noise, lambda x: transposed @ (a @ x), block)
+
+
+def clenshaw(coefficients: Any, product: Callable[[Array], Array], block: Array) -> Array:
+    """A Chebyshev series on [0, b] of B times a block, by products with 4 B / b (Clenshaw 1955), in
+    arrays that are there already: blocks are far larger than a cache."""
+    previous, current = np.zeros_like(block), coefficients[-1] * block
+    for coefficient in coefficients[-2:0:-1]:
+        following = product(current)
+        previous += current
+        previous += current
+        following -= previous
+        np.multiply(block, coefficient, out=previous)
+        following += previous
+        previous, current = current, following
+    if len(coefficients) == 1:
+        return np.asarray(current)
+    total = product(current)
+    total /= 2
+    total -= current
+    total -= previous
+    np.multiply(block, coefficients[0], out=previous)
+    total += previous
+    return np.asarray(total)
 
 
 def _in_parts(product: Callable[[Array], Array], block: Array) -> Array:
@@ -192,19 +207,11 @@ def _in_parts(product: Callable[[Array], Array], block: Array) -> Array:
     return found.reshape(block.shape)
 
 
-def _shifted(a: Any, transposed: Any, block: Array) -> Array:
-    """(2 B / b - 1) times a block."""
-    return np.asarray(2 * (transposed @ (a @ block)) - block)
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PairwiseCovariance(SparseCovariance):
-    """R = F F^T of seeds that one node has alone, or two share.
-
-    Node u adds ``own``_u g_u and, of every seed e it holds, its share_e,u g_e, of independent
-    standard normals g: ``pairs`` of nodes, (m, 2), with ``shares``, (m, 2), not squared. Nothing is
-    sent.
-    """
+    """R = F F^T of seeds that one node has alone, or two share: node u adds ``own``_u g_u and, of
+    every seed e it holds, its share_e,u g_e, of independent standard normals g; ``pairs`` of nodes,
+    (m, 2), have ``shares``, (m, 2), not squared."""
 
     kind: ClassVar[str] = "pairwise"
     names: ClassVar[Mapping[str, str]] = {
@@ -232,21 +239,14 @@ class PairwiseCovariance(SparseCovariance):
     @classmethod
     def of_arrays(cls, arrays: Mapping[str, Any], *, nodes: int, field: str) -> Self:
         own, pairs, shares = (arrays[name] for name in cls.names)
-        whole = pairs.ndim == 2 and pairs.shape[1] == 2 and bool((pairs == np.floor(pairs)).all())
-        for name, expected, holds in (
-            ("own_shares", f"{nodes} numbers >= 0", own.shape == (nodes,) and (own >= 0).all()),
-            (
-                "seed_nodes",
-                f"pairs of two nodes below {nodes}",
-                whole
-                and ((pairs >= 0) & (pairs < nodes)).all()
-                and (pairs[:, 0] != pairs[:, 1]).all(),
-            ),
-            ("seed_shares", "a number for either node of a pair", shares.shape == pairs.shape),
-        ):
-            if not holds:
-                got = f"an array of shape {arrays[name].shape}"
-                raise InputError(f"{field}.{name}", expected=expected, got=got)
+        known = pairs.ndim == 2 and pairs.shape[1] == 2 and bool((pairs == np.floor(pairs)).all())
+        known = known and bool(((pairs >= 0) & (pairs < nodes)).all())
+        known = known and bool((pairs[:, 0] != pairs[:, 1]).all())
+        require = partial(require_array, arrays, field)
+        fits = own.shape == (nodes,) and (own >= 0).all()
+        require("own_shares", f"{nodes} numbers >= 0", fits)
+        require("seed_nodes", f"pairs of two nodes below {nodes}", known)
+        require("seed_shares", "a number for either node of a pair", shares.shape == pairs.shape)
         return cls(own=own, pairs=pairs.astype(np.int64), shares=shares)
 
     def scaled(self, factor: float) -> Self:
@@ -256,9 +256,9 @@ class PairwiseCovariance(SparseCovariance):
     def _factor(self) -> Any:
         """F, shape (n, n + m), by rows."""
         n, m = self.nodes, len(self.pairs)
-        rows = np.concatenate([np.arange(n), self.pairs[:, 0], self.pairs[:, 1]])
+        rows = np.concatenate([np.arange(n), *self.pairs.T])
         columns = np.concatenate([np.arange(n), np.tile(n + np.arange(m), 2)])
-        values = np.concatenate([self.own, self.shares[:, 0], self.shares[:, 1]])
+        values = np.concatenate([self.own, *self.shares.T])
         return csr_array((values, (rows, columns)), shape=(n, n + m))
 
     @cached_property
@@ -289,12 +289,12 @@ class PairwiseCovariance(SparseCovariance):
         ]
 
 
-def _few(coefficients: Array) -> bool:
-    return coefficients.ndim == 1 and 0 < len(coefficients) <= 1000
-
-
-def _positive(array: Array, length: int) -> bool:
-    return array.shape == (length,) and bool((array > 0).all())
+def require_array(
+    arrays: Mapping[str, Array], field: str, name: str, expected: str, holds: Any
+) -> None:
+    if not holds:
+        got = f"an array of shape {np.shape(arrays[name])}"
+        raise InputError(f"{field}.{name}", expected=expected, got=got)
 
 
 def mixing_arrays(mixing: Any) -> dict[str, Array]:

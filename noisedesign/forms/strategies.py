@@ -39,6 +39,7 @@ from noisedesign.base import (
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.linalg import inverse_of_triangular
 from noisedesign.base.shown import Shown
+from noisedesign.forms.sparse_forms import require_array
 from noisedesign.forms.streams import block_noise, covariance_root
 from noisedesign.forms.structure import TimeStructure
 from noisedesign.noise.filters import filter_of
@@ -133,10 +134,9 @@ class DenseStrategy(Strategy):
         try:
             return np.asarray(np.tril(inverse_of_triangular(self.strategy.copy())))
         except np.linalg.LinAlgError as error:
-            expected = "an invertible C"
-            got = "a singular one"
+            given = {"expected": "an invertible C", "got": "a singular one"}
             remedy = "`noisedesign verify` says what else does not hold."
-            raise InputError("strategy", expected=expected, got=got, remedy=remedy) from error
+            raise InputError("strategy", **given, remedy=remedy) from error
 
     def arrays(self) -> dict[str, Array]:
         return {"strategy": self.strategy, "noising_matrix": self._noising}
@@ -146,8 +146,10 @@ class DenseStrategy(Strategy):
         shape = (horizon, horizon)
         for name in cls.names:
             if name in arrays:
-                _require(arrays, name, field, f"shape {shape}", arrays[name].shape == shape)
-                _require(arrays, name, field, "finite entries", np.isfinite(arrays[name]).all())
+                require_array(arrays, field, name, f"shape {shape}", arrays[name].shape == shape)
+                require_array(
+                    arrays, field, name, "finite entries", np.isfinite(arrays[name]).all()
+                )
         return cls(strategy=arrays["strategy"], stored_noising=arrays.get("noising_matrix"))
 
     def dense(self) -> Array:
@@ -163,10 +165,9 @@ class DenseStrategy(Strategy):
         return replace(self, stored_noising=None)
 
     def noise_of(self, white: Iterable[Array]) -> Iterator[Array]:
-        kept: Array | None = None
+        kept: Array = np.empty(0)
         for step, draw in enumerate(islice(white, self.horizon)):
-            if kept is None:
-                kept = np.empty((self.horizon, *draw.shape))
+            kept = kept if step else np.empty((self.horizon, *draw.shape))
             kept[step] = draw
             yield np.tensordot(self._noising[step, : step + 1], kept[: step + 1], axes=1)
 
@@ -190,13 +191,13 @@ class BandedStrategy(Strategy):
 
     @classmethod
     def of_arrays(cls, arrays: Mapping[str, Array], *, horizon: int, field: str) -> Self:
-        bands, given = arrays["strategy_bands"], (arrays, "strategy_bands", field)
+        bands, given = arrays["strategy_bands"], (arrays, field, "strategy_bands")
         fits = bands.ndim == 2 and bands.shape[1] == horizon and 1 <= len(bands) <= horizon
-        _require(*given, f"shape (bands, {horizon})", fits)
-        _require(*given, "finite entries", np.isfinite(bands).all())
-        _require(*given, "a positive diagonal", bands[0].min() > 0)
+        require_array(*given, f"shape (bands, {horizon})", fits)
+        require_array(*given, "finite entries", np.isfinite(bands).all())
+        require_array(*given, "a positive diagonal", bands[0].min() > 0)
         past = np.arange(len(bands))[:, None] + np.arange(horizon) >= horizon
-        _require(*given, "zeros past the end of each diagonal", not bands[past].any())
+        require_array(*given, "zeros past the end of each diagonal", not bands[past].any())
         return cls(bands=bands)
 
     @property
@@ -266,6 +267,7 @@ class StationaryStrategy(Shown, Strategy):
 class _Coefficients(StationaryStrategy):
     """The first p entries of a column, shape (p,), and zeros after them; the first is > 0."""
 
+    of_inverse: ClassVar[bool]  # whether the column is that of C^-1
     coefficients: Any
 
     def __post_init__(self) -> None:
@@ -280,15 +282,23 @@ class _Coefficients(StationaryStrategy):
         (name,) = cls.names
         column = np.asarray(arrays[name])
         fits = column.ndim == 1 and 1 <= len(column) <= horizon
-        _require(arrays, name, field, f"1 to {horizon} coefficients", fits)
+        require_array(arrays, field, name, f"1 to {horizon} coefficients", fits)
         return cls(coefficients=series.checked(column, field=f"{field}.{name}"), steps=horizon)
 
     def vectors_kept(self, horizon: int) -> int:
         """p - 1, or T - 1 where that is less."""
         return min(len(self.coefficients), _checks.positive_int(horizon, field="horizon")) - 1
 
-    def _column(self, horizon: int) -> Array:
-        return series.resized(self.coefficients, _checks.positive_int(horizon, field="horizon"))
+    def _column(self, horizon: int, *, of_inverse: bool) -> Array:
+        steps = _checks.positive_int(horizon, field="horizon")
+        given = series.resized(self.coefficients, steps)
+        return given if of_inverse == self.of_inverse else series.reciprocal(given)
+
+    def strategy_column(self, horizon: int) -> Array:
+        return self._column(horizon, of_inverse=False)
+
+    def noising_column(self, horizon: int) -> Array:
+        return self._column(horizon, of_inverse=True)
 
 
 class ToeplitzStrategy(_Coefficients):
@@ -296,16 +306,11 @@ class ToeplitzStrategy(_Coefficients):
 
     kind: ClassVar[str] = "toeplitz"
     names: ClassVar[Mapping[str, str]] = {"strategy_coefficients": "C, its first column"}
+    of_inverse: ClassVar[bool] = False
 
     def at(self, horizon: int) -> Self:
-        column = np.trim_zeros(self._column(horizon), "b")
+        column = np.trim_zeros(self._column(horizon, of_inverse=False), "b")
         return replace(self, coefficients=column, steps=horizon)
-
-    def strategy_column(self, horizon: int) -> Array:
-        return self._column(horizon)
-
-    def noising_column(self, horizon: int) -> Array:
-        return series.reciprocal(self._column(horizon))
 
     def scaled(self, factor: float) -> Self:
         return replace(self, coefficients=self.coefficients / factor)
@@ -316,12 +321,7 @@ class BandedInverse(_Coefficients):
 
     kind: ClassVar[str] = "banded-inverse"
     names: ClassVar[Mapping[str, str]] = {"noising_coefficients": "C^-1, its first column"}
-
-    def strategy_column(self, horizon: int) -> Array:
-        return series.reciprocal(self._column(horizon))
-
-    def noising_column(self, horizon: int) -> Array:
-        return self._column(horizon)
+    of_inverse: ClassVar[bool] = True
 
     def scaled(self, factor: float) -> Self:
         return replace(self, coefficients=self.coefficients * factor)
@@ -333,16 +333,12 @@ class BufferedToeplitz(StationaryStrategy):
 
     With scales >= 0 of sum at most 1 and decays in [0, 1], both (m,), the coefficients are
     nonnegative and nonincreasing, so sensitivity is exact under fixed epochs and min-separation
-    alike.
-
-    The inverse is of the same form. With u = sqrt(scales) and z = 1 / x the generating function is
-    1 + u^T (z - diag(decays))^-1 u, whose reciprocal is 1 - u^T (z - diag(decays) + u u^T)^-1 u:
-    its decays are the eigenvalues of diag(decays) - u u^T and its scales minus the squares of u in
-    that eigenbasis.
+    alike. The inverse is of the same form: its decays are the eigenvalues of diag(decays) - u u^T,
+    u = sqrt(scales), and its scales minus the squares of u in that eigenbasis.
 
     Sources: Dvijotham et al. 2024, "Efficient and near-optimal noise generation for streaming
-    differential privacy"; McMahan, Xu and Zhang 2024, "A hassle-free algorithm for private
-    learning in practice".
+    differential privacy"; McMahan, Xu and Zhang 2024, "A hassle-free algorithm for private learning
+    in practice".
     """
 
     kind: ClassVar[str] = "blt"
@@ -380,7 +376,7 @@ class BufferedToeplitz(StationaryStrategy):
     def of_arrays(cls, arrays: Mapping[str, Array], *, horizon: int, field: str) -> Self:
         scales, decays, diagonal = (np.ravel(arrays[name]) for name in cls.names)
         one = diagonal.shape == (1,) and np.isfinite(diagonal).all() and diagonal[0] > 0
-        _require(arrays, "strategy_diagonal", field, "one positive number", one)
+        require_array(arrays, field, "strategy_diagonal", "one positive number", one)
         return cls(scales=scales, decays=decays, diagonal=float(diagonal[0]), steps=horizon)
 
     def strategy_column(self, horizon: int) -> Array:
@@ -411,11 +407,9 @@ def _exponentials(scales: Array, decays: Array, horizon: int) -> Array:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ModalStrategy(Strategy):
-    """C over all pairs of step and node by modes: z_t = diag(d_t) M y_t, row m of y noise of C_m.
-
-    White noise of a step is turned by an orthogonal matrix, which changes nothing of its law and
-    makes C lower triangular. ``strategies`` are C_m, (n, T, T), ``modes`` M, (n, n), ``scales`` d,
-    (n, T).
+    """C over all pairs of step and node by modes: z_t = diag(d_t) M y_t, row m of y noise of C_m,
+    ``strategies``, (n, T, T), ``modes`` M, (n, n), ``scales`` d, (n, T). White noise of a step is
+    turned by an orthogonal matrix, which changes nothing of its law and makes C lower triangular.
     """
 
     kind: ClassVar[str] = "modal"
@@ -442,25 +436,24 @@ class ModalStrategy(Strategy):
     @classmethod
     def of_arrays(cls, arrays: Mapping[str, Array], *, horizon: int, field: str) -> Self:
         strategies, modes, scales = (np.asarray(arrays[name]) for name in cls.names)
-        given = (arrays, "mode_strategies", field)
-        _require(*given, "shape (nodes, steps, steps)", strategies.ndim == 3)
+        given = (arrays, field, "mode_strategies")
+        require_array(*given, "shape (nodes, steps, steps)", strategies.ndim == 3)
         nodes, steps, _ = strategies.shape
         fits = strategies.shape[2] == steps and nodes * steps == horizon
-        _require(*given, f"{horizon} pairs of node and step", fits)
-        _require(*given, "finite entries", np.isfinite(strategies).all())
-        upper = any(np.triu(strategy, 1).any() for strategy in strategies)
-        _require(*given, "zeros above every diagonal", not upper)
+        require_array(*given, f"{horizon} pairs of node and step", fits)
+        require_array(*given, "finite entries", np.isfinite(strategies).all())
+        require_array(*given, "zeros above every diagonal", not np.triu(strategies, 1).any())
         diagonals = np.einsum("mtt->mt", strategies)
-        _require(*given, "positive diagonals", diagonals.min(initial=1.0) > 0)
-        shape = (nodes, nodes)
-        _require(arrays, "modes", field, f"shape {shape}", modes.shape == shape)
-        finite = bool(np.isfinite(modes).all())
-        regular = finite and np.linalg.cond(modes) * settings.EPS < 1
-        _require(arrays, "modes", field, "a matrix that is not singular", regular)
-        shape = (nodes, steps)
-        _require(arrays, "step_scales", field, f"shape {shape}", scales.shape == shape)
-        positive = bool(np.isfinite(scales).all() and (scales > 0).all())
-        _require(arrays, "step_scales", field, "positive numbers", positive)
+        require_array(*given, "positive diagonals", diagonals.min(initial=1.0) > 0)
+        for name, found, shape in (
+            ("modes", modes, (nodes, nodes)),
+            ("step_scales", scales, (nodes, steps)),
+        ):
+            require_array(arrays, field, name, f"shape {shape}", found.shape == shape)
+        regular = bool(np.isfinite(modes).all()) and np.linalg.cond(modes) * settings.EPS < 1
+        require_array(arrays, field, "modes", "a matrix that is not singular", regular)
+        positive = np.isfinite(scales).all() and (scales > 0).all()
+        require_array(arrays, field, "step_scales", "positive numbers", positive)
         return cls(strategies=strategies, modes=modes, scales=scales)
 
     def arrays(self) -> dict[str, Array]:
@@ -523,7 +516,7 @@ class ModalStrategy(Strategy):
 
     def dense(self) -> Array:
         nodes, steps = self.nodes, self.steps
-        self._require_room()
+        memory.require(memory.squares, self.horizon, field="strategy", of="pairs of step and node")
         found = np.empty((steps, nodes, steps, nodes))
         for t, turn in enumerate(self._turns):
             of_modes = self.strategies[:, t, :, None] * self.dual_modes[:, None, :]
@@ -531,17 +524,13 @@ class ModalStrategy(Strategy):
         return np.tril(found.reshape(self.horizon, self.horizon))
 
     def dense_noising(self) -> Array:
-        self._require_room()
+        memory.require(memory.squares, self.horizon, field="strategy", of="pairs of step and node")
         rows = [self.couplings(node, nodes=self.nodes) for node in range(self.nodes)]
         return np.tril(np.stack(rows, axis=1).reshape(self.horizon, self.horizon))
 
-    def _require_room(self) -> None:
-        memory.require(memory.squares, self.horizon, field="strategy", of="pairs of step and node")
-
     def noise_of(self, white: Iterable[Array]) -> Iterator[Array]:
-        return DenseStrategy(strategy=self.dense(), stored_noising=self.dense_noising()).noise_of(
-            white
-        )
+        written_out = DenseStrategy(strategy=self.dense(), stored_noising=self.dense_noising())
+        return written_out.noise_of(white)
 
     def couplings(self, node: int, *, nodes: int) -> Array:
         """The couplings of any C, without an array of size nT x nT."""
@@ -555,14 +544,13 @@ class ModalStrategy(Strategy):
 
     def of_nodes(self, white: Iterable[Array], *, nodes: int) -> Iterator[Array]:
         """The noise of any C, without an array of size nT x nT."""
-        kept: Array | None = None
+        kept: Array = np.empty(0)
         for step, draw in enumerate(islice(white, self.steps)):
             given = _checks.matrix(draw, field="white")
             if len(given) != nodes or nodes != self.nodes:
                 expected = f"{self.nodes} rows a step"
                 raise InputError("white", expected=expected, got=f"{len(given)}")
-            if kept is None:
-                kept = np.empty((self.steps, *given.shape))
+            kept = kept if step else np.empty((self.steps, *given.shape))
             kept[step] = self._turns[step] @ given
             found = np.einsum("ms,smd->md", self.noisings[:, step, : step + 1], kept[: step + 1])
             yield self.scales[:, step, None] * (self.modes @ found)
@@ -601,11 +589,3 @@ def strategy_of_arrays(arrays: Mapping[str, Array], *, horizon: int, field: str)
         if set(kind.names) - {"noising_matrix"} <= set(arrays):  # computed where it is missing
             return kind.of_arrays(arrays, horizon=horizon, field=field)
     return None
-
-
-def _require(
-    arrays: Mapping[str, Array], name: str, field: str, expected: str, holds: bool | np.bool_
-) -> None:
-    if not holds:
-        got = f"an array of shape {np.shape(arrays[name])}"
-        raise InputError(f"{field}.{name}", expected=expected, got=got)

@@ -2,8 +2,7 @@
 
 For simulation: Philox, which draws here, is no cryptographic generator, and one seed gives the
 noise of all nodes. White noise of step s comes from a generator keyed by (seed, s), so it can be
-drawn again instead of being kept: O(n d) floats are held, and at most ``WORKING_SET_FLOATS`` of
-earlier draws and of steps prepared ahead, whatever the horizon.
+drawn again instead of being kept.
 """
 
 from __future__ import annotations
@@ -17,8 +16,7 @@ import numpy as np
 from noisedesign.base import checks as _checks, settings
 from noisedesign.base.checks import Array, InputError
 
-WORKING_SET_FLOATS = 1 << 20
-"""Floats (8 MB) kept of earlier draws and of steps ahead: fast products that fit a cache."""
+WORKING_SET_FLOATS = 1 << 20  # kept of draws and steps ahead: 8 MB, for products in a cache
 
 Seed = int | np.random.SeedSequence
 
@@ -78,61 +76,51 @@ def space_noise(
 def time_noise_stream(
     noising_matrix: Any, *, nodes: int, dimension: int, seed: Seed
 ) -> Iterator[Array]:
-    """Noise correlated across steps by C^-1, (T, T), independent across nodes: T arrays (n, d).
-
-    Memory is O(T^2 + n d) plus two working sets. The stream ends with the horizon: repeating the
-    last row would cost privacy that nobody accounted for.
-    """
+    """Noise correlated across steps by C^-1, (T, T), independent across nodes: T arrays (n, d), in
+    O(T^2 + n d) floats and two working sets. It ends with the horizon: what follows was never
+    accounted for."""
     noising = check_noising(noising_matrix)
     nodes = _checks.positive_int(nodes, field="nodes")
     dimension = _checks.positive_int(dimension, field="dimension")
-    return _time_noise(noising, (nodes, dimension), seed_sequence(seed))
+    root, horizon, width = seed_sequence(seed), len(noising), nodes * dimension
 
+    def drawn() -> Iterator[Array]:
+        kept = np.empty((min(horizon, WORKING_SET_FLOATS // width), width))
+        # Steps prepared together, so that correlating them is one matrix product.
+        ahead = max(1, min(32, WORKING_SET_FLOATS // width))
+        scratch = np.empty(width)
+        for start in range(0, horizon, ahead):
+            stop = min(start + ahead, horizon)
+            held = min(stop, len(kept))
+            for step in range(start, held):
+                _white(root, step, kept[step])
+            panel = noising[start:stop, :held] @ kept[:held]
+            for step in range(held, stop):
+                _white(root, step, scratch)
+                for t in range(max(step, start), stop):
+                    panel[t - start] += noising[t, step] * scratch
+            for noise in panel:
+                yield noise.reshape(nodes, dimension)
 
-def _time_noise(
-    noising: Array, shape: tuple[int, int], root: np.random.SeedSequence
-) -> Iterator[Array]:
-    horizon, width = len(noising), shape[0] * shape[1]
-    kept = np.empty((min(horizon, WORKING_SET_FLOATS // width), width))
-    # Steps prepared together, so that correlating them is one matrix product.
-    ahead = max(1, min(32, WORKING_SET_FLOATS // width))
-    scratch = np.empty(width)
-    for start in range(0, horizon, ahead):
-        stop = min(start + ahead, horizon)
-        held = min(stop, len(kept))
-        for step in range(start, held):
-            _white(root, step, kept[step])
-        panel = noising[start:stop, :held] @ kept[:held]
-        for step in range(held, stop):
-            first = max(step, start)
-            _white(root, step, scratch)
-            for t in range(first, stop):
-                panel[t - start] += noising[t, step] * scratch
-        for noise in panel:
-            yield noise.reshape(shape)
+    return drawn()
 
 
 def block_noise(noising_matrix: Any, white: Iterable[Array], *, nodes: int) -> Iterator[Array]:
     """Noise of a full C^-1, (nT, nT) in time-major order, of white noise: at most T arrays (n, d).
-
-    Step t is sum_{s <= t} (C^-1)_ts w_s with n x n blocks; draws are kept, O(T n d) floats.
-    """
+    All draws are kept."""
     noising = check_noising(noising_matrix)
     nodes = _checks.positive_int(nodes, field="nodes")
     if len(noising) % nodes:
-        raise InputError(
-            "noising_matrix", expected=f"a multiple of {nodes} rows", got=f"{len(noising)} rows"
-        )
+        expected = f"a multiple of {nodes} rows"
+        raise InputError("noising_matrix", expected=expected, got=f"{len(noising)} rows")
 
     def rows() -> Iterator[Array]:
-        kept: Array | None = None
+        kept: Array = np.empty(0)
         for start, draw in zip(range(0, len(noising), nodes), white, strict=False):
             draw = _checks.matrix(draw, field="white")
             if len(draw) != nodes:
                 raise InputError("white", expected=f"{nodes} rows a step", got=f"{len(draw)}")
-            if kept is None:
-                kept = np.empty((len(noising), draw.shape[1]))
-            stop = start + nodes
+            kept, stop = kept if start else np.empty((len(noising), draw.shape[1])), start + nodes
             kept[start:stop] = draw
             yield noising[start:stop, :stop] @ kept[:stop]
 

@@ -18,13 +18,8 @@ def _check_kind(owner: TimeStructure | SpaceStructure, *, axes: str, keys: Seque
     for key in keys:
         value, wanted = getattr(owner, key), needed == key
         if wanted == (value is None):
-            raise InputError(
-                f"structure.{key}",
-                expected=f'a value for {field} = "{kind}"'
-                if wanted
-                else f'nothing for {field} = "{kind}"',
-                got=describe(value),
-            )
+            expected = f'{"a value" if wanted else "nothing"} for {field} = "{kind}"'
+            raise InputError(f"structure.{key}", expected=expected, got=describe(value))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,7 +132,14 @@ class SpaceStructure:
         if self.hops is not None:
             _checks.positive_int(self.hops, field="structure.hops")
         if self.clusters is not None:
-            object.__setattr__(self, "clusters", _checked_clusters(self.clusters))
+            expected = "a list of the number of the cluster of every node"
+            clusters = _checks.listed(self.clusters, field="structure.clusters", expected=expected)
+            for node, cluster in enumerate(clusters):
+                if isinstance(cluster, bool) or not isinstance(cluster, int):
+                    got = f"{describe(cluster)} for node {node}"
+                    expected = "an integer for every node"
+                    raise InputError("structure.clusters", expected=expected, got=got)
+            object.__setattr__(self, "clusters", tuple(clusters))
         _checks.positive_int(self.known_seeds, field="structure.known_seeds", minimum=0)
         if self.known_seeds and self.kind in ("dense", "polynomial", "pairwise", "decor"):
             expected = f'0 for structure.space = "{self.kind}"'
@@ -169,13 +171,3 @@ class SpaceStructure:
     def __str__(self) -> str:
         words = self.kind if self.hops is None else f"hops ({self.hops})"
         return words + (f", {self.known_seeds} with known seeds" if self.known_seeds else "")
-
-
-def _checked_clusters(clusters: Sequence[int]) -> tuple[int, ...]:
-    expected = "a list of the number of the cluster of every node"
-    clusters = _checks.listed(clusters, field="structure.clusters", expected=expected)
-    for node, cluster in enumerate(clusters):
-        if isinstance(cluster, bool) or not isinstance(cluster, int):
-            got = f"{describe(cluster)} for node {node}"
-            raise InputError("structure.clusters", expected="an integer for every node", got=got)
-    return tuple(clusters)

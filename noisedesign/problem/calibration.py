@@ -140,19 +140,12 @@ def claim_of(found: Calibration, *, trust: str) -> Claim:
 def calibration_of(problem: Problem) -> Calibration:
     """Scale as :func:`calibrate` does, or to unit noise for a problem without a target."""
     problem = problem_of(problem, sparse=True)
-    if problem.privacy is None:
-        return calibration(None, participation=problem.use)
-    if problem.use is None or not problem.use.random:
-        return calibration(
-            problem.privacy, participation=problem.use, sensitivity=problem.sensitivity
-        )
-    return _at_random(problem, required_target(problem.privacy), problem.use)
-
-
-def _at_random(problem: Problem, target: PrivacyTarget, used: Participation) -> Calibration:
-    """Scale under random participation: by an account in space, by the design in time."""
+    target, used = problem.privacy, problem.use
+    if target is None or used is None or not used.random:
+        return calibration(target, participation=used, sensitivity=problem.sensitivity)
+    target = required_target(target)
     found = calibration(target, participation=used, sensitivity=problem.sensitivity)
-    if problem.axes != "space":
+    if problem.axes != "space":  # the design is made for its target
         return replace(found, mu=None)
     from noisedesign.privacy.amplification import Mixture, amplified_noise
 
@@ -193,22 +186,19 @@ def calibration(
     target: PrivacyTarget | None, *, participation: Participation | None, sensitivity: float = 1.0
 ) -> Calibration:
     """Scale of noise of that sensitivity (to unit changes, not squared) that meets ``target``."""
-    used = participation
     if target is None:
-        return Calibration(
-            noise_stddev=1.0, noise_multiplier=1.0, step_sensitivity=1.0, participation=used
-        )
+        unit = {"noise_stddev": 1.0, "noise_multiplier": 1.0, "step_sensitivity": 1.0}
+        return Calibration(participation=participation, **unit)
     mu = mu_of(epsilon=target.epsilon, delta=target.delta, conversion=target.conversion)
     stddev = target.step_sensitivity * sensitivity / mu
     if not math.isfinite(stddev):
-        raise InputError(
-            "privacy", expected="a target that some finite noise meets", got=f"mu = {mu:.3g}"
-        )
+        expected = "a target that some finite noise meets"
+        raise InputError("privacy", expected=expected, got=f"mu = {mu:.3g}")
     return Calibration(
         noise_stddev=stddev,
         noise_multiplier=stddev / target.clip,
         step_sensitivity=target.step_sensitivity,
-        participation=used,
+        participation=participation,
         mu=mu,
         epsilon=target.epsilon,
         delta=target.delta,

@@ -48,11 +48,9 @@ def checked_factors(factors: Any, *, observers: Sequence[Observer], budget: Arra
 def factors_by_distance(
     values: Any, *, mixing: Array, observers: Sequence[Observer], field: str
 ) -> Array:
-    """Factors (observers, n) by hops from the victim to the nearest node that looks.
-
-    ``values`` are those of one hop, two, ...; the last is for all that are farther. Nodes from
-    which no path of W (n, n) leads to an observer, and observers that are no node, have the least.
-    """
+    """Factors (observers, n) by hops from the victim to the nearest node that looks: ``values`` are
+    those of one hop, two, ...; the last is for all that are farther, and the least for nodes from
+    which no path of W (n, n) leads to an observer, and observers that are no node."""
     given = _checks.listed(values, field=field, expected="a list of factors by hops")
     if not given:
         raise InputError(field, expected="one factor or more, of one hop, two, ...", got="none")
@@ -65,13 +63,12 @@ def factors_by_distance(
         got = f"{factors.min():.6g} at {int(factors.argmin()) + 1} hops"
         remedy = "State the least budget as budget.tau, and others as multiples of it."
         raise InputError(field, expected="factors >= 1 on budgets", got=got, remedy=remedy)
-    hops = (distances(mixing, observer) for observer in observers)
-    return np.array([[_at(factors, d) for d in row] for row in hops])
 
+    def at(hops: int | None) -> float:
+        """The factor at so many hops; of a node that looks itself, which is no victim, any."""
+        return float(factors.min() if hops is None else factors[: max(hops, 1)][-1])
 
-def _at(factors: Array, hops: int | None) -> float:
-    """The factor at so many hops; of a node that looks itself, which is no victim, any."""
-    return float(factors.min() if hops is None else factors[: max(hops, 1)][-1])
+    return np.array([[at(d) for d in distances(mixing, observer)] for observer in observers])
 
 
 def told_pairs(mixing: Array, observers: Sequence[Observer], *, hops: int) -> NDArray[np.bool_]:

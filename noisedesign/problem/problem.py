@@ -67,31 +67,27 @@ def check_steps(privacy: PrivacyTarget | None, horizon: int) -> None:
 def _check_use_in_space(problem: SpaceProblem, horizon: int) -> None:
     """Check that it is said how long noise in space is used, where its privacy depends on that."""
     participation, privacy = problem.participation, problem.privacy
+    used, key = None if privacy is None else privacy.steps, "privacy.steps"
     if participation is not None:
         check_steps(privacy, participation.horizon)
         used, key = participation.horizon, "participation"
-    elif privacy is not None and privacy.steps is not None:
-        used, key = privacy.steps, "privacy.steps"
-    elif privacy is None or horizon > 1:
-        return
-    else:
+    if used is None and privacy is not None and horizon == 1:
         raise InputError(
-            "privacy.steps",
+            key,
             expected="how many steps the noise is used for",
             got="neither that nor a participation",
             remedy="Give steps, of which a record takes part in every one, or a participation "
             "(epochs and separation).",
         )
-    if used < horizon:
+    if used is not None and used < horizon:
         expected = f"at least the {horizon} steps whose error counts"
         raise InputError(key, expected=expected, got=f"{used} steps")
 
 
 def models_are_seen(observers: Sequence[Observer] | Coalitions, horizon: int) -> bool:
     """Whether every gradient is taken at a model that all observers know."""
-    if horizon == 1:
-        return True
-    return not isinstance(observers, Coalitions) and all(one.sees == "all" for one in observers)
+    pooled = isinstance(observers, Coalitions)
+    return horizon == 1 or (not pooled and all(one.sees == "all" for one in observers))
 
 
 def theorem_of(problem: Any) -> Theorem:
@@ -104,10 +100,7 @@ def theorem_of(problem: Any) -> Theorem:
 
 
 def _check_against_observers(problem: SpaceProblem) -> Array:
-    """Check a problem against observers; return its caps, shape (n,), squared noise.
-
-    Below 1 / budget they may still be kept, as observers do not see everything.
-    """
+    """Check a problem against observers; return its caps, which may be below 1 / budget, (n,)."""
     horizon, participation = problem.horizon, problem.participation
     _checks.one_of(problem.responses, field="responses", allowed=("any", "fixed"))
     if problem.responses == "any" and not models_are_seen(problem.observers, horizon):
@@ -152,14 +145,10 @@ def _in_time(structure: TimeStructure, participation: Participation) -> TimeStru
 
 def _check_against_budget(limit: Array, budget: Array, *, field: str) -> None:
     """Limits in units of 1 / tau can be computed with."""
-    worst = int((limit * budget).argmax())
-    if limit[worst] * budget[worst] > _checks.MOST_OF_MANY:
-        raise InputError(
-            field,
-            expected=f"at most {_checks.MOST_OF_MANY:g} / tau = "
-            f"{_checks.MOST_OF_MANY / budget[worst]:.6g} (node {worst})",
-            got=f"{limit[worst]:.6g}",
-        )
+    worst, most = int((limit * budget).argmax()), _checks.MOST_OF_MANY
+    if limit[worst] * budget[worst] > most:
+        expected = f"at most {most:g} / tau = {most / budget[worst]:.6g} (node {worst})"
+        raise InputError(field, expected=expected, got=f"{limit[worst]:.6g}")
 
 
 def _checked_cap(max_variance: Any, budget: Array) -> Array | None:
@@ -171,12 +160,9 @@ def _checked_cap(max_variance: Any, budget: Array) -> Array | None:
     _check_against_budget(cap, budget, field=field)
     worst = int((cap * budget).argmin())
     if cap[worst] * budget[worst] <= 1:
-        raise InputError(
-            field,
-            expected=f"more than 1 / tau = {1 / budget[worst]:.6g} (node {worst}), since "
-            "[R^-1]_ii R_ii >= 1 for every covariance",
-            got=f"{cap[worst]:.6g}",
-        )
+        least = f"more than 1 / tau = {1 / budget[worst]:.6g} (node {worst})"
+        expected = f"{least}, since [R^-1]_ii R_ii >= 1 for every covariance"
+        raise InputError(field, expected=expected, got=f"{cap[worst]:.6g}")
     return cap
 
 
@@ -184,12 +170,9 @@ def check_cap_over_time(cap: Array, independent: Array) -> None:
     """Check that caps (m,) exceed the variances of independent noise of k participations."""
     worst = int((cap / independent).argmin())
     if cap[worst] <= independent[worst]:
-        raise InputError(
-            "limits.max_variance",
-            expected=f"more than {independent[worst]:.6g}, the variance of independent noise of as "
-            "many participations",
-            got=f"{cap[worst]:.6g}",
-        )
+        least = f"more than {independent[worst]:.6g}"
+        expected = f"{least}, the variance of independent noise of as many participations"
+        raise InputError("limits.max_variance", expected=expected, got=f"{cap[worst]:.6g}")
 
 
 def _checked_floor(
@@ -404,9 +387,9 @@ class SpaceProblem(_OnGraph):
         mixing: W, shape (n, n), an array or a sparse array of scipy: nonnegative, row stochastic,
             of a graph on which every node reaches every other; column stochastic under an error
             with push-sum weights; or a list of arrays, of which step t, from 0, has number t modulo
-            their number. Where columns do not sum to 1, models agree on a mean that weighs nodes by
-            the left Perron vector of W. A sparse W of more than 8192 nodes stays sparse, as does
-            every W under structures for sparse arrays.
+            their number. Where columns do not sum to 1, models agree on the mean by the left Perron
+            vector of W. A sparse W of more than 8192 nodes stays sparse, as does every W under
+            structures for sparse arrays.
         budget: tau, scalar or shape (n,): squared sensitivity allowed to a unit change at each
             node, in inverse squared noise units.
         max_variance: cap on diag(R), squared noise, scalar or shape (n,), or None.
@@ -415,19 +398,18 @@ class SpaceProblem(_OnGraph):
         structure: which nodes may share a seed. Where W stays sparse, none becomes "polynomial",
             and other errors, limits, rounds, schedules, random mixing and observers are refused.
         participation: how long noise is used, and in which of these steps one record may take part,
-            which decides on how much noise a privacy target takes, not on R. None: every step of
+            which decides on the scale of R for a privacy target. None: every step of
             ``privacy.steps``, or of the error where it counts several.
         error: what error of which steps counts; None: all nodes, after one step, or after every
             step of one period of a schedule.
         random: the distribution W is drawn from at every gossip round, with ``mixing`` as its W
             without failures; None: W is what it is.
         rounds: K, gossip rounds after every gradient step: W^K takes the place of W in the error.
-            Readers of all messages learn nothing more from them.
         schedule: the list given as ``mixing``, shape (P, n, n), which is then their average.
         observers: against whom: a list, or all coalitions of some nodes by
             :func:`noisedesign.privacy.views.coalitions`; none: a reader of all messages. Budgets
-            are then for what one of them sees, over the steps of the error, of a unit change at one
-            step; a cap is required. See :mod:`noisedesign.families.observers`.
+            are for what one of them sees, over the steps of the error, of a unit change at one
+            step; a cap is required.
         pair_factors: factors >= 1, shape (observers, n), on squared budgets: [a, u] tau_u is what
             observer a may see of node u; None: 1. A target is kept before every observer.
         responses: "fixed" says that budgets before observers of a part of several steps are for
@@ -529,11 +511,9 @@ class SpaceProblem(_OnGraph):
 
     @property
     def sensitivity(self) -> float:
-        """Sensitivity to unit changes of a record in all its steps, at the budgets; not squared.
-
-        Budgets before observers are for all these steps, others for one. It is that of the pair of
-        an observer and a node that is told most.
-        """
+        """Sensitivity to unit changes of a record in all its steps, at the budgets, which before
+        observers are for all these steps, else for one; not squared. It is that of the pair of an
+        observer and a node that is told most."""
         steps = 1 if self.observers or self.use is None else self.use.largest_size
         return float(np.sqrt(steps) * np.sqrt(self.budget_range[1].max()))
 
@@ -550,16 +530,13 @@ class SpaceProblem(_OnGraph):
 
     @property
     def feasible_set(self) -> tuple[str, str]:
-        """Axes and kind of the noise.
-
-        By it :func:`noisedesign.families.family.family_of` finds who represents the feasible set.
-        """
+        """Axes and kind of the noise, which its family is found by."""
         return "space", "observers" if self.observers else self.structure.kind
 
     @property
     def plain(self) -> bool:
         """Whether H is W^T W, the published error, W that of all rounds."""
-        return self.error is None and self.random is None and self.schedule is None
+        return self.error is None and self.always_alike
 
     @cached_property
     def gram(self) -> Array:
@@ -588,8 +565,7 @@ class TimeProblem(_OnGraph):
     Use :meth:`from_graph`, :meth:`decentralized`, :meth:`prefix` or :meth:`from_gram`; they form H.
 
     Args:
-        gram: H = A^T A, shape (T, T), symmetric positive semidefinite: squared error per squared
-            noise.
+        gram: H = A^T A, (T, T), symmetric positive semidefinite: squared error per squared noise.
         participation: at which steps one record takes part; its horizon is T.
         workload: what H is of: one of :data:`noisedesign.system.workloads.WORKLOADS`.
         mixing: W, shape (n, n), row stochastic; column stochastic under an error with push-sum
@@ -600,16 +576,14 @@ class TimeProblem(_OnGraph):
         structure: of C.
         error: what error of which steps counts; None: all nodes, every step.
         random: the distribution W is drawn from at every step; None: W is what it is.
-        rounds: as for :class:`SpaceProblem`.
-        schedule: as for :class:`SpaceProblem`.
+        rounds, schedule, nodes: as for :class:`SpaceProblem`.
         name: of the problem, in tables and files.
-        nodes: names in the order of the rows of W; default "0", "1", ...
         privacy: the target that the noise of a design is scaled to.
 
     Raises:
-        InputError: gram not square, not symmetric, not positive semidefinite, or of another size
-            than the horizon; a cap that independent noise does not keep, or one of noise that can
-            have none; a value of another type, naming its field.
+        InputError: gram not such a matrix, or of another size than the horizon; a cap that
+            independent noise does not keep, or one of noise that can have none; a value of another
+            type, naming its field.
 
     Examples:
         Prefix sums of two steps, each record in one of them: the optimum is the golden ratio
@@ -642,9 +616,8 @@ class TimeProblem(_OnGraph):
         horizon = self.participation.horizon
         if len(gram) != horizon:
             keys, got = self.participation.told_horizon
-            raise InputError(
-                "participation", expected=f"{keys} = {len(gram)}, the size of the workload", got=got
-            )
+            expected = f"{keys} = {len(gram)}, the size of the workload"
+            raise InputError("participation", expected=expected, got=got)
         self._set(gram=gram, structure=_in_time(self.structure, self.participation))
         self._set(max_variance=self._checked_cap())
         if (buffers := self.structure.buffers) is not None and buffers > horizon:
@@ -683,11 +656,8 @@ class TimeProblem(_OnGraph):
 
     @property
     def sensitivity(self) -> float:
-        """1, that of every strategy to unit changes of a record in all its steps.
-
-        Under random participation it is that of the Gaussian mechanism in whose place the strategy
-        stands: its noise meets the target where theirs of sensitivity 1 would.
-        """
+        """1, that of every strategy to unit changes of a record in all its steps; under random
+        participation that of the Gaussian mechanism in whose place the strategy stands."""
         return 1.0
 
     @property
@@ -828,7 +798,7 @@ def unstructured(problem: _P) -> _P:
 class SpaceTimeProblem(_OnGraph):
     """Noise correlated across nodes and steps at once.
 
-    Minimise the noise tr(H cov(z)) of nT coordinates z such that the record of node i, in all its
+    Minimise tr(H cov(z)) over noise z of nT coordinates in which the record of node i, in all its
     participations, has squared sensitivity at most budget_i.
 
     Args:
@@ -842,11 +812,8 @@ class SpaceTimeProblem(_OnGraph):
         joint: "kronecker", noise covariance (C^T C)^-1 x R; "modal", a C for every mode of the
             nodes' noise; or "full", any covariance.
         error: what error of which steps counts; None: all nodes, every step.
-        random: as for :class:`SpaceProblem`.
-        rounds: as for :class:`SpaceProblem`.
-        schedule: as for :class:`SpaceProblem`.
+        random, rounds, schedule, nodes: as for :class:`SpaceProblem`.
         name: of the problem, in tables and files.
-        nodes: names in the order of the rows of W; default "0", "1", ...
         privacy: the target that the noise of a design is scaled to.
 
     Raises:

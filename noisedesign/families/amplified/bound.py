@@ -23,9 +23,7 @@ from noisedesign.privacy.accounting import mu_of
 from noisedesign.privacy.target import PrivacyTarget
 from noisedesign.system.participation import Participation
 
-ROUNDING = 1e-10
-"""Relative rounding of probabilities of A: more than that of N terms and the edges of their
-cells."""
+ROUNDING = 1e-10  # relative, of probabilities of A: more than that of N terms and edges of cells
 
 
 def relief(prices: Array, *, participation: Participation, target: PrivacyTarget) -> float:
@@ -47,8 +45,8 @@ def relief(prices: Array, *, participation: Participation, target: PrivacyTarget
 
 @dataclass(frozen=True, kw_only=True)
 class Region:
-    """The set A of b coordinates with mean_j w_j above e^``log_level``, up to cells, a good one for
-    bins of squared sensitivity c = ``gram``."""
+    """The set A, up to cells: mean_j w_j above e^``log_level``, for squared sensitivities c =
+    ``gram``."""
 
     bins: int
     epsilon: float
@@ -137,11 +135,8 @@ def best_region(bins: int, *, epsilon: float, delta: float, replaced: bool) -> R
 
 
 def largest_alone(bins: int, *, epsilon: float, delta: float) -> float:
-    """The largest squared sensitivity of one bin, whatever those of the others are.
-
-    The others at 0 make delta least, and E (L - K)_+ = E (w - (1 + b (K - 1)))_+ / b is that of a
-    Gaussian mechanism. It is infinite where delta is that of a bin seen without noise.
-    """
+    """The largest squared sensitivity of one bin, that of a Gaussian mechanism with the others at
+    0, which makes delta least; infinite where delta is that of a bin seen without noise."""
     if bins * delta >= 1:
         return math.inf
     other = math.log1p(bins * math.expm1(epsilon))
@@ -160,9 +155,8 @@ def largest_price(prices: Array, region: Region, *, delta: float) -> float:
         middle = (low + most) / 2
         low, most = (low, middle) if region.chi(middle) + rest > bins * delta else (middle, most)
     near, far = min(0.5 * c, most), min(1.5 * c, most)  # between them the grid of s is fine
-    s = np.concatenate(
-        [np.linspace(0.0, near, 200), np.linspace(near, far, 1200), np.linspace(far, most, 200)]
-    )
+    parts = (0.0, near, 200), (near, far, 1200), (far, most, 200)
+    s = np.concatenate([np.linspace(*part) for part in parts])
     chi = np.array([region.chi(value) for value in s])
     lower, upper = chi[:-1] / bins, s[1:]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 import numpy as np
 
@@ -34,27 +34,19 @@ from noisedesign.privacy.amplification.sampled import samples_for
 from noisedesign.privacy.target import PrivacyTarget
 from noisedesign.system.participation import require_fixed_epoch
 
-ROOM = 1e-3
-"""Relative noise beyond what the account of a search asks for: another sample of the same size then
-comes to the same verdict."""
-TRIES = 6
-SURE = 1 - (1 - CONFIDENCE) / TRIES
-"""Scales that are tried, with more and more room, and the confidence of the account of each: C may
-be that of any of them."""
-SAMPLE_SECONDS = 6e-7
-"""Seconds a bin and a sample of an account, on two cores of 2023: more leaves less of a time limit
-to the search."""
+TRIES = 6  # scales that are tried, with more and more room
+SURE = 1 - (1 - CONFIDENCE) / TRIES  # of the account of each: C may be that of any of them
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class NonnegativeProgram(TemporalProgram):
-    """Minimise tr(H (C^T C)^-1) over C >= 0, lower triangular, of a structure.
+    """Minimise tr(H (C^T C)^-1) over C >= 0, lower triangular, of a structure; noise is to meet
+    ``target`` where participation is random.
 
-    ``target`` is what noise is to meet where participation is random; fixed participation has none.
     ``bounded``: a bound is asked for beside a design, not so of a factor of Kronecker noise.
     ``seed``: that of a judge's samples, None for a digest of C. ``known``: the bin of a record
-    counts as known, which takes no samples and proves less. ``accounts``: what was proved, by a
-    digest of C.
+    counts as known, which takes no samples and proves less. ``accounts``: what was proved, by
+    digests.
     """
 
     structure: TimeStructure
@@ -78,21 +70,15 @@ class NonnegativeProgram(TemporalProgram):
     @property
     def account_seconds(self) -> float:
         """Seconds of an account, the choice of its design and the search for its noise."""
-        if self.target is None:
-            return 0.0
         bins = self.participation.stride
-        return SAMPLE_SECONDS * bins * samples_for(bins)
-
-    @property
-    def random(self) -> PrivacyTarget:
-        """The target of random participation."""
-        assert self.target is not None
-        return self.target
+        # 6e-7 seconds a bin and a sample, on two cores of 2023.
+        return 0.0 if self.target is None else 6e-7 * bins * samples_for(bins)
 
     @cached_property
     def noise_multiplier(self) -> float:
         """Standard deviation of the noise of a feasible C, over the clip, at the target."""
-        return unit_noise(self.random)
+        assert self.target is not None
+        return unit_noise(self.target)
 
     def mixture(self, strategy: Array) -> Mixture:
         """The view of a reader of all messages of one record, at unit noise and clip."""
@@ -101,39 +87,37 @@ class NonnegativeProgram(TemporalProgram):
 
     def account(self, strategy: Array) -> Amplified:
         """epsilon at the delta of the target, by samples that nobody has chosen."""
-        digest = digest_of(strategy)
+        digest, target = digest_of(strategy), self.target
+        assert target is not None
         if digest not in self.accounts:
-            self.accounts[digest] = self._account(strategy)
+            found = amplified_epsilon(
+                self.mixture(strategy),
+                delta=target.delta,
+                noise_multiplier=self.noise_multiplier,
+                adjacency=target.adjacency,
+                confidence=SURE,
+                seed=seed_of(strategy) if self.seed is None else self.seed,
+            )
+            if found.confidence is not None:
+                found = replace(found, confidence=CONFIDENCE)
+            self.accounts[digest] = found
         return self.accounts[digest]
-
-    def _account(self, strategy: Array) -> Amplified:
-        target, mixture = self.random, self.mixture(strategy)
-        if mixture.even:  # independent noise, which is asked for again and again
-            size, noise = mixture.sensitivity_squared, self.noise_multiplier
-            return even_account(mixture.bins, size, target.delta, noise, target.adjacency)
-        found = amplified_epsilon(
-            mixture,
-            delta=target.delta,
-            noise_multiplier=self.noise_multiplier,
-            adjacency=target.adjacency,
-            confidence=SURE,
-            seed=seed_of(strategy) if self.seed is None else self.seed,
-        )
-        return found if found.confidence is None else replace(found, confidence=CONFIDENCE)
 
     def unit(self, form: Strategy) -> Strategy:
         """Scale the form to unit sensitivity, or until its account meets the target."""
         if self.target is None:
             return super().unit(form).alone()
         target = self.target
-        mixture = self.mixture(form.dense())
-        if mixture.even:
-            even = even_noise(mixture.bins, target.epsilon, target.delta, target.adjacency)
-            needed = math.sqrt(mixture.sensitivity_squared) * even
-        else:
-            needed = _noise(mixture, target.epsilon, target.delta, target.adjacency)
+        needed, _ = amplified_noise(
+            self.mixture(form.dense()),
+            epsilon=target.epsilon,
+            delta=target.delta,
+            adjacency=target.adjacency,
+            confidence=SURE,
+        )
         least = settings.rank_tolerance(form.horizon)
-        for room in (least, *(ROOM * 4**k for k in range(TRIES - 1))):
+        # With 1e-3 another sample of the same size mostly comes to the same verdict.
+        for room in (least, *(1e-3 * 4**k for k in range(TRIES - 1))):
             scaled = form.scaled(needed / self.noise_multiplier * (1 + room))
             if self.account(scaled.dense()).epsilon <= target.epsilon:
                 return scaled.alone()
@@ -155,37 +139,14 @@ def mu_of_target(target: PrivacyTarget) -> float:
 
 
 def equivalent_sensitivity(epsilon: float, target: PrivacyTarget) -> float:
-    """Squared sensitivity of the Gaussian mechanism of this epsilon, at the delta of the target and
-    at the noise where one of unit sensitivity meets the target; at most 1 where epsilon does."""
+    """The squared sensitivity of the Gaussian mechanism of this epsilon, where one of 1 meets the
+    target."""
     if not math.isfinite(epsilon):
         return math.inf
     if epsilon <= 0:
         return 0.0
     found = (mu_of(epsilon=epsilon, delta=target.delta) / mu_of_target(target)) ** 2
     return min(found, 1.0) if epsilon <= target.epsilon else max(found, math.nextafter(1.0, 2.0))
-
-
-@lru_cache(maxsize=64)
-def even_account(
-    bins: int, squared: float, delta: float, noise_multiplier: float, adjacency: str
-) -> Amplified:
-    """The account of orthogonal bins of one squared sensitivity, which takes no samples."""
-    even = Mixture(gram=squared * np.eye(bins))
-    return amplified_epsilon(
-        even, delta=delta, noise_multiplier=noise_multiplier, adjacency=adjacency
-    )
-
-
-@lru_cache(maxsize=64)
-def even_noise(bins: int, epsilon: float, delta: float, adjacency: str) -> float:
-    """The noise multiplier at which orthogonal bins of unit sensitivity meet a target."""
-    return _noise(Mixture(gram=np.eye(bins)), epsilon, delta, adjacency)
-
-
-def _noise(mixture: Mixture, epsilon: float, delta: float, adjacency: str) -> float:
-    return amplified_noise(
-        mixture, epsilon=epsilon, delta=delta, adjacency=adjacency, confidence=SURE
-    )[0]
 
 
 def digest_of(strategy: Array) -> bytes:

@@ -1,21 +1,14 @@
 """Lower bounds of banded strategies: multipliers of (B), the bound they prove, and those of a C.
 
 Multipliers of (B) are U >= 0 with free entries outside the band, zeros in it off the diagonal, and
-a diagonal v. Their price, max <v, x> over allowed x, is for every budget the largest cost-weighted
-sum (P^T v)_i / cost_i, and
+a diagonal v, whose price is max <v, x> over allowed x. docs/mathematics.md ("Noise with a
+structure") has the bounds by them and by a factor, U >= V V^T:
 
-    tr(H X^-1)  >=  ( tr (H^1/2 U H^1/2)^1/2 )^2 / price(v)      for every feasible X.
-
-With a factor of the multipliers at hand, U >= V V^T, no spectrum is needed: H = L^T L and
-
-    tr(H X^-1)  >=  tr(L V)^2 / price(v),       as  || X^-1/2 L^T - X^1/2 V ||_F >= 0,
-
-which is as large where L V is symmetric, and holds for any V at all.
+    tr(H X^-1)  >=  ( tr (H^1/2 U H^1/2)^1/2 )^2 / price(v)  >=  tr(L V)^2 / price(v),   H = L^T L.
 
 At the optimum X^-1 H X^-1 vanishes in the band off its diagonal and generators in use have equal
 rates. Near it V = X^-1 L^T misses both by R, the first-order error of a bound. Half of R taken off
-on one side, V - R V^-T / 2, cancels it, and V^-T = X L^-1 is a product of bands where L^-1 is one:
-all in O(T^2 p).
+on one side, V - R V^-T / 2, cancels it, and V^-T = X L^-1 is a product of bands where L^-1 is one.
 """
 
 from __future__ import annotations
@@ -41,19 +34,15 @@ def lower_bound(
     noise: Noise | None = None,
     negligible: float = settings.NEGLIGIBLE,
 ) -> float:
-    """The bound by the stored multipliers, or by those that C, at any scale, and the shares z,
-    shape (m,), of the diagonal of X prove (see :mod:`.program`), so that nothing of size T x T need
-    be kept; 0 without either."""
-    multipliers = multipliers_of(program, proof, noise=noise)
-    return (
-        0.0
-        if multipliers is None
-        else banded_lower_bound(program, multipliers, negligible=negligible)
-    )
+    """The bound by the multipliers of :func:`multipliers_of`; 0 without any."""
+    if (multipliers := multipliers_of(program, proof, noise=noise)) is None:
+        return 0.0
+    return banded_lower_bound(program, multipliers, negligible=negligible)
 
 
 def multipliers_of(program: BandedProgram, proof: Arrays, *, noise: Noise | None) -> Array | None:
-    """U, shape (T, T), as it is stored or follows from C; None without either."""
+    """U, shape (T, T), as it is stored or as C, at any scale, and the shares z, shape (m,), of the
+    diagonal of X prove it (see :mod:`.program`); None without either."""
     multipliers, shares = proof.get("dual_matrix"), proof.get("dual_shares")
     if multipliers is not None:
         return multipliers
@@ -77,8 +66,7 @@ def rigorous_lower_bound(
     judged: Judged | None = None,
     enough: float = 0.0,
 ) -> Interval:
-    """:func:`lower_bound` with every rounding accounted for. Repaired multipliers are feasible as
-    they are, whatever roundings led to them: what is proved is that U >= 0, and its price."""
+    """:func:`lower_bound` with every rounding accounted for: that U >= 0, and its price."""
     multipliers = multipliers_of(program, proof, noise=noise)
     u = None if multipliers is None else repaired_multipliers(program, multipliers)
     if u is None:
@@ -90,9 +78,8 @@ def rigorous_lower_bound(
 
 
 def repaired_multipliers(program: BandedProgram, multipliers: Array) -> Array | None:
-    """Feasible U from any matrix, shape (T, T), or None where there is nothing to repair: in-band
-    entries off the diagonal dropped, negative diagonal entries raised to next to nothing, and the
-    entries outside the band shrunk, where they have to be, until U >= 0."""
+    """Feasible U from any matrix, shape (T, T), or None where there is nothing to repair: what does
+    not fit is dropped, and entries outside the band shrunk until U >= 0."""
     if multipliers.shape != program.gram.shape or not np.isfinite(multipliers).all():
         return None
     scale = float(np.abs(multipliers).max())
@@ -118,8 +105,7 @@ def repaired_multipliers(program: BandedProgram, multipliers: Array) -> Array | 
 def banded_lower_bound(
     program: BandedProgram, multipliers: Array, *, negligible: float = settings.NEGLIGIBLE
 ) -> float:
-    """A bound on tr(H X^-1) for every feasible banded X, whoever made the multipliers U, shape (T,
-    T): ( tr (H^1/2 U H^1/2)^1/2 )^2 / price(diag U) after repair, or 0."""
+    """The bound on tr(H X^-1) by multipliers U, shape (T, T), of whoever, after repair; or 0."""
     u = repaired_multipliers(program, multipliers)
     if u is None:
         return 0.0
@@ -128,11 +114,8 @@ def banded_lower_bound(
 
 
 def factored_lower_bound(program: BandedProgram, factor: Array) -> float:
-    """A bound on tr(H X^-1) for every feasible banded X and any V = ``factor``, shape (T, T), or 0.
-
-    tr(L V)^2 / price(diag U), U = :func:`multipliers_above` V V^T, in O(T^2 p). Rounding of the sum
-    of products is taken off, that of U is part of it.
-    """
+    """The bound on tr(H X^-1) by any V = ``factor``, shape (T, T), or 0, in O(T^2 p). Rounding of
+    the sum of products is taken off, that of :func:`multipliers_above` V V^T is part of it."""
     if factor.shape != program.gram.shape or not np.isfinite(factor).all():
         return 0.0
     scale = float(np.abs(factor).max())
@@ -172,21 +155,19 @@ def diagonal_above(band: Array) -> Array:
     units of the steps. Entries are known to T EPS / 2 times (g_i g_j)^1/2."""
     horizon, bands = band.shape
     g = np.maximum(band[:, 0], np.finfo(np.float64).tiny)
-    root = np.sqrt(g)
-    above = g.copy()
+    root, above = np.sqrt(g), g.copy()
     for d in range(1, bands):
-        size = np.abs(band[: horizon - d, d])
-        above[d:] += size * root[d:] / root[: horizon - d]
-        above[: horizon - d] += size * root[: horizon - d] / root[d:]
+        size, ratio = np.abs(band[: horizon - d, d]), root[d:] / root[: horizon - d]
+        above[d:] += size * ratio
+        above[: horizon - d] += size / ratio
     return np.asarray(above * (1 + 2 * bands * settings.rank_tolerance(horizon + bands)))
 
 
 def witness(
     program: BandedProgram, *, columns: Array, shares: Array, inverse: Array
 ) -> tuple[Array, float]:
-    """V, shape (T, T), and the bound it proves, from ``columns`` of C, shape (T, p), zero beyond
-    the horizon, ``shares`` z, shape (m,), with diag(X) = P z, and ``inverse`` L^-1, shape (T, T).
-    """
+    """V, shape (T, T), and the bound it proves, of ``columns`` of C, shape (T, p), zero beyond the
+    horizon, ``shares`` z, shape (m,), with diag(X) = P z, and ``inverse`` L^-1, shape (T, T)."""
     solver, reach = BandedSolver(columns), program.bands - 1
     factor = solver.solve(solver.solve_transposed(program.factor.T))
     gram = banded_product(solver.c.T, reach, solver.c)
@@ -207,13 +188,9 @@ def witness(
 
 
 def balanced(allowed: Allowance, v: Array, shares: Array) -> Array:
-    """v, shape (T,), moved so that generators in use all have the rate <v, x> of their budget.
-
-    At the optimum they do (complementary slackness). A price is the largest rate, so a diagonal
-    that only nearly does would make the bound worse by a first-order error. The least change
-    weighted by 1 / v; generators that come to exceed the rate are added to those in use. Far from
-    the optimum there may be no such diagonal: v is kept where moving it does not help.
-    """
+    """v, shape (T,), moved the least, weighted by 1 / v, so that generators in use all have the
+    rate <v, x> of their budget, as at the optimum: else the bound is worse by a first-order error.
+    Where moving v does not help, it is kept."""
     cost = allowed.cost
     rate = allowed.per_budget(shares * allowed.rates(v))[allowed.budget]
     # From there on a generator is in use, so that its rate has to be the price.

@@ -25,9 +25,9 @@ from noisedesign.forms import BandedStrategy, Noise
 
 
 def compact(program: BandedProgram, *, scaled: bool = False) -> Model:
-    """X_ij = 0 for |i - j| >= bands, so that C has that many diagonals, H divided by its size where
-    ``scaled``. Where patterns overlap, diag(X) <= P z with z >= 0 and <cost, z> <= 1, P the windows
-    of the allowance; else every pattern is a sum of its own."""
+    """X_ij = 0 for |i - j| >= bands, H divided by its size where ``scaled``. Where patterns
+    overlap, diag(X) <= P z with z >= 0 and <cost, z> <= 1; else every pattern is a sum of its own.
+    """
     size, rank = program.size, len(program.factor)
     free = ~program.outside()
     scheme, allowed = program.participation, program.allowance
@@ -69,8 +69,8 @@ def compact(program: BandedProgram, *, scaled: bool = False) -> Model:
 
 
 def _answer(program: BandedProgram, gram: Array, shares: Array, multipliers: Array) -> Answer:
-    """The answer of X and U, shape (T, T), and shares z, shape (m,), none of them feasible: X is
-    scaled row by row until diag(X) = P z, as it is at the optimum."""
+    """The answer of X and U, (T, T), and z, (m,), none feasible: rows are scaled until diag(X) = P
+    z."""
     allowed = program.allowance
     shares = allowed.normalized(np.maximum(shares, 0.0))
     strategy = reversed_cholesky(gram)

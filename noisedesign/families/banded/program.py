@@ -54,10 +54,9 @@ class Allowance(Cover):
 
     def diagonal(self, z: Array) -> Array:
         """P z, shape (T,), for z of shape (m,)."""
-        if self.single_steps is not None:
-            total = np.bincount(self.single_steps, z, len(self.generators))
-            return np.asarray(total, dtype=np.float64)
-        return np.asarray(self.generators @ z)
+        if self.single_steps is None:
+            return np.asarray(self.generators @ z)
+        return np.asarray(np.bincount(self.single_steps, z, len(self.generators)), np.float64)
 
     def normalized(self, z: Array) -> Array:
         """z >= 0, shape (m,), scaled so that every budget is used up."""
@@ -65,9 +64,8 @@ class Allowance(Cover):
 
     def price(self, v: Array) -> float:
         """max <v, x> over allowed x, for v >= 0, shape (T,)."""
-        rates = self.rates(v) / self.cost
         largest = np.zeros(self.budgets)
-        np.maximum.at(largest, self.budget, rates)
+        np.maximum.at(largest, self.budget, self.rates(v) / self.cost)
         return float(largest.sum())
 
 
@@ -98,9 +96,8 @@ class BandedProgram(TemporalProgram):
 
 
 def banded_program(*, gram: Any, participation: Participation, bands: int) -> BandedProgram:
-    """The program of strategies with ``bands`` diagonals for H = ``gram``, shape (T, T); bands
-    above the separation of a scheme with repeated participations are refused, as patterns would no
-    longer be diagonal in X."""
+    """The program of strategies with ``bands`` diagonals for H = ``gram``, shape (T, T), if
+    patterns are diagonal in X."""
     allowance(participation)
     horizon, b = participation.horizon, participation.stride
     bands = positive_int(bands, field="bands")

@@ -15,16 +15,14 @@ import numpy as np
 
 from noisedesign.base.checks import Array
 
-FEWEST_ROWS = 16
-"""Rows of a block, at least: below it calls cost more than arithmetic."""
-LONGEST_MEMORY = 8
-"""Largest r looked for. Learning rates, weights, momentum and prefix sums have 2 together."""
+FEWEST_ROWS = 16  # of a block: below it calls cost more than arithmetic
+LONGEST_MEMORY = 8  # largest r looked for: rates, weights, momentum, prefix sums have 2 together
 
 
 def inverse_factor(factor: Array, *, tolerance: float) -> Array | None:
-    """N = L^-1 by its columns, shape (T, r + 1), for L = ``factor`` lower triangular, shape (T, T),
-    or None where that takes r > LONGEST_MEMORY. With the Frobenius norm of L N - I at most
-    ``tolerance``, errors by N are those by L but for this relative difference of their roots."""
+    """N = L^-1 by its columns, shape (T, r + 1), for L = ``factor``, shape (T, T); None where that
+    takes r > LONGEST_MEMORY or the Frobenius norm of L N - I is above ``tolerance``, the relative
+    difference of roots of errors by N."""
     if np.triu(factor, 1).any():
         return None
     horizon = len(factor)
@@ -41,16 +39,11 @@ def inverse_factor(factor: Array, *, tolerance: float) -> Array | None:
     if diagonals > LONGEST_MEMORY + 1:
         return None
     found = np.array(columns[:, :diagonals])
-    return found if _defect(factor, found) <= tolerance else None
-
-
-def _defect(factor: Array, columns: Array) -> float:
-    """Frobenius norm of L N - I."""
-    product = factor * columns[:, 0]
-    for d in range(1, columns.shape[1]):
-        product[:, :-d] += factor[:, d:] * columns[:-d, d]
-    product[np.diag_indices(len(factor))] -= 1
-    return float(np.linalg.norm(product))
+    left = factor * found[:, 0]  # L N - I
+    for d in range(1, diagonals):
+        left[:, :-d] += factor[:, d:] * found[:-d, d]
+    left[np.diag_indices(horizon)] -= 1
+    return found if np.linalg.norm(left) <= tolerance else None
 
 
 class RecursiveError:
@@ -59,10 +52,9 @@ class RecursiveError:
 
     def __init__(self, inverse: Array, bands: int) -> None:
         self.inverse, self.bands = inverse, bands
-        self.horizon: int = len(inverse)
-        self.memory: int = inverse.shape[1] - 1
-        self.rows: int = max(FEWEST_ROWS, bands + self.memory - 1)
-        self.blocks: int = -(-self.horizon // self.rows)
+        self.horizon, self.memory = len(inverse), inverse.shape[1] - 1
+        self.rows = max(FEWEST_ROWS, bands + self.memory - 1)
+        self.blocks = -(-self.horizon // self.rows)
         self.inside = np.arange(self.horizon)[:, None] + np.arange(bands) < self.horizon
 
     @staticmethod
@@ -73,7 +65,12 @@ class RecursiveError:
 
     def __call__(self, columns: Array) -> tuple[float, Array]:
         """The error, and its gradient by ``columns``, both of shape (T, p)."""
-        inner, outer = self._in_blocks(self._times_inverse(np.where(self.inside, columns, 0.0)))
+        columns = np.where(self.inside, columns, 0.0)
+        product = np.zeros((self.horizon, self.bands + self.memory))  # B by its columns
+        for e in range(self.memory + 1):
+            rows = self.horizon - e
+            product[:rows, e : e + self.bands] += columns[e:] * self.inverse[:rows, e, None]
+        inner, outer = self._in_blocks(product)
         noise = np.asarray(np.linalg.inv(inner), dtype=np.float64)
         carried = -(noise @ outer)  # y_k = noise_k z_k + carried_k y_{k-1}
         covariance = noise @ noise.transpose(0, 2, 1)
@@ -88,27 +85,15 @@ class RecursiveError:
         diagonals = np.diagonal(covariance, axis1=1, axis2=2).ravel()
         weights = -2 * (noise.transpose(0, 2, 1) @ price)
         by_band = self._from_blocks(weights @ covariance, weights @ across)
-        return float(diagonals[: self.horizon].sum()), self._pulled_back(by_band)
-
-    def _times_inverse(self, columns: Array) -> Array:
-        """B = C N by its columns, shape (T, p + r)."""
-        band = np.zeros((self.horizon, self.bands + self.memory))
-        for e in range(self.memory + 1):
-            rows = self.horizon - e
-            band[:rows, e : e + self.bands] += columns[e:] * self.inverse[:rows, e, None]
-        return band
-
-    def _pulled_back(self, by_band: Array) -> Array:
-        """The gradient by the columns of C from that by those of B."""
-        gradient = np.zeros((self.horizon, self.bands))
+        gradient = np.zeros((self.horizon, self.bands))  # by the columns of C
         for e in range(self.memory + 1):
             rows = self.horizon - e
             gradient[e:] += by_band[:rows, e : e + self.bands] * self.inverse[:rows, e, None]
-        return gradient
+        return float(diagonals[: self.horizon].sum()), gradient
 
     def _in_blocks(self, band: Array) -> tuple[Array, Array]:
-        """Blocks of B on and below its diagonal, the latter at the block of their rows; steps
-        beyond the horizon are white noise that nothing else sees."""
+        """Blocks of B on and below its diagonal, at their rows; beyond the horizon steps are white
+        noise."""
         n, b = self.blocks, self.rows
         padded = np.zeros((n * b, band.shape[1]))
         padded[: self.horizon], padded[self.horizon :, 0] = band, 1.0

@@ -3,19 +3,17 @@
 X = C^T C runs over all banded positive definite matrices once while C runs over banded triangles
 with a positive diagonal, so a stationary point in C is the optimum of the convex problem in X.
 Columns of C are normalised and multiplied by the square roots of x = P z, the diagonal of X, with
-z_i = w_i^2 divided by the cost-weighted sum of squares of its budget: no constraint is left, and
-log tr(H X^-1) depends neither on the scale of H nor on that of the variables.
-
-Where H has a short memory an evaluation is O(T p^2), and O(T^2 p) otherwise. Bounds are O(T^2 p),
-and their error is second order in how far C is from optimal.
+z_i = w_i^2 divided by the cost-weighted sum of squares of its budget: no constraint is left.
 """
 
 from __future__ import annotations
 
 import contextlib
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import scipy.linalg
@@ -30,15 +28,12 @@ from noisedesign.families.banded.bound import banded_lower_bound, multipliers_ab
 from noisedesign.families.banded.program import BandedProgram
 from noisedesign.families.banded.recursion import RecursiveError, inverse_factor
 
-MAX_ITERATIONS = 5000
-SETTLED_SPAN = 5
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class BandedAnswer:
-    """A banded strategy and what proves it: C by its ``columns``, ``columns[t, d]`` = C[t + d, t],
-    shape (T, p); ``shares`` z, shape (m,), with P z the diagonal of X; a ``factor`` V of the
-    multipliers, shape (T, T), which need not be kept where C is its ``own`` proof."""
+    """A banded strategy and what proves it: C by its ``columns``, [t, d] = C[t + d, t], shape (T,
+    p); ``shares`` z, (m,), with P z the diagonal of X; a ``factor`` V of the multipliers, (T, T),
+    which need not be kept where C is its ``own`` proof."""
 
     program: BandedProgram
     stop: Stop
@@ -58,8 +53,7 @@ class _Variables:
     """The map from free variables to columns of C, and the pull-back of derivatives."""
 
     def __init__(self, program: BandedProgram, *, negligible: float = settings.NEGLIGIBLE) -> None:
-        self.program = program
-        self.allowance = program.allowance
+        self.program, self.allowance = program, program.allowance
         self.inverse = inverse_factor(program.factor, tolerance=negligible)
         self.error: Callable[[Array], tuple[float, Array]]
         if self.inverse is not None and RecursiveError.pays(self.inverse, program.bands):
@@ -134,7 +128,7 @@ class _Search:
         self.variables = _Variables(program, negligible=1e-2 * monitor.gap)
         self.at = self.variables.start()
         self.evaluations, self.iterations, self.next_bound = 0, 0, 0
-        self.recent: list[float] = []
+        self.recent: deque[float] = deque(maxlen=6)  # the last values
         self.upper, self.lower = np.inf, 0.0
         self.upper = float(np.exp(self.evaluate(self.at)[0]))
         self.factor: Array | None = None
@@ -142,23 +136,16 @@ class _Search:
 
     def run(self, search: Search) -> None:
         """Minimise until the gap is reached, time is up or nothing moves any more."""
-        # L-BFGS may give up on a flat step; started afresh it goes on.
-        for _ in range(3):
-            # More pairs save few evaluations, where they do, and each costs as much as a tenth of
-            # one.
+        # More pairs save few evaluations, where they do, and each costs a tenth of one.
+        options: Any = {"maxcor": 8, "maxiter": 5000, "maxfun": 10_000, "ftol": 0.0, "gtol": 0.0}
+        for _ in range(3):  # L-BFGS may give up on a flat step; started afresh it goes on
             scipy.optimize.minimize(
                 self.evaluate,
                 self.at,
                 jac=True,
                 method="L-BFGS-B",
                 callback=self.accept,
-                options={
-                    "maxcor": 8,
-                    "maxiter": MAX_ITERATIONS,
-                    "maxfun": 2 * MAX_ITERATIONS,
-                    "ftol": 0.0,
-                    "gtol": 0.0,
-                },
+                options=options,
             )
             if not self.solved and not self.monitor.expired:
                 self.bound()
@@ -185,10 +172,10 @@ class _Search:
         if value <= np.log(self.upper):
             self.at, self.upper = np.array(intermediate_result.x), float(np.exp(value))
             self.own = 0.0
-        self.recent = [*self.recent[-SETTLED_SPAN:], value]
+        self.recent.append(value)
         fallen = self.recent[0] - value
         # A bound costs some evaluations: it waits until the objective falls by little.
-        settled = len(self.recent) > SETTLED_SPAN and fallen <= 0.05 * self.monitor.gap
+        settled = len(self.recent) == self.recent.maxlen and fallen <= 0.05 * self.monitor.gap
         if self.monitor.expired or (settled and self.iterations >= self.next_bound):
             self.bound()
             self.next_bound = int(1.1 * self.iterations) + 1

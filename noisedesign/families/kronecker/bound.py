@@ -127,11 +127,9 @@ def judge_kronecker(
     bound: float,
     in_time: Certificate | None = None,
 ) -> Certificate:
-    """Certificate of noise with covariance (C^T C)^-1 x R, of C, shape (T, T), and R, shape (n, n).
-
-    A unit gradient of node u moves the messages by sens(C)^2 [R^-1]_uu, squared. ``in_time`` is the
-    certificate of C alone under random participation.
-    """
+    """Certificate of noise of covariance (C^T C)^-1 x R, of C, shape (T, T), and R, shape (n, n),
+    which move messages by sens(C)^2 [R^-1]_uu, squared; ``in_time`` is that of C alone under random
+    participation."""
     noising = np.linalg.inv(strategy)
     gram = program.workload.space_gram(noising @ noising.T)
     judged = certificate.judge_covariance(program.space_program(gram), covariance, bound=bound)

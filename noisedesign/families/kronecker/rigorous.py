@@ -113,8 +113,8 @@ class Power(NamedTuple):
 
 
 def powers(w: Array, start: Array, count: int) -> Iterator[Power]:
-    """W X, W^2 X, ..., W^count X of X = ``start``, shape (n, m). Errors are carried on by W in the
-    norm of largest entries or of column sums, the smaller one: it is 1 of the weights of gossip."""
+    """W X, W^2 X, ..., W^count X of X = ``start``, shape (n, m); errors are carried on by W in the
+    norm of largest entries or of column sums, the smaller one."""
     size, w = len(w), np.ascontiguousarray(w)
     entries = float(up(np.abs(w).sum(axis=1), size).max())
     columns = float(up(np.abs(w).sum(axis=0), size).max())

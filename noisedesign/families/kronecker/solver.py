@@ -1,11 +1,10 @@
 """Kronecker noise of covariance S x R, by alternating a design in time and a design in space.
 
-With one factor fixed the other one is the convex program again, with Gram matrix time_gram(R) or
-space_gram(S), so tr(H (S x R)) never increases. What proves the bound on all designs begins with
-the multipliers of the factors. L-BFGS improves them, where pairs are few or :mod:`.turned` does not
-fit, by maximising the logarithm of the bound of :mod:`.bound` over log v, log p_j and unit rows V_j
-with P_j = p_j V_j V_j^T. At the end every node gets multipliers of its own (:mod:`.turned`), where
-arrays of that fit and patterns are given.
+With one factor fixed the other one is the convex program again, so tr(H (S x R)) never increases.
+What proves the bound on all designs begins with the multipliers of the factors. L-BFGS improves
+them, where pairs are few or :mod:`.turned` does not fit, by the logarithm of the bound of
+:mod:`.bound` over log v, log p_j and unit rows V_j with P_j = p_j V_j V_j^T. At the end every node
+gets multipliers of its own (:mod:`.turned`), where arrays of that fit and patterns are given.
 """
 
 from __future__ import annotations
@@ -35,8 +34,7 @@ from noisedesign.families.space_time import MANY_COORDINATES, SpaceTimeProgram
 from noisedesign.forms import DenseStrategy, Noise, Strategy, strategy_of_structure
 from noisedesign.system.workloads import Workload
 
-Step = Callable[[Array], Array]
-"""A map from a Gram matrix H of one factor to a feasible covariance that makes tr(H .) small."""
+Step = Callable[[Array], Array]  # from H of one factor to a feasible covariance of small tr(H .)
 
 
 def solve(program: KroneckerProgram, *, monitor: Monitor) -> Answer:
@@ -103,8 +101,7 @@ class _StructuredStep:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Factors:
-    """The end of an alternation: S = ``time``, shape (T, T), R = ``space``, shape (n, n), and the
-    objective (squared noise) at the start and after every half sweep, which never increases."""
+    """The end of an alternation: S, (T, T), R, (n, n), and the objective after every half sweep."""
 
     time: Array
     space: Array
@@ -130,11 +127,9 @@ def design_kronecker(
     space_step: Step | None = None,
     space_start: Array | None = None,
 ) -> Factors:
-    """The better of two alternations, started from Mafalda-SGD and from Whisper D-SGD.
-
-    The monitor's gap is the relative gain of a sweep below which to stop. Steps, from H_time(R) to
-    S and from H_space(S) to R, are optimal unless given; ``space_start`` is the first R.
-    """
+    """The better of two alternations, started from Mafalda-SGD and from Whisper D-SGD, until a
+    sweep gains less than the monitor's gap. Steps, from H_time(R) to S and from H_space(S) to R,
+    are optimal unless given; ``space_start`` is the first R."""
 
     def optimal_time(gram: Array) -> Array:
         return _linalg.inverse_of_positive(optimal_gram(program.time_program(gram), monitor))

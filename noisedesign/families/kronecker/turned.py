@@ -55,8 +55,7 @@ def fits(program: SpaceTimeProgram) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Turned:
-    """The proof of such a bound: ``roots`` B_uj, shape (n, b, k, k), ``basis`` E, shape (T, T), and
-    ``turns`` S of neighbouring columns of E, nodes by modes, shape (turns, n, n)."""
+    """The proof: B_uj, (n, b, k, k), E, (T, T), and S of neighbouring columns, (turns, n, n)."""
 
     roots: Array
     basis: Array

@@ -88,9 +88,8 @@ def eigenvalues_within(noise: PolynomialCovariance) -> bool:
 
 def least(p: Chebyshev, part: Chebyshev) -> float:
     """Bound a polynomial on its domain from below; ``part`` is all of it but a constant. On the
-    angles of Chebyshev points a polynomial of degree d changes by at most d times its largest size
-    (Bernstein), which is what is seen of it over 1 - d h / 2 at points h apart: with 4096 points a
-    degree what is missed is 4e-4 of how much it changes."""
+    angles of Chebyshev points h apart a polynomial of degree d changes by at most d times its
+    largest size (Bernstein), which is what is seen of it over 1 - d h / 2."""
     degree = max(part.degree(), 1)
     count = 4096 * degree
     series = np.zeros(count)
@@ -111,21 +110,16 @@ def diagonal(noise: PolynomialCovariance) -> Array:
 
 @lru_cache(maxsize=1)
 def _operator(noise: PolynomialCovariance) -> Weighted:
-    """B, with eigenvalues within what the noise says, and diagonals by sums of another kind than
-    those that the solver took. They take long, so that those of the last noise are kept."""
+    """B, with diagonals by other sums than the solver's; those of the last noise are kept."""
     found = Weighted(mixing=noise.mixing, weights=noise.weights, bound=noise.bound)
     found.known[:] = moments(_degree(noise), found.factor, noise.bound)
     return found
 
 
 def moments(degree: int, factor: Any, top: float) -> Array:
-    """The diagonals of T_j(2 B / b - 1) of B = A^T A, j <= degree, shape (degree + 1, n), by Gauss
-    quadrature; ``factor`` is A, sparse, and ``top`` b.
-
-    k Lanczos steps from e_i give a tridiagonal T with [p(B)]_ii = [p(T)]_11 for every p of degree
-    up to 2k - 1 (Golub and Meurant 1994), up to 2k - 2 whatever the last entry of T is: as many
-    products with A or its transpose as the degree, which touch neighbourhoods alone.
-    """
+    """The diagonals of T_j(2 B / b - 1) of B = A^T A, j <= degree, shape (degree + 1, n);
+    ``factor`` is A, sparse, and ``top`` b. k Lanczos steps from e_i give [p(B)]_ii for every p of
+    degree up to 2k - 1 (Golub and Meurant 1994)."""
     a, n = factor.tocsr(), factor.shape[1]
     transposed = a.T.tocsr()
     steps, size = (degree + 1) // 2, degree // 2 + 1
@@ -195,8 +189,8 @@ def error(program: SparseProgram, noise: PolynomialCovariance) -> Estimate:
 def _enclosed(
     known: Known, rest: Estimate, squared: float, *, top: float, probes: int, failure: float
 ) -> Estimate:
-    """Enclose the trace of E by that of K and what is known of the ``rest``: the mean of z^T F z
-    over some probes z, F = E - K, and of |F z|^2, ``squared``. E has eigenvalues up to ``top``."""
+    """Enclose the trace of E, of eigenvalues up to ``top``, by that of K and the ``rest``: the mean
+    of z^T F z over some probes z, F = E - K, and of |F z|^2, ``squared``."""
     exact, (low, high) = float(known.diagonal.sum()), known.ends
     ends = (-high, top - low)
     below, above = (
@@ -207,10 +201,9 @@ def _enclosed(
 
 
 def largest_of(noise: PolynomialCovariance, objective: Powers) -> float:
-    """Bound the eigenvalues of H R. H = F^T F, and F D^(1/2) is F V^(1/2) with its columns times d
-    = (D / V)^(1/2), which are about c: |F D^(1/2) r(B)| is at most c |F V^(1/2) r(B)| + |F V^(1/2)|
-    max |d - c| max r. The first norm is that of a polynomial of B after one step, and of symmetric
-    W where V is constant."""
+    """Bound the eigenvalues of H R, H = F^T F. With d = (D / V)^(1/2) about c, |F D^(1/2) r(B)| is
+    at most c |F V^(1/2) r(B)| + |F V^(1/2)| max |d - c| max r; the first norm is that of a
+    polynomial of B after one step, and of symmetric W where V is constant."""
     r = noise.polynomials[1]
     squared = r * r
     size = max(polynomials.proved_range(squared)[1], 0.0)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from noisedesign.base.checks import Array
 from noisedesign.base.threads import in_threads
 from noisedesign.families.polynomial import polynomials
 from noisedesign.families.polynomial.quadrature import COLUMNS, Bidiagonal, Rule
+from noisedesign.forms.sparse_forms import clenshaw
 
 POWER_STEPS = 60  # of a bound on eigenvalues: valid after any number, and close after these
 MEASURED = 4  # vectors that show what a spectrum is like
@@ -34,10 +35,9 @@ GoOn = Callable[[], bool]  # whether there is time to go on
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Weighted:
-    """B = V^(1/2) W^T W V^(1/2), shape (n, n), and its polynomials. ``mixing`` is W, sparse and
-    nonnegative; ``weights`` v, (n,), positive. ``bound`` is what is said to be above all
-    eigenvalues, if anything is, and ``known`` keeps the diagonals of T_j(2 B / b - 1), j = 0, 1,
-    ..., once they are known: sums that take long."""
+    """B = V^(1/2) W^T W V^(1/2), shape (n, n), and its polynomials, of a sparse W >= 0, ``mixing``,
+    and ``weights`` v > 0, (n,). ``bound`` is what is said to be above all eigenvalues, if anything
+    is, and ``known`` keeps the diagonals of T_j(2 B / b - 1), sums that take long."""
 
     mixing: Any
     weights: Array
@@ -82,11 +82,11 @@ class Weighted:
     def apply(self, p: Chebyshev, block: Array) -> Array:
         """p(B) times a block, shape (n, m); p is a polynomial on [0, b]."""
         a, transposed = (2 * part for part in self._scaled)  # their product is 4 B / b
-        return by_columns(lambda part: clenshaw(p, lambda x: transposed @ (a @ x), part), block)
+        product = partial(clenshaw, p.coef, lambda x: transposed @ (a @ x))
+        return by_columns(product, block)
 
     def moments(self, degree: int, *, go_on: GoOn | None = None) -> Array:
-        """The diagonals of T_j(2 B / b - 1), j <= degree, shape (degree + 1, n); a ``TimeoutError``
-        where ``go_on``, asked between blocks of columns, says no."""
+        """Diagonals of T_j(2 B / b - 1), j <= degree; ``TimeoutError`` where ``go_on`` says no."""
         if len(self.known) <= degree:
             self.known[:] = self._moments(degree, go_on)
         return np.array(self.known[: degree + 1])
@@ -130,7 +130,8 @@ class Weighted:
                 yield current
                 if j == degree:
                     break
-                if _is_full(current):
+                stored = not isinstance(current, np.ndarray)
+                if stored and current.nnz > DENSE_FROM * m * a.shape[1]:
                     previous, current = previous.T.toarray(), current.T.toarray()
                 if isinstance(current, np.ndarray):
                     following = (transposed if j % 2 else a) @ current
@@ -175,8 +176,7 @@ class Weighted:
         return np.clip(values, 0.0, self.top), vectors
 
     def measure(self, outer: Any, rng: np.random.Generator) -> tuple[Array, Array]:
-        """Nodes in [0, b] and weights that stand for f -> tr(Y f(B) Y^T): of small B its
-        eigenvalues, else those of a few random vectors."""
+        """Nodes in [0, b] and weights that stand for f -> tr(Y f(B) Y^T), exact for small B."""
         if self.small:
             values, vectors = self.eigen
             return values, np.sum((outer @ vectors) ** 2, axis=0)
@@ -185,9 +185,8 @@ class Weighted:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Known:
-    """K = G q(B) G, of which the trace is a finite sum by diagonals of polynomials of B. Whoever
-    probes E - K in place of E has the less to estimate the nearer K is to E; that it is near,
-    nobody needs to prove. ``factor`` is the diagonal of G, (n,), positive; q is on [0, b]."""
+    """K = G q(B) G, of which the trace is a finite sum by diagonals of polynomials of B; ``factor``
+    is the diagonal of G, (n,), positive; q is on [0, b]."""
 
     operator: Weighted
     factor: Array
@@ -212,8 +211,7 @@ class Known:
 
 
 def near(operator: Weighted, factor: Array, *, degree: int, starts: Array, images: Array) -> Known:
-    """Find the K of that degree nearest to E by least squares: ``images`` are E times ``starts``,
-    which no estimate uses."""
+    """Find the K of that degree nearest to E by least squares from ``images``, E ``starts``."""
     g = factor[:, None]
     basis = []
     for j in range(degree + 1):
@@ -225,8 +223,8 @@ def near(operator: Weighted, factor: Array, *, degree: int, starts: Array, image
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Powers:
-    """H = F^T F = sum_t c_t (W^t)^T W^t, F of the blocks c_t^(1/2) W^t for t = 1..T; ``counts`` are
-    c, (T,), nonnegative, and ``mixing`` W, sparse and nonnegative."""
+    """H = F^T F = sum_t c_t (W^t)^T W^t of ``counts`` c >= 0, (T,), and a sparse W >= 0,
+    ``mixing``."""
 
     mixing: Any
     counts: Array
@@ -248,8 +246,8 @@ class Powers:
 
     @cached_property
     def fourth_root(self) -> Chebyshev | None:
-        """s on [0, 1] with s(W^2)^2 W^2 s(W^2)^2 <= H and hardly less, of symmetric W; None where
-        that takes about as many products as H does."""
+        """s on [0, 1] with s(W^2)^2 W^2 s(W^2)^2 <= H and hardly less, or None where that takes too
+        much."""
         if not self.symmetric or self.counts[0] == 0:
             return None
         n, steps = self.mixing.shape[0], len(self.counts)
@@ -274,8 +272,7 @@ class Powers:
         return self._gathered(iter(stacked.reshape(len(self.counts), -1, stacked.shape[1])[::-1]))
 
     def random(self, rng: np.random.Generator, count: int) -> Array:
-        """Independent columns of covariance H, or a little less: F^T, or W s(W^2)^2, of normal
-        vectors."""
+        """Independent columns of covariance H, or a little less: F^T, or W s(W^2)^2, of normals."""
         shape = (self.mixing.shape[0], count)
         if self.fourth_root is None:
             return self._gathered(rng.standard_normal(shape) for _ in self.counts)
@@ -306,7 +303,7 @@ class Powers:
         """s(W^2) times a block, where there is that s."""
         s, doubled = self.fourth_root, 2 * self._narrow
         assert s is not None
-        return clenshaw(s, lambda x: doubled @ (doubled @ x), block)
+        return clenshaw(s.coef, lambda x: doubled @ (doubled @ x), block)
 
     @cached_property
     def dense(self) -> Array:
@@ -348,30 +345,6 @@ def largest_at_most(product: Callable[[Array], Array], size: int, *, steps: int)
     return found * (1 + 1e-12)  # for rounding of the products
 
 
-def clenshaw(p: Chebyshev, product: Callable[[Array], Array], block: Array) -> Array:
-    """p(B) times a block, p on [0, b], by products with 4 B / b (Clenshaw 1955). Blocks of all
-    nodes are far larger than what a processor keeps at hand, so that sums are made in those that
-    are there already."""
-    previous, current = np.zeros_like(block), p.coef[-1] * block
-    for coefficient in p.coef[-2:0:-1]:
-        following = product(current)
-        previous += current
-        previous += current
-        following -= previous
-        np.multiply(block, coefficient, out=previous)
-        following += previous
-        previous, current = current, following
-    if len(p.coef) == 1:
-        return np.asarray(current)
-    total = product(current)
-    total /= 2
-    total -= current
-    total -= previous
-    np.multiply(block, p.coef[0], out=previous)
-    total += previous
-    return np.asarray(total)
-
-
 def by_columns(work: Callable[[Array], Array], block: Array) -> Array:
     """Work on all columns of a block, by threads where it is large."""
     every = COLUMNS if block.size >= WORTH else max(block.shape[1], 1)
@@ -385,13 +358,6 @@ def narrow(array: Any) -> Any:
     if array.nnz < np.iinfo(np.int32).max:
         array.indices, array.indptr = (x.astype(np.int32) for x in (array.indices, array.indptr))
     return array
-
-
-def _is_full(block: Any) -> bool:
-    """Whether a block that is stored sparse has so many entries that it should not be."""
-    if isinstance(block, np.ndarray):
-        return False
-    return bool(block.nnz > DENSE_FROM * block.shape[0] * block.shape[1])
 
 
 def squares(block: Any) -> Array:

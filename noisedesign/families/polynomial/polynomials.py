@@ -16,8 +16,7 @@ from scipy.optimize import linprog
 from noisedesign.base import settings
 from noisedesign.base.checks import Array
 
-LOST = 3e-4
-"""Share of the mean of a root that a polynomial below it may lose."""
+LOST = 3e-4  # share of the mean of a root that a polynomial below it may lose
 
 
 def proved_range(p: Chebyshev, *, points: int = 32) -> tuple[float, float]:
@@ -39,9 +38,8 @@ def _points(count: int, top: float) -> Array:
 
 
 def precision(points: Array, gain: Array, price: Array, *, degree: int, top: float) -> Chebyshev:
-    """A polynomial that nearly minimises the sum of gain / p(x) + price * p(x), x in ``points``. It
-    is proved to be positive on [0, ``top``]. With gain x w and price w in the spectrum of H, the
-    sum is tr(H X^-1) + tr X of X = p(H); without a degree p is the square root."""
+    """A polynomial that nearly minimises the sum of gain / p(x) + price * p(x), x in ``points``,
+    and is proved to be positive on [0, ``top``]."""
     # A uniform part of the measure keeps p away from 0 where the spectrum seems to have nothing.
     many, floor = 40 * (degree + 1), 1e-3
     even = _points(many, top)
@@ -95,9 +93,9 @@ def inverse_root(p: Chebyshev, *, slack: float = 1e-4) -> Chebyshev:
 def fourth_root_below(
     k: Chebyshev, points: Array, weights: Array, *, degree: int
 ) -> Chebyshev | None:
-    """A polynomial s with s^4 <= k on [0, 1] and a mean of s^2 over weighted points that is nearly
-    that of the root of k, by a linear program; None where that takes more than ``degree``. k is
-    positive and least at 0."""
+    """A polynomial s with s^4 <= k on [0, 1], k positive and least at 0, and a mean of s^2 over
+    weighted points that is nearly that of the root of k; None where that takes more than
+    ``degree``."""
     least = float(k(0.0))
     mean = float(weights @ np.sqrt(k(points)))
     for tried in range(2, degree + 1):

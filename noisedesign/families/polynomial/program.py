@@ -19,10 +19,9 @@ class SparseProgram:
     """Minimise tr(H R) over noise covariances R with [R^-1]_ii <= tau_i, H = sum_t c_t (W^t)^T W^t.
 
     ``mixing`` W is a sparse array, (n, n), nonnegative, of rows that sum to 1, strongly connected;
-    ``budget`` tau of shape (n,) or a scalar; ``powers`` c_1 to c_T, nonnegative, the last positive:
-    T + 1 - t for the error of all iterates. ``seed`` is that of the vectors by which a judge
-    estimates traces, None the operating system's; ``share`` of them are drawn, fewer leave more
-    open. An ``InputError`` names ``mixing``, ``budget.tau`` or ``powers``.
+    ``budget`` tau of shape (n,) or a scalar; ``powers`` c_1 to c_T, nonnegative, the last positive.
+    ``seed`` is that of the vectors by which a judge estimates traces, None the operating system's;
+    ``share`` of them are drawn, fewer leave more open. An ``InputError`` names the field.
     """
 
     mixing: Any

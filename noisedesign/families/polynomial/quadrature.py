@@ -71,8 +71,8 @@ class Rule(NamedTuple):
 
 class Bidiagonal:
     """Golub and Kahan's process from every column of a block ``starts``, shape (n, m), by x -> A x
-    and y -> A^T y of blocks. It does without reorthogonalisation: what that loses are repeated
-    nodes, not the rules (Golub and Strakos 1994)."""
+    and y -> A^T y of blocks, without reorthogonalisation, which the rules do not need (Golub and
+    Strakos 1994)."""
 
     def __init__(self, forward: Product, backward: Product, starts: Array) -> None:
         self._forward, self._backward, self._starts = forward, backward, starts
@@ -143,8 +143,8 @@ class Bidiagonal:
         return np.array([rule(np.sqrt(rule.nodes)) for rule in rules])
 
     def root_times(self) -> tuple[Array, Array]:
-        """About (A^T A)^(1/2) times every column, by a second run of most of the steps, and how far
-        off each is at most, by the others."""
+        """About (A^T A)^(1/2) times every column, by a second run of most steps, and how far off
+        each is."""
         k = int(0.625 * self.steps)  # half and three quarters are a tenth worse
         found = [self._root_times(column, k) for column in range(len(self._squares))]
         again = Bidiagonal(self._forward, self._backward, self._starts)
@@ -176,8 +176,8 @@ class Bidiagonal:
 
 
 def _interior(diagonal: Array, beside: Array, first: int) -> Rule | None:
-    """The rule of steps from the vector after ``first`` of them, as many as are known of it, with 0
-    among its nodes; None where rounding leaves nothing of one."""
+    """The rule of steps from the vector after ``first`` of them, with a node 0; None if rounding
+    leaves none."""
     if not (steps := len(diagonal) - first - 1):
         return None
     basis = np.zeros((steps + 1, len(diagonal)))
@@ -226,7 +226,7 @@ def jacobi(
     product: Callable[[Any], Any], size: int, nodes: Array, steps: int
 ) -> tuple[Array, Array]:
     """The diagonals, and squared entries beside them, of the Jacobi matrices that Lanczos' method
-    makes of a symmetric matrix, by products with blocks, and unit vectors; shape (steps, m)."""
+    makes of a symmetric matrix and unit vectors; shape (steps, m)."""
     m = len(nodes)
     before: Any = sparse.csr_array((size, m))
     current: Any = sparse.csr_array((np.ones(m), (nodes, np.arange(m))), shape=(size, m))

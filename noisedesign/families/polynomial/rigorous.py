@@ -21,11 +21,8 @@ from noisedesign.families.polynomial.bound import POWER_STEPS
 from noisedesign.families.polynomial.operator import Weighted, power_steps, squares
 from noisedesign.forms import PolynomialCovariance
 
-MOST_DEGREE = 600
-"""Degree of r^2 p that is covered; that of noise of a solve is below 150."""
-
-AT_ONCE = 16_000_000
-"""Entries of the blocks of vectors, where they are full."""
+MOST_DEGREE = 600  # degree of r^2 p that is covered; that of noise of a solve is below 150
+AT_ONCE = 16_000_000  # entries of the blocks of vectors, where they are full
 
 
 def squared_sensitivity(noise: PolynomialCovariance, budget: Array) -> float:
@@ -56,8 +53,7 @@ def _longest(array: Any) -> int:
 
 
 def _within(operator: Weighted) -> bool:
-    """Whether b is above every eigenvalue of B: (B x)_i <= b x_i for some x > 0 proves it, and all
-    terms are nonnegative."""
+    """Whether b is above every eigenvalue of B: (B x)_i <= b x_i for some x > 0 proves it."""
     roundings = _longest(operator.factor) + _longest(operator.transposed) + 8
     for x, image in power_steps(operator.squared, len(operator.weights), steps=POWER_STEPS):
         if (x > TINY).all() and (up(image, roundings) <= operator.top * x * (1 - EPS)).all():
@@ -66,9 +62,8 @@ def _within(operator: Weighted) -> bool:
 
 
 def least(series: list[Fraction]) -> float:
-    """Bound a Chebyshev series on [-1, 1] from below, rounded down. At its least value a polynomial
-    of cos(t) has the slope 0 in t, so that the nearest point of a grid is off by no more than half
-    the square of how far it is, times a bound on the second derivative."""
+    """Bound a Chebyshev series on [-1, 1] from below, rounded down: the nearest point of a grid is
+    off by at most half its squared distance times a bound on the second derivative."""
     constant, a = series[0], np.array([float(c) for c in series[1:]])
     degree = len(a)
     if not degree:
@@ -111,15 +106,12 @@ def diagonal_above(operator: Weighted, coefficients: Array) -> Array:
         error = np.full(end - first, sizes[0] * (degree + 4) * EPS)
         for j, block in enumerate(walks(first, end), start=1):
             lengths = squares(block)
-            rounded = lengths * (_terms(block) + 2) * U
+            # Lengths are sums over the entries of sparse rows, or of columns of an array.
+            terms = len(block) if isinstance(block, np.ndarray) else np.diff(block.indptr)
+            rounded = lengths * (terms + 2) * U
             wrong = 2 * (2 * (1 + off[j]) * off[j] + rounded) + 4 * U
             total += coefficients[j] * (2 * lengths - 1)
             error += sizes[j] * (wrong + (degree + 4) * EPS)
         return np.asarray(total + error * (1 + 1e-9))
 
     return np.concatenate(list(in_threads(found, range(0, n, width))))
-
-
-def _terms(block: Any) -> Any:
-    """The entries of sparse rows, or of columns of an array, of which their lengths are sums."""
-    return len(block) if isinstance(block, np.ndarray) else np.diff(block.indptr)

@@ -1,10 +1,9 @@
 """Noise of polynomial precision, X = D^(-1/2) p(B) D^(-1/2) with B = V^(1/2) W^T W V^(1/2).
 
-D = diag(p(B)) / tau makes X_ii = tau_i whatever V and p are: budgets are met by construction, and D
-is a finite sum over neighbourhoods. Without a degree p is the square root and D = V at the optimum,
-so V comes from D by a fixed point, and p from the spectrum of B. Drawn noise is z = D^(1/2) r(B) g
-of standard normal g, with r^2 >= 1 / p proved on all of [0, b]; so cov(z) >= X^-1, and the budgets
-hold for it as well.
+D = diag(p(B)) / tau makes X_ii = tau_i whatever V and p are. Without a degree p is the square root
+and D = V at the optimum, so V comes from D by a fixed point, and p from the spectrum of B. Drawn
+noise is z = D^(1/2) r(B) g of standard normal g, with r^2 >= 1 / p proved on all of [0, b]; so
+cov(z) >= X^-1, and the budgets hold for it as well.
 """
 
 from __future__ import annotations
@@ -21,11 +20,8 @@ from noisedesign.families.polynomial.operator import MEASURED, GoOn, Weighted, n
 from noisedesign.families.polynomial.program import SparseProgram
 from noisedesign.forms import PolynomialCovariance
 
-PROBES = 32
-"""Vectors that probe diag(B^(1/2)), from which V is made: noise in V costs a bound little."""
-
-CHEAP_DEGREE = 2
-"""Degree of p while V is searched."""
+PROBES = 32  # vectors that probe diag(B^(1/2)) for V, whose noise costs a bound little
+CHEAP_DEGREE = 2  # of p while V is searched
 
 
 def improving(
@@ -35,15 +31,11 @@ def improving(
     rng: np.random.Generator,
     go_on: GoOn | None = None,
 ) -> Iterator[tuple[PolynomialCovariance, Weighted]]:
-    """Yield noise of a precision of that degree, and B of the multipliers that a bound is made of.
+    """Yield noise of a precision of that degree, by default the affordable one, and B of the
+    multipliers that a bound is made of (docs/mathematics.md, "Sparse graphs").
 
     The first is of a low degree, all are within the budgets, the later the better; they end where
-    ``go_on`` says no. By default the degree is what is affordable.
-
-    V is D of a precision of low degree: for V nearer the optimum a polynomial of B would have to
-    follow the square root more closely than it can. For given V, p is fitted to what it is there
-    for: with multipliers u, the sum of 1 / p in the measure of D^(1/2) W^T W D^(1/2) and of p in
-    that of U / D. The diagonals of T_j(B) are found once.
+    ``go_on`` says no. The diagonals of T_j(B) are found once.
     """
     operator = _scaled(program, 1 / program.budget)
     p = _of_commuting(operator, degree=CHEAP_DEGREE, rng=rng)
@@ -112,9 +104,9 @@ def _multipliers(
     *,
     rng: np.random.Generator,
 ) -> Weighted:
-    """B with V near diag(R H R), which the multipliers of the optimum are. It is the variance of R
-    F^T g for white g, H = F^T F: known as well as a few samples tell. What nodes have in common by
-    their diagonals of T_j(B) is taken out of their noise by regression."""
+    """B with V near diag(R H R), the multipliers of the optimum: the variance of R F^T g of a few
+    g, with what nodes have in common by their diagonals of T_j(B) taken out of its noise by
+    regression."""
     scale = _coefficients(p) @ moments / program.budget
     root = np.sqrt(scale)[:, None]
     if operator.small:
@@ -149,13 +141,10 @@ def _of_commuting(operator: Weighted, *, degree: int, rng: np.random.Generator) 
 
 
 def affordable_degree(operator: Weighted, *, rng: np.random.Generator) -> int:
-    """The largest degree whose sums over neighbourhoods take no more than the traces do: as many
-    hops from 64 sampled nodes reach 8000 on average. More than 8 gain little."""
+    """The largest degree, up to 8, whose sums over neighbourhoods cost no more than the traces."""
     n = len(operator.weights)
     nodes = np.sort(rng.choice(n, min(n, 64), replace=False))
-    reached = sparse.csc_array(
-        (np.ones(len(nodes)), (nodes, np.arange(len(nodes)))), shape=(n, len(nodes))
-    ).tocsr()
+    reached = sparse.eye_array(n, format="csc")[:, nodes].tocsr()
     for degree in range(1, 9):
         reached = (operator.transposed if degree % 2 == 0 else operator.factor) @ reached
         if reached.nnz > 8000 * len(nodes) and degree > CHEAP_DEGREE:
@@ -171,10 +160,9 @@ def weighted(
     degree: int,
     rng: np.random.Generator,
 ) -> Weighted:
-    """B with V near a fixed point of f(V) = diag(B^(1/2)) / tau, from ``weights`` on. The
-    multipliers of the optimum are one. f takes log V about half the way there, so that the first
-    round goes to f(V)^2 / V. Any V proves a bound, so that this one is estimated. Diagonals of
-    polynomials of ``beside`` are known up to ``degree``."""
+    """B with V near a fixed point of f(V) = diag(B^(1/2)) / tau, from ``weights`` on. f takes log V
+    about half the way there, so that the first round goes to f(V)^2 / V. Diagonals of polynomials
+    of ``beside`` are known up to ``degree``."""
     for number in range(2):
         operator = _scaled(program, weights)
         diagonal = _root_diagonal(operator, beside=beside, degree=degree, rng=rng)
@@ -187,8 +175,7 @@ def weighted(
 def _root_diagonal(
     operator: Weighted, *, beside: Weighted, degree: int, rng: np.random.Generator
 ) -> Array:
-    """About diag(B^(1/2)): exactly that of a polynomial near the root, and the rest by random
-    signs."""
+    """About diag(B^(1/2)): that of a polynomial near the root, and the rest by random signs."""
     n = len(operator.weights)
     if operator.small:
         values, vectors = operator.eigen

@@ -19,8 +19,7 @@ from noisedesign.base.checks import Array
 from noisedesign.system.participation import Participation
 from noisedesign.system.workloads.toeplitz import PoleWorkload
 
-Form = Callable[[Array], tuple[float, Array]]
-"""d, shape (p,), to a number and its gradient."""
+Form = Callable[[Array], tuple[float, Array]]  # d, shape (p,), to a number and its gradient
 
 
 def error_and_gradient(workload: PoleWorkload, *, bands: int) -> Form:
@@ -51,8 +50,8 @@ def error_and_gradient(workload: PoleWorkload, *, bands: int) -> Form:
 
 
 def sensitivity_and_gradient(participation: Participation) -> Form:
-    """Squared norm of the sum of columns 0, b, 2b, ... of C, which is squared sensitivity where C
-    is nonnegative and its columns fall."""
+    """The squared norm of the sum of columns 0, b, 2b, ... of C, squared sensitivity where they
+    fall."""
     stride, count = participation.stride, participation.largest_size
     steps = np.zeros(participation.horizon)
     steps[: count * stride : stride] = 1

@@ -1,10 +1,9 @@
 """Lower bounds of the unrestricted optimum, at any horizon.
 
-No causal strategy of unit squared sensitivity, Toeplitz or not, has a smaller total squared error.
 Every pattern of p steps satisfies sum of X_tt <= 1 over its steps, and patterns can be weighted to
-cover all steps evenly, so tr X <= T / p and tr(H X^-1) >= (tr H^1/2)^2 p / T. For single
-participation that is within a few per cent of the unrestricted optimum; for many participations it
-is loose, and the native solver's bound the one to use where a T x T matrix can be afforded.
+cover all steps evenly, so tr X <= T / p and tr(H X^-1) >= (tr H^1/2)^2 p / T for every causal
+strategy. For single participation that is within a few per cent of the optimum; for many it is
+loose, and the native solver's bound the one to use where a T x T matrix can be afforded.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ from noisedesign.system.workloads.toeplitz import PoleWorkload, Workload
 
 Steps = NDArray[np.intp]
 
+# To this horizon tr H^1/2 comes from singular values (a fraction of a second); beyond it from the
+# closed form for sums of poles, which gets sharper as the horizon grows.
 DENSE_HORIZON = 512
-"""Horizon up to which tr H^1/2 comes from singular values (a fraction of a second). Beyond it the
-closed form is used for sums of poles; it gets sharper as the horizon grows."""
 
 
 def lower_bound_of_unrestricted_optimum(workload: Workload, participation: Participation) -> float:
@@ -84,11 +83,9 @@ def closed_form_root_trace_lower_bound(workload: PoleWorkload) -> float:
 
 
 def _nuclear_norm_upper_bound(poles: Array, weights: Array, *, horizon: int) -> float:
-    """tr R^1/2 from above: the nuclear norm of the vectors r, one a pole in (0, 1).
-
-    r = sqrt(weight g / (1 - g y_0)) y with g = l (1 - l) and y the first column of
-    [(I - l S)(I - l S^T)]^-1, which is y_s = l^s (1 - l^(2 (T - s))) / (1 - l^2).
-    """
+    """tr R^1/2 from above: the nuclear norm of r = sqrt(weight g / (1 - g y_0)) y, one a pole in
+    (0, 1), with g = l (1 - l) and y_s = l^s (1 - l^(2 (T - s))) / (1 - l^2), the first column of
+    [(I - l S)(I - l S^T)]^-1."""
     if not len(poles):
         return 0.0
     logs, spread = np.log(poles)[:, None], ((1 - poles) * (1 + poles))[:, None]

@@ -27,8 +27,7 @@ from noisedesign.base.checks import Array
 from noisedesign.system.participation import Participation
 from noisedesign.system.workloads.toeplitz import PoleWorkload
 
-STEP = 1e-100
-"""A complex step whose square is nothing beside 1."""
+STEP = 1e-100  # a complex step whose square is nothing beside 1
 
 
 class _Sums(NamedTuple):

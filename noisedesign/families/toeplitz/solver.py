@@ -1,9 +1,9 @@
 """Optimised Toeplitz strategies: error times sensitivity, minimised over one kind of columns.
 
-The objective is total squared error times squared sensitivity, smooth but not convex: each answer
-is a local optimum *of its kind*, from a start that is known to be good, and carries a lower bound
-of the unrestricted optimum. Columns of C or C^-1 are smooth maps of unconstrained numbers x, each
-with its adjoint; where coefficients >= 0 make sensitivity exact, that holds for every x.
+Each answer is a local optimum *of its kind*, from a start that is known to be good, and carries a
+lower bound of the unrestricted optimum. Columns of C or C^-1 are smooth maps of unconstrained
+numbers x, each with its adjoint; where coefficients >= 0 make sensitivity exact, that holds for
+every x.
 
 An evaluation takes O(T log T) for the reciprocal and its adjoint, and O(n T) for sums of n poles or
 O(T^2) for a Gram matrix. Buffers for sums of poles take O(n log T) (:mod:`.buffered`), p bands of
@@ -82,15 +82,13 @@ def optimize_toeplitz(
         most = min(horizon, stride)
     bands = _checked_bands(most if bands is None else bands, most=most)
     family = Coefficients(bands=bands, horizon=horizon)
-    return _searched(
-        log_objective(family, workload, log_sensitivity(participation)),
-        [inverse_root(bands, power=0.5)[1:]],
-        lambda x: ToeplitzStrategy(coefficients=family.column(x)[:bands]),
-        workload=workload,
-        participation=participation,
-        monitor=monitor,
-        nonnegative=count > 1 and bands > stride,
-    )
+    objective = log_objective(family, workload, log_sensitivity(participation))
+
+    def strategy_at(x: Array) -> ToeplitzStrategy:
+        return ToeplitzStrategy(coefficients=family.column(x)[:bands])
+
+    starts, of = [inverse_root(bands, power=0.5)[1:]], (workload, participation, monitor)
+    return _searched(objective, starts, strategy_at, *of, nonnegative=count > 1 and bands > stride)
 
 
 def optimize_banded_inverse(
@@ -134,14 +132,12 @@ def optimize_banded_inverse(
         objective = log_objective_of_banded_inverse(workload, participation, bands=bands)
     else:
         objective = log_objective(family, workload, log_sensitivity(participation))
-    return _searched(
-        objective,
-        [family.start(inverse_root(bands, power=-0.5))],
-        lambda x: BandedInverse(coefficients=family.column(x)[:bands]),
-        workload=workload,
-        participation=participation,
-        monitor=monitor,
-    )
+
+    def strategy_at(x: Array) -> BandedInverse:
+        return BandedInverse(coefficients=family.column(x)[:bands])
+
+    starts = [family.start(inverse_root(bands, power=-0.5))]
+    return _searched(objective, starts, strategy_at, workload, participation, monitor)
 
 
 def optimize_buffered(
@@ -184,14 +180,8 @@ def optimize_buffered(
         objective = log_objective_of_buffers(workload, participation)
     else:
         objective = log_objective(family, workload, log_sensitivity(participation))
-    return _searched(
-        objective,
-        buffered_starts(buffers, memory=min(participation.stride, horizon)),
-        family.strategy,
-        workload=workload,
-        participation=participation,
-        monitor=monitor,
-    )
+    starts = buffered_starts(buffers, memory=min(participation.stride, horizon))
+    return _searched(objective, starts, family.strategy, workload, participation, monitor)
 
 
 def solve(program: ToeplitzProgram, *, monitor: Monitor) -> StreamingDesign:
@@ -281,10 +271,10 @@ def _searched(
     objective: Objective,
     starts: list[Array],
     strategy_at: Callable[[Array], StationaryStrategy],
-    *,
     workload: Workload,
     participation: Participation,
     monitor: Monitor | None,
+    *,
     nonnegative: bool = False,
 ) -> StreamingDesign:
     """The best of one search a start, its worth computed from the strategy itself."""
@@ -323,11 +313,9 @@ def inverse_root(count: int, *, power: float, decay: float = 1.0) -> Array:
 
 
 def buffered_starts(buffers: int, *, memory: int) -> list[Array]:
-    """Two x of :class:`Buffers`, decays geometric between no memory and that of ``memory`` steps.
-
-    Each start alone now and then ends, up to 1 per cent worse, where two buffers coincide: a
-    stationary point of every larger number of buffers. Together they have not been seen to.
-    """
+    """Two x of :class:`Buffers`, decays geometric between no memory and that of ``memory`` steps:
+    each alone now and then ends, up to 1 per cent worse, where two buffers coincide; together they
+    have not been seen to."""
     slowest = 1 / (memory + 1)
     losses = [np.geomspace(1.0, slowest, buffers + 2)[1:-1]]
     if buffers > 1:  # c_1 is nearly free of the rest with a buffer that forgets nearly all at once
@@ -361,8 +349,8 @@ class Coefficients:
 
 @dataclass(frozen=True, kw_only=True)
 class NoisingShares:
-    """C^-1 with d_i = -q_i, q > 0 of sum below 1, so c = 1 + q * c >= 0: q are shares of a whole,
-    softmax of x and one more zero."""
+    """C^-1 with d_i = -q_i, q shares of a whole, softmax of x and one more zero: so c = 1 + q * c
+    >= 0."""
 
     horizon: int
     is_noising = True
@@ -456,12 +444,8 @@ def minimized(
     flat: float = 1e-13,  # the last digits
     most: int = 3000,  # six times what the slowest family takes
 ) -> Found:
-    """The best point of L-BFGS from ``start``, on the logarithm of a positive objective.
-
-    The ``lower`` bound is reported with progress. The search ends where the objective changes by
-    less than ``flat``, after ``most`` evaluations, where the monitor's time is up or the user
-    interrupts.
-    """
+    """The best point of L-BFGS from ``start``, on the logarithm of a positive objective, until that
+    changes by less than ``flat`` or ends otherwise; ``lower`` is reported with progress."""
     best_x, best, evaluations = start, math.inf, 0
 
     def evaluate(x: Array) -> tuple[float, Array]:

@@ -1,10 +1,8 @@
 """A search for the best C >= 0, for records that take part at random or by an adversary.
 
-It minimises log tr(H (C^T C)^-1) + log sigma^2(G), which no scaling of C changes, over strategies
-of a form (:mod:`.forms`). The variance that a target takes has no closed form; each round replaces
-it by a smooth model that agrees with samples at the round's first point (:mod:`.variance`), and
-minimises that by L-BFGS. Corrections are averaged over the rounds; the start and what the last
-rounds found are compared by samples of their own. The answer is a local optimum. Under fixed
+docs/mathematics.md ("The search for nonnegative strategies") says how. Each round replaces the
+variance that a target takes by a smooth model that agrees with samples at its first point
+(:mod:`.variance`), and minimises that by L-BFGS over a form (:mod:`.forms`). Under fixed
 participation sigma^2 = max_j G_jj, and the rounds are norms of the diagonal of growing power.
 """
 
@@ -13,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,7 +24,6 @@ from noisedesign.families.amplified.solver.variance import (
     Corrected,
     Goal,
     Peak,
-    Sampled,
     Value,
     Variance,
     sampled,
@@ -36,14 +34,9 @@ from noisedesign.forms import Strategy
 if TYPE_CHECKING:
     from noisedesign.families.amplified.program import NonnegativeProgram
 
-ROUNDS, UNSETTLED = 8, 2
-"""Rounds, whose corrections are averaged but for the first ones, of points too far away."""
-SAMPLES, LAST_SAMPLES, MOST_DRAWN = 2**16, 2**17, 2**22
-"""Samples a round (log sigma^2 to a few thousandths); those of the last choice; the most normals a
-sampling, bins times samples."""
-MOST_ENTRIES = 2**15
-"""Free entries of a C without a structure, which has as many diagonals as bins, where so many are
-allowed: in all instances tried, others came out as zeros."""
+ROUNDS, UNSETTLED = 8, 2  # their corrections are averaged but for the first ones, too far away
+SAMPLES = 2**16  # samples a round: log sigma^2 to a few thousandths
+LAST_SAMPLES = 2**17  # samples of the last choice
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -76,10 +69,10 @@ def solve(program: NonnegativeProgram, *, monitor: Monitor) -> Found:
 def _form(program: NonnegativeProgram, *, bins: int) -> Form:
     structure, horizon = program.structure, program.size
     if structure.kind in ("dense", "banded"):
-        bands = min(bins, max(MOST_ENTRIES // horizon, 16))
-        bands = min(structure.bands or bands, horizon)
+        # In all instances tried diagonals beyond the bins came out as zeros.
+        bands = structure.bands or min(bins, max(2**15 // horizon, 16))
         banded = structure.kind == "banded"
-        return FreeBands(program.gram, bins=bins, bands=bands, banded=banded)
+        return FreeBands(program.gram, bins=bins, bands=min(bands, horizon), banded=banded)
     return Stationary(program.gram, bins=bins, bands=structure.bands, buffers=structure.buffers)
 
 
@@ -120,10 +113,7 @@ class _Run:
             if number <= UNSETTLED:
                 tilt = truth.tilt
                 corrections.clear()
-
-            def known(_: Array, truth: Sampled = truth) -> Value:
-                return Value(truth.log, truth.gradient)
-
+            known = partial(lambda value, _: value, Value(truth.log, truth.gradient))
             self._report(self.form.objective(points[-1], known)[0])
             corrections.append(Corrected.to(tilt, gram, truth.gradient).correction)
             yield Corrected(model=tilt, correction=np.mean(corrections, axis=0))
@@ -160,7 +150,7 @@ class _Run:
         return points[best]
 
     def _few(self, samples: int) -> int:
-        return min(samples, MOST_DRAWN // self.form.bins)
+        return min(samples, 2**22 // self.form.bins)  # at most as many normals
 
     def _report(self, value: float) -> None:
         self.monitor.report(lower=0.0, upper=math.exp(value) / self.unit**2)

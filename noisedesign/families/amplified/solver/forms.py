@@ -21,8 +21,7 @@ from noisedesign.forms import (
 )
 from noisedesign.system.workloads.toeplitz import GramWorkload
 
-DECAYS = (1.0, 0.9, 0.7, 0.0)
-"""Powers that start a search: square roots of prefix sums times powers of them; 0 is C = I."""
+DECAYS = (1.0, 0.9, 0.7, 0.0)  # square roots of prefix sums times their powers start; 0 is C = I
 
 
 class FreeBands:
@@ -101,13 +100,8 @@ class Stationary:
             return toeplitz.buffered_starts(self.buffers, memory=min(self.bins, self.horizon))
         if self.bands is not None:
             inverse = toeplitz.inverse_root(self.bands, power=-0.5)
-            return [
-                toeplitz.NoisingShares.start(
-                    np.append(1.0, inverse[1:] * d ** np.arange(1, self.bands))
-                )
-                for d in DECAYS
-                if d > 0
-            ]
+            powers = (d ** np.arange(self.bands) for d in DECAYS if d > 0)
+            return [toeplitz.NoisingShares.start(inverse * fading) for fading in powers]
         return [toeplitz.inverse_root(self.horizon, power=0.5, decay=d)[1:] for d in DECAYS]
 
     def _means(self, column: Array) -> Array:
@@ -144,5 +138,4 @@ class Stationary:
         return ToeplitzStrategy(coefficients=column).at(self.horizon)
 
 
-Form = FreeBands | Stationary
-"""Strategies of a kind, by free numbers x."""
+Form = FreeBands | Stationary  # strategies of a kind, by free numbers x

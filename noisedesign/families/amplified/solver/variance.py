@@ -22,17 +22,11 @@ from noisedesign.base.checks import Array
 from noisedesign.families.amplified.bound import largest_alone
 from noisedesign.privacy.accounting import mu_of
 
-CHUNK, PILOT = 2**18, 2**17
-"""Entries of the arrays of samples worked on at a time (2 MB each stay in the cache), and of the
-samples that a tilt is fitted to."""
-REACHED = 0.1
-"""Share of the pilots that is to be above the strike; until then a tilt is for the highest."""
-BACK = 0.5
-"""Largest step of log sigma^2, and the one taken where no sample counts."""
-EVEN = 0.1
-"""Share of the samples that goes to all pairs of bins alike, so that no weight is large."""
-LARGEST_LOG = 700.0
-"""Largest logarithm of a double; a strike beyond it is one that no sample reaches."""
+CHUNK = 2**18  # entries of the arrays of samples worked on at a time: 2 MB stay in the cache
+REACHED = 0.1  # share of the pilots to be above the strike; until then a tilt is for the highest
+BACK = 0.5  # largest step of log sigma^2, and the one taken where no sample counts
+EVEN = 0.1  # share of the samples of all pairs of bins alike, so that no weight is large
+LARGEST_LOG = 700.0  # of a double; a strike beyond it is one that no sample reaches
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,8 +44,7 @@ class Value(NamedTuple):
     gradient: Array
 
 
-Variance = Callable[[Array], Value]
-"""A model of log sigma^2, from G."""
+Variance = Callable[[Array], Value]  # a model of log sigma^2, from G
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,13 +66,8 @@ class Peak:
 @dataclass(frozen=True, kw_only=True)
 class Tilt:
     """The variance at which log mean_ij exp(E_ij) is ``total``, a closed form; theta >= 1, tau >=
-    0.
-
-    Normals with the density e^(tau sum_j x_j) (mean_j w_j^theta)^2 to the usual one are a mixture
-    of b^2 shifts G a_ij, a_ij = tau 1 + theta (e_i + e_j), of the weights exp(E_ij) with E_ij =
-    a_ij^T G a_ij / 2 - theta (G_ii + G_jj) / 2 linear in G. Where L > K is likely under it, a total
-    that stays as it is nearly is a delta that stays as it is.
-    """
+    0. Normals with the density e^(tau sum_j x_j) (mean_j w_j^theta)^2 to the usual one are a
+    mixture of b^2 shifts of the weights exp(E_ij), E_ij linear in G."""
 
     theta: float
     tau: float
@@ -98,17 +86,11 @@ class Tilt:
             precision -= step
             if step <= settings.sqrt_eps() * precision:
                 break
-        gradient = self._gradient(weights)
-        return Value(-math.log(precision), gradient / np.vdot(gradient, gram))
-
-    def _gradient(self, weights: Array) -> Array:
-        """The gradient of the mean of E_ij by those weights, of sum 1."""
-        theta, tau = self.theta, self.tau
-        of_bins = weights.sum(axis=1)
-        gradient = theta * theta * weights + tau * tau / 2
+        theta, tau, of_bins = self.theta, self.tau, weights.sum(axis=1)
+        gradient = theta * theta * weights + tau * tau / 2  # of the mean of E_ij by the weights
         gradient += theta * tau * (of_bins[:, None] + of_bins)
         gradient[np.diag_indices(len(weights))] += (theta * theta - theta) * of_bins
-        return gradient
+        return Value(-math.log(precision), gradient / np.vdot(gradient, gram))
 
 
 def log_weights(gram: Array, theta: float, tau: float) -> Array:
@@ -154,11 +136,8 @@ class Sampled(NamedTuple):
 
 
 def sampled(gram: Array, goal: Goal, *, samples: int, seed: int) -> Sampled:
-    """log sigma^2 by so many samples, and its gradient.
-
-    The same seed draws the same normals, so that values of two matrices compare. Where samples tell
-    nothing, as for delta above 1 / b or epsilon of 30, the variance is that without randomness.
-    """
+    """log sigma^2 by so many samples of a seed, and its gradient; those without randomness where
+    samples tell nothing, as for delta above 1 / b or epsilon of 30."""
     bins = len(gram)
     # No covariance that rounding makes indefinite is factorised.
     gram = gram + np.eye(bins) * (settings.sqrt_eps() * float(np.trace(gram)) / bins)
@@ -183,15 +162,11 @@ def sampled(gram: Array, goal: Goal, *, samples: int, seed: int) -> Sampled:
 
 
 def _fitted(gram: Array, goal: Goal, rng: np.random.Generator) -> tuple[float, _Law]:
-    """log sigma^2 by few samples, and the law of samples that suits it.
-
-    The variance goes up from where the event is no longer rare; the tilt of the next law is of
-    maximum likelihood for samples that weigh as they count for delta (the cross-entropy method): of
-    those above the strike or, where they are few, of the highest.
-    """
+    """log sigma^2 by few samples, and the law of samples that suits it, by the cross-entropy
+    method: the variance goes up from where the event is no longer rare."""
     alone = largest_alone(len(gram), epsilon=goal.epsilon, delta=goal.delta)
     log = math.log(float(np.diagonal(gram).max()) / min(alone, 200.0))
-    count = min(max(PILOT // len(gram), 2**9), 2**12)
+    count = min(max(2**17 // len(gram), 2**9), 2**12)
     theta, tau = 1.0, 0.0
     for _ in range(20):  # about six are usual
         law = _Law(gram * math.exp(-log), goal, theta, tau)
@@ -279,13 +254,10 @@ class _Draw:
             likely = tau * mean_sum + 2 * float(weights @ _log_mean(theta * logs))
             return _log_sum(log_weights(gram, theta, tau)) - likely
 
-        most = math.log(1e4)  # beyond what any target in doubles asks for
-        start = [
-            math.log(max(self.law.theta - 1, 0.1)),
-            math.log(max(self.law.tau * len(gram), 0.1)),
-        ]
+        bounds = [(-7, math.log(1e4))] * 2  # beyond what any target in doubles asks for
+        start = np.log(np.maximum([self.law.theta - 1, self.law.tau * len(gram)], 0.1))
         found = scipy.optimize.minimize(
-            unlikely, start, method="Nelder-Mead", bounds=[(-7, most)] * 2, options={"xatol": 0.02}
+            unlikely, start, method="Nelder-Mead", bounds=bounds, options={"xatol": 0.02}
         ).x
         return 1 + math.exp(found[0]), math.exp(found[1]) / len(gram)
 
