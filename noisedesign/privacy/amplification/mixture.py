@@ -68,11 +68,6 @@ class Mixture:
         least = float(np.diagonal(self.gram).min())
         return self.common == 0 and least >= (1 - 1e-9) * self.sensitivity_squared
 
-    @property
-    def known(self) -> Mixture:
-        """The largest bin alone, as if it were known: an upper bound."""
-        return Mixture(gram=np.array([[self.sensitivity_squared]]), upper=self.upper)
-
     def scaled(self, factor: float) -> Mixture:
         """The same bins with the standard deviation of the noise times a factor."""
         factor = _checks.scale(factor, field="noise_multiplier")
