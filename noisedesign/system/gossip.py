@@ -17,7 +17,6 @@ MOST_ROUNDS = 10_000  # most gossip rounds a step; models that mix at all agree 
 
 
 def checked_rounds(rounds: Any, *, field: str = "workload.rounds") -> int:
-    """K, an integer from 1 to ``MOST_ROUNDS``."""
     count: int = _checks.positive_int(rounds, field=field)
     if count > MOST_ROUNDS:
         expected = f"at most {MOST_ROUNDS} gossip rounds a step"

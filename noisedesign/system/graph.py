@@ -332,7 +332,6 @@ def _require_links(
 
 
 def _nodes(nodes: Any, *, minimum: int = 1, density: float = 0.0) -> int:
-    """A number of nodes that there is room for."""
     checked = _integer("nodes", nodes, minimum=minimum)
     _require_links(checked, density=density)
     return checked

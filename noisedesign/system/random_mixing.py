@@ -327,7 +327,6 @@ class RandomMatchings(RandomMixing):
 
     @cached_property
     def _ends(self) -> tuple[tuple[np.ndarray[Any, np.dtype[np.intp]], ...], ...]:
-        """Heads and tails of every matching."""
         arrays = (np.array(m, dtype=np.intp).reshape(-1, 2) for m in self.matchings)
         return tuple((pairs[:, 0], pairs[:, 1]) for pairs in arrays)
 

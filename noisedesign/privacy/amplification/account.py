@@ -292,14 +292,12 @@ def _delta_of(
 
 
 def _meets(directions: Directions, epsilon: float, asked: Asked) -> bool:
-    """Whether fresh samples prove that noise meets the target."""
     if directions.share is None:
         return _delta_of(directions, epsilon, asked) <= asked.delta
     return _told(directions, asked).epsilon <= epsilon
 
 
 def _meeting(directions: Directions, epsilon: float, asked: Asked) -> Amplified:
-    """The account of noise whose delta at epsilon is met."""
     found = _told(directions, asked)
     return replace(found, epsilon=min(found.epsilon, epsilon))
 
