@@ -68,6 +68,11 @@ class Mixture:
         least = float(np.diagonal(self.gram).min())
         return self.common == 0 and least >= (1 - 1e-9) * self.sensitivity_squared
 
+    @property
+    def known(self) -> Mixture:
+        """The largest bin alone, as if it were known: an upper bound."""
+        return Mixture(gram=np.array([[self.sensitivity_squared]]), upper=self.upper)
+
     def scaled(self, factor: float) -> Mixture:
         factor = _checks.scale(factor, field="noise_multiplier")
         return Mixture(gram=self.gram / factor / factor, upper=self.upper)
