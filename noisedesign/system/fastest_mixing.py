@@ -28,8 +28,6 @@ TO_BOUNDARY = 0.98  # share of the longest step that keeps everything positive
 
 
 class EdgeWeights:
-    """The edges of a graph and W as a function of their weights."""
-
     def __init__(self, mixing: Array) -> None:
         self.nodes = len(mixing)
         self.edges = np.argwhere(np.triu(mixing, 1) > 0)
@@ -98,7 +96,6 @@ def _longest(root: Array, change: Array) -> float:
 
 
 def _longest_of(values: Array, change: Array) -> float:
-    """The same for positive numbers."""
     falling = change < 0
     return float(np.min(-values[falling] / change[falling], initial=1 / TO_BOUNDARY))
 
@@ -143,7 +140,6 @@ class _Step:
 
     @property
     def degree(self) -> int:
-        """The degree of the barrier, 3 n + m."""
         return 3 * len(self.kept) + len(self.here.weights)
 
     def towards(self, mu: float, ahead: tuple[Point, Array, Array] | None = None) -> Point:
@@ -190,7 +186,6 @@ class _Step:
         return primal, dual
 
     def next(self) -> Point:
-        """The point a predictor and a corrector lead to."""
         mu = self.complementarity / self.degree
         predicted = self.towards(0.0)
         primal, dual = (min(1.0, length) for length in self.lengths(predicted))

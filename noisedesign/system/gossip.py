@@ -17,7 +17,6 @@ MOST_ROUNDS = 10_000  # most gossip rounds a step; models that mix at all agree 
 
 
 def checked_rounds(rounds: Any, *, field: str = "workload.rounds") -> int:
-    """K, an integer from 1 to ``MOST_ROUNDS``."""
     count: int = _checks.positive_int(rounds, field=field)
     if count > MOST_ROUNDS:
         expected = f"at most {MOST_ROUNDS} gossip rounds a step"
@@ -76,19 +75,11 @@ class RepeatedMixing(RandomMixing):
             gram = self.mixing.expected(gram)
         return np.asarray(gram)
 
-    def laplacian_square(self, gram: Array) -> Array:
-        """E[L^T G L] for L = I - W_K ... W_1."""
-        return self.expected(gram) - gram + 2 * _linalg.symmetrized(self.mean_laplacian @ gram)
-
     def sample(self, rng: np.random.Generator) -> Array:
         found = self.mixing.sample(rng)
         for _ in range(self.rounds - 1):
             found = self.mixing.sample(rng) @ found
         return found
-
-    def _sampled_laplacian(self, rng: np.random.Generator) -> Array:
-        drawn = self.sample(rng)
-        return np.asarray(np.eye(len(drawn)) - drawn)
 
 
 def repeated(random: RandomMixing | None, *, rounds: int) -> RandomMixing | None:

@@ -312,14 +312,6 @@ def _check_sums(sums: Array, *, line: str, remedy: str) -> None:
         raise InputError("mixing", expected=f"{line}s that sum to 1", got=got, remedy=remedy)
 
 
-def _simple(graph: nx.Graph) -> nx.Graph:
-    """The same nodes and edges without weights or other data."""
-    simple = nx.Graph()
-    simple.add_nodes_from(graph.nodes)
-    simple.add_edges_from(graph.edges)
-    return simple
-
-
 def _integer(key: str, value: Any, *, minimum: int = 1) -> int:
     return _checks.positive_int(value, field=f"graph.{key}", minimum=minimum)
 
@@ -340,7 +332,6 @@ def _require_links(
 
 
 def _nodes(nodes: Any, *, minimum: int = 1, density: float = 0.0) -> int:
-    """A number of nodes that there is room for."""
     checked = _integer("nodes", nodes, minimum=minimum)
     _require_links(checked, density=density)
     return checked
@@ -498,8 +489,8 @@ def _caveman(cliques: int, members: int) -> nx.Graph:
 
 
 _BUILDERS: dict[str, Callable[..., nx.Graph]] = {
-    "florentine": lambda: _simple(nx.florentine_families_graph()),
-    "karate": lambda: _simple(nx.karate_club_graph()),
+    "florentine": lambda: nx.Graph(nx.to_dict_of_lists(nx.florentine_families_graph())),
+    "karate": lambda: nx.Graph(nx.to_dict_of_lists(nx.karate_club_graph())),
     "ring": _sized(nx.cycle_graph, minimum=3),
     "path": _sized(nx.path_graph),
     "complete": _sized(nx.complete_graph, density=1.0),

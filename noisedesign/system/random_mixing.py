@@ -43,20 +43,13 @@ class RandomMixing(Shown, ABC):
     def mean_laplacian(self) -> Array:
         """E[L], shape (n, n)."""
 
-    @abstractmethod
-    def laplacian_square(self, gram: Array) -> Array:
-        """E[L G L] of the random Laplacian L.
+    def _laplacian_square(self, gram: Array) -> Array:
+        """E[L G L], shape (n, n), of the random Laplacian L."""
+        raise NotImplementedError
 
-        Args:
-            gram: G, shape (n, n), symmetric.
-
-        Returns:
-            The expectation, shape (n, n), exact.
-        """
-
-    @abstractmethod
     def _sampled_laplacian(self, rng: np.random.Generator) -> Array:
         """One draw of L, shape (n, n)."""
+        raise NotImplementedError
 
     @property
     def outcomes(self) -> int:
@@ -85,7 +78,7 @@ class RandomMixing(Shown, ABC):
             expected = f"shape {self.mean_laplacian.shape}"
             raise InputError("gram", expected=expected, got=f"{g.shape}")
         # The symmetric part of 2 E[L] G is E[L] G + G E[L].
-        return _linalg.symmetrized(g - 2 * self.mean_laplacian @ g + self.laplacian_square(g))
+        return _linalg.symmetrized(g - 2 * self.mean_laplacian @ g + self._laplacian_square(g))
 
     def sample(self, rng: np.random.Generator) -> Array:
         """One draw of W.
@@ -151,7 +144,7 @@ class NodeDropout(RandomMixing):
         """E[L], shape (n, n)."""
         return laplacian(self._mean_weights)
 
-    def laplacian_square(self, gram: Array) -> Array:
+    def _laplacian_square(self, gram: Array) -> Array:
         # Relative to independent edges, two edges that share node k alone are 1/q_k times as
         # likely to be up together, and an edge (i, j) with itself 1/(q_i q_j) times. The sum over
         # stars counts that edge at both ends: (1/q_i - 1) + (1/q_j - 1), which leaves the product.
@@ -201,7 +194,7 @@ class EdgeDropout(RandomMixing):
         """E[L], shape (n, n)."""
         return (1 - self.probability) * laplacian(_edge_weights(self.mixing))
 
-    def laplacian_square(self, gram: Array) -> Array:
+    def _laplacian_square(self, gram: Array) -> Array:
         variance = self.probability * (1 - self.probability)
         own = _edges(variance * np.square(_edge_weights(self.mixing)), gram)
         return np.asarray(self.mean_laplacian @ gram @ self.mean_laplacian + own)
@@ -327,7 +320,6 @@ class RandomMatchings(RandomMixing):
 
     @cached_property
     def _ends(self) -> tuple[tuple[np.ndarray[Any, np.dtype[np.intp]], ...], ...]:
-        """Heads and tails of every matching."""
         arrays = (np.array(m, dtype=np.intp).reshape(-1, 2) for m in self.matchings)
         return tuple((pairs[:, 0], pairs[:, 1]) for pairs in arrays)
 
@@ -344,7 +336,7 @@ class RandomMatchings(RandomMixing):
             weights[tails, heads] += p / 2
         return laplacian(weights)
 
-    def laplacian_square(self, gram: Array) -> Array:
+    def _laplacian_square(self, gram: Array) -> Array:
         total = np.zeros((self.nodes, self.nodes))
         for (heads, tails), p in zip(self._ends, self.probabilities, strict=True):
             across = gram[heads] - gram[tails]

@@ -14,6 +14,7 @@ from scipy.optimize import brentq
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import Array, InputError
 from noisedesign.privacy.accounting import LEAST, delta_above, epsilon_of, mu_of
+from noisedesign.privacy.amplification import losses
 from noisedesign.privacy.amplification.directions import (
     COMPOSITION,
     DIGITS,
@@ -30,17 +31,6 @@ from noisedesign.privacy.amplification.directions import (
     best_split,
     least_delta,
     least_epsilon,
-)
-from noisedesign.privacy.amplification.losses import (
-    HEADROOM,
-    Pair,
-    allocated_products,
-    cyclic_poisson,
-    cyclic_products,
-    every_step,
-    random_allocation,
-    require_resolved,
-    truncated_poisson,
 )
 from noisedesign.privacy.amplification.min_separation import Chain, chosen, sampled
 from noisedesign.privacy.amplification.mixture import Mixture, bins_of
@@ -302,14 +292,12 @@ def _delta_of(
 
 
 def _meets(directions: Directions, epsilon: float, asked: Asked) -> bool:
-    """Whether fresh samples prove that noise meets the target."""
     if directions.share is None:
         return _delta_of(directions, epsilon, asked) <= asked.delta
     return _told(directions, asked).epsilon <= epsilon
 
 
 def _meeting(directions: Directions, epsilon: float, asked: Asked) -> Amplified:
-    """The account of noise whose delta at epsilon is met."""
     found = _told(directions, asked)
     return replace(found, epsilon=min(found.epsilon, epsilon))
 
@@ -404,9 +392,9 @@ def amplified(
     return min((_told(one, asked) for one in found), key=lambda account: account.epsilon)
 
 
-def _of_pair(pair: Pair, mu: float, asked: Asked) -> Directions:
-    require_resolved(max(pair.remove.error, pair.add.error), asked.delta)
-    return Directions(mu, *([Bound(COMPOSITION, losses.delta)] for losses in pair))
+def _of_pair(pair: losses.Pair, mu: float, asked: Asked) -> Directions:
+    losses.require_resolved(max(pair.remove.error, pair.add.error), asked.delta)
+    return Directions(mu, *([Bound(COMPOSITION, way.delta)] for way in pair))
 
 
 def _balls_in_bins(participation: Participation, rows: Array, asked: Asked) -> list[Directions]:
@@ -417,7 +405,7 @@ def _random_allocation(
     participation: RandomAllocation, rows: Array, asked: Asked
 ) -> list[Directions]:
     count = participation.participations
-    c, d, top = allocated_products(rows, count)
+    c, d, top = losses.allocated_products(rows, count)
     found: list[Directions] = []
     # Up to 200 subsets, overlapping columns are accounted for as a mixture of them all as well.
     if count == 1 or (d > 0 and math.comb(participation.horizon, count) <= 200):
@@ -429,14 +417,14 @@ def _random_allocation(
     # doubles loses what is below 1e-14.
     removal = epsilon_of(mu=mu, delta=asked.delta) if asked.adjacency == REPLACE else 0.0
     least = max(asked.delta * math.exp(-removal), min(1e-14, asked.delta))
-    return [*found, _of_pair(random_allocation(c, d, participation, least), mu, asked)]
+    return [*found, _of_pair(losses.random_allocation(c, d, participation, least), mu, asked)]
 
 
 def _cyclic_poisson(participation: CyclicPoisson, rows: Array, asked: Asked) -> list[Directions]:
-    c, d, top = cyclic_products(rows, participation)
+    c, d, top = losses.cyclic_products(rows, participation)
     if max(c, participation.epochs**2 * d) > LARGEST_SQUARE:
         return [Directions(math.sqrt(top))]
-    return [_of_pair(cyclic_poisson(c, d, participation), math.sqrt(top), asked)]
+    return [_of_pair(losses.cyclic_poisson(c, d, participation), math.sqrt(top), asked)]
 
 
 def _truncated_poisson(
@@ -446,7 +434,7 @@ def _truncated_poisson(
         expected = "zero-out or replace, under truncated Poisson sampling"
         remedy = "How many records there are is known where batches are truncated."
         raise InputError("adjacency", expected=expected, got=asked.adjacency, remedy=remedy)
-    c, d, top = cyclic_products(rows, participation)
+    c, d, top = losses.cyclic_products(rows, participation)
     if d > 0:  # a record pushes out others, whose gradients have any signs: no lemma covers that
         b = participation.separation
         raise InputError(
@@ -458,7 +446,7 @@ def _truncated_poisson(
         )
     if c > LARGEST_SQUARE:
         return [Directions(math.sqrt(top))]
-    return [_of_pair(truncated_poisson(c, participation), math.sqrt(top), asked)]
+    return [_of_pair(losses.truncated_poisson(c, participation), math.sqrt(top), asked)]
 
 
 def _b_min_sep(participation: BMinSepSampling, rows: Array, asked: Asked) -> list[Directions]:
@@ -467,8 +455,8 @@ def _b_min_sep(participation: BMinSepSampling, rows: Array, asked: Asked) -> lis
     remove, add = [], [Bound(TANGENT, chain.add_by_tangents)]
     square = float(chain.squares.max())
     if chain.orthogonal and square <= LARGEST_SQUARE:
-        pair = every_step(square, participation.rate, participation.horizon)
-        if asked.delta >= HEADROOM * max(pair.remove.error, pair.add.error):
+        pair = losses.every_step(square, participation.rate, participation.horizon)
+        if asked.delta >= losses.HEADROOM * max(pair.remove.error, pair.add.error):
             remove.append(Bound(COMPOSITION, pair.remove.delta))
             add.append(Bound(COMPOSITION, pair.add.delta))
     samples = asked.samples or 50_000

@@ -34,7 +34,6 @@ LOST = 1e-322  # what products below the least normal double lose, each three ti
 
 
 def even_deltas(c: float, bins: int, epsilon: float, *, common: float = 0.0) -> tuple[float, float]:
-    """Both directions, (remove, add)."""
     return (even_remove(c, bins, epsilon, common=common), even_add(c, bins, epsilon, common=common))
 
 
@@ -360,7 +359,6 @@ def _differences(z: Array) -> tuple[Array, Array]:
 
 
 def _power(values: np.ndarray, exponent: int) -> np.ndarray:
-    """Entries to a power, by products."""
     result = np.ones_like(values)
     while exponent:
         if exponent & 1:

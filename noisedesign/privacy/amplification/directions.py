@@ -48,8 +48,6 @@ class Parts(NamedTuple):
 
 
 class Remembered:
-    """A curve that remembers its values."""
-
     def __init__(self, curve: Curve) -> None:
         self._curve = curve
         self._known: dict[float, float] = {}
@@ -191,7 +189,6 @@ class Directions:
         self.add = Remembered(lambda epsilon: min(self.bounds(epsilon, remove=False).values()))
 
     def bounds(self, epsilon: float, *, remove: bool) -> dict[str, float]:
-        """Every bound of a direction at epsilon, by its name."""
         return {bound.name: bound.delta(epsilon) for bound in self._listed[remove]}
 
     @property
@@ -213,11 +210,9 @@ class Directions:
         )
 
     def unamplified(self, epsilon: float) -> float:
-        """Delta of a record whose steps are known."""
         return delta_above(self.mu, epsilon) if self.mu else LEAST
 
     def which(self, epsilon: float, *, remove: bool) -> str:
-        """Name of the least bound of a direction at epsilon."""
         bounds = self.bounds(epsilon, remove=remove)
         return min(bounds, key=lambda name: bounds[name])
 
@@ -239,7 +234,6 @@ class Bins:
         return self._known[1]
 
     def proved(self, noise: float) -> Directions:
-        """Bounds without samples."""
         orders = [] if self.mixture.even or self.mixture.bins == 1 else self._orders(noise)
         mixture = self.mixture.scaled(noise)
         remove, add = _without_samples(mixture, orders)

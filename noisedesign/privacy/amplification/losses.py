@@ -49,11 +49,9 @@ class Pair(NamedTuple):
     add: Losses
 
     def then(self, other: Pair) -> Pair:
-        """Both pairs at once, independent."""
         return Pair(self.remove.then(other.remove), self.add.then(other.add))
 
     def times(self, count: int) -> Pair:
-        """``count`` independent pairs alike."""
         return Pair(self.remove.times(count), self.add.times(count))
 
 
@@ -65,14 +63,12 @@ class Losses:
     error: float
 
     def then(self, other: Losses) -> Losses:
-        """Both at once, independent."""
         first, second = self.pmf.to_dense_pmf(), other.pmf.to_dense_pmf()
         product = library().pld_pmf.compose_pmfs(first, second, tail_mass_truncation=TAIL)
         error = self.error + other.error + _fft_error((first, 1), (second, 1), cells=product.size)
         return Losses(product, error)
 
     def times(self, count: int) -> Losses:
-        """``count`` independent ones alike."""
         if count == 1:
             return self
         pmf = self.pmf.to_dense_pmf()
@@ -170,7 +166,6 @@ def _pair(found: Any) -> Pair:
 
 
 def _stddev(mu: float) -> float:
-    """1 / mu, rounded down."""
     return (1 - 1e-14) / mu
 
 
@@ -205,12 +200,10 @@ def random_allocation(c: float, d: float, participation: RandomAllocation, delta
 
 
 def _one_of(c: float, bins: int, step: float, least: float) -> Pair:
-    """One of so many steps."""
     return _joined(lambda epsilon: even_deltas(c, bins, epsilon), step, least)
 
 
 def _gaussian(squared: float, step: float, least: float) -> Pair:
-    """A Gaussian of that squared sensitivity."""
     return _joined(lambda epsilon: (delta_above(math.sqrt(squared), epsilon),) * 2, step, least)
 
 

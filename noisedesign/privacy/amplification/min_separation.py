@@ -57,7 +57,6 @@ class Chain:
 
     @property
     def squares(self) -> Array:
-        """|v_s|^2."""
         return np.diagonal(self.gram)
 
     @cached_property
@@ -83,7 +82,6 @@ class Chain:
 
     @cached_property
     def _start(self) -> Array:
-        """log h."""
         with np.errstate(divide="ignore"):
             found: Array = np.log(self.participation.held_back)
         return found
@@ -192,7 +190,6 @@ class Tilt:
         return found
 
     def _after(self, held: NDArray[np.intp], taking: NDArray[np.bool_]) -> NDArray[np.intp]:
-        """The state after a step, one number."""
         b = self.chain.participation.separation
         following = np.where(taking[:, None], b - 1, np.maximum(held - 1, 0))
         found: NDArray[np.intp] = np.ravel_multi_index(tuple(following), (b,) * self.chains)
@@ -208,7 +205,6 @@ class Tilt:
 
     @cached_property
     def log_mean(self) -> float:
-        """log Z."""
         return float(logsumexp(self._log_starts))
 
     def log_scale(self, epsilon: float) -> float:

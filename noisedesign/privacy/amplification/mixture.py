@@ -74,7 +74,6 @@ class Mixture:
         return Mixture(gram=np.array([[self.sensitivity_squared]]), upper=self.upper)
 
     def scaled(self, factor: float) -> Mixture:
-        """The same bins with the standard deviation of the noise times a factor."""
         factor = _checks.scale(factor, field="noise_multiplier")
         return Mixture(gram=self.gram / factor / factor, upper=self.upper)
 
@@ -132,7 +131,6 @@ class Tuples(NamedTuple):
         return int(self.counts[0].sum())
 
     def scaled(self, factor: float) -> Tuples:
-        """The same of the Gram matrix times a factor."""
         return self._replace(pairs=self.pairs * factor, singles=self.singles * factor)
 
     def log_terms(self, theta: float) -> Array:
@@ -187,7 +185,6 @@ def tuples_of(gram: Array, size: int) -> Tuples:
 
 
 def _multisets(bins: int, size: int) -> np.ndarray:
-    """Ascending indices, one multiset a row."""
     rows = np.arange(bins)[:, None]
     for _ in range(size - 1):
         more = bins - rows[:, -1]  # what may follow

@@ -360,8 +360,8 @@ def by_covariance(
 
 def factored(mechanism: LinearMechanism) -> tuple[Array | None, Callable[[int], Array]]:
     """L of K = L L^T, in the order of time, None where a pivot is rounding, and A_u of a victim."""
-    horizon = mechanism.horizon
-    count = mechanism.observations
+    horizon, steps = mechanism.horizon, mechanism.steps
+    count = sum(len(steps[t % len(steps)].output) for t in range(horizon))
     if count > LARGEST:
         expected = f"at most {LARGEST} observed messages for noise with memory"
         got = f"{count} ({-(-count // horizon)} a step over {horizon} steps)"

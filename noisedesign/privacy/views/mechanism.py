@@ -68,12 +68,6 @@ class LinearMechanism(Shown):
         first = Step(self.transition, self.output, self.state_noise, self.output_noise)
         return (first, *self.other_phases)
 
-    @property
-    def observations(self) -> int:
-        """Count of the numbers that are observed over all steps."""
-        steps = self.steps
-        return sum(len(steps[t % len(steps)].output) for t in range(self.horizon))
-
     def gradient_rows(self, gradients: Array) -> list[Array]:
         """A G: (T, n, d) gradients to what is observed at every step, shape (m_t, d)."""
         state, steps = np.zeros(gradients.shape[1:]), self.steps

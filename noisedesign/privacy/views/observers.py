@@ -356,7 +356,6 @@ class Coalitions(Sequence[Observer]):
         return map(self.of, itertools.combinations(self.nodes, self.size))
 
     def of(self, members: Sequence[int]) -> Observer:
-        """The coalition of these nodes."""
         return pndp(nodes=[int(node) for node in members], own_noise=self.own_noise)
 
     def members(self) -> NDArray[np.intp]:

@@ -30,7 +30,6 @@ def data_folder() -> Path | None:
 
 
 def unchanged(content: bytes) -> bytes:
-    """The content as it is."""
     return content
 
 

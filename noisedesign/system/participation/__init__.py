@@ -46,7 +46,6 @@ SCHEMES: dict[str, type[Participation]] = {
 
 
 def participation_of(rule: Rule, horizon: int) -> Participation:
-    """The scheme of T steps whose ``rule`` that is."""
     if rule.random is not None:
         said = vars(rule.random) | {"horizon": horizon, "separation": rule.min_sep}
         said |= dict.fromkeys(("epochs", "participations"), rule.most)

@@ -184,7 +184,6 @@ class Participation:
         return Rule(most=self.largest_size, min_sep=1, patterns=tuple(self.maximal_patterns()))
 
     def _randomness(self) -> Randomness | None:
-        """The part of the rule that says how steps are drawn, if they are."""
         if not self.random:
             return None
         keys = ("rate", "warm_start", "batch_size_limit", "group_size")

@@ -302,7 +302,6 @@ class Workload:
 
     @property
     def _fixed(self) -> bool:
-        """Whether W is the same at every step."""
         return not isinstance(self.mixing, RandomMixing) and self.mixing.ndim == 2
 
     @property
@@ -387,7 +386,6 @@ class WorkloadKind:
         error: ErrorMeasure | None = None,
         random: RandomMixing | None = None,
     ) -> Array:
-        """H of a kind that forms it."""
         assert self.form is not None
         if not self.of_graph:
             return self.form(horizon=horizon)
