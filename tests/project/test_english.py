@@ -22,7 +22,7 @@ RIDDLES = re.compile(
 
 def texts() -> Iterator[tuple[str, str]]:
     """Every docstring, and every string below a constant, with its place."""
-    for folder in SOURCES:
+    for folder in (*SOURCES, "lab/tests"):
         for path in sorted((ROOT / folder).rglob("*.py")):
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
                 body = getattr(node, "body", [])

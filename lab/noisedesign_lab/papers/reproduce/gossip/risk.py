@@ -9,21 +9,8 @@ divisor stays), f_i is ridge-strongly convex and L-smooth, L = ridge + max_i lam
 (4 records). Full batches, start at 0, as equation (5.1). The labels of node i are drawn with
 theta_i = 3 (u + spread v_i), u and v_i of standard normal entries: ``spread`` makes nodes differ.
 
-Step sizes: ``constant`` is 1 / L, as the theorem has it, and ``tuned`` min(1 / L, log(T) / (ridge
-T)), with which results of that form are proved (Koloskova et al. 2020).
-
-The risk is the mean over t < T of f(mean of the models at t) less the minimum of f, on the records
-that are trained on: what Theorem 17 speaks of. Noise scales differ in what they protect from:
-
-- ``LDP``: who reads all messages, exactly: T.
-- ``one view``: who reads all messages of one node, whichever, and any node's record, its own
-  included; the largest exact sensitivity over all pairs. ``others' views``: records of other nodes
-  than the observed one only.
-- ``equations (5.4), (5.5)``: what the paper says protects from these, which it does not.
-- ``central``: a server that adds noise to the mean of the gradients: a node's has 1 / n of its
-  variance under ``LDP``.
-
-All but that of the paper are converted exactly (Gaussian differential privacy).
+``docs/experiments/gossip.md`` has the step sizes and the noise scales. The risk is the mean over
+t < T of f(mean of the models at t) less the minimum of f, on the records that are trained on.
 """
 
 from __future__ import annotations
