@@ -78,13 +78,23 @@ def run(unit: Unit) -> list[Record]:
     others, own = worst_pairs(w, horizon)
     squared = {OTHERS: others, VIEW: max(others, own), LDP: float(horizon)}
     lanes, central, theorem = [Lane(NONE, math.inf, 0.0, 0.0)], [], []
+    known: dict[str, Any] = {
+        "mixing": w,
+        "horizon": horizon,
+        "dimension": unit["dimension"],
+        "delta": unit["delta"],
+        "smoothness": task.smoothness,
+        "strong_convexity": unit["ridge"],
+        "heterogeneity_squared": task.heterogeneity_squared,
+        "start_distance_squared": float((task.best**2).sum(axis=1).mean()),
+    }
     for epsilon in unit["epsilons"]:
         per_unit = change / mu_of(epsilon=epsilon, delta=unit["delta"])
         lanes += [Lane(name, epsilon, per_unit * math.sqrt(s), s) for name, s in squared.items()]
         # A server is a network in which every model is the mean after every step.
         scaled = per_unit * math.sqrt(horizon / n)
         central.append(Lane(CENTRAL, epsilon, scaled, horizon / n))
-        scale = _scale(task, w, unit, epsilon)
+        scale = gossip.theorem_17(epsilon=epsilon, **known)
         claimed, noise = scale.squared_sensitivity_as_claimed, change * scale.noise_stddev
         lanes.append(Lane(PAPER, epsilon, noise, claimed))
         total = change**2 * (scale.central + scale.mixing + scale.transient)
@@ -109,20 +119,6 @@ class Lane(NamedTuple):
     epsilon: float
     noise_stddev: float
     squared_sensitivity: float
-
-
-def _scale(task: Task, w: Array, unit: Unit, epsilon: float) -> gossip.UtilityScale:
-    return gossip.theorem_17(
-        mixing=w,
-        horizon=unit["horizon"],
-        dimension=unit["dimension"],
-        epsilon=epsilon,
-        delta=unit["delta"],
-        smoothness=task.smoothness,
-        strong_convexity=unit["ridge"],
-        heterogeneity_squared=task.heterogeneity_squared,
-        start_distance_squared=float((task.best**2).sum(axis=1).mean()),
-    )
 
 
 def _trained(task: Task, w: Array, step: str, lanes: Sequence[Lane]) -> Iterator[Record]:
