@@ -63,7 +63,7 @@ def test_its_commands_are_listed_with_the_others() -> None:
 
 
 def done(*command: str | Path, cwd: Path, code: int = 0) -> str:
-    """What a command prints to standard output and error, with this exit code."""
+    """The text that a command prints to standard output and error, with this exit code."""
     hidden = ("PYTHON", "GIT_", "NOISEDESIGN_")
     environment = {k: v for k, v in os.environ.items() if not k.startswith(hidden)}
     ran = subprocess.run(
@@ -76,7 +76,7 @@ def done(*command: str | Path, cwd: Path, code: int = 0) -> str:
 
 @pytest.mark.slow
 def test_it_is_installed_beside_the_toolkit_and_goes_again(tmp_path: Path) -> None:
-    """In an environment of its own, offline: what both need are links to the packages here."""
+    """The environment is its own, and offline: what both need are links to the packages here."""
     if shutil.which("git") is None:
         pytest.skip("needs git, which tells the files of the project from others")
     listed = done("git", "ls-files", "-co", "--exclude-standard", cwd=ROOT).splitlines()

@@ -170,15 +170,6 @@ def compared(problem: Problem) -> Listing[Design]:
     return Listing([*published(problem, dual=best), best])
 
 
-def _unstructured(problem: Problem, name: str) -> Problem:
-    return family_of(problem).relaxed(problem) or problem
-
-
-def _unstructured_in_space(problem: SpaceProblem, name: str) -> Problem:
-    found: Problem = unstructured(problem)
-    return found
-
-
 def _in_space(problem: SpaceProblem, program: Program, name: str) -> Noise:
     return Noise.of_covariance(_covariance(name, program, problem.mixing))
 
@@ -193,10 +184,6 @@ def _covariance(name: str, program: Program, mixing: Array) -> Array:
     make = PUBLISHED[name].precision
     precision = independent_gram(program) if make is None else make(program, mixing)
     return repair.covariance_of(program, precision)
-
-
-def _decor(program: Program, mixing: Array) -> Array:
-    return decor.decor_precision(program, graph_laplacian(mixing))
 
 
 def _best(program: Program, mixing: Array | None = None) -> Array:
@@ -219,14 +206,6 @@ def _in_time(problem: TimeProblem, program: Any, name: str) -> Noise:
 def _strategy(name: str, participation: FixedEpoch) -> Array:
     make = PUBLISHED[name].strategy
     return np.eye(participation.horizon) if make is None else make(participation)
-
-
-def _sums(participation: FixedEpoch) -> Array:
-    return np.tril(np.ones((participation.horizon,) * 2))
-
-
-def _square_root(participation: FixedEpoch) -> Array:
-    return banded_square_root(horizon=participation.horizon, bands=participation.separation)
 
 
 def banded_square_root(*, horizon: int, bands: int) -> Array:
@@ -285,8 +264,8 @@ def _in_both(problem: SpaceTimeProblem, asked: Any, name: str) -> Noise:
 
 
 _MADE: dict[str, tuple[Callable[[Any, str], Problem], Callable[[Any, Any, str], Noise]]] = {
-    "space": (_unstructured_in_space, _in_space),
-    "time": (_unstructured, _in_time),
+    "space": (lambda problem, name: unstructured(problem), _in_space),
+    "time": (lambda problem, name: family_of(problem).relaxed(problem) or problem, _in_time),
     "space-time": (_unstructured_pair, _in_both),
 }
 """The problem that judges the baselines of each kind of problem, and the maker of their noise."""
@@ -298,9 +277,18 @@ PUBLISHED = {
     CENTRAL: Published(axes=_ALWAYS, signed=True),
     "whisper-one-step": Published(axes=("space-time",), precision=_best),
     "whisper": Published(axes=("space-time",), precision=_best, of_run=True),
-    "decor": Published(axes=("space", "space-time"), precision=_decor, of_run=True),
+    "decor": Published(
+        axes=("space", "space-time"),
+        precision=lambda program, w: decor.decor_precision(program, graph_laplacian(w)),
+        of_run=True,
+    ),
     "mafalda": Published(axes=("space-time",), signed=True),
-    "antipgd": Published(axes=_OVER_TIME, strategy=_sums),
+    "antipgd": Published(
+        axes=_OVER_TIME, strategy=lambda use: np.tril(np.ones((use.horizon, use.horizon)))
+    ),
     "d-mf": Published(axes=_OVER_TIME, strategy=prefix_optimal_strategy, signed=True),
-    "banded-sqrt": Published(axes=_OVER_TIME, strategy=_square_root),
+    "banded-sqrt": Published(
+        axes=_OVER_TIME,
+        strategy=lambda use: banded_square_root(horizon=use.horizon, bands=use.separation),
+    ),
 }

@@ -9,7 +9,7 @@ from functools import cache
 
 from tests.support import ROOT
 
-SOURCES = ("noisedesign", "lab/noisedesign_lab", "tools")
+SOURCES = ("noisedesign", "lab/noisedesign_lab", "lab/tests", "tools")
 
 FRAGMENT = re.compile(
     r"(Of|That|Those|What|Which|Whose|By|With|Without|For|From|To|In|On|At|As|So|Up|Where|When|How|"

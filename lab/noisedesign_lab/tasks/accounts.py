@@ -7,7 +7,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -55,15 +56,9 @@ def meeting(
 ) -> Scale:
     """Return the least noise of a mechanism that meets a target by an account."""
 
-    def asked(rows: Array) -> tuple[float, Amplified]:
-        return amplified_noise_of(
-            participation,
-            rows,
-            epsilon=target.epsilon,
-            delta=target.delta,
-            adjacency=target.adjacency,
-        )
-
+    budget: dict[str, Any] = {"epsilon": target.epsilon, "delta": target.delta}
+    budget["adjacency"] = target.adjacency
+    asked = partial(amplified_noise_of, participation, **budget)
     found, reason = _of_rows(made, account, asked)
     if found is None:
         multiplier = made.noise_multiplier(target)
@@ -83,14 +78,10 @@ def of_noise(
 ) -> Scale:
     """Return the privacy by an account of noise of that standard deviation over the clip."""
 
-    def asked(rows: Array) -> Amplified:
-        return amplified(
-            participation, rows, delta=delta, noise_multiplier=multiplier, adjacency=adjacency
-        )
-
-    found, reason = _of_rows(made, account, asked)
+    how: dict[str, Any] = {"noise_multiplier": multiplier, "delta": delta, "adjacency": adjacency}
+    found, reason = _of_rows(made, account, partial(amplified, participation, **how))
     if found is None:
-        epsilon = made.epsilon(noise_multiplier=multiplier, delta=delta, adjacency=adjacency)
+        epsilon = made.epsilon(**how)
         return _fixed(made, multiplier, epsilon, adjacency, reason)
     return _random(multiplier, found.epsilon, found)
 

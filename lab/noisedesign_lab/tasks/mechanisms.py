@@ -274,13 +274,13 @@ def of_design(design: Design, *, name: str, rounds: int = 1) -> Mechanism:
         raise InputError(
             "participation", expected="a design that says how long it is used", got="nothing"
         )
-    use, strategy, sensitivity = design.problem.use, _strategy(design), design.problem.sensitivity
+    use, strategy, squared = design.problem.use, _strategy(design), design.problem.sensitivity**2
     if use.random and strategy is not None:  # what sensitivity says there is of no fixed batches
-        sensitivity = math.sqrt(bins_of(strategy, use).sensitivity_squared)
+        squared = bins_of(strategy, use).sensitivity_squared
     return Mechanism(
         name=name,
         source=_source(design.noise),
-        sensitivity_squared=sensitivity**2,
+        sensitivity_squared=squared,
         participation=use,
         rounds=rounds,
         design=design,
@@ -314,12 +314,8 @@ def _source(noise: Noise) -> NodeNoise:
 
 def _fields(network: Network) -> dict[str, Any]:
     """Return the arguments that every problem of a network shares."""
-    return {
-        "mixing": network.mixing,
-        "participation": network.participation,
-        "random": network.random,
-        "rounds": network.rounds,
-    }
+    shared = ("mixing", "participation", "random", "rounds")
+    return {name: getattr(network, name) for name in shared}
 
 
 def _solved(network: Network, problem: Problem, *, gap: float | None = None) -> Mechanism:

@@ -332,12 +332,10 @@ class TrainingTask(Shown):
             for account in self.accounts or ():
                 how: dict[str, Any] = {"account": account, "participation": scheme}
                 for epsilon in self.epsilons or ():
-                    scale = meeting(mechanism, self._target(epsilon), **how)
-                    found.append((account, scale))
+                    found.append((account, meeting(mechanism, self._target(epsilon), **how)))
+                how |= {"delta": self.delta, "adjacency": self.adjacency}
                 for multiplier in self.noise_multipliers or ():
-                    budget = {"delta": self.delta, "adjacency": self.adjacency}
-                    scale = of_noise(mechanism, multiplier, **budget, **how)
-                    found.append((account, scale))
+                    found.append((account, of_noise(mechanism, multiplier, **how)))
             self._scaled[mechanism] = found
         return self._scaled[mechanism]
 

@@ -69,7 +69,7 @@ def test_real_house_prices_by_hand() -> None:
 def test_house_prices_without_column_names_are_the_same_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As in the official archive; also with other line ends, and none after the last line."""
+    """The official archive has none; other line ends, or none at the last line, do not matter."""
     content = needs(records.CALIFORNIA_HOUSING.name).read_bytes()
     expected = california_housing()
     lines = content.splitlines()

@@ -1,4 +1,4 @@
-"""Where the print is off: each shown on a concrete small case, next to what is used here."""
+"""Errors in print are shown on concrete small cases, next to what is used here."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_the_wrong_factor_costs_up_to_two_percent(
     assert right is not None
 
     def excess(gram: np.ndarray) -> float:
-        """How much dearer under the true H is the strategy that is optimal for another one."""
+        """The strategy that is optimal for another H is so much dearer under the true one."""
         problem = TimeProblem.from_gram(gram=(gram + gram.T) / 2, participation=scheme)
         design = solve(problem, gap=1e-7).design
         assert design is not None

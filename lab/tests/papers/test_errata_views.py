@@ -1,4 +1,4 @@
-"""Where the print about views is off: each shown on a concrete small case.
+"""Errors in print about views are shown on concrete small cases.
 
 Views are built literally here, by stacking powers of W; what the library reports is compared last.
 Theorems 13 to 17 of Koskela and Kulkarni, Zip-DL's Theorems 5.9 and 5.12 and the two readings of
@@ -38,7 +38,7 @@ def projected(b: np.ndarray, victim: int, n: int) -> np.ndarray:
 
 
 def sum_seen_by(w: np.ndarray, node: int, horizon: int) -> np.ndarray:
-    """What a secure sum tells one node, its own noise known: its columns are zero."""
+    """A secure sum tells one node this, its own noise known: its columns are zero."""
     b = stacked(w[node : node + 1], w, horizon)
     b[:, node :: len(w)] = 0.0
     return b
@@ -181,7 +181,7 @@ def test_zip_dl_protects_the_wire_only_with_closed_neighbourhoods(variant: dict[
 
 
 def test_mafalda_theorem_5_fails_for_zip_dl() -> None:
-    """By messages written out. Where a reader of all messages reads what a node sends itself, the
+    """Messages are written out. Where a reader of all messages reads what a node sends itself, the
     weighted messages of one node are its model: A is not B C, whatever C is."""
     w = oracles.metropolis(nx.path_graph(3))
     left = {}

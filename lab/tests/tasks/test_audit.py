@@ -68,7 +68,7 @@ def without_noise(world: int, node: int, rounds: int, seeds: range) -> Recorder:
 
 
 class Eavesdropper:
-    """What :func:`audit` asks of an attack, on messages of the trainer."""
+    """An attack as :func:`audit` asks for it, on messages of the trainer."""
 
     mixing, gradients, steps = W, np.zeros((T, 1)), ()
 

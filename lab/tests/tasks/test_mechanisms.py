@@ -154,7 +154,7 @@ def test_the_error_of_a_curved_loss_is_that_of_the_contracted_workload() -> None
 
 
 def test_zip_dl_noise_has_the_error_of_its_definition() -> None:
-    """What is left of the noise of one step after mixing, of covariance S: sum of W^a S (W^a)^T
+    """Noise of one step, of covariance S after mixing, leaves the sum of W^a S (W^a)^T
     over a = 0 .. t - 1 in iterate t. It cancels in the mean of all models."""
     n = len(W)
     left = np.zeros((n, n))
@@ -297,7 +297,7 @@ def test_a_design_that_does_not_protect_every_message_is_no_mechanism() -> None:
 
 
 def test_a_design_that_breaks_its_budget_is_no_mechanism() -> None:
-    """Or the noise would be that of a design that keeps it. Each limit alone."""
+    """The noise would be that of a design that keeps it, otherwise. Each limit stands alone."""
     design = nd.baseline(nd.SpaceProblem(mixing=W, participation=SCHEME), "ldp")
     for limit in ("sensitivity_squared", "variance_ratio", "floor_ratio"):
         for over in (1.0, 4.0):

@@ -251,7 +251,7 @@ def test_epsilon_of_noise_multipliers() -> None:
 
 
 def test_white_noise_of_every_kind_has_one_ratio() -> None:
-    """What random bins save of noise that is white over time is the same for every R, K and server:
+    """Random bins' savings of noise that is white over time are the same for every R, K and server:
     the Gram matrix of the bins is even."""
     names = ["ldp", "whisper", "edge-local", "muffliato-3", "cdp-n2", "cdp-n"]
     task = parsed(mechanisms=f"mechanisms = {names}", epsilons="epsilons = [2.0]")
@@ -318,7 +318,7 @@ TARGET = nd.PrivacyTarget(epsilon=2.0, delta=1e-4, adjacency="zero-out")
 
 
 def error(made: Mechanism, scheme: nd.BallsInBins) -> float:
-    """Of all iterates on the ring of six, at the noise that a random account asks for."""
+    """Squared error of all iterates on the ring of six, at the noise of a random account."""
     scale = meeting(made, TARGET, account=RANDOM, participation=scheme)
     found = squared_error(made, RING_6, scheme.horizon)
     assert found is not None
@@ -330,7 +330,7 @@ def error(made: Mechanism, scheme: nd.BallsInBins) -> float:
     ("name", "other"), [("amplified", "mafalda"), ("amplified-kronecker", "kronecker")]
 )
 def test_designs_for_random_batches(name: str, other: str) -> None:
-    """At their own target the noise is that which they were scaled to, and its fixed sensitivity is
+    """The noise at their own target is that which they were scaled to, and its fixed sensitivity is
     above 1: nothing of it is accounted for as if it were a design for fixed batches."""
     scheme = nd.BallsInBins(epochs=2, separation=8)
     network = Network(mixing=RING_6, participation=scheme, target=TARGET, max_variance=20.0)

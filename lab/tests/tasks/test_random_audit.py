@@ -59,7 +59,7 @@ def task(node: int, change: float, **other: Any) -> TrainingTask:
 def seen(
     lane: Lane, node: int, change: float, first: int, *, share: float = 1 / 4, **other: Any
 ) -> Array:
-    """What every node adds to its model by itself, in sums of gradients, (T n, S victims).
+    """Every node adds this to its model by itself, in sums of gradients, (T n, S victims).
 
     Sums are divided by the ``share`` of a node's records that a batch is expected to have.
     """
@@ -74,7 +74,7 @@ def seen(
 
 
 def covariance(made: Mechanism) -> Array:
-    """Of the unit noise of all steps and nodes, time-major."""
+    """Covariance of the unit noise of all steps and nodes, time-major."""
     c, r = np.eye(T), np.eye(NODES)
     if made.name.startswith("bsr"):
         coefficients = [math.comb(2 * j, j) / 4**j for j in range(int(made.name[-1]))]
@@ -101,13 +101,13 @@ class Bins(NamedTuple):
         return cls(shifts.reshape(T * NODES, -1), precision)
 
     def logs(self, own: Array) -> Array:
-        """Of the likelihood of every bin over that of none, (bins, draws)."""
+        """Logarithm of the likelihood of every bin over that of none, (bins, draws)."""
         weights = self.precision @ self.shifts
         half = np.einsum("xj,xj->j", self.shifts, weights) / 2
         return np.asarray(weights.T @ own - half[:, None])
 
     def log_ratio(self, own: Array) -> Array:
-        """Of the mixture over no record at all."""
+        """Logarithm of the mixture over no record at all."""
         return np.asarray(logsumexp(self.logs(own), axis=0) - math.log(SCHEME.separation))
 
     def most_exposed(self) -> float:

@@ -1,4 +1,4 @@
-"""What is measured of models, and what is said of runs that diverge."""
+"""Models are measured, and runs that diverge are told."""
 
 from __future__ import annotations
 

@@ -191,7 +191,7 @@ STDDEV = 0.5
 
 
 def noise_in_models(lane: Lane) -> tuple[Recorder, Array]:
-    """What a lane adds to the models of a linear loss after the first step, (n, d)."""
+    """The noise that a lane adds to the models of a linear loss after the first step, (n, d)."""
     quiet = Lane(step_sizes=lane.step_sizes, rounds=lane.rounds, server=lane.server)
     run = run_of(loss=Quadratic(dimension=DIMENSION, curvature=0.0))
     recorder = watched(run, [lane, quiet])
@@ -200,7 +200,7 @@ def noise_in_models(lane: Lane) -> tuple[Recorder, Array]:
 
 
 def white_noise() -> Array:
-    """Of the first step of seed 3, (n, d)."""
+    """White noise of the first step of seed 3, (n, d)."""
     return WhiteNoise((3,), shape=(NODES, DIMENSION), steps=HORIZON).at(0)[0]
 
 
@@ -225,8 +225,8 @@ def test_noise_of_a_server_hides_a_record_of_the_smallest_batch() -> None:
 
 
 def test_noise_on_messages_hides_the_largest_change_of_a_model() -> None:
-    """In units of the models: a change of a sum of gradients moves one by at most the largest step
-    size over the smallest batch."""
+    """Its unit is that of the models: a change of a sum of gradients moves one by at most the
+    largest step size over the smallest batch."""
     source = MessageNoise(mixing=MIXING, every_message=True)
     lane = Lane(source=source, stddev=STDDEV, step_sizes=STEP_SIZES)
     recorder, found = noise_in_models(lane)

@@ -24,18 +24,16 @@ def squared_sensitivity(
     1.
 
     With K = ``rounds`` gossip rounds per gradient step, T = ``horizon`` steps, in all of which the
-    victim takes part, and the weights W of the nodes w the observer v listens to,
+    victim takes part, and the weights W of the nodes w the observer v listens to, where T is what a
+    reader of all messages learns,
 
         min(T, sum_{s < K T} (T - floor(s / K)) sum_w r(w, u, s)),
 
         unsquared:  r = (W^s)_wu / sum_x (W^s)_wx^2,    w = v or W_vw > 0   (published code)
         squared:    r = (W^s)_wu^2 / sum_x (W^s)_wx^2,  w != v and W_vw > 0.
 
-    Print has (W^s)_uw and the norm of column w, the same for symmetric W only. T is what a reader
-    of all messages learns. **Neither form is an upper bound**: for K >= 2 two messages give away a
-    neighbour's model (path of 3 nodes, K = 2, T = 1: exact 1, squared form 1/3); for K = 1 the
-    squared form fails where W is far from uniform (path of 3 nodes with weights 0.1, 0.9, 0: exact
-    0.045, squared form 0.036). The exact number is ``exposure.account``.
+    Print has (W^s)_uw and the norm of column w, the same for symmetric W only. **Neither form is an
+    upper bound** (``docs/errata.md``). The exact number is ``exposure.account``.
     """
     w = check_mixing(mixing, stochastic="row", connected=False)
     v = bounds.node(observer, field="observer", nodes=len(w))

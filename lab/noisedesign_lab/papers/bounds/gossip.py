@@ -4,22 +4,10 @@ under that calibration (Theorem 17).
 Messages m^t = W m^(t-1) + g^t + N^t. A set A of m nodes is observed, with all its messages; H_T is
 the stacked system, and Delta_T(j -> A)^2 = max over signs c of ||H_T^+ H_T (c x e_j)||^2.
 
-The functions state what the theorems claim. Tests show where the claims fail:
-
-- Theorem 13 and 15 bound the transient part of the signal by a constant (Lemmas G.2 and H.1). It
-  grows with T unless the gradients are constant in time: gradients that change sign at every step
-  are seen by the node itself against little more than its own noise. With W = J / 10 and one node
-  observed, its own Delta_8^2 is 7.76, where Theorem 15 claims 4.59.
-- With several observed nodes (H.4) takes J x 1 1^T / n for J x I / n. Where A holds a node and all
-  its neighbours, that node's Delta_T^2 is T, not m T / n.
-
-What holds: m T / n is the mean over all victims j of the trace of their Gram matrices, and 1 / n
-the slope for one observed node and gradients that are constant in time.
-
-Theorem 17 hides constants and logarithms, so its terms are a *scale*, no bound. And they are not
-what its constant step 1 / L gives: then noise does not average out, and as sigma^2 grows with T, so
-does the risk (f_i = theta^2 / 2, complete graph: sigma^2 / (2 n)). With steps of log(T) / (mu T),
-for which the rate it builds on is proved, the risk at the end has its first term, up to log(T).
+The functions state what the theorems claim; ``docs/errata.md`` lists where that fails. What holds:
+m T / n is the mean over all victims j of the trace of their Gram matrices, and 1 / n the slope for
+one observed node and gradients that are constant in time. Theorem 17 hides constants and
+logarithms, so its terms are a *scale*, no bound, and not even that with its constant step 1 / L.
 """
 
 from __future__ import annotations

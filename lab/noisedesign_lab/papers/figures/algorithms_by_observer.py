@@ -25,16 +25,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-ALGORITHMS: dict[str, dict[str, Any]] = {
-    "dp-d-sgd": {},
-    "muffliato": {"rounds": 3},
-    "antipgd": {},
-    "d-mf": {},
-    "mafalda": {},
-    "decor": {},
-    "whisper": {},
-    "zip-dl": {},
-}
+_NAMES = ("dp-d-sgd", "muffliato", "antipgd", "d-mf", "mafalda", "decor", "whisper", "zip-dl")
+ALGORITHMS = {name: {"rounds": 3} if name == "muffliato" else {} for name in _NAMES}
 """Names in the catalogue and their options."""
 
 LABELS = {"muffliato": "muffliato, K = 3"}
@@ -52,10 +44,6 @@ MODELS = {
 
 UNIT_MU = 1.0
 """mu of DP-D-SGD before a reader of all messages; it sets the common total error."""
-
-
-_OF_MODEL = ("model", "victim", "distance", "mu", "which", "note")
-"""Fields of a row that are those of the threat model."""
 
 
 class Row(NamedTuple):
@@ -108,7 +96,8 @@ def rows_for(
         for found in every_model(setting, node=node):
             if found.model not in MODELS:
                 continue
-            known = {name: getattr(found, name) for name in _OF_MODEL}
+            told = ("model", "victim", "distance", "mu", "which", "note")
+            known = {name: getattr(found, name) for name in told}
             yield Row(algorithm=kind, noise_multiplier=multiplier, squared_error=common, **known)
 
 

@@ -103,7 +103,7 @@ def rows_for(case: Case, *, view: str, horizons: Sequence[int]) -> Iterator[Row]
             distance = hops[victim]
             assert distance is not None  # Metropolis-Hastings weights are of connected graphs
             who = (case.name, view, pairs[victim], case.observer, victim, distance)
-            yield Row(*who, horizon, *found.values(), limit)
+            yield Row._make([*who, horizon, *found.values(), limit])
 
 
 def _panels(

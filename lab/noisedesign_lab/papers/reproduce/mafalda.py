@@ -87,14 +87,10 @@ def units(settings: MafaldaSettings) -> list[Unit]:
         shared
         | network.model_dump(exclude={"optional", "graph"})
         | {"graph": network.graph.model_dump(), "seed": seed}
-        for network in available(settings)
+        for network in settings.networks
+        if _is_here(network)
         for seed in range(settings.seeds)
     ]
-
-
-def available(settings: MafaldaSettings) -> list[NetworkTable]:
-    """Networks but those optional ones whose graph is not to be had here."""
-    return [network for network in settings.networks if _is_here(network)]
 
 
 def _is_here(network: NetworkTable) -> bool:

@@ -53,7 +53,7 @@ def reproduce(
     experiment, settings = load_settings(name, quick=quick)
     made = made_folder(folder)
     check_replaceable(made / README, FINDINGS)
-    rows = _rows(experiment, settings, made / ROWS, jobs, progress)
+    rows = _rows(experiment, settings, made / ROWS, jobs, progress or (lambda *_: None))
     summary = experiment.summary(rows, settings)
     further = experiment.tables(rows, settings)
     tables = [made / ROWS]
@@ -84,7 +84,7 @@ def reproduce(
 
 
 def _rows(
-    experiment: Experiment, settings: Settings, path: Path, jobs: int, progress: Progress | None
+    experiment: Experiment, settings: Settings, path: Path, jobs: int, progress: Progress
 ) -> list[Record]:
     """Rows of all units, of those that the table has not as they are finished."""
     units = {experiment.key_of(unit): unit for unit in experiment.units(settings)}
@@ -93,8 +93,7 @@ def _rows(
     with open_results(path, columns=columns, kind=EXPERIMENT, types={OF: int, **types}) as table:
         found = {key: rows for key, rows in _whole(table).items() if key in units}
         left = {key: unit for key, unit in units.items() if key not in found}
-        if progress is not None:
-            progress(len(found), len(units))
+        progress(len(found), len(units))
         computed: Iterator[tuple[str, Sequence[Record]]] = (
             (key, experiment.run(unit)) for key, unit in left.items()
         )
@@ -108,8 +107,7 @@ def _rows(
                 for row_key, row in zip(_keys(key, len(rows)), rows, strict=True)
             )
             found[key] = [table.rows[row_key] for row_key in _keys(key, len(rows))]
-            if progress is not None:
-                progress(len(found), len(units))
+            progress(len(found), len(units))
     return [row for key in units for row in found[key]]
 
 

@@ -22,10 +22,9 @@ class MatrixFactorization(Loss):
 
     Where users are private, their factors never leave their node. The gradient of an example is
     clipped by the norm of what leaves the node, ``2 |error| |u_i|``; the factors of the user move
-    by the gradient as it is. They are a state of the node that remembers its records: a record then
-    changes what is sent at later steps as well, in which it takes no part. So an account that
-    counts the steps in which a record takes part does not hold; one that counts all steps of the
-    node does.
+    by the gradient as it is. They remember the records of the node, so that a record changes what
+    is sent at later steps as well, in which it takes no part: only an account that counts all steps
+    of the node holds.
 
     ``center`` is what a product of 0 predicts. An InputError tells of a number of ``users``,
     ``items`` or ``factors`` that is none.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -72,7 +73,7 @@ class Quadratics(Loss):
 
     curvatures: Array
     centers: Array
-    slopes: Array | None = None
+    slopes: Any = None
 
     def __post_init__(self) -> None:
         centers = _checks.matrix(self.centers, field="loss.centers")
@@ -103,18 +104,13 @@ class Quadratics(Loss):
         total = self.curvatures.sum(axis=0)
         if np.linalg.eigvalsh(total)[0] <= 0:
             raise InputError("loss", expected="a strictly convex sum", got="another")
-        pull = np.einsum("jab,jb->a", self.curvatures, self.centers) - self._slopes.sum(axis=0)
+        pull = np.einsum("jab,jb->a", self.curvatures, self.centers) - self.slopes.sum(axis=0)
         return np.asarray(np.linalg.solve(total, pull))
-
-    @property
-    def _slopes(self) -> Array:
-        assert self.slopes is not None
-        return self.slopes
 
     def clipped_sums(self, models: Array, batch: Batch, *, clip: float) -> Array:
         number = batch.features[..., 0].astype(np.intp)  # (S, n, m)
         away = models[:, :, None] - self.centers[number][:, :, :, None]  # (S, n, m, E, d)
-        gradients = away @ self.curvatures[number] + self._slopes[number][:, :, :, None]
+        gradients = away @ self.curvatures[number] + self.slopes[number][:, :, :, None]
         norms = np.linalg.norm(gradients, axis=-1)
         weights = clipped_weights(norms, batch.present, clip=clip)
         return np.asarray((weights[..., None] * gradients).sum(axis=2))
@@ -123,7 +119,7 @@ class Quadratics(Loss):
         values = np.zeros(models.shape[:-1])
         for number in examples.features[:, 0].astype(np.intp):
             away = models - self.centers[number]
-            curved = away @ (self.curvatures[number] / 2) + self._slopes[number]
+            curved = away @ (self.curvatures[number] / 2) + self.slopes[number]
             values += np.einsum("...d,...d->...", away, curved)
         return values / len(examples)
 

@@ -195,7 +195,7 @@ def test_theorem_15_fails_on_a_complete_graph_within_eight_steps() -> None:
 
 
 def test_theorem_15_elsewhere_within_eight_steps() -> None:
-    """Where rho >= 0.3 its last term alone exceeds 8 >= T: it holds for want of content."""
+    """Its last term alone exceeds 8 >= T where rho >= 0.3: it holds for want of content."""
     failures = 0
     for w in CASES.values():
         for observers, horizon in itertools.product([(0,), (0, 1), (0, 1, 2)], [2, 5, 8]):
@@ -364,8 +364,9 @@ def test_theorem_17_by_hand() -> None:
 
 
 def mean_excess_risk(*, horizon: int, step: float, noise_variance: float) -> tuple[float, float]:
-    """Of f_i(theta) = theta^2 / 2 at 4 nodes from theta = 0, over the run and at its end, by the
-    second moment of the mean model: x <- (1 - step) x - step xi, xi of variance sigma^2 / 4."""
+    """Excess risk of f_i(theta) = theta^2 / 2 at 4 nodes from theta = 0, over the run and at its
+    end, by the second moment of the mean model: x <- (1 - step) x - step xi, xi of variance
+    sigma^2 / 4."""
     second, total = 0.0, 0.0
     for _ in range(horizon):
         total += second / 2

@@ -23,7 +23,7 @@ PATH = {"kind": "path", "nodes": 3}
 
 
 def _powers(w: np.ndarray, steps: int) -> np.ndarray:
-    """From all noise, step by step, to all iterates: blocks W^(t - s + 1), (n T, n T)."""
+    """The map from all noise to all iterates has blocks W^(t - s + 1), (n T, n T)."""
     n = len(w)
     stacked = np.zeros((n * steps, n * steps))
     for t in range(steps):

@@ -1,4 +1,4 @@
-"""What is drawn: means with their bands, and nothing of runs that diverged but words."""
+"""Pictures show means with their bands, and of runs that diverged nothing but words."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def test_the_classifier_finds_what_is_there_and_nothing_else() -> None:
 
 
 def test_noise_of_a_message_by_hand() -> None:
-    """On a complete graph all weights are 1/n, and Z = Y - mean Y has variance 1 - 1/n."""
+    """All weights of a complete graph are 1/n, and Z = Y - mean Y has variance 1 - 1/n."""
     for nodes in (2, 5):
         w = np.full((nodes, nodes), 1 / nodes)
         assert training.zip_dl_scale(w) == pytest.approx(math.sqrt(1 - 1 / nodes), rel=1e-12)
@@ -173,7 +173,7 @@ def ratings(monkeypatch: pytest.MonkeyPatch) -> Examples:
 
 @pytest.mark.usefixtures("ratings")
 def test_sizes_are_those_of_the_batches() -> None:
-    """Of 15 ratings or so at a node: batches of at most 11 are two, of 8 or 7."""
+    """A node has 15 ratings or so: batches of at most 11 are two, of 8 or 7."""
     for batch_size in (4, 7, 11, 100):
         task = training.Task(UNIT | {"batch_size": batch_size})
         rule = every_step(4).rule

@@ -9,21 +9,8 @@ divisor stays), f_i is ridge-strongly convex and L-smooth, L = ridge + max_i lam
 (4 records). Full batches, start at 0, as equation (5.1). The labels of node i are drawn with
 theta_i = 3 (u + spread v_i), u and v_i of standard normal entries: ``spread`` makes nodes differ.
 
-Step sizes: ``constant`` is 1 / L, as the theorem has it, and ``tuned`` min(1 / L, log(T) / (ridge
-T)), with which results of that form are proved (Koloskova et al. 2020).
-
-The risk is the mean over t < T of f(mean of the models at t) less the minimum of f, on the records
-that are trained on: what Theorem 17 speaks of. Noise scales differ in what they protect from:
-
-- ``LDP``: who reads all messages, exactly: T.
-- ``one view``: who reads all messages of one node, whichever, and any node's record, its own
-  included; the largest exact sensitivity over all pairs. ``others' views``: records of other nodes
-  than the observed one only.
-- ``equations (5.4), (5.5)``: what the paper says protects from these, which it does not.
-- ``central``: a server that adds noise to the mean of the gradients: a node's has 1 / n of its
-  variance under ``LDP``.
-
-All but that of the paper are converted exactly (Gaussian differential privacy).
+``docs/experiments/gossip.md`` has the step sizes and the noise scales. The risk is the mean over
+t < T of f(mean of the models at t) less the minimum of f, on the records that are trained on.
 """
 
 from __future__ import annotations
@@ -91,13 +78,23 @@ def run(unit: Unit) -> list[Record]:
     others, own = worst_pairs(w, horizon)
     squared = {OTHERS: others, VIEW: max(others, own), LDP: float(horizon)}
     lanes, central, theorem = [Lane(NONE, math.inf, 0.0, 0.0)], [], []
+    known: dict[str, Any] = {
+        "mixing": w,
+        "horizon": horizon,
+        "dimension": unit["dimension"],
+        "delta": unit["delta"],
+        "smoothness": task.smoothness,
+        "strong_convexity": unit["ridge"],
+        "heterogeneity_squared": task.heterogeneity_squared,
+        "start_distance_squared": float((task.best**2).sum(axis=1).mean()),
+    }
     for epsilon in unit["epsilons"]:
         per_unit = change / mu_of(epsilon=epsilon, delta=unit["delta"])
         lanes += [Lane(name, epsilon, per_unit * math.sqrt(s), s) for name, s in squared.items()]
         # A server is a network in which every model is the mean after every step.
         scaled = per_unit * math.sqrt(horizon / n)
         central.append(Lane(CENTRAL, epsilon, scaled, horizon / n))
-        scale = _scale(task, w, unit, epsilon)
+        scale = gossip.theorem_17(epsilon=epsilon, **known)
         claimed, noise = scale.squared_sensitivity_as_claimed, change * scale.noise_stddev
         lanes.append(Lane(PAPER, epsilon, noise, claimed))
         total = change**2 * (scale.central + scale.mixing + scale.transient)
@@ -122,20 +119,6 @@ class Lane(NamedTuple):
     epsilon: float
     noise_stddev: float
     squared_sensitivity: float
-
-
-def _scale(task: Task, w: Array, unit: Unit, epsilon: float) -> gossip.UtilityScale:
-    return gossip.theorem_17(
-        mixing=w,
-        horizon=unit["horizon"],
-        dimension=unit["dimension"],
-        epsilon=epsilon,
-        delta=unit["delta"],
-        smoothness=task.smoothness,
-        strong_convexity=unit["ridge"],
-        heterogeneity_squared=task.heterogeneity_squared,
-        start_distance_squared=float((task.best**2).sum(axis=1).mean()),
-    )
 
 
 def _trained(task: Task, w: Array, step: str, lanes: Sequence[Lane]) -> Iterator[Record]:

@@ -8,7 +8,7 @@ messages (of the average, for trusted servers), for one example in every step.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
@@ -312,7 +312,8 @@ def _table(records: Sequence[Record]) -> str:
     )
     if len(measured) > 1:
         best = max(measured, key=lambda name: measured[name])
-        ends = ", ".join(f"{measured[name]:.0%} in {name}" for name in _ends(measured))
+        by_p = sorted(measured, key=lambda name: float(name.rpartition("= ")[2]))
+        ends = ", ".join(f"{measured[name]:.0%} in {name}" for name in (by_p[0], by_p[-1]))
         told += (
             " The paper says that weakly connected networks gain most. Of the sparsest and the "
             f"densest graph here with data, Whisper saves {ends}; it saves most in {best}."
@@ -327,12 +328,6 @@ def _table(records: Sequence[Record]) -> str:
         }
         lines.append(f"| {setting} | {' | '.join(cells.get(name, '') for name in names)} |")
     return "\n".join(lines)
-
-
-def _ends(settings: Iterable[str]) -> tuple[str, str]:
-    """Return the settings of the least and the largest p."""
-    ordered = sorted(settings, key=lambda name: float(name.rpartition("= ")[2]))
-    return ordered[0], ordered[-1]
 
 
 COLUMNS = {"part": str, **lanes.COLUMNS}

@@ -48,7 +48,7 @@ def run(unit: Unit) -> list[Record]:
     rows = []
     for seed in range(unit["seeds"]):
         task = _task(unit, seed, tuning=False)
-        for row in lanes.side_by_side(task, made, [seed], step_sizes, among, scale=_scale(unit)):
+        for row in lanes.side_by_side(task, [seed], step_sizes, among, scale=_scale(unit)):
             step_size = step_sizes[row.pop("number")]
             of_noise = {"variance_over_ldp": ratios[row["mechanism"]]}
             rows.append(setting | row | {"step_size": step_size} | of_noise)
@@ -79,11 +79,10 @@ class OfNodes(Logistic):
 def _tuned(unit: Unit) -> list[tuple[str, float, int]]:
     """Return mechanism, epsilon and number of the best step size; runs that diverged are best only
     where all did."""
-    _, made = lanes.on_graph(unit)
     losses: dict[tuple[str, float], dict[int, float]] = {}
     for seed in range(unit["tuning_seeds"]):
         task = _task(unit, seed, tuning=True)
-        for row in lanes.side_by_side(task, made, [seed], unit["step_sizes"], scale=_scale(unit)):
+        for row in lanes.side_by_side(task, [seed], unit["step_sizes"], scale=_scale(unit)):
             if row["step"] == unit["steps"]:
                 of_lane = losses.setdefault((row["mechanism"], row["epsilon"]), {})
                 loss = math.inf if row["test_loss"] is None else row["test_loss"]

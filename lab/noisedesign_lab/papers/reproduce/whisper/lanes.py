@@ -29,14 +29,8 @@ quadratics."""
 
 def on_graph(unit: Unit) -> tuple[Array, tuple[Mechanism, ...]]:
     """W and the mechanisms of a unit. Where W is singular, R has the cap of the settings."""
-    return _made(
-        unit["nodes"],
-        unit["p"],
-        unit["graph_seed"],
-        unit["steps"],
-        unit["cap"],
-        tuple(unit["mechanisms"]),
-    )
+    keys = ("nodes", "p", "graph_seed", "steps", "cap")
+    return _made(*(unit[key] for key in keys), tuple(unit["mechanisms"]))
 
 
 @cache
@@ -77,7 +71,6 @@ def variance_over_ldp(w: Array, made: Mechanism, steps: int) -> float | None:
 
 def side_by_side(
     task: TrainingTask,
-    made: Sequence[Mechanism],
     seeds: Sequence[int],
     step_sizes: Sequence[Any],
     among: Sequence[tuple[str, float, int]] | None = None,
@@ -88,7 +81,7 @@ def side_by_side(
     ``scale`` multiplies all noise."""
     lanes: list[Lane] = []
     told: list[Record] = []
-    for one in made:
+    for one in task.made:
         for lane, row in task.lanes(one):
             epsilon = math.inf if row["epsilon"] is None else row["epsilon"]
             for number, step_size in enumerate(step_sizes):

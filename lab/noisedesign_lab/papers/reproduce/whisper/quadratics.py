@@ -76,7 +76,7 @@ def run(unit: Unit) -> list[Record]:
         of_noise[one.name] = {"variance_over_ldp": variance, "distance_over_ldp": distance}
     setting = {"setting": f"quadratics, clip {unit['clip']:g}, p = {unit['p']:g}"}
     rows = []
-    for row in lanes.side_by_side(task, made, seeds, [step_sizes]):
+    for row in lanes.side_by_side(task, seeds, [step_sizes]):
         del row["number"]
         excess = None if row["train_loss"] is None else row["train_loss"] - least
         told = {"test_loss": excess, "step_size": unit["step_size"]}

@@ -174,21 +174,19 @@ def _of_attacks(found: Sequence[Record]) -> Figure:
 def _of_dropout(found: Sequence[Record]) -> Figure:
     figure = new_figure(6.4, 4.2)
     axes = figure.subplots()
-    dropped = [row for row in found if row["setting"] != NO_DROPOUT]
-    wanted = [row for row in dropped if math.isfinite(row["test_loss"])]
-    names = {
-        (r["mechanism"], r["level"]): f"{r['mechanism']}, {r['level']:g} sigma" for r in wanted
-    }
-    looks = styles(names.values())
-    for key, label in names.items():
-        members = [row for row in wanted if (row["mechanism"], row["level"]) == key]
-        ordered = sorted(members, key=lambda row: _rate(row["setting"]))
-        x = [100 * _rate(row["setting"]) for row in ordered]
-        y = [row["test_loss"] for row in ordered]
+    wanted = [
+        row | {"rate": _rate(row["setting"]), "name": f"{row['mechanism']}, {row['level']:g} sigma"}
+        for row in found
+        if row["setting"] != NO_DROPOUT and math.isfinite(row["test_loss"])
+    ]
+    looks = styles(row["name"] for row in wanted)
+    for (label,), members in groups(wanted, "name"):
+        ordered = sorted(members, key=lambda row: row["rate"])
+        x, y = [100 * row["rate"] for row in ordered], [row["test_loss"] for row in ordered]
         axes.plot(x, y, label=label, markersize=5, linewidth=1.2, **looks[label])
     axes.set_xlabel("nodes out of a step, %")
     axes.set_ylabel("least test RMSE (stars)")
-    if names:
+    if wanted:
         figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=9)
     return figure
 
@@ -216,12 +214,9 @@ def paragraph(rows: Sequence[Record], found: Sequence[Record], settings: ZipDlSe
         f"Without noise: RMSE {free['test_loss']:.3f}, threshold AUC {_of(free, 'threshold_auc')}, "
         f"classifier AUC {_of(free, 'classifier_auc')} (published: 1.11, 60.20 % and none told).",
     ]
-    names = [name for name in dict.fromkeys(row["mechanism"] for row in found) if name != "none"]
-    for name in names:
-        ordered = [
-            row for row in found if row["setting"] == NO_DROPOUT and row["mechanism"] == name
-        ]
-        if not ordered:
+    here = [row for row in found if row["setting"] == NO_DROPOUT]
+    for (name,), ordered in groups(here, "mechanism"):
+        if name == training.NONE:
             continue
         told = [
             f"{row['level']:g}: "
@@ -233,7 +228,7 @@ def paragraph(rows: Sequence[Record], found: Sequence[Record], settings: ZipDlSe
             for row in ordered
         ]
         lines.append(f"{name}, noise over sigma: RMSE, both AUC: {'; '.join(told)}.")
-    lines.append(_dominance(found, names))
+    lines.append(_dominance(here))
     lines.append(_dropouts(found, settings.dropout.clip))
     return "\n\n".join(line for line in lines if line)
 
@@ -242,14 +237,13 @@ def _of(row: Record, name: str) -> str:
     return "none" if row[name] is None else f"{100 * row[name]:.2f} %"
 
 
-def _dominance(found: Sequence[Record], names: Sequence[str]) -> str:
+def _dominance(here: Sequence[Record]) -> str:
     """Tell which has less RMSE and AUC at equal standard deviation of a message's noise."""
     told = []
-    here = [row for row in found if row["setting"] == NO_DROPOUT]
-    own = {row["level"]: row for row in here if row["mechanism"] == training.ZIP_DL}
-    for name in names:
-        other = {row["level"]: row for row in here if row["mechanism"] == name}
-        if name == training.ZIP_DL or not other:
+    by_name = {name: {row["level"]: row for row in of} for (name,), of in groups(here, "mechanism")}
+    own = by_name.pop(training.ZIP_DL, {})
+    for name, other in by_name.items():
+        if name == training.NONE:
             continue
         both = [(own[level], other[level]) for level in own if level in other]
         loss = sum(a["test_loss"] <= b["test_loss"] for a, b in both)
