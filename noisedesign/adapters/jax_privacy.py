@@ -186,7 +186,12 @@ class Training(Run):
         return Designed()
 
     def state_dict(self) -> dict[str, Any]:
-        jax.effects_barrier()  # steps of compiled programs that were asked for are taken first
+        """The state of :class:`Run`, once all steps that were asked for are taken.
+
+        Returns:
+            JSON values.
+        """
+        jax.effects_barrier()
         return super().state_dict()
 
     def _on_host(

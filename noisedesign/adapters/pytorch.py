@@ -99,6 +99,15 @@ class Gradients(Run):
             setattr(gradient, _NOISY, True)
 
     def add_(self, arrays: Sequence[np.ndarray], *, records: Iterable[Hashable]) -> None:
+        """Add as :meth:`Run.add_`, where all ranks add it to the same.
+
+        Args:
+            arrays: likewise.
+            records: likewise, of all ranks.
+
+        Raises:
+            InputError: likewise; ranks that differ.
+        """
         expected = "the records of the batch, a list"
         named = _checks.listed(records, field="records", expected=expected)
         for part in self.model.modules():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,16 @@ Words = NDArray[np.uint64]
 Draw = Callable[[int], Words]  # gives so many new random words of 64 bits
 
 USE = "batches"  # use that keys are derived for: no noise is drawn from them
+
+
+def checked_step(t: Any, horizon: int) -> int:
+    """A zero-based step of a design."""
+    step = _checks.positive_int(t, field="step", minimum=0)
+    if step >= horizon:
+        expected = f"0 to {horizon - 1}: the design is for {horizon}"
+        remedy = "No further step was ever accounted for: design for more steps."
+        raise InputError("step", expected=expected, got=str(step), remedy=remedy)
+    return step
 
 
 class _Steps(ABC):
@@ -50,12 +61,7 @@ class _Steps(ABC):
         Raises:
             InputError: a step outside the horizon.
         """
-        t = _checks.positive_int(t, field="step", minimum=0)
-        if t >= self.horizon:
-            remedy = "No further step was ever accounted for: design for more steps."
-            expected = f"0 to {self.horizon - 1}: the design is for {self.horizon}"
-            raise InputError("step", expected=expected, got=str(t), remedy=remedy)
-        return self._batch(t)
+        return self._batch(checked_step(t, self.horizon))
 
     def __iter__(self) -> Iterator[Places]:
         return (self[t] for t in range(self.horizon))

@@ -19,7 +19,7 @@ from numpy.typing import DTypeLike, NDArray
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import Array, InputError
 from noisedesign.noise.attendance import Attendance
-from noisedesign.noise.batches import USE as BATCHES, RandomBatches
+from noisedesign.noise.batches import USE as BATCHES, RandomBatches, checked_step
 from noisedesign.noise.filters import DOUBLE, Recursion
 from noisedesign.noise.keys import Secret
 from noisedesign.noise.normals import LARGEST, MOST_SAMPLES, RELATIVE_ERROR, Normals
@@ -211,13 +211,7 @@ class NodeSource(ABC):
 
     def _checked_step(self, t: Any) -> int:
         self._here()
-        step = _checks.positive_int(t, field="step", minimum=0)
-        if step >= self.plan.horizon:
-            expected = f"0 to {self.plan.horizon - 1}: the design is for {self.plan.horizon}"
-            got = str(step)
-            remedy = "No further step was ever accounted for: design for more steps."
-            raise InputError("step", expected=expected, got=got, remedy=remedy)
-        return step
+        return checked_step(t, self.plan.horizon)
 
     def _block(self, t: int, block: int, place: slice, dtype: np.dtype[Any]) -> Numbers:
         """The numbers at ``place`` of a block at step t."""
