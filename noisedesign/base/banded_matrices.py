@@ -30,12 +30,10 @@ def _write(c: Array, columns: Array) -> None:
 
 def banded_product(a: Array, reach: int, b: Array) -> Array:
     """A B for A, shape (T, T), with A[i, j] = 0 where |i - j| > reach, and B, shape (T, n)."""
-    product = np.empty((len(a), b.shape[1]))
-    rows = max(reach, BLOCK_ROWS)
+    product, rows = np.empty((len(a), b.shape[1])), max(reach, BLOCK_ROWS)
     for first in range(0, len(a), rows):
-        last = min(first + rows, len(a))
-        near = slice(max(first - reach, 0), last + reach)
-        np.matmul(a[first:last, near], b[near], out=product[first:last])
+        near = slice(max(first - reach, 0), first + rows + reach)
+        np.matmul(a[first : first + rows, near], b[near], out=product[first : first + rows])
     return product
 
 
@@ -48,7 +46,12 @@ class BandedSolver:
         _write(self.c, columns)
         rows = max(self.bands, min(BLOCK_ROWS, horizon))
         self.spans = [slice(a, min(a + rows, horizon)) for a in range(0, horizon, rows)]
-        self.inverse = _inverse_blocks(self.c, rows)
+        # Inverses of the diagonal blocks of C; the last is padded with the identity.
+        blocks = np.tile(np.eye(rows), (len(self.spans), 1, 1))
+        for block, span in zip(blocks, self.spans, strict=True):
+            part = self.c[span, span]
+            block[: len(part), : len(part)] = part
+        self.inverse = np.asarray(np.linalg.inv(blocks), dtype=np.float64)
 
     def above(self, rows: slice) -> slice:
         """The columns left of a diagonal block that its rows reach."""
@@ -76,16 +79,6 @@ class BandedSolver:
             np.subtract(b[rows], rest, out=rest)
             np.matmul(inverse[: len(rest), : len(rest)].T, rest, out=solution[rows])
         return solution
-
-
-def _inverse_blocks(c: Array, rows: int) -> Array:
-    """Inverses of the diagonal blocks of C; the last is padded with the identity."""
-    starts = range(0, len(c), rows)
-    blocks = np.tile(np.eye(rows), (len(starts), 1, 1))
-    for block, a in zip(blocks, starts, strict=True):
-        part = c[a : a + rows, a : a + rows]
-        block[: len(part), : len(part)] = part
-    return np.asarray(np.linalg.inv(blocks), dtype=np.float64)
 
 
 class BandedError:

@@ -1,16 +1,9 @@
 """Matrices known up to proved errors: a midpoint and a radius for every entry.
 
 What is asked of the machine is IEEE 754 double precision, rounding to nearest, and that a product
-of matrices is sums of products, in any order, fused or not (no Strassen). Then, whatever the order,
-
-    |fl(A B) - A B|  <=  d u |A| |B|,      u = 2^-53,
-
-with d the number of additions that one product passes through, at most the length of the sum
-(Jeannerod and Rump, 2013). Here sums are cut into pieces, so that d is about twice the root of the
-length. By Cauchy and Schwarz |A| |B| is at most the norms of the rows of A times those of the
-columns of B: radii cost no products. Radii are themselves rounded up. Results that underflow are
-off by less than ``TINY`` for every addition, which is added as well.
-
+of matrices is sums of products, in any order, fused or not (no Strassen); docs/mathematics.md,
+"Proofs without a rounding assumption", has the bound on its error. Radii are themselves rounded up.
+Results that underflow are off by less than ``TINY`` for every addition, which is added as well.
 What is not finite compares false: every claim is written so that it then fails.
 """
 
@@ -31,15 +24,12 @@ EPS = float(np.finfo(np.float64).eps)
 TINY = float(np.finfo(np.float64).tiny)
 U = EPS / 2
 
-PIECE, LONG = 64, 512
-"""Products that are summed at a time. Shorter pieces err less, longer ones are quicker."""
+PIECE, LONG = 64, 512  # products summed at a time: shorter pieces err less, longer are quicker
 
 Shapes = tuple[str, str]
 """Triangles of the factors of a product, "lower", "upper" or ""; zeros are left out."""
-
-Lean = NDArray[np.float64] | scipy.sparse.csr_array
-
 FULL: Shapes = ("", "")
+Lean = NDArray[np.float64] | scipy.sparse.csr_array
 
 OTHER = {"lower": "upper", "upper": "lower", "": ""}  # the triangle of the transpose
 SPARSE = 16  # products leave zeros out from so many entries to every nonzero one on
@@ -388,9 +378,8 @@ def inner(a: Enclosure | Outer | Rounded, b: Array) -> Interval:
         error += float(np.einsum("ij,ij->i", a.rad, np.abs(b)).sum())
     error = float(up(error, b.size))
     middle = math.fsum(rows.tolist())
-    return Interval(
-        math.nextafter(middle - error, -math.inf), math.nextafter(middle + error, math.inf)
-    )
+    lower, upper = middle - error, middle + error
+    return Interval(math.nextafter(lower, -math.inf), math.nextafter(upper, math.inf))
 
 
 def sum_up(values: Array) -> float:

@@ -142,6 +142,6 @@ def _table(path: Path, head: bytes) -> str | None:
 
 def _is_numeric(row: Sequence[str], columns: int) -> bool:
     try:
-        return len([float(cell) for cell in row]) == columns
+        return len([*map(float, row)]) == columns
     except ValueError:
         return False

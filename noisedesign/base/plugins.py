@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.metadata import Distribution, EntryPoint, distributions
+from importlib.metadata import EntryPoint, distributions
 from typing import Any, NamedTuple
 
 from noisedesign.base.atomic import StorageError
@@ -68,7 +68,7 @@ class Group:
         seen: set[str] = set()
         for distribution in distributions():
             try:
-                name = _name(distribution)
+                name = distribution.metadata["Name"].lower().replace("_", "-").replace(".", "-")
                 entries = tuple(distribution.entry_points)
             except Exception:  # metadata of no package of ours may be damaged in any way
                 continue
@@ -76,7 +76,3 @@ class Group:
                 continue
             seen.add(name)
             yield from ((entry, name) for entry in entries if entry.group == self.name)
-
-
-def _name(distribution: Distribution) -> str:
-    return distribution.metadata["Name"].lower().replace("_", "-").replace(".", "-")

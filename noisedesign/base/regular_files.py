@@ -14,7 +14,7 @@ def check_regular(path: Path, *, field: str, expected: str, times: int = 1) -> N
     try:
         found = path.stat()
     except (OSError, ValueError) as error:  # ValueError: a null character in the name
-        reason = error.strerror if isinstance(error, OSError) else str(error)
+        reason = getattr(error, "strerror", error)
         raise InputError(field, expected=expected, got=f"{path}: {reason}") from error
     if stat.S_ISDIR(found.st_mode):
         raise InputError(field, expected=expected, got=f"{path}: Is a directory")

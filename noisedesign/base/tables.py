@@ -38,9 +38,9 @@ def print_table(
     watched = sys.stdout.isatty()
     width = shutil.get_terminal_size().columns if watched else UNLIMITED
     shown = _parts(list(records), columns, title, width, notes=notes, keep=keep)
-    parts = ["\n".join(line.rstrip() for line in lines) for lines in shown]
-    if parts:
-        print("\n\n".join(parts))
+    for count, lines in enumerate(shown):
+        for line in [""] * bool(count) + lines:
+            print(line.rstrip())
 
 
 def _parts(

@@ -21,9 +21,7 @@ ARCHIVED = "$Format:%H$"
 
 PROJECT = "noisedesign"
 DISTRIBUTIONS = (PROJECT, f"{PROJECT}-runtime")  # wheels that have this file
-DIGITS = 12
-
-DIRTY = ".dirty"
+DIGITS, DIRTY = 12, ".dirty"
 UNKNOWN = f"{RELEASE}+unknown"
 
 
@@ -62,14 +60,10 @@ def _described(root: Path) -> str | None:
     tag = f"v{RELEASE}"
     describe = ["git", "describe", "--tags", "--match", tag, "--long", "--always"]
     environment = {k: v for k, v in os.environ.items() if not k.startswith("GIT_")}
+    command = [*describe, f"--abbrev={DIGITS}", f"--dirty={DIRTY}"]
     try:
         done = subprocess.run(
-            [*describe, f"--abbrev={DIGITS}", f"--dirty={DIRTY}"],
-            cwd=root,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
+            command, cwd=root, env=environment, capture_output=True, text=True, check=False
         )
     except OSError:
         return None

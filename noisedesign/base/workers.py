@@ -1,29 +1,69 @@
-"""Work in several processes of this machine, by joblib; items in a killed one are begun again."""
+"""Work in several threads or processes, and processes that end with the one that began them."""
 
 from __future__ import annotations
 
+import os
 import signal
+import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import BrokenExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import BrokenExecutor, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import cache, partial
+from itertools import islice
 from multiprocessing import Pipe, resource_tracker
 from multiprocessing.connection import Connection
 from typing import TypeVar
 
 from noisedesign.base.extras import need
-from noisedesign.base.lifeline import end_after
-from noisedesign.base.machine import one_thread
+from noisedesign.base.machine import cores, one_thread
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+NAME = "noisedesign-block"  # name of our threads
+
+
+def in_threads(work: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
+    """Results in the order of the items, whose work releases the interpreter, as scipy.sparse does.
+
+    BLAS has one thread, and nested calls run in line. No result depends on the number of threads.
+    """
+    threads = min(cores(), len(items))
+    if threads <= 1 or threading.current_thread().name.startswith(NAME):
+        yield from map(work, items)
+        return
+    left = iter(items)
+    with one_thread(), ThreadPoolExecutor(threads, thread_name_prefix=NAME) as pool:
+        at_work = [pool.submit(work, item) for item in islice(left, threads)]
+        while at_work:
+            result = at_work.pop(0).result()
+            at_work += [pool.submit(work, item) for item in islice(left, 1)]
+            yield result
+
+
+def end_after(wait: Callable[[], object]) -> None:
+    """End this process as soon as ``wait``, which reads a silent pipe, is over.
+
+    The parent alone holds the other end open, which the system closes with it, however it ends.
+    """
+
+    def end() -> None:
+        try:
+            wait()
+        finally:  # a pipe that is broken has ended, too
+            os._exit(1)  # a status that nobody is left to read
+
+    threading.Thread(target=end, daemon=True).start()
 
 
 def in_processes(
     work: Callable[[Item], Result], items: Mapping[str, Item], *, jobs: int
 ) -> Iterator[tuple[str, Result]]:
-    """Keys and results as they are finished, ``jobs`` at a time; OSError where all are killed."""
+    """Keys and results as they are finished by ``jobs`` processes of joblib.
+
+    Items in a killed one are begun again; OSError where all are killed.
+    """
     need("joblib", field="jobs")
     left = dict(items)
     while left:
@@ -46,15 +86,14 @@ def _in_work(
     from joblib import Parallel, delayed, parallel_config
 
     workers = {"inner_max_num_threads": 1, "initializer": _begin, "initargs": (_lifeline()[0],)}
-    with warnings.catch_warnings(), parallel_config("loky", **workers):
+    with warnings.catch_warnings(), parallel_config("loky", **workers), ExitStack() as stack:
         # Whoever stops early knows that items in work are cancelled.
         warnings.filterwarnings("ignore", ".*tasks which were still being processed.*")
         run = Parallel(n_jobs=jobs, return_as="generator_unordered", batch_size=1)
-        with ExitStack() as stack:
-            with _deaf_children():
-                found = run(delayed(_named)(work, key, item) for key, item in items.items())
-                stack.callback(found.close)
-            yield from found
+        with _deaf_children():
+            found = run(delayed(_named)(work, key, item) for key, item in items.items())
+            stack.callback(found.close)
+        yield from found
 
 
 def _named(work: Callable[[Item], Result], key: str, item: Item) -> tuple[str, Result]:

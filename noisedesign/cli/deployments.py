@@ -51,11 +51,10 @@ def deploy(design: str, output: str, batch_size: int | None, as_json: bool) -> N
     if not as_json:
         claim = made[0].plan.claim
         sure = claim.confidence
+        held = "" if sure is None else f", with confidence 1 - {1 - sure:.2g}"
         say(
             f"({claim.epsilon:g}, {claim.delta:g})-DP for {claim.adjacency} adjacency and clip "
-            f"{claim.clip:g}, {claim.participation}"
-            + ("" if sure is None else f", with confidence 1 - {1 - sure:.2g}")
-            + ". No file holds a secret."
+            f"{claim.clip:g}, {claim.participation}{held}. No file holds a secret."
         )
         random = claim.rule is not None and claim.rule.random is not None
         if random:

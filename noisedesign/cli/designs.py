@@ -80,8 +80,7 @@ def solve(
     several, watched = len(loaded) > 1, sys.stderr.isatty()
     if checkpoint is not None:
         if several:
-            expected = "none of several problems"
-            remedy = "Solve them one by one."
+            expected, remedy = "none of several problems", "Solve them one by one."
             raise InputError("checkpoint", expected=expected, got=checkpoint, remedy=remedy)
         how["checkpoint"] = nd.CheckpointFile(checkpoint)
     if watched:
@@ -146,9 +145,8 @@ def _design_paths(names: list[str], output: str | None) -> list[Path | None]:
     if len(names) > 1:
         folder = Path(output)
         if folder.suffix == ".npz" or (folder.exists() and not folder.is_dir()):
-            raise InputError(
-                "output", expected="a folder for the designs of several problems", got=output
-            )
+            expected = "a folder for the designs of several problems"
+            raise InputError("output", expected=expected, got=output)
         if strange := [name for name in names if Path(name).name != name]:
             raise InputError("name", expected="one that a file can have", got=strange[0])
         if twice := [name for name in names if names.count(name) > 1]:
@@ -188,9 +186,8 @@ def verify(design: str, problem: str | None, rigorous: bool, as_json: bool) -> i
 
     stored, asked = nd.load_design(design), None
     if problem is not None:
-        asked = nd.load_problem(
-            problem, mixing=design_of(stored, sparse=True).problem.mixing
-        ).problem
+        mixing = design_of(stored, sparse=True).problem.mixing
+        asked = nd.load_problem(problem, mixing=mixing).problem
     outcome = nd.verify(stored, problem=asked, rigorous=rigorous)
     records = [asdict(check) for check in outcome.checks]
     found: dict[str, Any] = {"ok": outcome.ok, "not_checked": outcome.not_checked}
@@ -391,15 +388,9 @@ def model(
         description = f"{description} Its optimum is between {between}.".strip()
     path = write(program, output, to=chosen, description=description)
     sizes = [block.size for block in program.blocks]
-    found = {
-        "file": str(path),
-        "format": chosen,
-        "formulation": program.formulation,
-        "variables": program.variables,
-        "blocks": sizes,
-        "rows": program.rows.size,
-        "entries": program.entries,
-    }
+    found = {"file": str(path), "format": chosen}
+    found |= attributes(program, ["formulation", "variables"]) | {"blocks": sizes}
+    found |= {"rows": program.rows.size, "entries": program.entries}
     show_path(path, found, as_json=as_json)
     if not as_json:
         note(

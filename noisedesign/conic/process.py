@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from noisedesign.base.lifeline import end_after
 from noisedesign.base.monitor import Monitor, Stop
+from noisedesign.base.workers import end_after
 from noisedesign.conic.data import Outcome, Point
 from noisedesign.conic.program import Block, ConicProgram, Entries
 from noisedesign.conic.solvers import ConicSolver, conic_solver

@@ -161,29 +161,22 @@ def draw_lags(axes: Any, values: Array, of: str, logarithmic: bool) -> None:
             seen = (np.sign(shown) == sign) & (np.abs(shown) > floor)
             look: Any = {"color": colour, "markersize": 2.5, "label": told}
             axes.plot(lags[seen] + 1, np.abs(shown[seen]), "o" if sign > 0 else "s", **look)
-        axes.set_xscale("log")
-        axes.set_yscale("log")
-        axes.set_xlabel("steps back, and one")
+        axes.set(xscale="log", yscale="log", xlabel="steps back, and one")
+        axes.legend(**BELOW)
     else:
         colours = np.where(shown < 0, NEGATIVE, POSITIVE)
         axes.vlines(lags, 0, shown, color=colours, linewidth=max(0.6, min(3, 150 / len(lags))))
         axes.axhline(0, color=GREY, linewidth=0.7)
         axes.set_xlabel("steps back")
         if len(values) > FEW_LAGS:
-            axes.set_xscale("log")
-            axes.set_xlim(0.8, len(values))
+            axes.set(xscale="log", xlim=(0.8, len(values)))
     axes.set_ylabel(of)
-    if logarithmic:
-        axes.legend(**BELOW)
 
 
 def draw_frequencies(axes: Any, power: Array) -> None:
     places = _thinned(len(power) - 1) + 1
-    axes.plot(places / (len(power) - 1) / 2, power[places], color=BLUE)
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    axes.set_xlabel("frequency (cycles a step)")
-    axes.set_ylabel("power (squared noise)")
+    axes.loglog(places / (len(power) - 1) / 2, power[places], color=BLUE)
+    axes.set(xlabel="frequency (cycles a step)", ylabel="power (squared noise)")
     axes.grid()
 
 
@@ -204,8 +197,7 @@ def draw_exposures(
         axes.axvline(target, color=GREY, linestyle="--", linewidth=1)
         axes.text(target, -0.85, "target", ha="center", va="center", color=GREY, fontsize=8)
     name_rows(axes, list(losses), values.tolist())
-    axes.set_xlim(0, 1.2 * most)
-    axes.set_ylim(len(losses) - 0.4, -1.2)
+    axes.set(xlim=(0, 1.2 * most), ylim=(len(losses) - 0.4, -1.2))
     axes.set_xlabel(f"{symbol} of the whole run, worst node")
 
 

@@ -81,10 +81,9 @@ def draw_noising(axes: Any, design: Design) -> None:
     limit = float(np.quantile(entries, 0.96 if first else 0.995))
     _heat_map(axes, shown, limit=limit, ends=(first, len(matrix)), of="coefficient")
     told = f", steps {first} to {len(matrix) - 1}" if first else ""
-    axes.set_title("noising matrix $C^{-1}$" + told)
     unit = "step and node, step by step" if design.noise.full else "step"
-    axes.set_xlabel(f"noise drawn at {unit}")
-    axes.set_ylabel(f"noise added at {unit}")
+    axes.set(title="noising matrix $C^{-1}$" + told)
+    axes.set(xlabel=f"noise drawn at {unit}", ylabel=f"noise added at {unit}")
 
 
 def _heat_map(axes: Any, matrix: Array, *, limit: float, ends: tuple[int, int], of: str) -> None:
@@ -105,8 +104,7 @@ def thin_from(design: Design) -> int:
     horizon = len(design.noising_matrix)
     if horizon <= DRAWN:
         return 0
-    participation = design.problem.participation
-    period = None if participation is None else participation.period
+    period = _period(design)
     return horizon - (DRAWN if period is None else min(DRAWN, 3 * period))
 
 
@@ -115,8 +113,7 @@ def coarse(matrix: Array) -> Array:
     size = -(-len(matrix) // 512)
     if size == 1:
         return matrix
-    padding = -len(matrix) % size
-    whole = np.pad(matrix, (0, padding))
+    whole = np.pad(matrix, (0, -len(matrix) % size))
     blocks = whole.reshape(len(whole) // size, size, -1, size).swapaxes(1, 2)
     flat = blocks.reshape(*blocks.shape[:2], -1)
     largest = np.abs(flat).argmax(axis=-1)[..., None]
@@ -125,11 +122,13 @@ def coarse(matrix: Array) -> Array:
 
 def lags_of(design: Design) -> int:
     """Steps back that the last row is drawn for: some epochs, where steps come round."""
+    back, period = len(design.noising_matrix) - 1, _period(design)
+    return back if period is None else min(back, 8 * period)
+
+
+def _period(design: Design) -> int | None:
     participation = design.problem.participation
-    back = len(design.noising_matrix) - 1
-    if participation is not None and participation.period is not None:
-        back = min(back, 8 * participation.period)
-    return back
+    return None if participation is None else participation.period
 
 
 def draw_last_row(axes: Any, design: Design) -> None:
@@ -140,11 +139,9 @@ def draw_last_row(axes: Any, design: Design) -> None:
     for sign, colour, told in ((1, POSITIVE, "added"), (-1, NEGATIVE, "taken back")):
         seen = np.flatnonzero((sizes > floor) & (np.sign(values) == sign))
         axes.vlines(seen, floor, sizes[seen], color=colour, linewidth=1.0, label=told)
-    axes.set_yscale("log")
-    axes.set_ylim(floor, 2 * float(sizes.max()))
-    axes.set_title("last row of $C^{-1}$")
-    axes.set_xlabel("steps back" if not design.noise.full else "pairs of step and node back")
-    axes.set_ylabel("size of the coefficient")
+    back = "steps back" if not design.noise.full else "pairs of step and node back"
+    axes.set(yscale="log", ylim=(floor, 2 * float(sizes.max())), title="last row of $C^{-1}$")
+    axes.set(xlabel=back, ylabel="size of the coefficient")
     axes.legend(**BELOW)
 
 
@@ -160,9 +157,8 @@ def draw_comparison(axes: Any, designs: Sequence[Design]) -> None:
     if bound > 0:
         axes.axvline(bound, color=ORANGE, linestyle="--", linewidth=1.1, zorder=1)
     axes.axvline(1.0, color=GREY, linewidth=0.7, zorder=0)
-    logarithmic = max(ratios) > 5 or min(ratios[-1], 1.0) < 0.05
     axes.margins(x=0.08)
-    if logarithmic:
+    if max(ratios) > 5 or min(ratios[-1], 1.0) < 0.05:
         axes.set_xscale("log")
     else:
         axes.set_xlim(0, axes.get_xlim()[1])
@@ -209,14 +205,12 @@ def draw_convergence(axes: Any, design: Design) -> None:
     if not history:
         told = f"no history from {plain(design.provenance.backend)}"
         axes.text(0.5, 0.5, told, ha="center", transform=axes.transAxes)
-        axes.set_xticks([])
-        axes.set_yticks([])
+        axes.set(xticks=[], yticks=[])
         return
-    optimum = (design.lower_bound + design.objective) / 2
-    floor = 1e-16
+    optimum, floor = (design.lower_bound + design.objective) / 2, 1e-16
+    steps = np.arange(1, len(history) + 1)
     best_upper = np.minimum.accumulate([point.upper for point in history])
     best_lower = np.maximum.accumulate([point.lower for point in history])
-    steps = np.arange(1, len(history) + 1)
     above = np.maximum(best_upper / optimum - 1, floor)
     below = np.maximum(1 - best_lower / optimum, floor)
     axes.semilogy(steps, above, "o-", color=BLUE, label="feasible design, above")
@@ -280,14 +274,11 @@ def plot(
         return write_figure(figure, path)
 
 
-LOG_RATIO = 30.0
-"""Ratio of the largest to the smallest finite mu beyond which the axis is logarithmic."""
+LOG_RATIO = 30.0  # of the largest to the smallest finite mu: beyond it an axis is logarithmic
 
 NAMED_POINTS = 20  # most victims whose names fit beside their points
 MU = "μ (GDP parameter of the whole run)"
 EPSILON = "ε of the whole run at δ = {:g}, steps drawn at random"
-INFINITE = "infinite: seen without unknown noise, no ε holds"
-NOTHING = "0: nothing reaches the observer"
 
 
 @style()
@@ -312,10 +303,14 @@ def account_figure(exposures: Sequence[Exposure], *, title: str = "") -> Figure:
         places = _ranks(axes, exposures)
     _points(axes, places, losses)
     if by_distance and len(exposures) <= NAMED_POINTS:
-        _name(axes, places, exposures)
+        aslant: dict[str, Any] = {"xytext": (1, 5), "textcoords": "offset points", "fontsize": 6.5}
+        aslant |= {"rotation": 50, "rotation_mode": "anchor", "va": "center"}
+        for place, exposure in zip(places, exposures, strict=True):
+            if 0 < exposure.loss < math.inf:
+                axes.annotate(plain(exposure.node), (float(place), exposure.loss), **aslant)
     first = exposures[0]
-    axes.set_ylabel(MU if first.loss == first.mu else EPSILON.format(first.delta))
-    axes.set_title(plain(title, longest=80))
+    label = MU if first.loss == first.mu else EPSILON.format(first.delta)
+    axes.set(ylabel=label, title=plain(title, longest=80))
     axes.grid(axis="y")
     legend_below(figure)
     return figure
@@ -342,8 +337,7 @@ def drop_out_figure(found: Sequence[DropOut], *, title: str = "") -> Figure:
         axes.set_yticks(places, [plain(", ".join(one.gone), longest=48) for one in rows])
         axes.bar_label(bars, fmt="%.3g", padding=4)
     else:
-        axes.set_yticks([])
-        axes.set_ylabel("nodes that drop out, one at a time")
+        axes.set(yticks=[], ylabel="nodes that drop out, one at a time")
     if ratios.max() > LOG_RATIO:
         axes.set_xscale("log")
     axes.margins(x=0.12)
@@ -368,8 +362,7 @@ def _distances(axes: Axes, exposures: Sequence[Exposure]) -> Array:
         width = 0.28 * min(1.0, crowded)
         places[inside] += np.linspace(-width, width, len(inside)) if len(inside) > 1 else 0.0
     axes.set_xticks(range(len(labels)), labels)
-    axes.set_xlim(-0.6, len(labels) - 0.4)
-    axes.set_xlabel("hops from victim to observer")
+    axes.set(xlim=(-0.6, len(labels) - 0.4), xlabel="hops from victim to observer")
     return places
 
 
@@ -378,22 +371,12 @@ def _ranks(axes: Axes, exposures: Sequence[Exposure]) -> Array:
     order = sorted(range(len(exposures)), key=lambda i: -exposures[i].loss)
     places = np.empty(len(exposures))
     places[order] = np.arange(len(exposures))
-    if len(exposures) <= 60:
+    if few := len(exposures) <= 60:
         names = [plain(exposures[i].node) for i in order]
         axes.set_xticks(range(len(names)), names, rotation=90, fontsize=8)
-        axes.set_xlabel("victim")
-    else:
-        axes.set_xlabel("victims, the most exposed first")
+    axes.set_xlabel("victim" if few else "victims, the most exposed first")
     axes.set_xlim(-0.8, len(exposures) - 0.2)
     return places
-
-
-def _name(axes: Axes, places: Array, exposures: Sequence[Exposure]) -> None:
-    aslant: dict[str, Any] = {"xytext": (1, 5), "textcoords": "offset points", "fontsize": 6.5}
-    aslant |= {"rotation": 50, "rotation_mode": "anchor", "va": "center"}
-    for place, exposure in zip(places, exposures, strict=True):
-        if 0 < exposure.loss < math.inf:
-            axes.annotate(plain(exposure.node), (float(place), exposure.loss), **aslant)
 
 
 def _means(axes: Axes, columns: Array, losses: Array) -> None:
@@ -413,28 +396,22 @@ def _points(axes: Axes, places: Array, losses: Array) -> None:
     if finite.any():
         look: dict[str, Any] = {"color": BLUE, "alpha": 0.7, "markersize": 4.5}
         axes.plot(places[finite], losses[finite], "o", label="victim", **look)
-    _limits(axes, losses[finite])
+        low, high = float(losses[finite].min()), float(losses[finite].max())
+        room = (high / low) ** 0.12
+        if high > LOG_RATIO * low:
+            axes.set_yscale("log")
+            axes.set_ylim(low / room, high * room)
+        else:
+            axes.set_ylim(-0.08 * high, 1.15 * high)
+    else:
+        axes.set(ylim=(0, 1), yticks=[])
     # Along the edges of the picture: these have no place on the axis.
     edge = axes.get_xaxis_transform()
     for marked, height, marker, colour, words in (
-        (infinite, 0.95, "^", ORANGE, INFINITE),
-        (nothing, 0.04, "v", GREY, NOTHING),
+        (infinite, 0.95, "^", ORANGE, "infinite: seen without unknown noise, no ε holds"),
+        (nothing, 0.04, "v", GREY, "0: nothing reaches the observer"),
     ):
         if marked.any():
             count = int(marked.sum())
             along, told = np.full(count, height), f"{words} ({count})"
             axes.plot(places[marked], along, marker, color=colour, transform=edge, label=told)
-
-
-def _limits(axes: Axes, finite: Array) -> None:
-    if not len(finite):
-        axes.set_ylim(0, 1)
-        axes.set_yticks([])
-        return
-    low, high = float(finite.min()), float(finite.max())
-    if high > LOG_RATIO * low:
-        axes.set_yscale("log")
-        room = (high / low) ** 0.12
-        axes.set_ylim(low / room, high * room)
-    else:
-        axes.set_ylim(-0.08 * high, 1.15 * high)

@@ -46,10 +46,9 @@ def certificate_section(
         f"({certificate.sensitivity_kind})",
         "largest variance over its cap": certificate.variance_ratio,
         "largest floor over its variance": certificate.floor_ratio,
-        "objective over the bound on designs of every structure": (
-            certificate.relative_to_unrestricted
-        ),
     }
+    wider = "objective over the bound on designs of every structure"
+    claims[wider] = certificate.relative_to_unrestricted
     text = (
         "The lower bound is proved by multipliers that are stored with the design: no noise within "
         "the same budgets has a smaller objective. A solver's word is not used."
@@ -64,11 +63,9 @@ def certificate_section(
         )
     verdicts, rows = {None: "not checked", True: "holds", False: "WRONG"}, []
     for check in found.checks:
+        both = (check.claimed, check.found)
+        values = [shortened(one, DIGEST) if isinstance(one, str) else one for one in both]
         ok = None if check.ok is None else bool(check.ok)
-        values = [
-            shortened(value, DIGEST) if isinstance(value, str) else value
-            for value in (check.claimed, check.found)
-        ]
         rows.append([check.name, verdicts[ok], *values, check.note])
     bad = frozenset(k for k, check in enumerate(found.checks) if check.ok is False)
     columns = ["claim", "verdict", "claimed", "found", "note"]
@@ -90,9 +87,8 @@ def reproduce_section(stored: Stored, file: str) -> Section:
         f"noisedesign account {name}                         # what every observer learns",
     ]
     if isinstance(stored, StoredDesign):
-        lines.append(
-            f"noisedesign simulate {name}                        # its noise, drawn and audited"
-        )
+        blanks = " " * 24
+        lines.append(f"noisedesign simulate {name}{blanks}# its noise, drawn and audited")
     lines.append(f"noisedesign report {name} -o report.html           # this page")
     script = f"import noisedesign as nd\n\nstored = nd.load_design({file!r})\n"
     script += "print(nd.verify(stored))"
@@ -105,9 +101,9 @@ def reproduce_section(stored: Stored, file: str) -> Section:
         Code("From Python:", script),
     ]
     if stored.problem_text:
-        text = stored.problem_text
-        if len(text) > 20_000:
-            text = f"{text[:20_000]}\n... and {len(text) - 20_000} more characters"
+        text = stored.problem_text[:20_000]
+        if more := len(stored.problem_text) - len(text):
+            text += f"\n... and {more} more characters"
         backend = getattr(stored.design, "provenance", None)
         by = f" --backend {shlex.quote(backend.backend)}" if backend is not None else ""
         parts += [
@@ -135,16 +131,12 @@ def provenance_section(stored: Stored) -> Section:
         }
     else:
         facts |= {"search ended": design.stop.value, "evaluations": design.evaluations}
-    facts["this page"] = (
-        f"noisedesign {version()}, numpy {np.__version__}, Python {platform.python_version()}"
-    )
+    numpy, python = np.__version__, platform.python_version()
+    facts["this page"] = f"noisedesign {version()}, numpy {numpy}, Python {python}"
     rows = [
         [name, entry["kind"], " x ".join(map(str, entry["shape"])), entry["sha256"]]
         for name, entry in manifest["arrays"].items()
     ]
     columns = ["array", "what it is", "shape", "sha256 of its float64 numbers"]
-    return Section(
-        "provenance",
-        "Settings, versions, provenance",
-        [Facts(facts), Table("Arrays of the design", columns, rows)],
-    )
+    arrays = Table("Arrays of the design", columns, rows)
+    return Section("provenance", "Settings, versions, provenance", [Facts(facts), arrays])

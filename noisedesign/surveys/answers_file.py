@@ -3,14 +3,9 @@
 The table has a line a run: ``problem``, ``solver``, ``seconds`` and ``answer``, the name of a file
 beside the table, empty where the run found nothing; and, if their author likes, ``objective`` and
 ``lower_bound``, which are compared with what is computed from the matrices, ``clock``, whose the
-seconds are, and ``reason``, why there is no answer. Other columns are passed over. An answer is a
-file of
-
-npz, npy  numpy's, of float64; nothing is ever unpickled
-csv       one matrix, a row a line
-
-with R (``covariance``) in space and C (``strategy``) in time; an npz has arrays by the names of
-those of a design file, which is one too, multipliers among them.
+seconds are, and ``reason``, why there is no answer. Other columns are passed over. An answer is an
+npy or csv file of R in space and of C in time, or an npz of arrays by the names of those of a
+design file, which is one too; nothing is ever unpickled.
 """
 
 from __future__ import annotations
@@ -39,8 +34,7 @@ CLOCK, CLOCKS = "clock", ("cpu", "wall")
 
 REASON = "reason"
 
-MOST_BYTES, MOST_RUNS, MOST_LETTERS = 2**26, 100_000, 200
-
+MOST_BYTES, MOST_RUNS, MOST_LETTERS = 2**26, 100_000, 200  # of a table, in it, of a name
 MOST_BYTES_OF_ANSWER = 2**31
 
 
@@ -158,21 +152,15 @@ def arrays_of_answer(path: Path, *, main: str, wanted: Sequence[str]) -> dict[st
     if kind == ".csv":
         return {main: _matrix(content)}
     members = unpack(content, field=field)
-    named = {name.removesuffix(NPY): name for name in members}
-    return {
-        name: float64_array(members[named[name]], field=f"{field}.{name}")
-        for name in wanted
-        if name in named
-    }
+    named = {name.removesuffix(NPY): content for name, content in members.items()}
+    there = [name for name in wanted if name in named]
+    return {name: float64_array(named[name], field=f"{field}.{name}") for name in there}
 
 
 def _matrix(content: bytes) -> Array:
     try:
-        rows = [
-            [float(cell) for cell in row]
-            for row in csv.reader(io.StringIO(content.decode("utf-8-sig"), newline=""))
-            if row
-        ]
+        lines = csv.reader(io.StringIO(content.decode("utf-8-sig"), newline=""))
+        rows = [[*map(float, line)] for line in lines if line]
     except (UnicodeDecodeError, csv.Error, ValueError) as error:
         raise InputError("answer", expected="a matrix in CSV", got=str(error)) from error
     if not rows or len({len(row) for row in rows}) != 1:

@@ -4,9 +4,7 @@ Every answer is judged from the data of its problem. Where that takes random vec
 samples, they are drawn after the answers were handed in, from a seed that nobody knew. Noise that
 spends more than the budgets is enlarged until it does not, and what that costs is added to its
 objective; noise that no scale makes feasible is wrong. Runs are matched by the accuracy that they
-reached, which is how far that objective lies above the proved lower bound of the collection (where
-only a search is known, above the best objective known), whatever they were asked for. A problem
-without an answer in time is charged the time limit, times a penalty.
+reached, whatever they were asked for: see COLUMNS.
 """
 
 from __future__ import annotations
@@ -47,13 +45,10 @@ TIME_LIMIT_SECONDS, PENALTY = 600.0, 10.0
 VERIFIED, MISSING, WRONG = "verified", "missing", "wrong"
 """The statuses of a run; an answer that is late is verified, and charged as a missing one is."""
 
-CLAIM = 1e-6
-"""Relative difference from an objective that is claimed, which its author may have rounded."""
-
-ROUNDING = 1e-9
-"""Relative difference of two processors, for a bound that is claimed or contradicted."""
-
+CLAIM = 1e-6  # relative difference from a claimed objective, which its author may have rounded
+ROUNDING = 1e-9  # that of two processors, for a bound that is claimed or contradicted
 SCALINGS = 3  # times that noise is scaled before it counts as wrong: the first leaves rounding
+
 SPARED = 1e-3
 """Share of its squared sensitivity that enlarged noise may keep spare; more, where sensitivity is
 that of an account, which falls faster than a square, is given back."""
@@ -314,12 +309,10 @@ class _Judge:
                 break
             (noise, proof), found, scale = tried, other, scale * factor
         if not found.feasible:
-            excesses = {
-                "sensitivity over budget": found.sensitivity_squared,
-                "variance over cap": found.variance_ratio or 0.0,
-                "floor over variance": found.floor_ratio or 0.0,
-            }
-            told = ", ".join(f"{name} {x:.6g}" for name, x in excesses.items() if x > 1)
+            names = ("sensitivity over budget", "variance over cap", "floor over variance")
+            ratios = (found.sensitivity_squared, found.variance_ratio, found.floor_ratio)
+            excesses = zip(names, ratios, strict=True)
+            told = ", ".join(f"{name} {x:.6g}" for name, x in excesses if x is not None and x > 1)
             raise _WrongError(f"no scale makes it feasible: {told}")
         if found.lower_bound < lower:
             needed = ", ".join(n for n, spec in specs.items() if not spec.multiplier)
@@ -347,23 +340,19 @@ class _Judge:
         self, run: Run, given: Certificate, charged: float, proved: ProvedBound | None
     ) -> None:
         """Refuse claims that do not hold, but for what random vectors leave open."""
-        if run.objective is not None:
+        if (said := run.objective) is not None:
             value = given.objective
-            near = min(abs(run.objective - one) / one for one in (value, charged))
+            near = min(abs(said - one) / one for one in (value, charged))
             if not near <= max(CLAIM, given.uncertainty or 0.0):
-                raise _WrongError(
-                    f"the objective is said to be {run.objective!r} and is {value!r}, "
-                    f"{charged!r} once it is feasible"
-                )
-        if run.lower_bound is not None:
+                told = f"the objective is said to be {said!r} and is {value!r}, {charged!r}"
+                raise _WrongError(f"{told} once it is feasible")
+        if (said := run.lower_bound) is not None:
             if proved is None:
                 raise _WrongError("a lower bound is claimed without multipliers")
             open_ = 0.0 if given.confidence is None else proved.rounding
-            if run.lower_bound > proved.value * (1 + max(ROUNDING, open_)):
-                raise _WrongError(
-                    f"a lower bound of {run.lower_bound!r} is claimed, and {proved.value!r} is "
-                    "proved"
-                )
+            if said > proved.value * (1 + max(ROUNDING, open_)):
+                told = f"a lower bound of {said!r} is claimed, and {proved.value!r} is proved"
+                raise _WrongError(told)
 
 
 def _noise(problem: Problem, arrays: Mapping[str, Array]) -> Noise:

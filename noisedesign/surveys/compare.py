@@ -1,8 +1,5 @@
 """A comparison that anyone can rerun: every backend on every problem, and what the times say.
 
-One row a problem and backend, judged by the same certificate, is kept in a table that an
-interruption does not spoil; of the rows performance profiles and shifted geometric means are made.
-
 A time is that of building and solving a model; starting a solver's process and judging its answer
 are the same for all backends and left out. A problem counts as solved where the answer is certified
 to the gap asked for within the time limit, whatever its solver said.
@@ -180,29 +177,34 @@ def compare(
         for row in () if table is None else table.rows.values():
             for name, value in machine.record().items():
                 if str(row[name]) != str(value):
-                    raise InputError(
-                        "output",
-                        expected=f"results with {name} = {value}, as now",
-                        got=f"{output}: {row[name]}",
-                        remedy="Times of two machines or versions are not compared: name another "
-                        "file.",
+                    expected, got = (
+                        f"results with {name} = {value}, as now",
+                        f"{output}: {row[name]}",
                     )
+                    remedy = (
+                        "Times of two machines or versions are not compared: name another file."
+                    )
+                    raise InputError("output", expected=expected, got=got, remedy=remedy)
         found, kept = rows.kept(wanted, compute, table=table, retry=retry)
     return Comparison(rows=tuple(found[row.key] for row in wanted), kept=kept, machine=machine)
 
 
 def _wanted(
-    problems: Sequence[Problem | LoadedProblem],
-    backends: Sequence[str],
-    asked: Record,
-    *,
-    stored: bool,
+    problems: Sequence[Any], backends: Sequence[str], asked: Record, *, stored: bool
 ) -> list[_Wanted]:
     wanted: dict[str, _Wanted] = {}
     known: dict[str, Mapping[str, object]] = {}
     for given in problems:
         problem = problem_of(given, sparse=True)
-        tables = _tables(given, stored=stored)
+        # The tables that decide the answers; files named count by name.
+        tables: dict[str, object] = {"itself": id(given)}
+        if isinstance(given, LoadedProblem):
+            said = parsed(given.text, field="problem")
+            tables = {key: value for key, value in said.items() if key not in FOR_PEOPLE}
+        elif stored:
+            expected = "problems with a text, by which a table tells its rows apart"
+            remedy = "Give load_problem(path)."
+            raise InputError("problems", expected=expected, got="one without", remedy=remedy)
         if known.setdefault(problem.name, tables) != tables:
             expected = "problems with names of their own"
             raise InputError("problems", expected=expected, got=f"two called {problem.name}")
@@ -213,18 +215,6 @@ def _wanted(
     return list(wanted.values())
 
 
-def _tables(given: Problem | LoadedProblem, *, stored: bool) -> Mapping[str, object]:
-    """The tables that decide the answers of a problem; files named count by name."""
-    if isinstance(given, LoadedProblem):
-        tables = parsed(given.text, field="problem")
-        return {key: value for key, value in tables.items() if key not in FOR_PEOPLE}
-    if stored:
-        expected = "problems with a text, by which a table tells its rows apart"
-        got = "one without"
-        raise InputError("problems", expected=expected, got=got, remedy="Give load_problem(path).")
-    return {"itself": id(given)}
-
-
 def _computed(row: _Wanted) -> Record:
     asked = {"gap" if name == "asked_gap" else name: v for name, v in row.asked.items()}
     blank = rows.named(row.problem.name, row.problem.axes, row.backend)
@@ -232,19 +222,13 @@ def _computed(row: _Wanted) -> Record:
     def answer() -> Record:
         return rows.answered(row.problem, backend=row.backend, **asked)[0]
 
-    answers: list[Record] = []
-    while not answers or (
-        len(answers) < RUNS and answers[0]["solved"] and _seconds(answers[0]) <= SHORT_SECONDS
-    ):
-        answers.append(rows.attempted(blank, answer))
-    answers.sort(key=_seconds)
+    answers = [rows.attempted(blank, answer)]
+    if answers[0]["solved"] and (spent(answers[0]) or 0.0) <= SHORT_SECONDS:
+        answers += [rows.attempted(blank, answer) for _ in range(RUNS - 1)]
+    answers.sort(key=lambda one: spent(one) or 0.0)
     version = {format_column(COMPARISON): RESULTS_FORMAT[COMPARISON]}
     found = version | {KEY: row.key, **row.asked, "runs": len(answers)}
     return found | answers[len(answers) // 2]
-
-
-def _seconds(answer: Record) -> float:
-    return spent(answer) or 0.0
 
 
 SHIFT_SECONDS = 10.0
@@ -349,10 +333,8 @@ def _mean(rows: Sequence[Row]) -> float:
 
 
 def _by_backend(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    groups: dict[str, list[Row]] = {}
-    for row in rows:
-        groups.setdefault(row["backend"], []).append(row)
-    return groups
+    names = dict.fromkeys(row["backend"] for row in rows)
+    return {name: [row for row in rows if row["backend"] == name] for name in names}
 
 
 @style()
@@ -366,8 +348,7 @@ def figure_of(profiles: Sequence[Profile], *, time_limit: float, title: str = ""
     left = max(min((t for profile in profiles for t in profile.times), default=0.0), 1e-4) / 2
     labels = [f"{p.name} ({len(p.times)} of {p.problems})" for p in profiles]
     draw_shares(axes, profiles, labels, ends=(left, time_limit))
-    axes.set_xlabel("seconds to build and solve")
-    axes.set_ylabel("problems solved and certified")
+    axes.set(xlabel="seconds to build and solve", ylabel="problems solved and certified")
     axes.set_title(plain(title, longest=80))
     legend_below(figure, columns=3)
     return figure
@@ -390,8 +371,6 @@ def draw_shares(
             linestyle=LINES[number % len(LINES)],
             label=label,
         )
-    axes.set_xscale("log")
-    axes.set_xlim(left, right)
-    axes.set_ylim(0, 1.02)
+    axes.set(xscale="log", xlim=(left, right), ylim=(0, 1.02))
     axes.yaxis.set_major_formatter(PercentFormatter(xmax=1))
     axes.grid()

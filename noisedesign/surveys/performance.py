@@ -106,8 +106,7 @@ def figure_of(found: CheckedResults, *, title: str = "") -> Figure:
     for axes, level, accuracy in zip(panels, drawn, LEVELS, strict=True):
         labels = [plain(profile.name) for profile in level]
         draw_shares(axes, level, labels, ends=(1.0, max(10.0, 2 * largest)))
-        axes.set_title(f"to {accuracy:.0e}")
-        axes.set_xlabel("times the fastest")
+        axes.set(title=f"to {accuracy:.0e}", xlabel="times the fastest")
     panels[0].set_ylabel(f"share of {len(found.problems)} problems")
     if title:
         figure.suptitle(plain(title, longest=80))

@@ -12,7 +12,6 @@ from noisedesign.conic.data import ERRORS
 from noisedesign.design.backends import get_backend
 from noisedesign.design.design import Design
 from noisedesign.design.solve import FAILED, OPTIMAL, solve
-from noisedesign.design.warm_start import Start
 from noisedesign.families.family import BEST_FOUND, LOCAL, SEARCHED, STATISTICAL
 from noisedesign.problem.problem import Problem
 from noisedesign.surveys.results_file import KEY, ResultsFile
@@ -63,28 +62,16 @@ def named(name: str, design: str, backend: str) -> Record:
 
 
 def answered(
-    problem: Problem,
-    *,
-    backend: str,
-    gap: float,
-    time_limit: float | None,
-    formulation: str | None = None,
-    start: Start | None = None,
+    problem: Problem, *, backend: str, formulation: str | None = None, **how: Any
 ) -> tuple[Record, Design | None]:
     """The columns of an answer, and the design where there is one.
 
-    ``gap`` is the relative duality gap that every solver is asked for and judged by. A
-    KeyboardInterrupt passes: a row half done is no row.
+    ``how`` has the gap that every solver is asked for and judged by, the time limit and the start.
+    A KeyboardInterrupt passes: a row half done is no row.
     """
-    solution = solve(
-        problem,
-        backend=backend,
-        gap=gap,
-        time_limit=time_limit,
-        formulation=formulation if len(get_backend(backend).formulations) > 1 else None,
-        isolate=True,
-        start=start,
-    )
+    if len(get_backend(backend).formulations) > 1:
+        how["formulation"] = formulation
+    solution = solve(problem, backend=backend, isolate=True, **how)
     if solution.status == Stop.INTERRUPTED:
         raise KeyboardInterrupt  # whoever pressed Ctrl-C wants out
     design = solution.design

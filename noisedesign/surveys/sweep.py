@@ -4,8 +4,6 @@ What is missing from the table is computed here, by processes of this machine wi
 each, or on a Dask cluster. A row is the same to its gap wherever it is computed, and never an
 error. Rows of a grid are alike, so a row starts from the nearest that the same process solved
 before it: that saves evaluations and changes no answer by more than its gap.
-
-A sweep is a list of rows in plain values (`files.sweep_file`).
 """
 
 from __future__ import annotations
@@ -244,15 +242,13 @@ def _client(distributed: Any, address: str, timeout: float) -> Any:
             thread.submit(asyncio.run, _greeted(distributed, address, timeout)).result()
         client = distributed.Client(address, timeout=timeout, set_as_default=False)
     except (OSError, ValueError) as error:  # TimeoutError is an OSError
-        raise InputError(
-            "cluster", expected=f"a scheduler {within}", got=address, remedy=remedy
-        ) from error
+        expected = f"a scheduler {within}"
+        raise InputError("cluster", expected=expected, got=address, remedy=remedy) from error
     try:
         client.wait_for_workers(1, timeout=timeout)
     except TimeoutError as error:
         client.close()
-        expected = f"a scheduler with workers {within}"
-        got = f"no worker at {address}"
+        expected, got = f"a scheduler with workers {within}", f"no worker at {address}"
         raise InputError("cluster", expected=expected, got=got, remedy=remedy) from error
     return client
 

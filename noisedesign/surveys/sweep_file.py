@@ -126,7 +126,7 @@ def parse_sweep(text: str, *, folder: str | Path) -> Sweep:
     tops = {*base, *(key.partition(".")[0] for key in grid)}
     belongs = BELONGS | {key: meant for key in tops if (meant := did_you_mean(key, OWN_KEYS))}
     rows = []
-    for parameters, tables in _points(base, grid):
+    for parameters, tables in points(base, grid):
         _check(tables, grid=grid, belongs=belongs)
         solved = {key: value for key, value in tables.items() if key not in FOR_PEOPLE}
         what: Any = {"name": tables["name"], "design": tables["design"], "parameters": parameters}
@@ -212,7 +212,7 @@ def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, lis
         yield dotted, value
 
 
-def _points(
+def points(
     base: Mapping[str, Any], grid: Mapping[str, list[Any]]
 ) -> Iterator[tuple[Parameters, dict[str, Any]]]:
     """Every point of the grid, the last key fastest: its parameters, and the tables of the base

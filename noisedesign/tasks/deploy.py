@@ -219,8 +219,7 @@ def figure_of(found: Rehearsal) -> Figure:
     nodes = axes.plot(steps, found.losses, color=GREY, linewidth=0.7, alpha=0.7)
     nodes[0].set_label("a node")
     axes.plot(steps, found.losses.mean(axis=1), color=BLUE, linewidth=2, label="mean of the nodes")
-    axes.set_xlabel("step")
-    axes.set_ylabel("loss on a node's own data")
+    axes.set(xlabel="step", ylabel="loss on a node's own data")
     axes.set_title(f"({found.epsilon:g}, {found.delta:g})-DP, accuracy {found.accuracy:.3f}")
     legend_below(figure)
     return figure

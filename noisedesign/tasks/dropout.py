@@ -5,12 +5,9 @@ others, L, has the covariance R_LL, where nothing cancels what L shares with G. 
 that are gone from the first step on; privacy is for nodes that go at any step.
 
 - The mean of all nodes' noise has variance 1^T R 1 / n^2, that of the others 1^T R_LL 1 / |L|^2.
-- A reader of the messages of L learns no more than of all: for X = R^-1,
-
-      [R_LL]^-1 = X_LL - X_LG [X_GG]^-1 X_GL,
-
-  whose diagonal is at most that of X_LL. Noise correlated across steps too has covariance K x R,
-  of which every block is scaled alike. What nodes sent before they went was accounted for, too.
+- A reader of the messages of L learns no more than of all: [R_LL]^-1, a Schur complement of R^-1,
+  has no larger diagonal. Noise correlated across steps too has covariance K x R, of which every
+  block is scaled alike. What nodes sent before they went was accounted for, too.
 - The others can leave out the seeds they hold with G, so that noise cancels again. Then, or where
   the nodes gone give their seeds away, the covariance is that of the seeds that nobody of G holds:
   it hides less than was designed for, unless the design is for known seeds (SecLDP).

@@ -76,10 +76,9 @@ def export(
     if calibrated is not None:
         calibrated = _checks.flag(calibrated, field="calibrated")
     if design.axes not in chosen.ACCEPTS:
-        able = takers(design)
         expected = f"a {' or '.join(chosen.ACCEPTS)} design for {to}"
         got = f"the {design.axes} design {name!r}"
-        remedy = f"It can be exported to {', '.join(able)}." if able else ""
+        remedy = f"It can be exported to {', '.join(able)}." if (able := takers(design)) else ""
         raise InputError("design", expected=expected, got=got, remedy=remedy)
     if is_trainer(chosen):
         if calibrated is False:

@@ -83,20 +83,14 @@ class Simulation(Shown):
             What was claimed and measured, with the confidence interval.
         """
         variance, audit = self.variance, self.audit
+        told = (
+            (variance, "total squared error", variance.predicted, variance.estimate),
+            (audit, f"{audit.of} of an eavesdropper", audit.claimed, audit.measured),
+        )
+        keys = ("quantity", "claimed", "measured", "low", "high", "confidence", "agrees")
         return [
-            {
-                "quantity": quantity,
-                "claimed": claimed,
-                "measured": measured,
-                "low": half.interval[0],
-                "high": half.interval[1],
-                "confidence": half.confidence,
-                "agrees": half.agrees,
-            }
-            for half, quantity, claimed, measured in (
-                (variance, "total squared error", variance.predicted, variance.estimate),
-                (audit, f"{audit.of} of an eavesdropper", audit.claimed, audit.measured),
-            )
+            dict(zip(keys, (*said, *half.interval, half.confidence, half.agrees), strict=True))
+            for half, *said in told
         ]
 
 

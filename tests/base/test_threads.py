@@ -6,25 +6,25 @@ import threading
 
 import pytest
 
-from noisedesign.base import threads
-from noisedesign.base.threads import in_threads
+from noisedesign.base import workers
+from noisedesign.base.workers import in_threads
 
 
 @pytest.mark.parametrize("cores", [1, 2, 5])
 def test_results_keep_the_order_of_items(cores: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threads, "cores", lambda: cores)
+    monkeypatch.setattr(workers, "cores", lambda: cores)
     assert list(in_threads(lambda x: x**2, range(17))) == [x**2 for x in range(17)]
     assert list(in_threads(lambda x: x, [])) == []
 
 
 def test_two_threads_work_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threads, "cores", lambda: 2)
+    monkeypatch.setattr(workers, "cores", lambda: 2)
     both = threading.Barrier(2, timeout=60)
     assert len(list(in_threads(lambda _: both.wait(), range(4)))) == 4
 
 
 def test_errors_reach_whoever_asks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threads, "cores", lambda: 2)
+    monkeypatch.setattr(workers, "cores", lambda: 2)
     begun = []
 
     def work(x: int) -> int:
@@ -39,7 +39,7 @@ def test_errors_reach_whoever_asks(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_work_that_divides_its_own_work_takes_no_more_threads(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(threads, "cores", lambda: 2)
+    monkeypatch.setattr(workers, "cores", lambda: 2)
 
     def outer(x: int) -> set[str]:
         return set(in_threads(lambda _: threading.current_thread().name, range(x + 3)))

@@ -16,7 +16,7 @@ from scipy.fft import dct
 from scipy.linalg import svdvals
 
 from noisedesign.base.checks import Array
-from noisedesign.base.threads import in_threads
+from noisedesign.base.workers import in_threads
 from noisedesign.families.polynomial import operator as operators, polynomials
 from noisedesign.families.polynomial.operator import Known, Powers, Weighted, near, power_steps
 from noisedesign.families.polynomial.program import SparseProgram

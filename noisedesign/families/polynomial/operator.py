@@ -17,7 +17,7 @@ from numpy.polynomial import Chebyshev
 from scipy import sparse
 
 from noisedesign.base.checks import Array
-from noisedesign.base.threads import in_threads
+from noisedesign.base.workers import in_threads
 from noisedesign.families.polynomial import polynomials
 from noisedesign.families.polynomial.quadrature import COLUMNS, Bidiagonal, Rule
 from noisedesign.forms.sparse_forms import clenshaw

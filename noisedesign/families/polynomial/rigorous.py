@@ -15,7 +15,7 @@ from numpy.polynomial.chebyshev import chebmul
 
 from noisedesign.base.checks import Array
 from noisedesign.base.enclosures import EPS, TINY, U, up
-from noisedesign.base.threads import in_threads
+from noisedesign.base.workers import in_threads
 from noisedesign.certify.rigorous import NotProvedError
 from noisedesign.families.polynomial.bound import POWER_STEPS
 from noisedesign.families.polynomial.operator import Weighted, power_steps, squares

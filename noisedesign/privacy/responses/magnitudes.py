@@ -42,7 +42,7 @@ class _Phase(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Magnitudes:
-    """What the models of N nodes can differ by where nothing but magnitudes is kept."""
+    """Differences of the models of N nodes, of which nothing but magnitudes is kept."""
 
     phases: Sequence[_Phase]
     horizon: int

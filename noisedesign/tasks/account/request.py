@@ -23,12 +23,8 @@ from noisedesign.problem.calibration import calibration_of
 from noisedesign.system.participation import Participation
 from noisedesign.tasks.account.table import Setting
 
-_KEYS = {
-    "strategy": "algorithm.file",
-    "covariance": "algorithm.file",
-    "design": "algorithm.file",
-    "algorithm.edge_variance": "algorithm.edge_stddev",
-}
+_KEYS = dict.fromkeys(("strategy", "covariance", "design"), "algorithm.file")
+_KEYS["algorithm.edge_variance"] = "algorithm.edge_stddev"
 """Arguments of the library -> the keys of a file that set them."""
 
 

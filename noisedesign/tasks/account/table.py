@@ -72,27 +72,11 @@ class Setting(Shown):
     responses: Responses = ANY
     graph: bool = field(default=True, repr=False)
 
-    def before(
-        self,
-        observer: Observer,
-        *,
-        victims: Sequence[int] | None = None,
-        progress: Callable[[int, int], None] | None = None,
-        worst: bool = False,
-    ) -> Listing[Exposure]:
+    def before(self, observer: Observer, **how: Any) -> Listing[Exposure]:
         """Run :func:`noisedesign.account` for one observer."""
-        return account(
-            self.algorithm,
-            observer,
-            participation=self.participation,
-            delta=self.delta,
-            noise_multiplier=self.noise_multiplier,
-            adjacency=self.adjacency,
-            victims=victims,
-            responses=self.responses,
-            progress=progress,
-            worst=worst,
-        )
+        names = ("participation", "delta", "noise_multiplier", "adjacency", "responses")
+        how |= {name: getattr(self, name) for name in names}
+        return account(self.algorithm, observer, **how)
 
 
 def setting_of(
@@ -162,15 +146,10 @@ def every_model(
     algorithm, noise = setting.algorithm, setting.algorithm.noise
     observers = list(_observers(node, alone=len(algorithm.mixing) == 1))
     rows = []
+    common: Any = {"delta": setting.delta, "adjacency": setting.adjacency}
+    common["random"] = setting.participation.random
     for done, (model, observer) in enumerate(observers, start=1):
-        words = observer_words(observer, algorithm.nodes)
-        row = ModelRow(
-            model=model,
-            observer=words,
-            delta=setting.delta,
-            adjacency=setting.adjacency,
-            random=setting.participation.random,
-        )
+        row = ModelRow(model=model, observer=observer_words(observer, algorithm.nodes), **common)
         part = bounded and observer.sees not in ("all", "mean")
         try:
             asked = replace(observer, sees="all") if part else observer
@@ -185,9 +164,8 @@ def every_model(
                 told = "dealt noise has no seeds: the node knows the values it is dealt, as an "
                 remarks.append(f"{told}insider")
             if part:
-                remarks.append(
-                    "at most this: the number of a reader of all messages who knows the same"
-                )
+                told = "at most this: the number of a reader of all messages who knows the same"
+                remarks.append(told)
             note = "; ".join(filter(None, remarks))
             rows.append(replace(row, victim=worst.node, note=note, **known))
         except InputError as error:

@@ -6,13 +6,10 @@
 
 Noise of shared seeds is drawn seed by seed, as nodes in the field would.
 
-In time an audit looks for the worst gradient change that a participation pattern allows. A
-strategy of Gram matrix X = C^T C moves, under changes v_i of norm 1 at the steps i of a pattern, by
-sum_ij X_ij <v_i, v_j> (squared). Its maximum over vectors is the squared sensitivity; signs alone
-understate it. Maximised here by block coordinate ascent over vectors of low rank, where local
-maxima are global once rank (rank + 1) / 2 exceeds the number of steps, but for exceptional X
-(Boumal, Voroninski and Bandeira, 2016). Any ascent point is a real attack, so an audit stays valid
-where it stops short.
+In time an audit looks for the worst gradient change that a participation pattern allows: vectors
+v_i of norm 1 at its steps that maximise sum_ij X_ij <v_i, v_j>, X = C^T C, by block coordinate
+ascent at a rank where local maxima are global but for exceptional X (Boumal, Voroninski and
+Bandeira, 2016). Any ascent point is a real attack, so an audit stays valid where it stops short.
 """
 
 from __future__ import annotations
@@ -184,8 +181,11 @@ def audit_coalition(
     n = w.shape[-1]
     if plan.nodes != n:
         raise InputError("plan", expected=f"seeds of {n} nodes, as mixing", got=f"{plan.nodes}")
-    tau = _budgets(budget, n)
-    inside = _checked(coalition, n)
+    tau, field = _budgets(budget, n), "coalition"
+    inside = tuple(sorted(_checks.positive_int(u, field=field, minimum=0) for u in coalition))
+    if len(set(inside)) < len(inside) or max(inside, default=0) >= n or len(inside) == n:
+        expected = f"distinct nodes out of 0..{n - 1}, not all of them"
+        raise InputError(field, expected=expected, got=str(inside))
     outside = np.setdiff1d(np.arange(n), inside)
     precision = _hidden_precision(plan, inside, outside)
     worst = int((np.diagonal(precision) / tau[outside]).argmax())
@@ -219,15 +219,6 @@ def worst_coalition(plan: SeedPlan, *, size: int, budget: Any = None) -> tuple[i
         if shown > worst:
             worst, found = shown, coalition
     return found
-
-
-def _checked(coalition: Sequence[int], nodes: int) -> tuple[int, ...]:
-    field = "coalition"
-    inside = [_checks.positive_int(node, field=field, minimum=0) for node in coalition]
-    if len(set(inside)) < len(inside) or max(inside, default=0) >= nodes or len(inside) == nodes:
-        expected = f"distinct nodes out of 0..{nodes - 1}, not all of them"
-        raise InputError(field, expected=expected, got=str(tuple(inside)))
-    return tuple(sorted(inside))
 
 
 def _hidden_precision(

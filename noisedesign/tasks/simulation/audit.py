@@ -4,15 +4,12 @@ Two worlds differ in the gradients of one node, at some steps. D-SGD is run in b
 from the exported matrix; the attacker sees messages, may know some of the noise, and computes the
 Gaussian log-likelihood ratio, which is linear in both. By Neyman and Pearson no test is stronger,
 and between the two worlds the statistic separates by exactly mu standard deviations. The claimed
-sensitivity enters only the verdict.
-
-The gradients common to both worlds are known to the attacker, who subtracts them; they are zero
-here, unless they answer to models (:mod:`noisedesign.tasks.simulation.answers`).
+sensitivity enters only the verdict. Gradients common to both worlds are known to the attacker, who
+subtracts them; they are zero here, unless they answer to models (``answers``).
 
 A record may also take part at random: in one world it is in a batch that is drawn afresh in every
 run, which the attacker does not know, and in the other in none. The ratio is then the mean of those
-of the batches. The power of a test less its size is at most delta(0), and the test that takes the
-ratio for evidence when it is above 1 reaches that.
+of the batches, and the test whether it is above 1 has power less size delta(0), the most there is.
 """
 
 from __future__ import annotations
@@ -98,7 +95,6 @@ class AuditReport(Verdict):
     runs: int
     node: int
     steps: tuple[int, ...]
-
     of = "mu"
 
     @property
@@ -199,7 +195,6 @@ class RandomAudit(Verdict):
     node: int
     bins: int
     noise_multiplier: float
-
     of = "advantage"
 
 

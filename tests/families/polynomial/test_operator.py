@@ -90,7 +90,7 @@ def test_diagonals_are_found_once_and_ended_on_request(pair: tuple[Weighted, Arr
 def test_threads_change_nothing(
     pair: tuple[Weighted, Array], threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("noisedesign.base.threads.cores", lambda: threads)
+    monkeypatch.setattr("noisedesign.base.workers.cores", lambda: threads)
     monkeypatch.setattr(operators, "COLUMNS_AT_ONCE", 7)
     monkeypatch.setattr(operators, "WORTH", 0)
     operator, _ = pair
