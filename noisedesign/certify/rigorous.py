@@ -1,13 +1,8 @@
 """Bounds and feasibility with every rounding accounted for; no eigenvalue is trusted.
 
 Every number is rounded to the side on which it proves less (:mod:`noisedesign.base.enclosures`).
-Four steps prove all that families claim:
-
-- a nuclear norm from below: ||A||_* >= <A, Z> / ||Z||_2 for any Z at all, and
-  ||Z||_2^2 <= max_i sum_j |Z^T Z|_ij. Z is about the polar factor of A, whoever computed it;
-- a matrix is positive semidefinite if its difference from some G^T G is diagonally dominant;
-- an inverse: with E = I - R Y and ||E|| < 1, R^-1 = Y + Y E + Y E^2 (I - E)^-1;
-- sums of products with errors known beforehand.
+Nuclear norms, positive definiteness, inverses and sums of products are proved by matrices that
+somebody else may have computed: docs/mathematics.md, "Proofs without a rounding assumption".
 
 The numbers of a problem and of a design are taken for exactly what they are in float64, H too,
 where it is not W^T W of the W that is stored. An H that is singular to rounding is that of the W
@@ -71,18 +66,10 @@ from noisedesign.privacy.sensitivity import Group, listed, unlisted_bounds
 from noisedesign.privacy.sensitivity.elliptope import block_bounds
 from noisedesign.system.participation import Participation, Steps
 
-TIGHT = 1e-11
-"""Relative loss of a bound that is accepted instead of computing a better polar factor."""
-
-NEAR = 1e-9
-"""Relative excess of an objective over a bound at which the design still gives the polar factor."""
-
-NEAREST = 6e-11
-"""The same excess above which the repair of the design is undone first, which costs more."""
-
-SHIFTS = 12
-"""Times that a diagonal is lowered fourfold more to prove the rest positive semidefinite."""
-
+TIGHT = 1e-11  # relative loss of a bound that is accepted instead of a better polar factor
+NEAR = 1e-9  # relative excess of an objective over a bound at which the design still gives it
+NEAREST = 6e-11  # the same excess above which the repair of the design is undone first
+SHIFTS = 12  # times that a diagonal is lowered fourfold more to prove the rest semidefinite
 NEGLIGIBLE_SHIFT = 1e-12  # largest shift of a diagonal of low rank, relative to the largest entry
 Columns = Callable[[Steps], Enclosure]  # maps steps to those columns of a matrix
 

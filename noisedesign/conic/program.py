@@ -25,8 +25,7 @@ Numbers = NDArray[np.intp]
 CONSTANT = 0  # the number of F_0 and b among the variables
 ABSENT = -1  # the number, in place of a variable, of an entry that is zero in every feasible x
 
-MAX_ENTRIES = 10_000_000
-"""Most coefficients of a file: 250 MB of text, far beyond interior-point methods."""
+MAX_ENTRIES = 10_000_000  # most coefficients: 250 MB of text, far beyond interior-point methods
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -21,11 +21,8 @@ from noisedesign.conic.data import Outcome, Point, rows_of, square_of, triangles
 from noisedesign.conic.program import Assembly, ConicProgram, ModelSize, constant, lower_triangle
 
 Options = dict[str, Any]
-
 Run = Callable[[Options], Outcome]
-
-PARTS = 2
-"""Inequalities that interior-point methods get for one: two halve the time of their factors."""
+PARTS = 2  # inequalities that interior-point methods get for one: it halves the time of factors
 
 
 @dataclass(frozen=True, kw_only=True)

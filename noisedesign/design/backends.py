@@ -40,8 +40,7 @@ if TYPE_CHECKING:
 Q = TypeVar("Q")
 P = TypeVar("P")
 
-TOLERANCE_PER_GAP = 0.1
-"""Share of the gap asked of solvers that certify none: they measure residuals, not gaps."""
+TOLERANCE_PER_GAP = 0.1  # share of the gap asked of solvers, which measure residuals, not gaps
 
 
 class How(NamedTuple):

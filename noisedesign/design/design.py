@@ -24,13 +24,11 @@ from noisedesign.problem.calibration import calibration_of, claim_of
 from noisedesign.problem.problem import Problem, theorem_of
 
 AGAINST_OBSERVERS = "observers"  # the ``trust`` of noise against chosen observers
-
-PROTECTS = {
+PROTECTS = {  # the meaning of each ``trust``
     "local": "every message",
     AGAINST_OBSERVERS: "what the chosen observers see",
     "central": "the released average only",
 }
-"""The meaning of each ``trust``."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

@@ -33,11 +33,9 @@ from noisedesign.privacy.accounting import epsilon_of
 from noisedesign.privacy.sensitivity import EXACT, Sensitivity, squared_sensitivity
 from noisedesign.system.participation import Participation, Patterns, participation_of
 
-WHOLE_RUN = "whole-run-upper-bound"  # the ``kind`` of a mu that is that of all T steps
-
-ANY_ORDER = "any-order-upper-bound"
-"""The ``kind`` of a mu that counts nothing of what randomness of participation adds."""
-
+# The ``kind`` of a mu that is that of all T steps, and of one that counts nothing of what
+# randomness of participation adds.
+WHOLE_RUN, ANY_ORDER = "whole-run-upper-bound", "any-order-upper-bound"
 ROUNDING = 1e-9  # relative allowance on a squared sensitivity, for the rounding of C
 
 

@@ -32,10 +32,7 @@ from noisedesign.problem.problem import Problem, theorem_of
 LOSS = 5e-11
 """Largest relative loss of a bound by a quicker proof: half of what a claim may be off by."""
 
-PROVED_ON_SAVE = 500
-"""Coordinates of the largest design that is proved as it is saved, a second at the most."""
-
-
+PROVED_ON_SAVE = 500  # coordinates of the largest design proved as it is saved, in a second
 STREAMED = 2048  # steps of the longest streaming design that is proved, a minute at most
 
 UNFIT = (
@@ -51,7 +48,6 @@ UNFIT = (
 
 OF_GAUSSIAN_NOISE = "epsilon and delta, by the account of Gaussian noise"
 """The claim that is left out where a design has a privacy target."""
-
 
 RELEASED = "what the server releases is within its budget"
 """All that noise of a trusted server claims besides its objective."""

@@ -16,7 +16,7 @@ from noisedesign.base.monitor import Checkpoint, Monitor, ProgressCallback, Stop
 from noisedesign.base.shown import Shown
 from noisedesign.certify.certificate import Certificate, ProvedBound
 from noisedesign.design.backends import TOLERANCE_PER_GAP, Backend, How, Options, get_backend
-from noisedesign.design.design import PROTECTS, Design, Provenance
+from noisedesign.design.design import Design, Provenance
 from noisedesign.families.family import (
     LOCAL,
     STATISTICAL,
@@ -37,9 +37,7 @@ from noisedesign.problem.problem import Problem, problem_of
 if TYPE_CHECKING:
     from noisedesign.conic.data import Errors
 
-OPTIMAL = "optimal"
-INACCURATE = "inaccurate"
-FAILED = "failed"
+OPTIMAL, INACCURATE, FAILED = "optimal", "inaccurate", "failed"
 INTERRUPTED = Stop.INTERRUPTED.value
 
 STAND_IN = "ldp"  # the method of a design that takes the place of one that was not found
@@ -89,20 +87,11 @@ class Solution(Shown):
         return f"Solution of {self.problem.name!r}"
 
     def _facts(self) -> dict[str, object]:
-        design, numbers = self.design, {}
-        if design is not None:
-            numbers = {
-                "objective": design.objective,
-                "lower bound": design.lower_bound,
-                "gap": design.gap,
-                "confidence": design.certificate.confidence,
-                "over LDP": design.relative_to_ldp,
-                "feasible": self.feasible,
-                "protects": PROTECTS.get(design.trust),
-            }
+        shown = "objective", "lower bound", "gap", "confidence", "over LDP", "feasible", "protects"
+        facts = {} if self.design is None else self.design._facts()
         return {
             "status": self.status,
-            **numbers,
+            **{name: facts[name] for name in shown if name in facts},
             "backend": self.backend,
             "evaluations": self.evaluations,
             "seconds": self.seconds,

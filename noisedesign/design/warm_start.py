@@ -30,8 +30,8 @@ def start_of(start: DualPoint | Design | Start | None) -> Start | None:
         return Start(dual=start)
     if not isinstance(start, Design):
         raise InputError("start", expected="a Design or a DualPoint", got=describe(start))
-    ours, dual = _ours(start.problem), dual_of(start.proof)
-    if not ours or dual is None:
+    structured, dual = family_of(start.problem).structured, dual_of(start.proof)
+    if structured or dual is None:  # no other family has such multipliers
         expected = "a design with multipliers of its own, without structure or observers"
         got = "a structured one" if dual is not None or start.proof else "one without"
         raise InputError("start", expected=expected, got=got)
@@ -77,21 +77,15 @@ def distance(start: Start, program: Program) -> float:
     return float(np.linalg.norm(here - scale * there) / np.linalg.norm(here))
 
 
-def _ours(problem: Problem) -> bool:
-    """Whether the native solver of (P) takes a problem: no other family has such multipliers."""
-    return not family_of(problem).structured
-
-
 def _program(problem: Problem) -> Program | None:
     """The program of a problem whose solver can start from multipliers."""
-    if not _ours(problem):
+    if family_of(problem).structured:
         return None
     program = program_of(problem)
     return None if program.limited else program
 
 
-INSIDE = 1e-2
-"""Least relative multiplier and eigenvalue of a start: gradients blow up at the boundary."""
+INSIDE = 1e-2  # least relative multiplier and eigenvalue: gradients blow up at the boundary
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

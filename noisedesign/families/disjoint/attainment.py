@@ -24,14 +24,12 @@ from noisedesign.families.disjoint.program import Found, independent_gram
 from noisedesign.families.disjoint.solver import barrier
 from noisedesign.forms import Noise
 
-PROOF_GAP = 1e-12
-"""Gap to which noise that looks unbounded is followed: what float64 tells."""
+PROOF_GAP = 1e-12  # gap to which noise that looks unbounded is followed: what float64 tells
 UNBOUNDED = 1e11
 """Least variance along a null direction, times the number of nodes and over that of independent
 noise, that is taken for infinite: a tenth of what PROOF_GAP proves where nothing bounds the noise.
 """
-LARGE = 1e3
-"""Variance over that of independent noise above which a design of a singular W says so."""
+LARGE = 1e3  # variance over that of independent noise above which designs of singular W say so
 
 
 class Unbounded(NamedTuple):

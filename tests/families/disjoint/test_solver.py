@@ -416,7 +416,7 @@ def fixed_point(program: Program, *, gap: float, max_evaluations: int = 10_000) 
         lower, upper = diagonal.bounds(program, point, gap=gap, slack=slack)
         if upper <= lower * (1 + gap):
             break
-        point = diagonal._fixed_point_step(program, point)
+        point = diagonal.evaluate(program, np.log(point.diag))
     return np.asarray(point.v)
 
 

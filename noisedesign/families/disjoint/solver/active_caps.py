@@ -40,9 +40,7 @@ from noisedesign.families.disjoint.solver.frame import Frame
 from noisedesign.families.disjoint.solver.square_roots import Preconditioner
 
 MAX_EVALUATIONS = 16
-ACCURACIES = 2e-2, 1e-3, 1e-4
-"""Relative accuracy of the first matrix and of the later ones: close to the optimum errors count
-for more."""
+ACCURACIES = 2e-2, 1e-3, 1e-4  # of the first matrix and of later ones, where errors count for more
 
 
 class Point(NamedTuple):

@@ -27,16 +27,11 @@ from noisedesign.families.disjoint.program import Found
 from noisedesign.families.disjoint.solver.frame import longest
 
 MAX_EVALUATIONS = 40
-AIM = 0.5
-"""Share of the gap asked for at the end of the path: a smaller one takes larger noise."""
-START_SHARE = 0.1
-"""Slack the model starts from, over that of a point on the path with the present gap."""
-CENTRED = 0.3
-"""Relative error of the complementarity products at which a model is solved."""
-ROUNDING_PER_GAP = 1e-2
-"""Rounding of x, over the gap asked for, above which singular values replace eigenvalues."""
-CURVED = 1e-5
-"""Relative error of the curvature; of the answer there is none."""
+AIM = 0.5  # share of the gap asked for at the end of the path: a smaller one takes larger noise
+START_SHARE = 0.1  # slack the model starts from, over that on the path at the present gap
+CENTRED = 0.3  # relative error of the complementarity products at which a model is solved
+ROUNDING_PER_GAP = 1e-2  # rounding of x, over the gap, above which nothing is squared
+CURVED = 1e-5  # relative error of the curvature; of the answer there is none
 TINY = float(np.finfo(np.float64).tiny)
 
 

@@ -12,10 +12,9 @@ t = tr (U^1/2 N U^1/2)^1/2; the bound of U and w is t less (the number of unknow
 need not be regular: it is as if mu U^-1 were added to X, which is finite along every direction.
 
 In the coordinates of :mod:`.frame` a change of the multipliers changes X and X^-1 by one division,
-entry by entry. Since 1 / (r + s) is nearly a sum of few products h(r) h(s)
-(:mod:`noisedesign.base.eigenvalue_pairs`), the matrix of Newton's equations is one of Schur
-products of few matrices of the size of X. It is a preconditioner that leaves conjugate gradients
-two or three steps.
+entry by entry, and the matrix of Newton's equations is about a sum of Schur products of few
+matrices (:mod:`noisedesign.base.eigenvalue_pairs`): a preconditioner that leaves conjugate
+gradients two or three steps.
 """
 
 from __future__ import annotations
@@ -35,13 +34,9 @@ from noisedesign.families.disjoint.solver.frame import Frame, longest
 from noisedesign.families.disjoint.solver.pattern_pairs import ConstantDiagonal
 
 MAX_EVALUATIONS = 80
-SOLVED = 0.1
-"""Error of a Newton system that is put up with, over mu and in the metric of the multipliers."""
-ROWS = 32
-"""Rows of that matrix formed at a time: so few that what they are made of stays in the cache."""
-MOST_DENSE = 6000
-"""Unknowns up to which the preconditioner is formed as one matrix: four of them take 1.2 GB. With
-more, blocks of it."""
+SOLVED = 0.1  # error of a Newton system put up with, over mu, in the metric of the multipliers
+ROWS = 32  # rows of its matrix formed at a time: so few that their parts stay in the cache
+MOST_DENSE = 6000  # unknowns up to which the preconditioner is one matrix: four take 1.2 GB
 
 
 class Path:

@@ -45,18 +45,13 @@ from noisedesign.families.disjoint.solver.square_roots import (
 from noisedesign.families.disjoint.solver.symmetry import symmetry_of
 
 MAX_EVALUATIONS = 500
-FAR = 0.05
-"""Squared Newton decrement above which the preconditioner alone gives as good a step."""
-CG_FORCING = 0.3
-"""Relative accuracy of a Newton system at most; else the decrement, so that steps converge
-superlinearly."""
+FAR = 0.05  # squared Newton decrement above which the preconditioner alone gives as good a step
+CG_FORCING = 0.3  # relative accuracy of a Newton system at most; else the decrement: superlinear
 CG_FLOOR = 0.1
 """Accuracy of a Newton system that suffices once every budget is active, over the gap asked for. A
 multiplier that is to vanish has a vanishing share in the residual and needs more."""
-MAX_LOG_STEP = 6.0
-"""Longest move of one log v in one step."""
-SYMMETRY_FROM = 64
-"""Nodes below which looking for symmetries takes longer than doing without them."""
+MAX_LOG_STEP = 6.0  # longest move of one log v in one step
+SYMMETRY_FROM = 64  # nodes below which looking for symmetries takes longer than doing without them
 
 
 class Point(NamedTuple):
@@ -173,14 +168,8 @@ def _advance(
             trial = evaluate(workload, point.log_v + move / 4**quarterings)
             if trial.phi >= point.phi - 32 * settings.EPS * max(1.0, abs(point.phi)):
                 return trial, quarterings + 1
-    return _fixed_point_step(workload, point), 1 if direction is None else 4
-
-
-def _fixed_point_step(workload: Workload | Split, point: Point) -> Point:
-    """v <- diag(S)."""
-    xp = point.xp
     positive = xp.maximum(point.diag, settings.EPS * float(xp.max(point.diag)))
-    return evaluate(workload, xp.log(positive))
+    return evaluate(workload, xp.log(positive)), 1 if direction is None else 4
 
 
 def _start(program: Program) -> Array:

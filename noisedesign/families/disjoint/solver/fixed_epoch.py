@@ -42,8 +42,7 @@ MAX_EVALUATIONS = 300
 TO_BOUNDARY = 0.9
 SUFFICIENT_ASCENT = 1e-4
 CORRELATED = 0.95
-CG_FORCING = 0.2
-"""Relative accuracy of a Newton system at most; else the decrement."""
+CG_FORCING = 0.2  # relative accuracy of a Newton system at most; else the decrement
 
 
 class Blocks(NamedTuple):

@@ -39,8 +39,7 @@ from noisedesign.families.disjoint.program import Found
 from noisedesign.families.disjoint.solver.frame import longest
 
 MAX_EVALUATIONS = 500
-ACCURACY = 1e-7
-"""Relative accuracy of the kernels of sums over pairs."""
+ACCURACY = 1e-7  # relative accuracy of the kernels of sums over pairs
 
 
 class Point(NamedTuple):

@@ -22,15 +22,12 @@ from noisedesign.base.checks import Array
 
 Labels = NDArray[np.intp]
 """Numbers of nodes, or of their colours or images, shape (n,)."""
-HANDLING = 50
-"""Size of a matrix that is decomposed in the time it takes to handle a block of any size."""
+HANDLING = 50  # size of a matrix that is decomposed in the time it takes to handle any block
 WORTHWHILE = 0.8
 """Work on the blocks, over that on H, up to which H is split: what is left of memory then is enough
 for the blocks beside H."""
-ROUNDS = 20
-"""Rounds of refinement, a product of H with a vector each; colours may be too coarse after them."""
-LEVELS = 6
-"""Times that nodes of a colour are halved: smaller blocks take no less time to handle."""
+ROUNDS = 20  # rounds of refinement, a product with H each; colours may be too coarse after them
+LEVELS = 6  # times that nodes of a colour are halved: smaller blocks take no less time to handle
 
 
 class Symmetry(NamedTuple):
