@@ -147,10 +147,11 @@ class Batches:
         if len(places) > 1:
             whole = np.bincount(np.concatenate(places), np.concatenate(squares), found.size)
             found += whole.reshape(shape)
-        for one in np.unique(groups) if self.run is not None else ():
-            some = [(rows[group == one], heard[group == one]) for rows, heard, group in long]
-            used = [rows @ rows.swapaxes(1, 2) for rows, _ in some]
-            found[one] += self.run.used(used, [heard for _, heard in some])
+        if self.run is not None:
+            for one in np.unique(groups):
+                some = [(rows[group == one], heard[group == one]) for rows, heard, group in long]
+                used = [rows @ rows.swapaxes(1, 2) for rows, _ in some]
+                found[one] += self.run.used(used, [heard for _, heard in some])
         return found
 
     def gained(self, sight: Sight, weights: Sequence[Array]) -> Array:
