@@ -177,7 +177,7 @@ class _Modes:
         step = coupling * self.gradient.T - self.curvature.T * self.gradient
         step /= mirrored - coupling**2
         np.fill_diagonal(step, 0.0)
-        return np.clip(step, -0.3, 0.3)
+        return np.asarray(np.clip(step, -0.3, 0.3))
 
 
 def _basis(program: SpaceTimeProgram, witness: Witness, weights: Array, monitor: Monitor) -> Array:
@@ -289,14 +289,19 @@ class _Saddle:
         roots = (vectors * lengths[..., None, :]) @ vectors.transpose(0, 1, 3, 2)
         units = np.sqrt(prices.mean() / prices)
         start = np.broadcast_to(np.eye(self.shape[-1]), self.shape) / units
-        limits = {"maxfun": MAX_EVALUATIONS, "maxiter": MAX_EVALUATIONS}
         with contextlib.suppress(TimeoutError):
             scipy.optimize.minimize(
                 negative,
                 start.ravel(),
                 jac=True,
                 method="L-BFGS-B",
-                options=limits | {"maxcor": 20, "ftol": 0.0, "gtol": 0.0},
+                options={
+                    "maxcor": 20,
+                    "maxfun": MAX_EVALUATIONS,
+                    "maxiter": MAX_EVALUATIONS,
+                    "ftol": 0.0,
+                    "gtol": 0.0,
+                },
             )
         return best
 

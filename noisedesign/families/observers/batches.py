@@ -128,7 +128,8 @@ class Batches:
 
     def used(self, sight: Sight, weights: Sequence[Array]) -> Array:
         """S = sum_a K_a*(Q_a diag(v_a) Q_a^T), shape (n, n)."""
-        return self.grouped(sight, weights, np.zeros(len(self.owners), dtype=np.intp))[0]
+        together = np.zeros(len(self.owners), dtype=np.intp)
+        return np.asarray(self.grouped(sight, weights, together)[0])
 
     def grouped(self, sight: Sight, weights: Sequence[Array], groups: Indices) -> Array:
         """:meth:`used` of groups of observers, in the order of ``owners``, (groups, n, n)."""
@@ -147,10 +148,11 @@ class Batches:
         if len(places) > 1:
             whole = np.bincount(np.concatenate(places), np.concatenate(squares), found.size)
             found += whole.reshape(shape)
-        for one in np.unique(groups) if self.run is not None else ():
-            some = [(rows[group == one], heard[group == one]) for rows, heard, group in long]
-            used = [rows @ rows.swapaxes(1, 2) for rows, _ in some]
-            found[one] += self.run.used(used, [heard for _, heard in some])
+        if self.run is not None:
+            for one in np.unique(groups):
+                some = [(rows[group == one], heard[group == one]) for rows, heard, group in long]
+                used = [rows @ rows.swapaxes(1, 2) for rows, _ in some]
+                found[one] += self.run.used(used, [heard for _, heard in some])
         return found
 
     def gained(self, sight: Sight, weights: Sequence[Array]) -> Array:
@@ -318,7 +320,8 @@ class _Rows:
             shape = (len(starts) - 1, batches.size)
             rows.append(scipy.sparse.csr_array((own.ravel(), columns, starts), shape=shape))
             counts += [own.shape[1]] * len(own)
-        self.rows, self.counts = scipy.sparse.vstack(rows, format="csr"), np.array(counts)
+        self.rows: Any = scipy.sparse.vstack(rows, format="csr")
+        self.counts = np.array(counts)
         self.first = np.cumsum(self.counts) - self.counts
 
     def sum(self, shares: Array) -> Array:

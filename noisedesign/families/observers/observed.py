@@ -280,7 +280,7 @@ class EveryCoalition:
         """Find what is told at noise R, shape (n, n), in units in which all budgets are 1; of those
         ``among``, shape (coalitions,), alone."""
         worst, of_node = np.zeros(len(self.members)), np.zeros(self.size)
-        above: list[tuple[Array, ...]] = [(np.zeros(0),) * 3]
+        above: list[tuple[Any, ...]] = [(np.zeros(0),) * 3]
         for places, heard, inside in self.together():
             if among is not None:
                 some = among[places]
@@ -295,7 +295,7 @@ class EveryCoalition:
             if level < np.inf:
                 row, column = np.nonzero(squared > level)
                 above.append((places[row], heard[row, column], squared[row, column]))
-        own, whose, amounts = map(np.concatenate, zip(*above, strict=True))
+        own, whose, amounts = (np.concatenate(part) for part in zip(*above, strict=True))
         return Told(worst, of_node, own.astype(np.intp), whose.astype(np.intp), amounts)
 
 

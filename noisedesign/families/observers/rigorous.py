@@ -64,9 +64,12 @@ def judge(program: ObserverProgram, covariance: Array) -> Judged:
     r = exactly(noise)
     worst = _worst_of_coalitions(program, r) if program.pooled else _worst_of(program, r)
     factor = program.exact_factor
-    seen, times = (r, program.gram) if factor is None else (outer_product(factor, noise), factor)
+    if factor is None:
+        objective = inner(r, program.gram)
+    else:
+        objective = inner(outer_product(factor, noise), factor)
     return Judged(
-        objective=inner(seen, times),
+        objective=objective,
         sensitivity_squared=worst,
         variance_ratio=ratio_above(np.diagonal(noise), program.cap),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -129,7 +130,9 @@ class Coordinates:
     def __init__(self, layout: Layout) -> None:
         self._length = layout.length
         upper, lower, self.ends = [], [], [0]
-        for places in layout.split(np.arange(layout.length)):
+        numbers: Any = np.arange(layout.length)
+        parts: list[Any] = [*layout.split(numbers)]
+        for places in parts:
             i, j = np.triu_indices(places.shape[1])
             upper.append(places[:, i, j].ravel())
             lower.append(places[:, j, i].ravel())

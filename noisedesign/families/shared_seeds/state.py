@@ -97,7 +97,7 @@ class Setting:
 
     def precisions(self, flat: Array) -> Array:
         """R_A^-1 of the watched, shape (A, n, n), zero in the rows and columns of A."""
-        return np.array([self._precision(flat, which) for which in self.index])
+        return np.array([self._precision(flat, which) for which in self.index.tolist()])
 
     def spent(self, flat: Array) -> Array:
         """[R_A^-1]_ii of all coalitions, watched or not, shape (all coalitions, n)."""
