@@ -77,15 +77,7 @@ class Logistic(Loss):
         return np.asarray(losses + penalty)
 
     def accuracy(self, models: Array, examples: Examples) -> Array:
-        """Share of examples on whose side of the hyperplane their label is; on it is on none.
-
-        Args:
-            models: shape (..., d).
-            examples: all are counted.
-
-        Returns:
-            Shape (...).
-        """
+        # An example on the hyperplane is on no label's side.
         return self._mean(models, examples, lambda margins: margins > 0)
 
     def _mean(

@@ -22,10 +22,9 @@ class MatrixFactorization(Loss):
 
     Where users are private, their factors never leave their node. The gradient of an example is
     clipped by the norm of what leaves the node, ``2 |error| |u_i|``; the factors of the user move
-    by the gradient as it is. They are a state of the node that remembers its records: a record then
-    changes what is sent at later steps as well, in which it takes no part. So an account that
-    counts the steps in which a record takes part does not hold; one that counts all steps of the
-    node does.
+    by the gradient as it is. They remember the records of the node, so that a record changes what
+    is sent at later steps as well, in which it takes no part: only an account that counts all steps
+    of the node holds.
 
     Args:
         users: how many there are.
@@ -69,14 +68,7 @@ class MatrixFactorization(Loss):
         return slice(0, self.users * self.factors) if self.private_users else None
 
     def start(self, rng: np.random.Generator) -> Array:
-        """Uniform in +-0.05, as in decentralizepy.
-
-        Args:
-            rng: of this seed.
-
-        Returns:
-            Shape (d,).
-        """
+        # Uniform in +-0.05, as in decentralizepy.
         return rng.uniform(-0.05, 0.05, self.dimension)
 
     def clipped_sums(self, models: Array, batch: Batch, *, clip: float) -> Array:

@@ -52,14 +52,7 @@ class MLP(Loss):
         return self.hidden * (self.features + 2) + 1
 
     def start(self, rng: np.random.Generator) -> Array:
-        """Uniform in +-1/sqrt(inputs of the layer), weights and constants, as PyTorch's Linear.
-
-        Args:
-            rng: of this seed.
-
-        Returns:
-            Shape (d,).
-        """
+        # Uniform in +-1/sqrt(inputs of the layer), weights and constants, as PyTorch's Linear.
         layers = (self.features, self.hidden * (self.features + 1)), (self.hidden, self.hidden + 1)
         return np.concatenate([rng.uniform(-1, 1, size) / np.sqrt(of) for of, size in layers])
 

@@ -142,9 +142,8 @@ def whisper_quadratics(
     Node i = 1, ..., n has 15 (x_1 + i)^2 + x_2^2 in the first half, 15 (x_1 - i)^2 + x_2^2 in the
     second, which is turned by ``degrees`` around its minimizer (i, 0), against the clock.
 
-    The text of the paper that we have, transcribed by a machine, reads x_2 in place of x_2^2, calls
-    the objectives strictly convex and speaks of their minimizers. With x_2 they have neither: they
-    fall without end along x_2.
+    The text of the paper that we have, transcribed by a machine, reads x_2 in place of x_2^2. Those
+    are not strictly convex and fall without end along x_2.
 
     Args:
         nodes: n, even.
