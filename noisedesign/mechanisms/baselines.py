@@ -62,8 +62,11 @@ def names_of(axes: str) -> tuple[str, ...]:
 def baseline_names(problem: Problem) -> tuple[str, ...]:
     """Names of the baselines that make sense for a problem.
 
-    These are names for :func:`baseline`; what has a problem, as a loaded file and a design do, is
-    taken for it.
+    Args:
+        problem: a problem, or what has one, as a loaded file and a design do.
+
+    Returns:
+        Names for :func:`baseline`.
 
     Raises:
         InputError: a problem against chosen observers, or no problem.
@@ -103,13 +106,14 @@ def baseline(problem: Problem, name: str, *, dual: DualPoint | Design | None = N
       error after one step, as published, and for that of the problem;
     - ``mafalda``: the optimal C of nodes that are independent.
 
-    The design has the budgets of the problem, and a certificate of its own.
-
     Args:
         problem: a problem, or what has one, as a loaded file and a design do.
+        name: one of :func:`baseline_names`.
         dual: multipliers that prove the lower bound stated with the design, for instance those of
             the optimal design, or that design; default: the uniform ones.
 
+    Returns:
+        A design at the budgets of the problem, with a certificate of its own.
 
     Raises:
         InputError: the name is not one of :func:`baseline_names`.

@@ -163,7 +163,8 @@ def train(
         task: a :class:`TrainingTask`, or a training file, see :func:`load_training`.
         output: a .csv or .parquet table of all rows; for a task that says what it is
             (``identity``), as one from a file does. Rows of other numbers, data, W or noise are
-            not taken for those of the task; partitions are told apart by ``identity`` alone.
+            not taken for those of the task; partitions are told apart by ``identity`` alone. None:
+            rows are in memory alone.
         jobs: processes of this machine; 1 is this process.
         seeds: how many, or which, in the place of those of the task.
         retry: run those that diverged again.
@@ -175,7 +176,8 @@ def train(
     Raises:
         InputError: naming the argument, a key of the file, ``mechanisms`` or ``output``, which
             another process may have open.
-        OSError: the table cannot be written any more, or all workers are lost.
+        OSError: the table cannot be written any more, all workers are lost; what was finished is
+            kept.
 
     Examples:
         >>> import noisedesign_lab as lab

@@ -406,9 +406,12 @@ def load_training(path: str | Path) -> TrainingTask:
     Data are loaded, from ``NOISEDESIGN_DATA``, the cache or their source, and the graph is built;
     no design is solved.
 
-    ``path`` is a file, or the name of a shipped one, ``"training/ring-quadratic"``, with ``.toml``
-    or without; what the working directory or its folder ``problems`` has comes first. A table knows
-    the rows of the task again.
+    Args:
+        path: a file, or the name of a shipped one, ``"training/ring-quadratic"``, with ``.toml`` or
+            without. What the working directory or its folder ``problems`` has comes first.
+
+    Returns:
+        The task, whose rows a table knows again.
 
     Raises:
         InputError: naming the dotted key at fault and this file; no such file, a folder, not

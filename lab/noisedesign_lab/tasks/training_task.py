@@ -82,17 +82,18 @@ class TrainingTask(Shown):
     and no account of single examples holds: there are noise multipliers then, and no epsilon.
 
     Args:
-        loss: one of :mod:`noisedesign_lab.training.losses`, or one's own as
+        loss: one of :mod:`noisedesign_lab.training.losses`, or one of one's own with what
             :class:`noisedesign_lab.training.losses.loss.Loss` asks for.
-        examples: training data; ``test`` has examples nobody trains on.
+        examples: training data.
         partition: from a numpy generator to the places of every node's examples, an integer array
             each; drawn for every seed. :mod:`noisedesign_lab.training.partition` makes them.
-        mixing: W, shape (n, n), row stochastic, or a schedule of P of them, step t having number t
-            modulo P; with ``random``, the distribution W is drawn from, that without failures.
+        mixing: W, shape (n, n), row stochastic, or a schedule of P of them,
+            step t having number t modulo P; with ``random`` the W of a step without failures.
         participation: T, and in which steps one example may take part; batches are dealt so.
         mechanisms: names, see :func:`noisedesign_lab.tasks.mechanisms.mechanism`, or mechanisms.
-        epsilons: budgets, each of every mechanism, at ``delta``; or ``noise_multipliers``, standard
-            deviations of noise over the clip.
+        epsilons: budgets, each of every mechanism.
+        noise_multipliers: in the place of epsilons, standard deviations of noise over the clip.
+        delta: of the budgets.
         accounts: "fixed", that of batches in any order the participation allows, and "random",
             which counts on batches drawn at random; each for every budget. Default: "random" where
             the participation is.
@@ -104,21 +105,24 @@ class TrainingTask(Shown):
         batch_size: the most of a batch of a node; default: as many batches as the participation
             says.
         rounds: K, gossip rounds a step; mechanisms with a K of their own have that.
+        random: the distribution W is drawn from; None: W is what it is.
         seeds: integers >= 0, or how many.
         record: steps after which models are measured, in 0..T; default: the last.
+        test: examples nobody trains on.
         measured: on how many examples losses are measured, drawn for every seed; None: all.
         whose: "nodes", mean loss of the nodes' models, or "mean", loss of the mean model.
         bound: a loss beyond so many times its size at the start (or 1) is divergence.
         max_variance: cap on the noise of every node in space (squared, at unit budgets), for graphs
             that cancel it without bound.
+        name: of the task.
         identity: text that says everything above but the names of mechanisms, budgets, seeds and
             recorded steps, so that rows are known again: data, loss, and designs of one's own too;
             "": nothing does, and rows cannot be kept.
 
     Raises:
-        InputError: naming the argument: another type; W that is not row stochastic, an unknown
-            mechanism, budgets beside noise multipliers or for a loss that keeps coordinates at a
-            node.
+        InputError: naming the argument: a value of another type; W that is not row stochastic, an
+            unknown mechanism, budgets beside noise multipliers, or for a loss that keeps
+            coordinates at a node.
 
     Examples:
         Twelve records of three nodes, each in one batch an epoch, and a linear loss.
@@ -253,14 +257,28 @@ class TrainingTask(Shown):
         return tuple(one.name if isinstance(one, Mechanism) else one for one in self.mechanisms)
 
     def named(self, name: str) -> Mechanism:
-        """The mechanism of that name; its design is solved when it is first asked for."""
+        """The mechanism of that name; its design is solved when it is first asked for.
+
+        Args:
+            name: one of :attr:`names`, or another that the network can have.
+
+        Returns:
+            Its unit noise and account.
+
+        Raises:
+            InputError: naming ``mechanisms``.
+        """
         if name not in self._made:
             self._made[name] = catalogue.mechanism(name, self.network)
         return self._made[name]
 
     @property
     def made(self) -> tuple[Mechanism, ...]:
-        """All mechanisms, their designs solved."""
+        """All mechanisms, their designs solved.
+
+        Raises:
+            InputError: naming ``mechanisms``.
+        """
         return tuple(map(self.named, self.names))
 
     @cached_property
@@ -279,7 +297,18 @@ class TrainingTask(Shown):
         return Run(gossip=gossip, rule=scheme.rule, horizon=scheme.horizon, **shared)
 
     def lanes(self, mechanism: Mechanism) -> list[tuple[Lane, Row]]:
-        """A lane for every budget of a mechanism, in their order, and what its rows say of it."""
+        """A lane for every budget of a mechanism, and what its rows say of it.
+
+        Args:
+            mechanism: one that :attr:`made` has, or another of the same network.
+
+        Returns:
+            Pairs, in the order of the budgets.
+
+        Raises:
+            InputError: naming ``epsilons``: noise, and no budget; naming ``mechanisms``: noise that
+                is accounted for another participation, or on messages for another W.
+        """
         self._check_account(mechanism)
         noisy, accounted = mechanism.source is not None, self.loss.private is None
         none = Scale(noise_multiplier=0.0, epsilon=None, mu=None, which="")

@@ -25,7 +25,15 @@ _TRIES = 1000
 def iid(count: int, nodes: int) -> Partition:
     """Records dealt at random, as evenly as possible: nodes have floor or ceil of count / nodes.
 
-    The partition is drawn for every seed; an InputError tells of fewer records than nodes.
+    Args:
+        count: N, the number of records.
+        nodes: n; the first N mod n have one record more.
+
+    Returns:
+        The partition, to be drawn for every seed.
+
+    Raises:
+        InputError: fewer records than nodes.
 
     Examples:
         >>> import numpy as np
@@ -57,12 +65,23 @@ def in_order(count: int, nodes: int) -> Partition:
 def dirichlet(targets: Any, nodes: int, *, concentration: float, minimum: int = 1) -> Partition:
     """The records of each label are dealt by shares that are Dirichlet distributed over nodes.
 
-    ``targets`` has the label of every record, shape (N,). Shares of different labels are
-    independent, all n parameters of their distribution ``concentration``, often called alpha: if
-    large, nodes have the same mixture of labels; if small, nearly all records of a label are at one
-    node (Hsu, Qi and Brown 2019, and the code of Whisper D-SGD and DECOR, up to their rounding).
-    They are drawn anew until every node has ``minimum`` records. An InputError tells of too few
-    records, now or when shares are drawn.
+    Shares of different labels are independent; all n parameters of the distribution are
+    ``concentration``. Where it is large, nodes have the same mixture of labels; where it is small,
+    nearly all records of a label are at one node (Hsu, Qi and Brown 2019, and the code of Whisper
+    D-SGD and DECOR, up to their rounding). Shares are drawn anew until every node has ``minimum``
+    records.
+
+    Args:
+        targets: the label of every record, shape (N,).
+        nodes: the number n of nodes.
+        concentration: a positive number, often called alpha.
+        minimum: the fewest records that a node may have.
+
+    Returns:
+        The partition, to be drawn for every seed.
+
+    Raises:
+        InputError: too few records, or, when drawn, shares that leave nodes with too few.
 
     Examples:
         >>> import numpy as np
@@ -104,8 +123,15 @@ def dirichlet(targets: Any, nodes: int, *, concentration: float, minimum: int = 
 def by_user(owners: Any, nodes: int) -> Partition:
     """All records of a user are at one node; nodes have floor or ceil of users / nodes of them.
 
-    ``owners`` has the number of the user of every record, shape (N,). An InputError tells of fewer
-    users than nodes, or of records without an owner.
+    Args:
+        owners: the number of the user of every record, shape (N,).
+        nodes: the number n of nodes.
+
+    Returns:
+        The partition, to be drawn for every seed.
+
+    Raises:
+        InputError: fewer users than nodes; records without an owner.
 
     Examples:
         >>> import numpy as np
@@ -128,9 +154,17 @@ def by_user(owners: Any, nodes: int) -> Partition:
 def split(count: int, shares: dict[str, float], rng: np.random.Generator) -> dict[str, Places]:
     """Records dealt at random to parts of given shares: training, validation, testing.
 
-    Shares are positive and sum to 1; counts are rounded, and the last part has what is left. The
-    places of each part are in increasing order. An InputError tells of other shares, or of a part
-    without any record.
+    Args:
+        count: N, the number of records.
+        shares: the share of each part, positive and summing to 1; counts are rounded, and the last
+            part has what is left.
+        rng: decides which record goes where.
+
+    Returns:
+        The places of the records of each part, in increasing order.
+
+    Raises:
+        InputError: shares that are not positive or do not sum to 1; a part without any record.
 
     Examples:
         >>> import numpy as np
@@ -154,7 +188,9 @@ def split(count: int, shares: dict[str, float], rng: np.random.Generator) -> dic
 class Standardization:
     """Features less their mean, over their standard deviation, both of the training records.
 
-    ``mean`` and ``scale`` are of shape (p,); a feature that does not vary has scale 1.
+    Attributes:
+        mean: shape (p,).
+        scale: shape (p,), positive; 1 for a feature that does not vary.
 
     Examples:
         >>> import numpy as np
@@ -170,12 +206,26 @@ class Standardization:
 
     @classmethod
     def of(cls, train: Examples) -> Standardization:
-        """Fit mean and standard deviation to the records to train on, and to no other."""
+        """Fitted on the records to train on, and on no other.
+
+        Args:
+            train: those records.
+
+        Returns:
+            Mean and standard deviation of their features.
+        """
         scale = train.features.std(axis=0)
         constant = train.features.min(axis=0) == train.features.max(axis=0)
         return cls(mean=train.features.mean(axis=0), scale=np.where(constant, 1.0, scale))
 
     def applied(self, examples: Examples) -> Examples:
-        """Return the same records, targets and owners with standardised features."""
+        """The same records with standardised features.
+
+        Args:
+            examples: of the same features.
+
+        Returns:
+            As many records, with the same targets and owners.
+        """
         features = (examples.features - self.mean) / self.scale
         return Examples(features=features, targets=examples.targets, owners=examples.owners)

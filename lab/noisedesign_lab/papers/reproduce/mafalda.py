@@ -196,9 +196,14 @@ def summary(rows: Sequence[Record], settings: MafaldaSettings) -> list[Record]:
     }
     gains: dict[tuple[str, str, float], list[float | None]] = {}
     for row in final:
-        base = independent.get((row["setting"], row["epsilon"], row["seed"]))
+        loss, base = (
+            row["test_loss"],
+            independent.get((row["setting"], row["epsilon"], row["seed"])),
+        )
         key = row["setting"], row["mechanism"], row["epsilon"]
-        gains.setdefault(key, []).append(_gain(row["test_loss"], base))
+        loss = row["test_loss"]
+        gain = None if loss is None or base is None else 100 * (1 - loss / base)
+        gains.setdefault(key, []).append(gain)
     return with_excess(
         row | columns_of("gain", gains[row["setting"], row["mechanism"], row["epsilon"]])
         for row in over_seeds(final, "mu", "error")
@@ -220,13 +225,6 @@ def with_excess(summary: Iterable[Record]) -> list[Record]:
         told = {"excess": own, "excess_over_ldp": ratio}
         found.append(row | {name: x if math.isfinite(x) else None for name, x in told.items()})
     return found
-
-
-def _gain(loss: float | None, independent: float | None) -> float | None:
-    """Percent by which a loss is less; None where a run diverged, or there is none."""
-    if loss is None or independent is None:
-        return None
-    return 100 * (1 - loss / independent)
 
 
 def epsilon_for(found: Sequence[Record], level: float) -> float | None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import expit
 
 from noisedesign.base import checks as _checks
@@ -21,8 +24,13 @@ class Logistic(Loss):
     1; the regularisation includes it. An example's gradient, which is clipped, is
     -b s a + regularization theta with s = 1 / (1 + exp(b <a, theta>)).
 
-    Features and targets are those of p ``features`` and labels -1 and 1; an InputError tells of a
-    number of features or a regularisation that is none.
+    Args:
+        features: the number p of features.
+        regularization: a number >= 0.
+        intercept: whether a constant is added to <a, theta>.
+
+    Raises:
+        InputError: another number of features or regularization.
 
     Examples:
         >>> import numpy as np
@@ -64,21 +72,22 @@ class Logistic(Loss):
         return sums
 
     def value(self, models: Array, examples: Examples) -> Array:
-        features, targets = self._with_ones(examples.features), examples.targets
-
-        def total(flat: Array, part: slice) -> Array:
-            margins = flat @ features[part].T * targets[part]
-            return np.asarray(np.logaddexp(0.0, -margins).sum(axis=1))
-
         penalty = self.regularization / 2 * np.square(models).sum(axis=-1)
-        return np.asarray(mean_over_examples(models, len(examples), total) + penalty)
+        losses = self._mean(models, examples, lambda margins: np.logaddexp(0.0, -margins))
+        return np.asarray(losses + penalty)
 
     def accuracy(self, models: Array, examples: Examples) -> Array:
-        """Share of examples on whose side of the hyperplane their label is; on it is on none."""
+        # An example on the hyperplane is on no label's side.
+        return self._mean(models, examples, lambda margins: margins > 0)
+
+    def _mean(
+        self, models: Array, examples: Examples, of: Callable[[Array], NDArray[Any]]
+    ) -> Array:
+        """Mean over the examples of a function of their margins."""
         features, targets = self._with_ones(examples.features), examples.targets
 
         def total(flat: Array, part: slice) -> Array:
-            return np.asarray((flat @ features[part].T * targets[part] > 0).sum(axis=1))
+            return np.asarray(of(flat @ features[part].T * targets[part]).sum(axis=1))
 
         return mean_over_examples(models, len(examples), total)
 

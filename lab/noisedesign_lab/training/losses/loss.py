@@ -48,19 +48,50 @@ class Loss(Protocol):
         return None
 
     def start(self, rng: np.random.Generator) -> Array:
-        """Start the models of one seed, (d,) or (n, d), by default at zero."""
+        """Start the models of one seed, by default at zero.
+
+        Args:
+            rng: of this seed.
+
+        Returns:
+            Shape (d,), the same at every node, or (n, d).
+        """
         return np.zeros(self.dimension)
 
     def clipped_sums(self, models: Array, batch: Batch, *, clip: float) -> Array:
-        """Sum exact gradients of single examples over each node's batch, for models of shape (S, n,
-        E, d), into a new array of that shape. Each is clipped to the Euclidean norm ``clip`` (of
-        the coordinates that leave a node); infinite: not clipped."""
+        """Sum over each node's batch of exact per-example gradients, each clipped.
+
+        Args:
+            models: shape (S, n, E, d).
+            batch: of all nodes.
+            clip: the largest Euclidean norm of one example's gradient (of the coordinates that
+                leave a node), positive; infinite: not clipped.
+
+        Returns:
+            Shape (S, n, E, d), a new array.
+        """
 
     def value(self, models: Array, examples: Examples) -> Array:
-        """Mean loss of each model on all examples, (..., d) to (...)."""
+        """Mean loss of each model.
+
+        Args:
+            models: shape (..., d).
+            examples: all are counted.
+
+        Returns:
+            Shape (...).
+        """
 
     def accuracy(self, models: Array, examples: Examples) -> Array | None:
-        """Share of the examples that each model classifies rightly, (..., d) to (...), or None."""
+        """Share of examples that each model classifies rightly.
+
+        Args:
+            models: shape (..., d).
+            examples: all are counted.
+
+        Returns:
+            Shape (...); None where nothing is classified, the default.
+        """
         return None
 
 

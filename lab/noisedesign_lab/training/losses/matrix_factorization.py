@@ -26,8 +26,15 @@ class MatrixFactorization(Loss):
     is sent at later steps as well, in which it takes no part: only an account that counts all steps
     of the node holds.
 
-    ``center`` is what a product of 0 predicts. An InputError tells of a number of ``users``,
-    ``items`` or ``factors`` that is none.
+    Args:
+        users: how many there are.
+        items: how many films.
+        factors: how many factors each has.
+        center: what a product of 0 predicts.
+        private_users: whether the factors of users stay where they are.
+
+    Raises:
+        InputError: another number of users, items or factors.
 
     Examples:
         >>> import numpy as np
@@ -61,7 +68,7 @@ class MatrixFactorization(Loss):
         return slice(0, self.users * self.factors) if self.private_users else None
 
     def start(self, rng: np.random.Generator) -> Array:
-        """Uniform in +-0.05, as in decentralizepy."""
+        # Uniform in +-0.05, as in decentralizepy.
         return rng.uniform(-0.05, 0.05, self.dimension)
 
     def clipped_sums(self, models: Array, batch: Batch, *, clip: float) -> Array:

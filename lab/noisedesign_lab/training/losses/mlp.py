@@ -21,7 +21,12 @@ class MLP(Loss):
     factor 1/2, as the mean squared error of that paper. Its derivative where a unit is exactly at
     its kink is taken as 0, as trainers do.
 
-    An InputError tells of a number of features or hidden units that is none.
+    Args:
+        features: the number p of features.
+        hidden: the number h of units.
+
+    Raises:
+        InputError: another number of features or units.
 
     Examples:
         >>> import numpy as np
@@ -47,7 +52,7 @@ class MLP(Loss):
         return self.hidden * (self.features + 2) + 1
 
     def start(self, rng: np.random.Generator) -> Array:
-        """Uniform in +-1/sqrt(inputs of the layer), weights and constants, as PyTorch's Linear."""
+        # Uniform in +-1/sqrt(inputs of the layer), weights and constants, as PyTorch's Linear.
         layers = (self.features, self.hidden * (self.features + 1)), (self.hidden, self.hidden + 1)
         return np.concatenate([rng.uniform(-1, 1, size) / np.sqrt(of) for of, size in layers])
 

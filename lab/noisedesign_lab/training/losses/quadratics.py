@@ -56,9 +56,15 @@ class Quadratic:  # its field `dimension` cannot stand for the property of Loss
 class Quadratics(Loss):
     """f_j(theta) = 1/2 (theta - c_j)^T A_j (theta - c_j) + <b_j, theta - c_j>, for objectives j.
 
-    An example is an objective: its one feature is the number j, from 0. ``curvatures`` A have the
-    shape (N, d, d), ``centers`` c and ``slopes`` b, by default 0, (N, d); an InputError tells of
-    others, or of an A_j that is not symmetric.
+    An example is an objective: its one feature is the number j, from 0.
+
+    Args:
+        curvatures: A, shape (N, d, d), symmetric.
+        centers: c, shape (N, d).
+        slopes: b, shape (N, d); zeros where not given.
+
+    Raises:
+        InputError: arrays of other shapes; a matrix that is not symmetric.
 
     Examples:
         >>> import numpy as np
@@ -100,7 +106,11 @@ class Quadratics(Loss):
 
     @property
     def minimizer(self) -> Array:
-        """The model at which the sum of all objectives, strictly convex or refused, is least."""
+        """The model at which the sum of all objectives is least, shape (d,).
+
+        Raises:
+            InputError: the sum is not strictly convex.
+        """
         total = self.curvatures.sum(axis=0)
         if np.linalg.eigvalsh(total)[0] <= 0:
             raise InputError("loss", expected="a strictly convex sum", got="another")
@@ -132,9 +142,19 @@ def whisper_quadratics(
     Node i = 1, ..., n has 15 (x_1 + i)^2 + x_2^2 in the first half, 15 (x_1 - i)^2 + x_2^2 in the
     second, which is turned by ``degrees`` around its minimizer (i, 0), against the clock.
 
-    The text of the paper that we have, transcribed by a machine, reads x_2 in place of x_2^2:
-    ``as_printed``. Those are not strictly convex and fall without end along x_2. An InputError
-    tells of an odd number of nodes.
+    The text of the paper that we have, transcribed by a machine, reads x_2 in place of x_2^2. Those
+    are not strictly convex and fall without end along x_2.
+
+    Args:
+        nodes: n, even.
+        degrees: the angle.
+        as_printed: with x_2, whose mean over all nodes has no minimizer.
+
+    Raises:
+        InputError: an odd number of nodes.
+
+    Returns:
+        The objectives, in the order of the nodes.
 
     Examples:
         >>> import numpy as np
