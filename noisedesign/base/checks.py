@@ -69,10 +69,9 @@ class InputError(ValueError):
         Returns:
             A new error.
         """
-        words = self.remedy if remedy is None else remedy
-        return InputError(
-            field or self.field, expected=self.expected, got=got or self.got, remedy=words
-        )
+        field, got = field or self.field, got or self.got
+        remedy = self.remedy if remedy is None else remedy
+        return InputError(field, expected=self.expected, got=got, remedy=remedy)
 
 
 def describe(value: object) -> str:

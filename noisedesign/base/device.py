@@ -179,13 +179,10 @@ def device_of(name: str) -> Device:
             return _cuda(library, module, name=name, index=index)
         devices = "device" if count == 1 else "devices"
         reasons.append(f"{library} sees {count or 'no'} CUDA {devices}")
-    raise InputError(
-        "device",
-        expected=f"{name} to be there",
-        got="; ".join(reasons),
-        remedy="pip install 'noisedesign[gpu]' installs PyTorch, which needs an NVIDIA GPU and its "
-        "driver besides; the device cpu is always there.",
-    )
+    remedy = "pip install 'noisedesign[gpu]' installs PyTorch, which needs an NVIDIA GPU and its "
+    remedy += "driver besides; the device cpu is always there."
+    got = "; ".join(reasons)
+    raise InputError("device", expected=f"{name} to be there", got=got, remedy=remedy)
 
 
 def _count(library: str, module: Any) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from bisect import bisect_right
 from collections.abc import Callable
 from pathlib import Path
 
@@ -45,11 +46,8 @@ def require(
 
 def largest(bytes_of: Callable[[int], int], *, below: int) -> int:
     """The largest size that fits, where ``below`` does not; ``bytes_of`` grows with the size."""
-    allowed, fits = physical(), 0
-    while below - fits > 1:
-        middle = (fits + below) // 2
-        fits, below = (middle, below) if bytes_of(middle) <= allowed else (fits, middle)
-    return fits
+    allowed = physical()
+    return bisect_right(range(1, below), allowed, key=bytes_of)
 
 
 def words(count: float) -> str:

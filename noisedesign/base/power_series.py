@@ -21,9 +21,8 @@ def checked(value: Any, *, field: str) -> Array:
         raise InputError(field, expected="a non-empty vector of coefficients", got=describe(array))
     column = _checks.vector(array, field=field, length=len(array))
     if column[0] <= 0:
-        raise InputError(
-            field, expected="a first coefficient > 0 (the diagonal)", got=f"{column[0]:.6g}"
-        )
+        expected = "a first coefficient > 0 (the diagonal)"
+        raise InputError(field, expected=expected, got=f"{column[0]:.6g}")
     return column
 
 

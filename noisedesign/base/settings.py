@@ -8,33 +8,17 @@ import numpy as np
 
 EPS = float(np.finfo(np.float64).eps)
 
-DEFAULT_GAP = 1e-6
-"""Relative duality gap a design is solved to, and judged by, unless asked otherwise."""
-
-DENSE_NODES = 8192
-"""Nodes up to which graphs and sparse W become arrays: a solve there takes 4 GB and some hours."""
-
-STOCHASTIC_TOLERANCE = 1e-12
-"""Error allowed in a row or column sum of W: some hundred roundings, and no typing error."""
-
-SYMMETRY_TOLERANCE = 1e-12
-"""Relative asymmetry that counts as rounding rather than as a different matrix."""
-
-STRUCTURE_TOLERANCE = 1e-9
-"""Relative size of entries that a structure forbids; inverses leave about 1e-13."""
-
-GRAM_NEGATIVITY = 1e-10
-"""Negative eigenvalues that forming A^T A may leave, relative to the largest."""
-
-NEGLIGIBLE = 1e-11
-"""Relative rounding of a bound not worth a dearer computation, where no gap is known."""
-
+DEFAULT_GAP = 1e-6  # relative gap that a design is solved to, and judged by, unless asked otherwise
+DENSE_NODES = 8192  # up to which W becomes an array: a solve there takes 4 GB and some hours
+STOCHASTIC_TOLERANCE = 1e-12  # error of a row sum of W: hundreds of roundings, no typing error
+SYMMETRY_TOLERANCE = 1e-12  # relative asymmetry that is rounding rather than another matrix
+STRUCTURE_TOLERANCE = 1e-9  # relative size of forbidden entries; inverses leave about 1e-13
+GRAM_NEGATIVITY = 1e-10  # negative eigenvalues that forming A^T A may leave, over the largest
+NEGLIGIBLE = 1e-11  # relative rounding of a bound not worth a dearer one, where no gap is known
 NEGLIGIBLE_PER_GAP = 1e-2  # the same, as a share of a known gap
-SLACK_FLOOR = 1e-4
-"""Relative slack from which a budget is inactive at the optimum; active ones show 1e-6."""
-
-ACTIVE_SLACK = 1e-2
-"""Relative slack from which a repair treats a budget as inactive; no validity depends on it."""
+SLACK_FLOOR = 1e-4  # relative slack of a budget inactive at the optimum; active ones show 1e-6
+ACTIVE_SLACK = 1e-2  # the same in a repair; no validity depends on it
+SUGGESTED_CAP = 10.0  # cap where W is singular, in variances of independent noise
 
 
 def rank_tolerance(size: int) -> float:
@@ -45,6 +29,3 @@ def rank_tolerance(size: int) -> float:
 def sqrt_eps() -> float:
     """sqrt(EPS): where a second-order error reaches the last digit."""
     return math.sqrt(EPS)
-
-
-SUGGESTED_CAP = 10.0  # suggested where W is singular, in variances of independent noise

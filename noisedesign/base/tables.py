@@ -20,9 +20,7 @@ Record = dict[str, Any]
 
 BETWEEN = 2  # blanks between columns
 UNLIMITED = 1_000_000  # characters of a line where nobody is watching
-LONG, PIECE = 40, 20
-"""Words (digests, paths) longer than the first may be broken into pieces of the second length."""
-
+LONG, PIECE = 40, 20  # longer words (digests, paths) may be broken into such pieces
 MOST_LINES = 4  # lines of a cell at most, before the table becomes lines of name and value
 
 

@@ -20,8 +20,7 @@ __all__ = ["EXIT_FAILED", "EXIT_INPUT", "EXIT_INTERRUPTED", "commands", "main"]
 
 
 EXTENSIONS = "noisedesign.commands"  # the entry points by which other packages add commands
-OF_LABORATORY = ("figure", "reproduce", "train")
-"""Commands that noisedesign-lab adds: without it they say how to get it."""
+OF_LABORATORY = ("figure", "reproduce", "train")  # noisedesign-lab adds them
 
 
 def _print_version(context: click.Context, _: click.Parameter, asked: bool) -> None:

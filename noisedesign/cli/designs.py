@@ -86,7 +86,8 @@ def solve(
     if watched:
         how["progress"] = bounds_progress
     paths = _design_paths([problem.problem.name for problem in loaded], output)
-    records, remarks, code = [], [], 0
+    records: list[dict[str, Any]] = []
+    remarks, code = [], 0
     for source, path in zip(loaded, paths, strict=True):
         if several:
             note(f"{len(records) + 1}/{len(loaded)} {source.problem.name}")
@@ -388,7 +389,7 @@ def model(
         description = f"{description} Its optimum is between {between}.".strip()
     path = write(program, output, to=chosen, description=description)
     sizes = [block.size for block in program.blocks]
-    found = {"file": str(path), "format": chosen}
+    found: dict[str, Any] = {"file": str(path), "format": chosen}
     found |= attributes(program, ["formulation", "variables"]) | {"blocks": sizes}
     found |= {"rows": program.rows.size, "entries": program.entries}
     show_path(path, found, as_json=as_json)

@@ -38,7 +38,6 @@ class Text:
     """A paragraph. ``mood`` is "" or "warning"."""
 
     kind: ClassVar[str] = "text"
-
     text: str
     mood: str = ""
 
@@ -53,7 +52,6 @@ class Facts:
     """Names and values; those that are None are left out."""
 
     kind: ClassVar[str] = "facts"
-
     facts: Mapping[str, Any]
 
     @property
@@ -66,7 +64,6 @@ class Table:
     """Rows of values. ``bad`` are the places of rows that are a warning."""
 
     kind: ClassVar[str] = "table"
-
     caption: str
     columns: Sequence[str]
     rows: Sequence[Sequence[Any]]
@@ -102,7 +99,6 @@ def _is_number(value: Any) -> bool:
 @dataclass(frozen=True)
 class Picture:
     kind: ClassVar[str] = "picture"
-
     svg: Markup
     caption: str
 
@@ -110,7 +106,6 @@ class Picture:
 @dataclass(frozen=True)
 class Code:
     kind: ClassVar[str] = "code"
-
     caption: str
     text: str
 

@@ -49,8 +49,8 @@ def graph_section(design: Design, made: Pictures) -> Section:
 def _graph_facts(problem: Problem, graph: nx.Graph, degrees: list[int]) -> dict[str, Any]:
     w: Any = problem.mixing
     sizes = np.sort(np.abs(np.linalg.eigvals(w)))[::-1]
-    stochastic = [bool(np.allclose(w.sum(axis=axis), 1)) for axis in (1, 0)]
-    kind = {(True, True): "doubly", (True, False): "row"}.get(tuple(stochastic), "column")
+    rows, columns = (bool(np.allclose(w.sum(axis=axis), 1)) for axis in (1, 0))
+    kind = {(True, True): "doubly", (True, False): "row"}.get((rows, columns), "column")
     symmetric = "symmetric" if np.allclose(w, w.T) else "not symmetric"
     close = len(graph) <= 400 and not graph.is_directed() and nx.is_connected(graph)
     facts: dict[str, Any] = {

@@ -219,12 +219,9 @@ class _Judge:
     def __init__(self, instance: Instance, *, seed: int) -> None:
         loaded = load_problem(instance.name)
         if data_sha256(loaded) != instance.sha256:
-            raise InputError(
-                "collection",
-                expected=f"the data of {instance.name} that its hash is of",
-                got="others",
-                remedy="Another version of networkx builds another graph, or a file was changed.",
-            )
+            expected = f"the data of {instance.name} that its hash is of"
+            remedy = "Another version of networkx builds another graph, or a file was changed."
+            raise InputError("collection", expected=expected, got="others", remedy=remedy)
         self.instance, self.problem, self.seed = instance, loaded.problem, seed
         self.family = family_of(self.problem)
         self.program = self.family.program(self.problem)

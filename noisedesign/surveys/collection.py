@@ -33,8 +33,8 @@ FORMAT, VERSION = "collection_format", 1
 FIELD = "collection"
 
 NAMED_FILES = ("file", "files", "clusters")  # keys of tables whose values are names of files
-OPTIMUM, BEST_FOUND = "optimum", "best-found"
-"""An interval holds the optimum; or a bound on all designs, below the best one known."""
+OPTIMUM = "optimum"  # is in the interval
+BEST_FOUND = "best-found"  # is its upper end, above a bound on all designs
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

@@ -44,9 +44,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-TIME_LIMIT_SECONDS = 600.0
-"""Seconds of one solve: there has to be a limit, which an unsolved problem counts as."""
-
+TIME_LIMIT_SECONDS = 600.0  # of one solve: an unsolved problem has to count as some limit
 WARM_UP = TimeProblem.prefix(participation=FixedEpoch(epochs=2, separation=2))
 """A problem solved before the clock runs for the first time."""
 
@@ -307,8 +305,8 @@ def summary(rows: Sequence[Row]) -> list[Record]:
         counts = {"problems": profile.problems, "solved": solved, "late": late}
         counts |= {"best_found": searched, "refused": refused}
         counts |= {"failed": profile.problems - solved - late - searched - refused}
-        means = {"mean_seconds": _mean(own), "common": len(common)}
-        means |= {"mean_seconds_common": _mean(shared) if shared else None}
+        means: Record = {"mean_seconds": _mean(own), "common": len(common)}
+        means["mean_seconds_common"] = _mean(shared) if shared else None
         curve = {f"{WITHIN}{t:g}_s": profile.share(within=t) for t in WITHIN_SECONDS if t <= limit}
         records.append({"backend": profile.name} | counts | means | curve)
     return records

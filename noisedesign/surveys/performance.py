@@ -66,7 +66,7 @@ def remarks(found: CheckedResults) -> list[str]:
     told = []
     if drawn := [row for row in found.rows if row["confidence"] is not None]:
         sure = min(row["confidence"] for row in drawn)
-        seeds = ", ".join(str(seed) for seed in dict.fromkeys(row["seed"] for row in drawn))
+        seeds = ", ".join(dict.fromkeys(str(row["seed"]) for row in drawn))
         told.append(
             f"{len(drawn)} runs are judged by random vectors or samples: their objectives and "
             f"budgets hold with confidence {sure!r} each; --seed draws the same again: {seeds}"

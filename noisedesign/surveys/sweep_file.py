@@ -32,9 +32,7 @@ FOR_PEOPLE = ("description", "source", "tags", "reference")
 
 MOST_PROBLEMS = 100_000
 
-KEY_DIGITS = 16
-"""Hexadecimal digits of a key: two of a million rows collide with a probability of 3e-8."""
-
+KEY_DIGITS = 16  # hexadecimal: two of a million rows collide with a probability of 3e-8
 Parameters = dict[str, Any]
 
 

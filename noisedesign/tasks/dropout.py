@@ -294,7 +294,8 @@ class _Network:
         empty where noise is not made of seeds, or nobody is another."""
         if self.root is None or len(self.names) == 1:
             return []
-        hidden = ((self._hidden_from([u]), np.delete(self.everybody, u)) for u in self.everybody)
+        rows = range(len(self.names))
+        hidden = ((self._hidden_from([u]), np.delete(self.everybody, u)) for u in rows)
         return [float(_precision(covariance, left).max()) for covariance, left in hidden]
 
     def mu_of(self, precision: float) -> float:

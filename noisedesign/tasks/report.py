@@ -131,11 +131,9 @@ def print_solutions(records: Sequence[Record], *, structured: bool) -> None:
 def privacy_record(design: Design) -> Record:
     found = calibration_of(design.problem)
     used = None if found.participation is None else str(found.participation)
-    names = (*_OF_TARGET[:4], "conversion", *_OF_TARGET[4:], "clip", "step_sensitivity")
-    told = {name: getattr(found, name) for name in names}
-    if is_random(design.problem):
-        told = {UNAMPLIFIED_MU: design.fixed_mu} | told
-        del told["mu"]
+    first, *names = (*_OF_TARGET[:4], "conversion", *_OF_TARGET[4:], "clip", "step_sensitivity")
+    mu = {UNAMPLIFIED_MU: design.fixed_mu} if is_random(design.problem) else {first: found.mu}
+    told = mu | {name: getattr(found, name) for name in names}
     return told | {"steps": found.horizon, "participation": used}
 
 
@@ -263,6 +261,5 @@ def proof_note(proof: Proof) -> str:
     if not proof.rigorous:
         return f"Not proved with every rounding accounted for: {proof.why_not}."
     words = f"feasible, gap at most {proof.gap:.2e}" if proof.bounded else RELEASED
-    if proof.left_out:
-        words += f"; not part of it: {proof.left_out}"
-    return f"Proved with every rounding accounted for: {words}."
+    left = f"; not part of it: {proof.left_out}" if proof.left_out else ""
+    return f"Proved with every rounding accounted for: {words}{left}."

@@ -148,8 +148,8 @@ def _variance(design: Design, how: dict[str, Any]) -> VarianceReport:
     if error is None:
         error = ErrorMeasure(horizon=1 if design.axes == "space" else problem.participation.horizon)
     if design.axes == "time" and not WORKLOADS[problem.workload].run:
-        how |= {"mixing": None, "random": None, "rounds": 1}
-        how |= {"workload_factor": gram_factor(problem.gram)}
+        how |= {"workload_factor": gram_factor(problem.gram), "mixing": None}
+        how |= {"random": None, "rounds": 1}
     return simulate_variance(
         noise=lambda columns, sequence: noise.stream(
             dimension=columns, seed=sequence, steps=error.horizon

@@ -53,12 +53,8 @@ RELATIVE_TOLERANCE = 1e-9
 """Relative difference of a number computed on another machine: sums of a few million products agree
 to about 1e-12, and a gap of 1e-9 on request stays meaningful."""
 
-PROBLEM_TOLERANCE = 1e-12
-"""Relative difference of a W or H rebuilt from text: closed forms, perhaps by another BLAS."""
-
-ROUNDINGS = 8
-"""Multiple of size * EPS * condition allowed to an inverse; the certificate's own head room."""
-
+PROBLEM_TOLERANCE = 1e-12  # that of a W or H rebuilt from text, perhaps by another BLAS
+ROUNDINGS = 8  # multiple of size * EPS * condition allowed to an inverse, as by the certificate
 PROOF_TOLERANCE = 1e-10
 """Relative difference of a claim from what is proved, besides the roundings that the proof allows
 for: a tenth of what two machines may differ by."""
@@ -97,13 +93,11 @@ class Check(ShownInline):
     @property
     def words(self) -> str:
         """Say what became of the claim."""
-        verdict = "not checked" if self.ok is None else in_words(self.ok)
-        numbers = [
-            f"{name} {shortened(in_words(value), DIGEST)}"
-            for name, value in (("claimed", self.claimed), ("found", self.found))
-            if value is not None
-        ]
-        return ", ".join([verdict, *numbers, *([self.note] if self.note else [])])
+        told = ["not checked" if self.ok is None else in_words(self.ok)]
+        for name, value in (("claimed", self.claimed), ("found", self.found)):
+            if value is not None:
+                told.append(f"{name} {shortened(in_words(value), DIGEST)}")
+        return ", ".join(filter(None, [*told, self.note]))
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -198,11 +192,8 @@ def verify(
     with np.errstate(all="ignore"):
         if isinstance(stored, StoredStreamingDesign):
             if problem is not None:
-                raise InputError(
-                    "problem",
-                    expected="none for a streaming design, which has its own workload",
-                    got=_checks.describe(problem),
-                )
+                expected = "none for a streaming design, which has its own workload"
+                raise InputError("problem", expected=expected, got=_checks.describe(problem))
             proof = prove_streaming(stored.design) if rigorous else None
             checks = [*_streaming(stored.design, stored.manifest)]
         else:
@@ -368,7 +359,7 @@ class _Evidence:
         return ok, "symmetric, no negative eigenvalue", None, note
 
     def _triangles(self) -> Iterator[Check]:
-        """That C and C^-1 are lower triangular, and inverses but for what rounding explains."""
+        """C and C^-1 are lower triangular, and inverses but for what rounding explains."""
         noising = self.arrays.get("noising_matrix")
         # C^-1 is what the bands, coefficients, buffers or modes of the file say, unless stored.
         stored = None if noising is None else [(self.design.strategy, noising)]
@@ -528,13 +519,14 @@ def _streaming(design: StreamingDesign, manifest: dict[str, Any]) -> Iterator[Ch
 def _said(stored: StoredDesign | StoredStreamingDesign, asked: Problem | None) -> Iterator[Check]:
     """Whatever the manifest says twice, or says of the arrays or the problem, it must say alike."""
     design: Any = stored.design
-    same, different = None, ()
+    same: bool | None = None
+    different: Sequence[str] = ()
     # These have claims of their own.
     if isinstance(stored, StoredDesign):
-        own = ("library", "version", "problem")
+        own = {"library", "version", "problem"}
         again = manifest_of(design, stored.arrays, problem_text=stored.problem_text)
     else:
-        own = ("library", "objective")
+        own = {"library", "objective"}
         again = streaming_manifest_of(design, stored.arrays)
     unlike = [k for k, value in again.items() if k not in own and stored.manifest.get(k) != value]
     found = f"different {', '.join(unlike)}" if unlike else "consistent"
@@ -580,7 +572,7 @@ def _rebuilt(stored: StoredDesign, asked: Problem | None) -> tuple[bool | None, 
 
 
 def _proved(claimed: Any, proof: Proof) -> Iterator[Check]:
-    """What is proved with every rounding accounted for, beside what is claimed."""
+    """Compare what is claimed with what is proved with every rounding accounted for."""
     proved = proof.objective
     if math.isfinite(proved.upper):
         low = proved.lower - PROOF_TOLERANCE * abs(proved.lower)

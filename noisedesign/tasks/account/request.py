@@ -138,12 +138,9 @@ def _algorithm(
         network["mixing"], network["nodes"] = file.graph.mixing(folder)
         keys["mixing"] = file.graph.weights_key
     elif design is None:
-        raise InputError(
-            "graph",
-            expected=f"a [graph] table for {table.kind}",
-            got="nothing",
-            remedy="Only a stored design brings a graph of its own.",
-        )
+        expected = f"a [graph] table for {table.kind}"
+        remedy = "Only a stored design brings a graph of its own."
+        raise InputError("graph", expected=expected, got="nothing", remedy=remedy)
     options = table.options(folder)
     with renamed(keys):
         if design is not None:

@@ -22,8 +22,7 @@ from noisedesign.privacy.views.noise import MessageNoise
 from noisedesign.problem.calibration import calibration_of
 from noisedesign.system.participation import Participation, every_step
 
-TIE = 1e-9
-"""Relative difference of losses that count as one, for symmetric nodes differ by rounding."""
+TIE = 1e-9  # relative difference of losses that are one: symmetric nodes differ by rounding
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,12 +94,9 @@ def setting_of(
     problem, calibration = design.problem, calibration_of(design.problem)
     participation = calibration.participation
     if participation is None and steps is None:
-        raise InputError(
-            "steps",
-            expected="how many steps the noise of this spatial design is used for",
-            got="nothing",
-            remedy="Say --steps T (steps=T), or design for a [participation].",
-        )
+        expected = "how many steps the noise of this spatial design is used for"
+        remedy = "Say --steps T (steps=T), or design for a [participation]."
+        raise InputError("steps", expected=expected, got="nothing", remedy=remedy)
     if participation is not None and steps is not None:
         expected = f"none for a design that is for {participation}"
         raise InputError("steps", expected=expected, got=str(steps))

@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import combinations
 from typing import Any
 
@@ -35,8 +36,7 @@ from noisedesign.tasks.simulation.audit import Attack, AuditReport, Draw, Drawn,
 Source = Callable[[int, np.random.SeedSequence], Iterable[Array]]
 """(columns, seed) -> noise of every step, shape (n, columns)."""
 
-SPACE_STEPS = 2
-"""Steps run in space: the difference is at the last, after a message that is subtracted."""
+SPACE_STEPS = 2  # the difference is at the last step, after a message that is subtracted
 
 # --- readers of all messages ----------------------------------------------------------------------
 
@@ -85,8 +85,7 @@ def audit_time(
     """
     noising = streams.check_noising(noising_matrix)
     w = dynamics.mixings(mixing)
-    n = w.shape[-1]
-    chosen = check_patterns(patterns, horizon=len(noising))
+    n, chosen = w.shape[-1], check_patterns(patterns, horizon=len(noising))
     if not np.diag(noising).all():
         got = f"diagonal entry {int((np.diag(noising) == 0).argmax())} = 0"
         raise _unhidden("noising_matrix", "an invertible matrix", got)
@@ -115,10 +114,8 @@ def audit_time(
 
 
 def _unhidden(field: str, expected: str, got: str) -> InputError:
-    remedy = (
-        "Without noise in some direction a change there is seen with certainty: mu is infinite."
-    )
-    return InputError(field, expected=expected, got=got, remedy=remedy)
+    seen = "Without noise in some direction a change there is seen with certainty: mu is infinite."
+    return InputError(field, expected=expected, got=got, remedy=seen)
 
 
 def _root(covariance: Any, nodes: int) -> Array:
@@ -195,7 +192,7 @@ def audit_coalition(
         row=precision[worst],
         outside=outside,
         tau=tau,
-        draw=lambda columns, sequence: _of_seeds(plan, inside, columns, sequence),
+        draw=partial(_of_seeds, plan, inside),
         subtracted=True,
     )
     return audit(attack, **how)
@@ -208,17 +205,16 @@ def worst_coalition(plan: SeedPlan, *, size: int, budget: Any = None) -> tuple[i
     if _checks.positive_int(size, field="size", minimum=0) >= n:
         raise InputError("size", expected=f"fewer than the {n} nodes", got=str(size))
     tau = _budgets(budget, n)
-    worst, found = -math.inf, tuple(range(size))
-    for coalition in combinations(range(n), size):
+
+    def shown(coalition: tuple[int, ...]) -> float:
         outside = np.setdiff1d(np.arange(n), coalition)
         try:
             precision = _hidden_precision(plan, coalition, outside)
         except InputError:
-            return coalition
-        shown = float((np.diagonal(precision) / tau[outside]).max())
-        if shown > worst:
-            worst, found = shown, coalition
-    return found
+            return math.inf
+        return float((np.diagonal(precision) / tau[outside]).max())
+
+    return max(combinations(range(n), size), key=shown)
 
 
 def _hidden_precision(
