@@ -187,8 +187,12 @@ def calibration(
 ) -> Calibration:
     """Scale of noise of that sensitivity (to unit changes, not squared) that meets ``target``."""
     if target is None:
-        unit = {"noise_stddev": 1.0, "noise_multiplier": 1.0, "step_sensitivity": 1.0}
-        return Calibration(participation=participation, **unit)
+        return Calibration(
+            noise_stddev=1.0,
+            noise_multiplier=1.0,
+            step_sensitivity=1.0,
+            participation=participation,
+        )
     mu = mu_of(epsilon=target.epsilon, delta=target.delta, conversion=target.conversion)
     stddev = target.step_sensitivity * sensitivity / mu
     if not math.isfinite(stddev):

@@ -903,16 +903,17 @@ def problem_of(value: Any, *, sparse: bool = False) -> Problem:
 def _checked_observers(given: Any, *, nodes: int) -> tuple[Observer, ...] | Coalitions:
     """Check observers of a graph of so many nodes; coalitions are not written out."""
     expected = "observers, as noisedesign.privacy.views makes them"
-    pooled = isinstance(given, Coalitions)
-    if pooled:
-        named = [given.nodes]
+    found: tuple[Observer, ...] | Coalitions
+    if isinstance(given, Coalitions):
+        found, named = given, [given.nodes]
     else:
-        given = tuple(_checks.listed(given, field="observers", expected=f"a list of {expected}"))
-        for one in given:
+        listed = _checks.listed(given, field="observers", expected=f"a list of {expected}")
+        for one in listed:
             _checks.instance(one, Observer, field="observers", expected=expected)
-        named = [(*one.coalition, *one.listened, *one.knows.revealed) for one in given]
+        found = tuple(listed)
+        named = [(*one.coalition, *one.listened, *one.knows.revealed) for one in found]
     for largest in (max(some, default=0) for some in named):
         if largest >= nodes:
             expected = f"nodes 0 to {nodes - 1}"
             raise InputError("observers.nodes", expected=expected, got=str(largest))
-    return given
+    return found
