@@ -289,6 +289,22 @@ class _Coefficients(StationaryStrategy):
         """p - 1, or T - 1 where that is less."""
         return min(len(self.coefficients), _checks.positive_int(horizon, field="horizon")) - 1
 
+    def noise_of(self, white: Iterable[Array]) -> Iterator[Array]:
+        """C^-1 w from the last p - 1 arrays, of noise where C has p diagonals and of w where C^-1
+        has them; the oldest is overwritten, and there may be no last step."""
+        first, taps, kept = self.coefficients[0], self.coefficients[1:], np.empty(0)
+        for step, draw in enumerate(islice(white, self.steps)):
+            if step == 0:  # untouched pages cost nothing
+                kept = np.empty((len(taps), *draw.shape))
+            past: Array | float = 0.0
+            if count := min(step, len(taps)):
+                ages = (step - 1 - np.arange(count)) % len(taps)
+                past = np.asarray(np.tensordot(taps[ages], kept[:count], axes=1))
+            noise = first * draw + past if self.of_inverse else (draw - past) / first
+            if len(taps):
+                kept[step % len(taps)] = draw if self.of_inverse else noise
+            yield noise
+
     def _column(self, horizon: int, *, of_inverse: bool) -> Array:
         steps = _checks.positive_int(horizon, field="horizon")
         given = series.resized(self.coefficients, steps)
@@ -393,6 +409,19 @@ class BufferedToeplitz(StationaryStrategy):
 
     def scaled(self, factor: float) -> Self:
         return replace(self, diagonal=self.diagonal / factor)
+
+    def noise_of(self, white: Iterable[Array]) -> Iterator[Array]:
+        """z_t = w_t - sum_i scales_i b_i, then b_i <- decays_i b_i + z_t, the buffers b starting at
+        zero; all over the diagonal."""
+        buffers: Array | None = None
+        for draw in islice(white, self.steps):
+            if buffers is None:
+                buffers = np.zeros((len(self.scales), *draw.shape))
+                fading = self.decays.reshape(-1, *(1,) * draw.ndim)
+            noise = draw - np.tensordot(self.scales, buffers, axes=1)
+            buffers *= fading
+            buffers += noise
+            yield noise / self.diagonal
 
 
 def _exponentials(scales: Array, decays: Array, horizon: int) -> Array:

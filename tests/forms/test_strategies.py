@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -184,6 +186,16 @@ def test_a_stream_is_the_map_of_white_noise_and_ends_with_the_horizon(kind: str)
         noise.stream(dimension=1, seed=0, steps=T + 1)
     more = np.zeros((T + 5, 3, 1))
     assert len(list(noise.of_white(iter(more)))) == T
+
+
+@pytest.mark.parametrize("kind", ["toeplitz", "banded-inverse", "blt"])
+def test_noise_without_a_horizon_has_no_last_step(kind: str) -> None:
+    form, by_hand = FORMS[kind]
+    white = np.random.default_rng(6).normal(size=(T, 3))
+    endless = (white[t % T] for t in itertools.count())
+    drawn = list(itertools.islice(replace(form, steps=None).noise_of(endless), 3 * T))
+    assert len(drawn) == 3 * T
+    np.testing.assert_allclose(drawn[:T], np.linalg.solve(by_hand(), white), **CLOSE)
 
 
 @pytest.mark.parametrize(
