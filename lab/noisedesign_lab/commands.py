@@ -74,7 +74,10 @@ def reproduce(name: str, output: str, as_json: bool, **how: Any) -> None:
 @click.option("--retry", is_flag=True, help="Run those that diverged again.")
 @json_option
 def train(task: str, as_json: bool, **how: Any) -> None:
-    """Train under every mechanism and budget of TASK.toml, but for rows that the table has."""
+    """Train under every mechanism and budget of TASK.toml.
+
+    Rows that the table has are kept.
+    """
     from noisedesign_lab.tasks.table import train as run
 
     found = run(task, progress=counter("training", "rows"), **how)

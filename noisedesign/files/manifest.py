@@ -36,7 +36,7 @@ from noisedesign.forms.structure import SpaceStructure, TimeStructure
 from noisedesign.privacy.views import Coalitions, Observer, coalitions
 from noisedesign.privacy.views.noise import Knowledge
 from noisedesign.privacy.views.observers import Sees
-from noisedesign.problem.problem import ANY_SPACE, ANY_TIME, Problem, SpaceTimeProblem
+from noisedesign.problem.problem import ANY_SPACE, ANY_TIME, Problem
 from noisedesign.system.directed import perron_vector, push_sum_weights
 from noisedesign.system.participation import SCHEMES, Participation
 from noisedesign.system.random_mixing import EdgeDropout, NodeDropout, RandomMatchings, RandomMixing
@@ -395,7 +395,7 @@ def stated(problem: Problem) -> dict[str, Any]:
     """The part of a manifest that states a problem beside its arrays."""
     scheme, observers = problem.participation, getattr(problem, "observers", ())
     together = CoalitionsEntry.of(observers)
-    parts = ("time", "space", "joint") if isinstance(problem, SpaceTimeProblem) else ()
+    parts = ("time", "space", "joint") if problem.axes == "space-time" else ()
     structure = {part: getattr(problem, part) for part in parts} or {
         problem.axes: getattr(problem, "structure", None)
     }

@@ -323,7 +323,10 @@ class _OnGraph(Shown):
     @property
     def step_mixing(self) -> Array:
         """W^K of K gossip rounds, shape (n, n); of a schedule, shape (P, n, n)."""
-        return of_every_step(self.mixing, rounds=self.rounds, schedule=self.schedule)
+        w: Array = self.mixing
+        if self.rounds == 1 and self.schedule is None:
+            return w
+        return of_every_step(w, rounds=self.rounds, schedule=self.schedule)
 
     @property
     def always_alike(self) -> bool:

@@ -399,6 +399,6 @@ def test_polynomial_noise_on_a_ring_of_six_warns_of_nothing() -> None:
             structure=SpaceStructure(kind="polynomial"),
         )
         assert solve(ring).feasible
-    with pytest.raises(InputError, match="but polynomial and pairwise") as caught:
+    with pytest.raises(InputError, match=r"convex \(in space dense, edge-") as caught:
         solve(ring, backend="scs")
     assert caught.value.remedy == "Use --backend native."
