@@ -24,6 +24,7 @@ from noisedesign.families.disjoint import model as conic_model
 from noisedesign.families.disjoint.family import FAMILY
 from noisedesign.families.disjoint.model import ConicModel
 from noisedesign.families.disjoint.program import Found, program_of
+from noisedesign.families.family import certified
 from noisedesign.problem.problem import Problem
 from noisedesign.tasks import report
 from noisedesign.tasks.report import Record
@@ -81,7 +82,7 @@ def measured(name: str, problem: Problem, variant: Variant, limit: float) -> Rec
         answer = FAMILY.answer(program, read)
         bound = FAMILY.bound(program, answer.proof)
         judged = [
-            FAMILY.certificate(program, noise, answer.proof, bound=bound, everywhere=None)
+            certified(FAMILY, program, noise, answer.proof, bound=bound, everywhere=None)
             for noise in answer.noises
         ]
         gap = min((one.gap for one in judged if one.feasible), default=gap)
