@@ -172,5 +172,6 @@ def test_limits_of_large_dense_problems(nodes: int, limit: float) -> None:
     started = time.process_time()
     found = nd.solve(problem, time_limit=limit)
     assert time.process_time() - started <= limit + max(PAST, limit / 10)
-    assert found.status == "time-limit"
+    assert found.status == "time-limit" or nodes < 3500  # a quick processor is done before
     assert (found.design is None) == (nodes == 3500)
+    assert found.feasible == (nodes < 3500)
