@@ -18,9 +18,9 @@ from scipy.optimize import minimize
 from noisedesign.base.checks import Array
 from noisedesign.privacy.views.mechanism import LinearMechanism, Step
 
-ROOM = 1 + 1e-8
-"""Factor above sums of nonnegative numbers, at most 1e7 one after the other, and the noise that
-is found by least squares; a larger one is a larger bound."""
+ROOM = 1 + 1e-6
+"""Factor above sums of nonnegative numbers, at most 1e7 one after the other, of shifts that hide a
+node to 1e-14; a larger one is a larger bound."""
 
 EVALUATIONS = 40
 """Evaluations of a search for shares: more make bounds less than a percent smaller."""
@@ -127,8 +127,8 @@ def _phase(step: Step) -> _Phase | None:
     hiding, _, rank, values = np.linalg.lstsq(of_draws, of_nodes, rcond=1e-12)
     size = np.abs(of_nodes).max(initial=0.0)
     left = np.abs(of_draws @ hiding - of_nodes).max(initial=0.0)
-    # Least squares are then right to 1e-9, which ROOM leaves.
-    if rank == 0 or values[rank - 1] < 1e-6 * values[0] or left > 1e-12 * size:
+    # Sums of 1e7 terms of that size are less than ROOM leaves.
+    if rank == 0 or values[rank - 1] < 1e-6 * values[0] or left > 1e-14 * size:
         return None
-    seen = (np.abs(step.output) > 1e-12 * size).any(axis=0)
+    seen = (step.output != 0).any(axis=0)
     return _Phase(np.abs(step.transition), np.abs(hiding.T @ hiding), seen)
