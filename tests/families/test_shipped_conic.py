@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from tests.support.shipped import loaded
 
 from noisedesign.base.checks import InputError
 from noisedesign.design.solve import solve
@@ -12,6 +11,7 @@ from noisedesign.files.problem_set import problem_files
 from noisedesign.system import datasets
 from tests.support import ROOT
 from tests.support.conic_cases import SOLVERS, through
+from tests.support.shipped import loaded
 
 FOLDER = ROOT / "problems"
 

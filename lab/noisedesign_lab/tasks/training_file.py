@@ -25,7 +25,7 @@ from noisedesign.files.tables import (
 )
 from noisedesign.files.toml import opened, parsed, renamed
 from noisedesign.privacy.target import DEFAULT_ADJACENCY, DEFAULT_DELTA, Adjacency
-from noisedesign_lab.datasets import Examples, records
+from noisedesign_lab.datasets import Examples, a9a, california_housing, movielens_small
 from noisedesign_lab.tasks.mechanisms import check_names, kind_of
 from noisedesign_lab.tasks.training_task import TrainingTask
 from noisedesign_lab.training import losses, partition
@@ -129,7 +129,7 @@ class A9aData(DataTable):
     kind: Literal["a9a"]
 
     def _examples(self, folder: Path) -> Split:
-        return records.a9a()
+        return a9a()
 
 
 class HousingData(DataTable):
@@ -137,14 +137,14 @@ class HousingData(DataTable):
     standardize: bool = True
 
     def _examples(self, folder: Path) -> Split:
-        return records.california_housing(), None
+        return california_housing(), None
 
 
 class MovielensData(DataTable):
     kind: Literal["movielens-small"]
 
     def _examples(self, folder: Path) -> Split:
-        return records.movielens_small(), None
+        return movielens_small(), None
 
 
 class ObjectivesData(DataTable):

@@ -18,7 +18,7 @@ from noisedesign.privacy.target import DEFAULT_ADJACENCY, DEFAULT_DELTA, Privacy
 from noisedesign.system.gossip import check_schedule, checked_rounds
 from noisedesign.system.participation import Participation
 from noisedesign.system.random_mixing import RandomMixing
-from noisedesign_lab.datasets.examples import Examples
+from noisedesign_lab.datasets import Examples
 from noisedesign_lab.tasks import mechanisms as catalogue
 from noisedesign_lab.tasks.accounts import ACCOUNTS, FIXED, RANDOM, Scale, meeting, of_noise
 from noisedesign_lab.tasks.mechanisms import Mechanism, Network

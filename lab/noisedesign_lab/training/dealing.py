@@ -10,7 +10,7 @@ import numpy as np
 from noisedesign.base.checks import InputError
 from noisedesign.noise.batches import Batches, drawn_batches, expected_size
 from noisedesign.noise.rules import Rule
-from noisedesign_lab.datasets.examples import Places
+from noisedesign_lab.datasets import Places
 
 
 class Dealing(NamedTuple):

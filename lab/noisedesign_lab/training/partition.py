@@ -12,8 +12,7 @@ import numpy as np
 
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import Array, InputError
-from noisedesign_lab.datasets import Examples
-from noisedesign_lab.datasets.examples import Places
+from noisedesign_lab.datasets import Examples, Places
 
 Partition = Callable[[np.random.Generator], list[Places]]
 """Draws for every node the places of its records, in increasing order; every record is at one."""

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from noisedesign.base import checks as _checks, memory
 from noisedesign.base.checks import Array, InputError
 from noisedesign.noise.rules import RULE, Rule
-from noisedesign_lab.datasets.examples import Examples, Places
+from noisedesign_lab.datasets import Examples, Places
 from noisedesign_lab.training import measures
 from noisedesign_lab.training.dealing import Dealing, deal
 from noisedesign_lab.training.gossip import Gossip, Rounds, server_average

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from noisedesign.base.checks import Array
-from noisedesign_lab.datasets.examples import Examples, Places
+from noisedesign_lab.datasets import Examples, Places
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -8,8 +8,7 @@ import numpy as np
 
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import Array
-from noisedesign_lab.datasets import Examples
-from noisedesign_lab.datasets.examples import Places
+from noisedesign_lab.datasets import Examples, Places
 from noisedesign_lab.training.losses.loss import Batch, Loss, clipped_weights, spans
 
 

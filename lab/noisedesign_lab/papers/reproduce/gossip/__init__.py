@@ -9,7 +9,14 @@ from pydantic import Field
 
 from noisedesign.files.schema import Table
 from noisedesign_lab.papers.reproduce import keys
-from noisedesign_lab.papers.reproduce.experiment import Experiment, Parts, Record, Settings, Unit
+from noisedesign_lab.papers.reproduce.experiment import (
+    Experiment,
+    Part,
+    Parts,
+    Record,
+    Settings,
+    Unit,
+)
 from noisedesign_lab.papers.reproduce.gossip import risk, views
 from noisedesign_lab.papers.reproduce.pictures import loss_against_epsilon
 
@@ -56,7 +63,9 @@ class GossipSettings(Settings):
     risk: RiskTable
 
 
-PARTS = Parts(views=views, risk=risk)
+PARTS = Parts(
+    views=Part(views.COLUMNS, views.units, views.run), risk=Part(risk.COLUMNS, risk.units, risk.run)
+)
 
 
 def run(unit: Unit) -> list[Record]:
