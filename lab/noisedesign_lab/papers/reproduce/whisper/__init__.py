@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
@@ -28,14 +28,14 @@ from noisedesign_lab.papers.reproduce.statistics import (
     interval,
     over_seeds,
 )
-from noisedesign_lab.papers.reproduce.whisper import incomes, lanes, quadratics
+from noisedesign_lab.papers.reproduce.whisper import lanes
 from noisedesign_lab.training.losses.quadratics import whisper_quadratics
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-BY_NODE = incomes.name_of(incomes.NODE)
+BY_NODE = lanes.name_of(lanes.NODE)
 NONE, LDP, PUBLISHED, SERVERS = "none", "ldp", ("decor", "whisper"), ("cdp-n", "cdp-n2")
 
 
@@ -95,22 +95,25 @@ class WhisperSettings(Settings):
     incomes: IncomesTable
 
 
-PARTS: dict[str, Any] = {"quadratics": quadratics, "incomes": incomes}
+PARTS = {
+    "quadratics": (lanes.quadratics_units, lanes.quadratics_rows),
+    "incomes": (lanes.incomes_units, lanes.incomes_rows),
+}
 
 
 def units(settings: WhisperSettings) -> list[Unit]:
     """A graph and a clip each, then a graph each."""
     return [
         {"part": name} | unit
-        for name, part in PARTS.items()
-        for unit in part.units(getattr(settings, name), settings.network)
+        for name, (units_of, _) in PARTS.items()
+        for unit in units_of(getattr(settings, name), settings.network)
     ]
 
 
 def run(unit: Unit) -> list[Record]:
     """Rows of one unit."""
-    empty = {"part": unit["part"], **dict.fromkeys(lanes.COLUMNS)}
-    return [empty | row for row in PARTS[unit["part"]].run(unit)]
+    empty = dict.fromkeys(COLUMNS) | {"part": unit["part"]}
+    return [empty | row for row in PARTS[unit["part"]][1](unit)]
 
 
 def summary(rows: Sequence[Record], settings: WhisperSettings) -> list[Record]:
@@ -157,7 +160,7 @@ def pictures(
     rows: Sequence[Record], found: Sequence[Record], settings: WhisperSettings
 ) -> Mapping[str, Figure]:
     """Loss, and accuracy, against epsilon; loss against steps on the sparsest graph."""
-    parts = incomes.parts(settings.incomes.protected)
+    parts = lanes.parts(settings.incomes.protected)
     valleys = [row for row in found if row["setting"].startswith("quadratics")]
     drawn = {
         "quadratics": loss_against_epsilon(valleys, ylabel="excess of the objective", log=True)
@@ -185,7 +188,7 @@ def paragraph(rows: Sequence[Record], found: Sequence[Record], settings: Whisper
             _of_quadratics(found, settings),
             *(
                 _of_incomes(name, found, last, settings)
-                for name in incomes.parts(settings.incomes.protected).values()
+                for name in lanes.parts(settings.incomes.protected).values()
             ),
             _table(saved(last)),
         ]
@@ -220,7 +223,7 @@ def _of_quadratics(found: Sequence[Record], settings: WhisperSettings) -> str:
             for row in found
             if row["setting"] == name
         }
-        furthest = clip * float(quadratics.sizes(table.model_dump()).sum())
+        furthest = clip * float(lanes.sizes(table.model_dump()).sum())
         first = settings.network.epsilons[0]
         shown = ", ".join(
             f"{mechanism} {losses[mechanism, first]:.4g}"
