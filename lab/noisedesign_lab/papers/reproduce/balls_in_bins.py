@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import product
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,6 +21,7 @@ from noisedesign_lab.papers.reproduce.experiment import (
     Part,
     Parts,
     Record,
+    Rows,
     Settings,
     Unit,
 )
@@ -90,7 +91,7 @@ def noise_rows(unit: Unit) -> list[Record]:
     return rows
 
 
-def compared(rows: Sequence[Record]) -> list[Record]:
+def compared(rows: Rows) -> list[Record]:
     """Add ``over_ldp``, the squared error over that of ldp for batches in any order."""
     found = []
     for _, members in groups(rows, "setting", "adjacency", "epsilon", "delta"):
@@ -109,7 +110,7 @@ def called(row: Record) -> str:
     return f"{name}, random" if row["account"] == RANDOM else name
 
 
-def noise_drawn(table: Sequence[Record]) -> list[Record]:
+def noise_drawn(table: Rows) -> list[Record]:
     """Rows as pictures against epsilon have them."""
     return [
         row | {"setting": f"{row['setting']}, {row['adjacency']}", "mechanism": called(row)}
@@ -117,7 +118,7 @@ def noise_drawn(table: Sequence[Record]) -> list[Record]:
     ]
 
 
-def _of_noise(table: Sequence[Record], delta: float) -> str:
+def _of_noise(table: Rows, delta: float) -> str:
     """The least of both accounts at every budget of one delta, graph by graph."""
     others = (
         _change(members)
@@ -141,12 +142,12 @@ def _of_noise(table: Sequence[Record], delta: float) -> str:
     return "\n\n".join(lines)
 
 
-def _change(rows: Sequence[Record]) -> float:
+def _change(rows: Rows) -> float:
     values = [row["over_ldp"] for row in rows]
     return float(max(values) / min(values) - 1)
 
 
-def _least(rows: Sequence[Record], account: str) -> Record:
+def _least(rows: Rows, account: str) -> Record:
     return min((row for row in rows if row["account"] == account), key=lambda row: row["over_ldp"])
 
 
@@ -178,7 +179,7 @@ def gains_rows(unit: Unit) -> list[Record]:
     return rows
 
 
-def gains_drawn(rows: Sequence[Record]) -> list[Record]:
+def gains_drawn(rows: Rows) -> list[Record]:
     """Rows as pictures against epsilon have them: a panel an adjacency and delta, a line a b."""
     return [
         row
@@ -188,7 +189,7 @@ def gains_drawn(rows: Sequence[Record]) -> list[Record]:
     ]
 
 
-def _of_gains(rows: Sequence[Record]) -> str:
+def _of_gains(rows: Rows) -> str:
     """Tell the largest and the smallest gain."""
     ends = [min(rows, key=lambda row: row["variance"]), max(rows, key=lambda row: row["variance"])]
     least, most = (
@@ -217,12 +218,12 @@ def training_rows(unit: Unit) -> list[Record]:
     ]
 
 
-def named(rows: Sequence[Record]) -> list[Record]:
+def named(rows: Rows) -> list[Record]:
     """Rows whose mechanism says its account, too."""
     return [row | {"mechanism": called(row)} for row in rows]
 
 
-def _of_costs(found: Sequence[Record]) -> str:
+def _of_costs(found: Rows) -> str:
     """Tell what random batches take off the cost of noise, and whether errors order losses."""
     lines = []
     for (setting, epsilon), members in groups(found, "setting", "epsilon"):
@@ -281,20 +282,20 @@ def run(unit: Unit) -> list[Record]:
     return PARTS.run(unit)
 
 
-def _losses(rows: Sequence[Record]) -> list[Record]:
+def _losses(rows: Rows) -> list[Record]:
     return named(PARTS.rows("training", rows))
 
 
-def _last(rows: Sequence[Record], settings: BinsSettings) -> list[Record]:
+def _last(rows: Rows, settings: BinsSettings) -> list[Record]:
     return ours.at_the_end(_losses(rows), settings.training)
 
 
-def summary(rows: Sequence[Record], settings: BinsSettings) -> list[Record]:
+def summary(rows: Rows, settings: BinsSettings) -> list[Record]:
     """Losses after the last step of training."""
     return over_seeds(_last(rows, settings), "train_loss", "stddev", "error")
 
 
-def tables(rows: Sequence[Record], settings: BinsSettings) -> Mapping[str, Sequence[Record]]:
+def tables(rows: Rows, settings: BinsSettings) -> Mapping[str, Rows]:
     """Noise at equal privacy; what batches save of independent noise; what noise costs."""
     return {
         "noise.csv": compared(PARTS.rows("noise", rows)),
@@ -303,9 +304,7 @@ def tables(rows: Sequence[Record], settings: BinsSettings) -> Mapping[str, Seque
     }
 
 
-def pictures(
-    rows: Sequence[Record], found: Sequence[Record], settings: BinsSettings
-) -> Mapping[str, Figure]:
+def pictures(rows: Rows, found: Rows, settings: BinsSettings) -> Mapping[str, Figure]:
     """Draw noise and what is saved of it against epsilon, and loss against epsilon and steps."""
     epsilons = settings.training.epsilons
     curves = beside_noiseless(_losses(rows), epsilons[len(epsilons) // 2])
@@ -327,7 +326,7 @@ def pictures(
     }
 
 
-def paragraph(rows: Sequence[Record], found: Sequence[Record], settings: BinsSettings) -> str:
+def paragraph(rows: Rows, found: Rows, settings: BinsSettings) -> str:
     """Tell the results of all parts."""
     parts = [
         _of_noise(compared(PARTS.rows("noise", rows)), settings.noise.deltas[0]),
@@ -337,7 +336,7 @@ def paragraph(rows: Sequence[Record], found: Sequence[Record], settings: BinsSet
     return "\n\n".join(parts)
 
 
-def _of_training(found: Sequence[Record], settings: BinsSettings) -> str:
+def _of_training(found: Rows, settings: BinsSettings) -> str:
     table = settings.training
     head = (
         f"**Training.** Logistic regression on {table.records} records of a9a, {table.epochs} "

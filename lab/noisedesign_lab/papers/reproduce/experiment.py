@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Record = dict[str, Any]
+Rows = Sequence[Record]
 Unit = dict[str, Any]
 """Plain values of JSON, which hold all that decides the rows of a unit."""
 
@@ -50,11 +51,11 @@ class Experiment:
     settings: type[Settings]
     columns: Mapping[str, type]
     units: Callable[[Any], Sequence[Unit]]
-    run: Callable[[Unit], Sequence[Record]]
-    summary: Callable[[Sequence[Record], Any], Sequence[Record]]
-    pictures: Callable[[Sequence[Record], Sequence[Record], Any], Mapping[str, Figure]]
-    paragraph: Callable[[Sequence[Record], Sequence[Record], Any], str]
-    tables: Callable[[Sequence[Record], Any], Mapping[str, Sequence[Record]]] = lambda *_: {}
+    run: Callable[[Unit], Rows]
+    summary: Callable[[Rows, Any], Rows]
+    pictures: Callable[[Rows, Rows, Any], Mapping[str, Figure]]
+    paragraph: Callable[[Rows, Rows, Any], str]
+    tables: Callable[[Rows, Any], Mapping[str, Rows]] = lambda *_: {}
     version: int = 1
 
     def read(self, values: Mapping[str, Any]) -> Settings:
@@ -102,7 +103,7 @@ class Part(NamedTuple):
 
     columns: Mapping[str, type]
     units: Callable[[Any], Iterable[Unit]]
-    run: Callable[[Unit], Sequence[Record]]
+    run: Callable[[Unit], Rows]
 
 
 class Parts:
@@ -128,7 +129,7 @@ class Parts:
         rows = self._parts[unit["part"]].run(unit)
         return [dict.fromkeys(self.columns) | {"part": unit["part"]} | row for row in rows]
 
-    def rows(self, part: str, rows: Sequence[Record]) -> list[Record]:
+    def rows(self, part: str, rows: Rows) -> list[Record]:
         """Return the rows of one part, with its columns."""
         kept = self._parts[part].columns
         return [{name: row[name] for name in kept} for row in rows if row["part"] == part]

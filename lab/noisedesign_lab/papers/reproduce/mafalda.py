@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
@@ -29,7 +29,7 @@ from noisedesign.problem.problem import TimeProblem
 from noisedesign.system.participation import FixedEpoch
 from noisedesign_lab.datasets import Examples, california_housing
 from noisedesign_lab.papers.reproduce import keys
-from noisedesign_lab.papers.reproduce.experiment import Experiment, Record, Settings, Unit
+from noisedesign_lab.papers.reproduce.experiment import Experiment, Record, Rows, Settings, Unit
 from noisedesign_lab.papers.reproduce.pictures import loss_against_epsilon, loss_against_steps
 from noisedesign_lab.papers.reproduce.statistics import columns_of, groups, over_seeds
 from noisedesign_lab.tasks.mechanisms import Mechanism, Network, check_names, mechanism
@@ -182,7 +182,7 @@ def _data(unit: Unit) -> tuple[Examples, Examples]:
 # --- what came out --------------------------------------------------------------------------------
 
 
-def summary(rows: Sequence[Record], settings: MafaldaSettings) -> list[Record]:
+def summary(rows: Rows, settings: MafaldaSettings) -> list[Record]:
     """Summarise the last steps: loss, and gain over LDP in percent, of pairs of one seed."""
     final = []
     for _, members in groups(rows, "setting"):
@@ -227,7 +227,7 @@ def with_excess(summary: Iterable[Record]) -> list[Record]:
     return found
 
 
-def epsilon_for(found: Sequence[Record], level: float) -> float | None:
+def epsilon_for(found: Rows, level: float) -> float | None:
     """Return the smallest epsilon of mean loss ``level``, interpolated in logarithms, if any."""
     points = sorted(
         (row["epsilon"], row["test_loss"])
@@ -241,9 +241,7 @@ def epsilon_for(found: Sequence[Record], level: float) -> float | None:
     return None
 
 
-def pictures(
-    rows: Sequence[Record], found: Sequence[Record], settings: MafaldaSettings
-) -> Mapping[str, Figure]:
+def pictures(rows: Rows, found: Rows, settings: MafaldaSettings) -> Mapping[str, Figure]:
     """Figures 3 and 4: loss against epsilon; Figures 3 and 5: loss against steps."""
     drawn = {
         "loss-against-epsilon": loss_against_epsilon(
@@ -264,12 +262,12 @@ TOP = {"loss-against-epsilon": 30, "loss-against-steps": 6}
 """Losses that pictures show, over the least: what is beyond learns nothing."""
 
 
-def _rounded(rows: Sequence[Record]) -> list[Record]:
+def _rounded(rows: Rows) -> list[Record]:
     """Round epsilons to three digits, for titles and legends."""
     return [row | {"epsilon": float(f"{row['epsilon']:.3g}")} for row in rows]
 
 
-def _curves(rows: Sequence[Record], settings: MafaldaSettings) -> list[Record]:
+def _curves(rows: Rows, settings: MafaldaSettings) -> list[Record]:
     """Rows of the budgets to draw, each with the run without noise beside it."""
     budgets = {row["mu"]: row["epsilon"] for row in rows if row["mu"] in settings.curves}
     return [
@@ -280,7 +278,7 @@ def _curves(rows: Sequence[Record], settings: MafaldaSettings) -> list[Record]:
     ]
 
 
-def paragraph(rows: Sequence[Record], found: Sequence[Record], settings: MafaldaSettings) -> str:
+def paragraph(rows: Rows, found: Rows, settings: MafaldaSettings) -> str:
     """Tell the results, network by network."""
     lines = [
         f"Test loss (mean squared error, in (100,000 dollars)^2, mean of the last {settings.last} "
@@ -295,7 +293,7 @@ def paragraph(rows: Sequence[Record], found: Sequence[Record], settings: Mafalda
     return "\n".join(lines)
 
 
-def _told(found: Sequence[Record], settings: MafaldaSettings) -> str:
+def _told(found: Rows, settings: MafaldaSettings) -> str:
     by_name = {name: members for (name,), members in groups(found, "mechanism")}
     told = []
     if NONE in by_name:
@@ -321,7 +319,7 @@ def _told(found: Sequence[Record], settings: MafaldaSettings) -> str:
     return " ".join(told)
 
 
-def _ratio(by_name: Mapping[str, Sequence[Record]], level: float) -> str:
+def _ratio(by_name: Mapping[str, Rows], level: float) -> str:
     """Tell the factor in epsilon that independent noise takes to the same loss."""
     needed = {name: epsilon_for(members, level) for name, members in by_name.items()}
     base = needed.get(LDP)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,7 @@ from noisedesign_lab.papers.reproduce.experiment import (
     Part,
     Parts,
     Record,
+    Rows,
     Settings,
     Unit,
 )
@@ -128,7 +129,7 @@ def _algorithm(name: str, network: Network, names: tuple[str, ...]) -> Algorithm
     return catalogue.of_design(design, participation=scheme)
 
 
-def compared(rows: Sequence[Record]) -> list[Record]:
+def compared(rows: Rows) -> list[Record]:
     """Add ``over_ldp``, the squared error over that of independent noise; None if infinite."""
     base = {
         (row["graph"], row["model"]): row["squared_error"]
@@ -144,7 +145,7 @@ def compared(rows: Sequence[Record]) -> list[Record]:
     return found
 
 
-def draw(table: Sequence[Record]) -> Figure:
+def draw(table: Rows) -> Figure:
     """A panel a graph: mechanisms down, observers across, the noise left over that of LDP."""
     from matplotlib.colors import LogNorm
 
@@ -177,7 +178,7 @@ def draw(table: Sequence[Record]) -> Figure:
     return figure
 
 
-def _of_observers(table: Sequence[Record]) -> str:
+def _of_observers(table: Rows) -> str:
     """The best mechanism before every observer."""
     told = [
         "**Noise at equal privacy.** Squared error of all models over that of independent noise, "
@@ -341,21 +342,21 @@ def run(unit: Unit) -> list[Record]:
     return PARTS.run(unit)
 
 
-def summary(rows: Sequence[Record], settings: OurSettings) -> list[Record]:
+def summary(rows: Rows, settings: OurSettings) -> list[Record]:
     """Losses after the last step of training."""
     return over_seeds(_last(rows, settings), "train_loss", "stddev", "error")
 
 
-def _last(rows: Sequence[Record], settings: OurSettings) -> list[Record]:
+def _last(rows: Rows, settings: OurSettings) -> list[Record]:
     return at_the_end(PARTS.rows("training", rows), settings.training)
 
 
-def at_the_end(rows: Sequence[Record], table: TrainingTable) -> list[Record]:
+def at_the_end(rows: Rows, table: TrainingTable) -> list[Record]:
     """Rows of the last step of training."""
     return [row for row in rows if row["step"] == table.epochs * table.separation]
 
 
-def tables(rows: Sequence[Record], settings: OurSettings) -> Mapping[str, Sequence[Record]]:
+def tables(rows: Rows, settings: OurSettings) -> Mapping[str, Rows]:
     """Noise at equal privacy, and what noise costs in training."""
     return {
         "observers.csv": compared(PARTS.rows("observers", rows)),
@@ -363,7 +364,7 @@ def tables(rows: Sequence[Record], settings: OurSettings) -> Mapping[str, Sequen
     }
 
 
-def costs(rows: Sequence[Record]) -> list[Record]:
+def costs(rows: Rows) -> list[Record]:
     """Return what noise costs in test loss after the last step, by setting, mechanism and budget,
     and ``error_over_ldp``, the squared error of all iterates over that of independent noise."""
     found = []
@@ -380,9 +381,7 @@ def costs(rows: Sequence[Record]) -> list[Record]:
     return found
 
 
-def pictures(
-    rows: Sequence[Record], found: Sequence[Record], settings: OurSettings
-) -> Mapping[str, Figure]:
+def pictures(rows: Rows, found: Rows, settings: OurSettings) -> Mapping[str, Figure]:
     """Noise before observers; loss against epsilon, and against steps at the middle budget."""
     epsilons = settings.training.epsilons
     curves = beside_noiseless(PARTS.rows("training", rows), epsilons[len(epsilons) // 2])
@@ -393,13 +392,13 @@ def pictures(
     }
 
 
-def paragraph(rows: Sequence[Record], found: Sequence[Record], settings: OurSettings) -> str:
+def paragraph(rows: Rows, found: Rows, settings: OurSettings) -> str:
     """Tell the results of both parts."""
     told = _of_observers(compared(PARTS.rows("observers", rows)))
     return f"{told}\n\n{_of_training(costs(_last(rows, settings)), settings)}"
 
 
-def _of_training(found: Sequence[Record], settings: OurSettings) -> str:
+def _of_training(found: Rows, settings: OurSettings) -> str:
     table = settings.training
     lines = [
         f"**Training.** Logistic regression on a9a, {table.epochs} passes of {table.separation} "
@@ -422,7 +421,7 @@ def _cost(row: Record) -> str:
     return cost if row["error_over_ldp"] is None else f"{cost} ({row['error_over_ldp']:.2f})"
 
 
-def ordered(at: Sequence[Record]) -> str:
+def ordered(at: Rows) -> str:
     """Whether less error means less loss."""
     known = [row for row in at if row["error_over_ldp"] is not None]
     ranked = sorted(known, key=lambda row: row["error_over_ldp"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
@@ -14,6 +14,7 @@ from noisedesign_lab.papers.reproduce.experiment import (
     Part,
     Parts,
     Record,
+    Rows,
     Settings,
     Unit,
 )
@@ -73,12 +74,12 @@ def run(unit: Unit) -> list[Record]:
     return PARTS.run(unit)
 
 
-def summary(rows: Sequence[Record], _: GossipSettings) -> list[Record]:
+def summary(rows: Rows, _: GossipSettings) -> list[Record]:
     """The excess risk; the sensitivities are in ``sensitivity.csv``."""
     return risk.summary(PARTS.rows("risk", rows))
 
 
-def tables(rows: Sequence[Record], _: GossipSettings) -> Mapping[str, Sequence[Record]]:
+def tables(rows: Rows, _: GossipSettings) -> Mapping[str, Rows]:
     """Quantiles over pairs of nodes, and how the risk grows with the horizon."""
     return {
         "sensitivity.csv": views.quantiles(PARTS.rows("views", rows)),
@@ -86,9 +87,7 @@ def tables(rows: Sequence[Record], _: GossipSettings) -> Mapping[str, Sequence[R
     }
 
 
-def pictures(
-    rows: Sequence[Record], found: Sequence[Record], settings: GossipSettings
-) -> Mapping[str, Figure]:
+def pictures(rows: Rows, found: Rows, settings: GossipSettings) -> Mapping[str, Figure]:
     """Figures 1 and 2, and the risk against epsilon and the number of steps."""
     quantiles = views.quantiles(PARTS.rows("views", rows))
     longest = [row for row in found if row["horizon"] == max(settings.risk.horizons)]
@@ -102,7 +101,7 @@ def pictures(
     }
 
 
-def paragraph(rows: Sequence[Record], found: Sequence[Record], settings: GossipSettings) -> str:
+def paragraph(rows: Rows, found: Rows, settings: GossipSettings) -> str:
     """Tell the results of both parts."""
     told = views.paragraph(views.quantiles(PARTS.rows("views", rows)), nodes=settings.views.nodes)
     return f"{told}\n\n{risk.paragraph(found, settings.risk)}"
