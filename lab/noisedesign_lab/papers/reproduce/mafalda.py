@@ -196,10 +196,7 @@ def summary(rows: Rows, settings: MafaldaSettings) -> list[Record]:
     }
     gains: dict[tuple[str, str, float], list[float | None]] = {}
     for row in final:
-        loss, base = (
-            row["test_loss"],
-            independent.get((row["setting"], row["epsilon"], row["seed"])),
-        )
+        base = independent.get((row["setting"], row["epsilon"], row["seed"]))
         key = row["setting"], row["mechanism"], row["epsilon"]
         loss = row["test_loss"]
         gain = None if loss is None or base is None else 100 * (1 - loss / base)

@@ -46,7 +46,7 @@ from noisedesign_lab.papers.reproduce.statistics import (
 )
 from noisedesign_lab.tasks.mechanisms import Mechanism, Network, mechanism
 from noisedesign_lab.tasks.training_task import TrainingTask, columns, run as train
-from noisedesign_lab.training.losses.logistic import Logistic
+from noisedesign_lab.training.losses.models import Logistic
 from noisedesign_lab.training.noise import NodeNoise
 from noisedesign_lab.training.partition import iid
 

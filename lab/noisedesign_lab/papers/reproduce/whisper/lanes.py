@@ -25,8 +25,8 @@ from noisedesign_lab.datasets import Examples, a9a
 from noisedesign_lab.papers.reproduce.experiment import Record, Unit
 from noisedesign_lab.tasks.mechanisms import THE_AVERAGE, Mechanism, Network, mechanism
 from noisedesign_lab.tasks.training_task import TrainingTask, columns, rows_of
-from noisedesign_lab.training.losses.logistic import Logistic
 from noisedesign_lab.training.losses.loss import Batch
+from noisedesign_lab.training.losses.models import Logistic
 from noisedesign_lab.training.losses.quadratics import Quadratics, whisper_quadratics
 from noisedesign_lab.training.partition import dirichlet, split
 from noisedesign_lab.training.trainer import Lane, train

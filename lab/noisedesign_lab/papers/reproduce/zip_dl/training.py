@@ -24,7 +24,7 @@ from noisedesign_lab.datasets import Examples, movielens_small
 from noisedesign_lab.papers.reproduce.experiment import Record, Unit
 from noisedesign_lab.tasks.training_task import columns
 from noisedesign_lab.training.gossip import FixedGossip, Gossip, RandomGossip
-from noisedesign_lab.training.losses.matrix_factorization import MatrixFactorization
+from noisedesign_lab.training.losses.models import MatrixFactorization
 from noisedesign_lab.training.noise import MessageNoise, NodeNoise, Source, WhiteNoise
 from noisedesign_lab.training.partition import by_user, split
 from noisedesign_lab.training.seeding import Use, generator
