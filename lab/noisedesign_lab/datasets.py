@@ -6,6 +6,7 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,17 +63,14 @@ class Examples:
         )
 
 
-FIELD = "data"
-
+_File = partial(DataFile, field="data")
 _LIBSVM = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary"
-A9A_TRAIN = DataFile(
-    field=FIELD,
+A9A_TRAIN = _File(
     name="a9a/a9a",
     sha256="f5d5ffd8d865ff41328e7ee043e4b020816914ff6843ff15b98905ddbedce906",
     url=f"{_LIBSVM}/a9a",
 )
-A9A_TEST = DataFile(
-    field=FIELD,
+A9A_TEST = _File(
     name="a9a/a9a.t",
     sha256="1f448a153f0320399a7e40836eb207655b0bde0f21fc941cc472193daa9f5de9",
     url=f"{_LIBSVM}/a9a.t",
@@ -85,8 +83,7 @@ def _lines_of_numbers(content: bytes) -> bytes:
     return b"\n".join(lines[lines[0].startswith(b"longitude,") :]) + b"\n"
 
 
-CALIFORNIA_HOUSING = DataFile(
-    field=FIELD,
+CALIFORNIA_HOUSING = _File(
     name="california-housing/cal_housing.data",
     sha256="a2b44dcc7e1c9091b43c4f458b25cbd1f7e8068d08edd26bc4703108d3fa6214",
     url="https://ndownloader.figshare.com/files/5976036",
@@ -95,8 +92,7 @@ CALIFORNIA_HOUSING = DataFile(
     checksum_of="its lines of numbers, each ended by a line feed,",
 )
 
-MOVIELENS_SMALL = DataFile(
-    field=FIELD,
+MOVIELENS_SMALL = _File(
     name="movielens-small/ratings.csv",
     sha256="aa289ca83157595d0df6aea1be6a4ded676ddc4385472e8313a8ed9805352646",
     url="https://files.grouplens.org/datasets/movielens/ml-latest-small.zip",

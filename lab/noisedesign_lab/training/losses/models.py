@@ -14,13 +14,7 @@ from scipy.special import expit
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import Array
 from noisedesign_lab.datasets import Examples, Places
-from noisedesign_lab.training.losses.loss import (
-    Batch,
-    Loss,
-    clipped_weights,
-    mean_over_examples,
-    spans,
-)
+from noisedesign_lab.training.losses.loss import Batch, Loss, clipped_weights, spans
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,11 +86,11 @@ class Logistic(Loss):
     ) -> Array:
         """Mean over the examples of a function of their margins."""
         features, targets = self._inputs(examples.features), examples.targets
-
-        def total(flat: Array, part: slice) -> Array:
-            return np.asarray(of(flat @ features[part].T * targets[part]).sum(axis=1))
-
-        return mean_over_examples(models, len(examples), total)
+        flat = models.reshape(-1, models.shape[-1])
+        sums = np.zeros(len(flat))
+        for part in spans(len(examples), len(flat)):
+            sums += of(flat @ features[part].T * targets[part]).sum(axis=1)
+        return (sums / len(examples)).reshape(models.shape[:-1])
 
     def _inputs(self, features: Array) -> Array:
         return _with_ones(features) if self.intercept else features
