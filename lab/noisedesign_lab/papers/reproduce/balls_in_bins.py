@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import product
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 from pydantic import Field
@@ -26,6 +26,7 @@ from noisedesign_lab.papers.reproduce.experiment import (
     Unit,
 )
 from noisedesign_lab.papers.reproduce.pictures import (
+    Pictures,
     beside_noiseless,
     loss_against_epsilon,
     loss_against_steps,
@@ -34,10 +35,6 @@ from noisedesign_lab.papers.reproduce.statistics import groups, over_seeds
 from noisedesign_lab.tasks.accounts import ACCOUNTS, FIXED, RANDOM, UNCOVERED, meeting
 from noisedesign_lab.tasks.mechanisms import RANDOM as DESIGNED, mechanism
 from noisedesign_lab.tasks.training_task import columns
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 
 NOISE_COLUMNS = columns(
     "setting:str adjacency:str mechanism:str account:str which:str confidence epsilon delta "
@@ -304,7 +301,7 @@ def tables(rows: Rows, settings: BinsSettings) -> Mapping[str, Rows]:
     }
 
 
-def pictures(rows: Rows, found: Rows, settings: BinsSettings) -> Mapping[str, Figure]:
+def pictures(rows: Rows, found: Rows, settings: BinsSettings) -> Pictures:
     """Draw noise and what is saved of it against epsilon, and loss against epsilon and steps."""
     epsilons = settings.training.epsilons
     curves = beside_noiseless(_losses(rows), epsilons[len(epsilons) // 2])

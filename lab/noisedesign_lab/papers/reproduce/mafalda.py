@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import numpy as np
 from pydantic import Field, SerializeAsAny
@@ -30,16 +30,17 @@ from noisedesign.system.participation import FixedEpoch
 from noisedesign_lab.datasets import Examples, california_housing
 from noisedesign_lab.papers.reproduce import keys
 from noisedesign_lab.papers.reproduce.experiment import Experiment, Record, Rows, Settings, Unit
-from noisedesign_lab.papers.reproduce.pictures import loss_against_epsilon, loss_against_steps
+from noisedesign_lab.papers.reproduce.pictures import (
+    Pictures,
+    loss_against_epsilon,
+    loss_against_steps,
+)
 from noisedesign_lab.papers.reproduce.statistics import columns_of, groups, over_seeds
 from noisedesign_lab.tasks.mechanisms import Mechanism, Network, check_names, mechanism
 from noisedesign_lab.tasks.training_task import TrainingTask, columns, run as train
 from noisedesign_lab.training.losses import MLP
 from noisedesign_lab.training.partition import Standardization, iid, split
 from noisedesign_lab.training.seeding import Use, generator
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 NONE, LDP, MAFALDA, ANTIPGD = "none", "ldp", "mafalda", "antipgd"
 
@@ -146,14 +147,10 @@ def run(unit: Unit) -> list[Record]:
         participation=designed.participation,
         mechanisms=made,
         epsilons=list(epsilons),
-        delta=unit["delta"],
-        adjacency=unit["adjacency"],
-        clip=unit["clip"],
         step_sizes=unit["step_size"],
         seeds=[unit["seed"]],
         record=[*epochs, *last],
-        measured=unit["measured"],
-        bound=unit["bound"],
+        **{name: unit[name] for name in ("delta", "adjacency", "clip", "measured", "bound")},
     )
     kept = ("mechanism", "seed", "step", "train_loss", "test_loss", "consensus_distance", "stddev")
     rows: list[Record] = []
@@ -238,7 +235,7 @@ def epsilon_for(found: Rows, level: float) -> float | None:
     return None
 
 
-def pictures(rows: Rows, found: Rows, settings: MafaldaSettings) -> Mapping[str, Figure]:
+def pictures(rows: Rows, found: Rows, settings: MafaldaSettings) -> Pictures:
     """Figures 3 and 4: loss against epsilon; Figures 3 and 5: loss against steps."""
     drawn = {
         "loss-against-epsilon": loss_against_epsilon(

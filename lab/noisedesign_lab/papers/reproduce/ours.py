@@ -33,6 +33,7 @@ from noisedesign_lab.papers.reproduce.experiment import (
     Unit,
 )
 from noisedesign_lab.papers.reproduce.pictures import (
+    Pictures,
     beside_noiseless,
     loss_against_epsilon,
     loss_against_steps,
@@ -248,16 +249,12 @@ def trained(unit: Unit, scheme: Participation, **how: Any) -> list[Record]:
         examples=data,
         partition=iid(len(data), len(w)),
         test=test,
-        measured=unit["measured"],
         mixing=w,
         participation=scheme,
         mechanisms=made,
-        epsilons=unit["epsilons"],
-        delta=unit["delta"],
-        clip=unit["clip"],
         step_sizes=unit["step_size"],
-        seeds=unit["seeds"],
         record=sorted({round(steps * k / POINTS) for k in range(POINTS + 1)}),
+        **{name: unit[name] for name in ("measured", "epsilons", "delta", "clip", "seeds")},
         **how,
     )
     errors = {one.name: squared_error(one, w, steps) for one in made}
@@ -381,7 +378,7 @@ def costs(rows: Rows) -> list[Record]:
     return found
 
 
-def pictures(rows: Rows, found: Rows, settings: OurSettings) -> Mapping[str, Figure]:
+def pictures(rows: Rows, found: Rows, settings: OurSettings) -> Pictures:
     """Noise before observers; loss against epsilon, and against steps at the middle budget."""
     epsilons = settings.training.epsilons
     curves = beside_noiseless(PARTS.rows("training", rows), epsilons[len(epsilons) // 2])

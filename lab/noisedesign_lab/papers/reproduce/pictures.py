@@ -23,6 +23,8 @@ LONGEST = 48
 """Letters of a panel's title."""
 
 Style = Mapping[str, Any]
+Pictures = Mapping[str, "Figure"]
+"""Figures by the names of their files."""
 
 
 def styles(names: Iterable[str]) -> dict[str, Style]:

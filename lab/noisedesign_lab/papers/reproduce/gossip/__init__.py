@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -19,10 +19,7 @@ from noisedesign_lab.papers.reproduce.experiment import (
     Unit,
 )
 from noisedesign_lab.papers.reproduce.gossip import risk, views
-from noisedesign_lab.papers.reproduce.pictures import loss_against_epsilon
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from noisedesign_lab.papers.reproduce.pictures import Pictures, loss_against_epsilon
 
 
 class Graphs(Table):
@@ -87,7 +84,7 @@ def tables(rows: Rows, _: GossipSettings) -> Mapping[str, Rows]:
     }
 
 
-def pictures(rows: Rows, found: Rows, settings: GossipSettings) -> Mapping[str, Figure]:
+def pictures(rows: Rows, found: Rows, settings: GossipSettings) -> Pictures:
     """Figures 1 and 2, and the risk against epsilon and the number of steps."""
     quantiles = views.quantiles(PARTS.rows("views", rows))
     longest = [row for row in found if row["horizon"] == max(settings.risk.horizons)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -17,6 +17,7 @@ from noisedesign.files.schema import Table
 from noisedesign_lab.papers.reproduce import keys
 from noisedesign_lab.papers.reproduce.experiment import Experiment, Record, Rows, Settings, Unit
 from noisedesign_lab.papers.reproduce.pictures import (
+    Pictures,
     beside_noiseless,
     loss_against_epsilon,
     loss_against_steps,
@@ -30,10 +31,6 @@ from noisedesign_lab.papers.reproduce.statistics import (
 )
 from noisedesign_lab.papers.reproduce.whisper import lanes
 from noisedesign_lab.training.losses.quadratics import whisper_quadratics
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 
 BY_NODE = lanes.name_of(lanes.NODE)
 NONE, LDP, PUBLISHED, SERVERS = "none", "ldp", ("decor", "whisper"), ("cdp-n", "cdp-n2")
@@ -156,7 +153,7 @@ def tables(rows: Rows, settings: WhisperSettings) -> Mapping[str, Rows]:
     return {"saved.csv": saved(_last(rows, settings))}
 
 
-def pictures(rows: Rows, found: Rows, settings: WhisperSettings) -> Mapping[str, Figure]:
+def pictures(rows: Rows, found: Rows, settings: WhisperSettings) -> Pictures:
     """Loss, and accuracy, against epsilon; loss against steps on the sparsest graph."""
     parts = lanes.parts(settings.incomes.protected)
     valleys = [row for row in found if row["setting"].startswith("quadratics")]

@@ -5,7 +5,6 @@ clipped, so no account holds."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
@@ -14,7 +13,7 @@ from noisedesign.files.picture_file import new_figure
 from noisedesign.files.schema import Table
 from noisedesign_lab.papers.reproduce import keys
 from noisedesign_lab.papers.reproduce.experiment import Experiment, Record, Rows, Settings, Unit
-from noisedesign_lab.papers.reproduce.pictures import styles
+from noisedesign_lab.papers.reproduce.pictures import Pictures, styles
 from noisedesign_lab.papers.reproduce.statistics import columns_of, groups, interval
 from noisedesign_lab.papers.reproduce.zip_dl import training
 from noisedesign_lab.papers.reproduce.zip_dl.training import NO_DROPOUT
@@ -130,7 +129,7 @@ def summary(rows: Rows, _: ZipDlSettings) -> list[Record]:
     return found
 
 
-def pictures(rows: Rows, found: Rows, settings: ZipDlSettings) -> Mapping[str, Figure]:
+def pictures(rows: Rows, found: Rows, settings: ZipDlSettings) -> Pictures:
     """RMSE against what attacks find, as Figures 2 and 7; RMSE against dropout, as Figure 12."""
     return {"attacks": _of_attacks(found), "dropout": _of_dropout(found)}
 
