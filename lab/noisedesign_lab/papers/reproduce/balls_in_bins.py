@@ -215,22 +215,6 @@ def training_rows(unit: Unit) -> list[Record]:
     ]
 
 
-def named(rows: Rows) -> list[Record]:
-    """Rows whose mechanism says its account, too."""
-    return [row | {"mechanism": called(row)} for row in rows]
-
-
-def _of_costs(found: Rows) -> str:
-    """Tell what random batches take off the cost of noise, and whether errors order losses."""
-    lines = []
-    for (setting, epsilon), members in groups(found, "setting", "epsilon"):
-        parts = [
-            f"{row['mechanism']} {row['cost']:.4f} ({row['error_over_ldp']:.3f})" for row in members
-        ]
-        lines.append(f"{setting}, epsilon {epsilon:g}: {'; '.join(parts)}. {ours.ordered(members)}")
-    return "\n\n".join(lines)
-
-
 Adjacencies = Annotated[list[Adjacency], Field(min_length=1)]
 Shares = Annotated[list[keys.Share], Field(min_length=1)]
 
@@ -280,7 +264,8 @@ def run(unit: Unit) -> list[Record]:
 
 
 def _losses(rows: Rows) -> list[Record]:
-    return named(PARTS.rows("training", rows))
+    """Rows of training, whose mechanism says its account, too."""
+    return [row | {"mechanism": called(row)} for row in PARTS.rows("training", rows)]
 
 
 def _last(rows: Rows, settings: BinsSettings) -> list[Record]:
@@ -334,16 +319,22 @@ def paragraph(rows: Rows, found: Rows, settings: BinsSettings) -> str:
 
 
 def _of_training(found: Rows, settings: BinsSettings) -> str:
+    """Tell what random batches take off the cost of noise, and whether errors order losses."""
     table = settings.training
-    head = (
+    lines = [
         f"**Training.** Logistic regression on {table.records} records of a9a, {table.epochs} "
         f"epochs, every record in one of "
         f"{table.separation} bins, clip {table.clip:g}, step size {table.step_size:g}, "
         f"{table.seeds} seeds, delta {table.delta:g}, {table.adjacency} adjacency. What noise "
         "costs is the test loss less that of the same seed without noise; in brackets, the squared "
         "error of all iterates over that of independent noise for batches in any order."
-    )
-    return f"{head}\n\n{_of_costs(found)}"
+    ]
+    for (setting, epsilon), members in groups(found, "setting", "epsilon"):
+        parts = [
+            f"{row['mechanism']} {row['cost']:.4f} ({row['error_over_ldp']:.3f})" for row in members
+        ]
+        lines.append(f"{setting}, epsilon {epsilon:g}: {'; '.join(parts)}. {ours.ordered(members)}")
+    return "\n\n".join(lines)
 
 
 EXPERIMENT = Experiment(

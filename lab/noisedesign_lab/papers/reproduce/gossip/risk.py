@@ -231,7 +231,10 @@ def _data(
 def summary(rows: Rows) -> list[Record]:
     """Summarise each graph, horizon, step size, noise scale and epsilon by its excess risk."""
     told = [
-        row | {"setting": _setting(row), "test_loss": row["risk"], "accuracy": None} for row in rows
+        row
+        | {"setting": f"{_place(row)}, T = {row['horizon']}"}
+        | {"test_loss": row["risk"], "accuracy": None}
+        for row in rows
     ]
     others = ("horizon", "last_risk", "noise_stddev", "squared_sensitivity")
     found = over_seeds(told, *others)
@@ -255,10 +258,6 @@ def growth(rows: Rows) -> list[Record]:
             factors = (None if x is None else math.exp(x) for x in interval(logs))
             found.append(told | {"from": short, "to": long} | dict(zip(ends, factors, strict=True)))
     return found
-
-
-def _setting(row: Mapping[str, Any]) -> str:
-    return f"{_place(row)}, T = {row['horizon']}"
 
 
 def _place(row: Mapping[str, Any]) -> str:

@@ -66,14 +66,6 @@ class MessageNoiseWithDropout(MessageNoise):
         return np.asarray(np.linalg.qr(factor.T)[1].T)
 
 
-def mixing(unit: Unit) -> Array:
-    """W of the regular graph."""
-    graph = build_graph(
-        "random-regular", nodes=unit["nodes"], degree=unit["degree"], seed=unit["graph_seed"]
-    )
-    return mixing_matrix(graph)
-
-
 @cache
 def _ratings(least: int) -> Examples:
     """MovieLens small, of films with at least so many ratings."""
@@ -93,7 +85,9 @@ class Task:
         every, seed = _ratings(unit["least_ratings"]), unit["seed"]
         shares = {"train": 1 - unit["test"], "test": unit["test"]}
         of = split(len(every), shares, np.random.default_rng([unit["split_seed"], seed]))
-        self.unit, self.mixing = unit, mixing(unit)
+        size = {name: unit[name] for name in ("nodes", "degree")}
+        graph = build_graph("random-regular", **size, seed=unit["graph_seed"])
+        self.unit, self.mixing = unit, mixing_matrix(graph)
         self.train, self.test = (every.at(of[part]) for part in ("train", "test"))
         users, films = (int(every.features[:, k].max()) + 1 for k in (0, 1))
         self.loss = MatrixFactorization(
