@@ -27,7 +27,7 @@ from noisedesign.privacy.runs import Responses
 from noisedesign.system import datasets
 from noisedesign_lab.papers import figures
 from noisedesign_lab.papers.reproduce import load_settings, whisper as experiment
-from noisedesign_lab.papers.reproduce.whisper import lanes, quadratics
+from noisedesign_lab.papers.reproduce.whisper import lanes
 from noisedesign_lab.training.losses.quadratics import whisper_quadratics
 from tests.support import ROOT, numbers, pages
 from tests.support.command_line import call, write
@@ -405,13 +405,13 @@ def test_words_about_quadratics() -> None:
     few = {"mechanisms": ["none", "ldp", "decor", "whisper"], "epsilons": [3.0]}
     runs: list[dict[str, Any]] = []
     distances: list[dict[str, Any]] = []
-    for unit in quadratics.units(settings.quadratics, settings.network):
+    for unit in lanes.quadratics_units(settings.quadratics, settings.network):
         if unit["p"] == min(settings.network.connectivities):
             runs += experiment.run({"part": "quadratics"} | unit | few)
         if unit["clip"] == settings.quadratics.clips[0]:
             w, made = lanes.on_graph(unit)
             loss = whisper_quadratics(unit["nodes"], degrees=unit["degrees"])
-            h = quadratics.workload(w, loss, quadratics.sizes(unit))
+            h = lanes.workload(w, loss, lanes.sizes(unit))
             for one in made:
                 r = lanes.covariance(w, one, unit["steps"])
                 distances.append(

@@ -9,7 +9,7 @@ import numpy as np
 
 from noisedesign.base.checks import Array
 from noisedesign.system.participation import FixedEpoch
-from noisedesign_lab.datasets.examples import Examples, Places
+from noisedesign_lab.datasets import Examples, Places
 from noisedesign_lab.training.gossip import FixedGossip
 from noisedesign_lab.training.losses.quadratics import Quadratic
 from noisedesign_lab.training.trainer import Run

@@ -9,7 +9,7 @@ import numpy as np
 from noisedesign.base.checks import Array
 from noisedesign.system.participation import FixedEpoch
 from noisedesign.tasks.simulation.dynamics import CONFIDENCE, RunningMoments
-from noisedesign_lab.datasets.examples import Examples
+from noisedesign_lab.datasets import Examples
 from noisedesign_lab.tasks.training_task import TrainingTask, run
 from noisedesign_lab.training.losses.quadratics import Quadratic
 

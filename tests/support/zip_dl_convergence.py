@@ -26,7 +26,7 @@ import numpy as np
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import Array, InputError
 from noisedesign_lab.papers import bounds
-from noisedesign_lab.papers.bounds.gossip import second_eigenvalue
+from noisedesign_lab.papers.bounds import second_eigenvalue
 
 
 def consensus_parameter(*, mixing: Any) -> float:

@@ -23,7 +23,7 @@ from noisedesign.surveys.results_file import (
     format_column,
     open_results,
 )
-from noisedesign_lab.datasets.examples import Examples
+from noisedesign_lab.datasets import Examples
 from noisedesign_lab.tasks.accounts import GAUSSIAN
 from noisedesign_lab.tasks.mechanisms import RANDOM, Mechanism
 from noisedesign_lab.tasks.training_file import load_training

@@ -25,7 +25,7 @@ from noisedesign.files.tables import (
 )
 from noisedesign.files.toml import opened, parsed, renamed
 from noisedesign.privacy.target import DEFAULT_ADJACENCY, DEFAULT_DELTA, Adjacency
-from noisedesign_lab.datasets import Examples, records
+from noisedesign_lab.datasets import Examples, a9a, california_housing, movielens_small
 from noisedesign_lab.tasks.mechanisms import check_names, kind_of
 from noisedesign_lab.tasks.training_task import TrainingTask
 from noisedesign_lab.training import losses, partition
@@ -129,7 +129,7 @@ class A9aData(DataTable):
     kind: Literal["a9a"]
 
     def _examples(self, folder: Path) -> Split:
-        return records.a9a()
+        return a9a()
 
 
 class HousingData(DataTable):
@@ -137,14 +137,14 @@ class HousingData(DataTable):
     standardize: bool = True
 
     def _examples(self, folder: Path) -> Split:
-        return records.california_housing(), None
+        return california_housing(), None
 
 
 class MovielensData(DataTable):
     kind: Literal["movielens-small"]
 
     def _examples(self, folder: Path) -> Split:
-        return records.movielens_small(), None
+        return movielens_small(), None
 
 
 class ObjectivesData(DataTable):
@@ -175,11 +175,12 @@ class PartitionTable(Table):
         raise NotImplementedError
 
 
-class IidPartition(PartitionTable):
-    kind: Literal["iid"]
+class EvenPartition(PartitionTable):
+    kind: Literal["iid", "in-order"]
 
     def partition(self, examples: Examples, nodes: int) -> Partition:
-        return partition.iid(len(examples), nodes)
+        even = partition.iid if self.kind == "iid" else partition.in_order
+        return even(len(examples), nodes)
 
 
 class DirichletPartition(PartitionTable):
@@ -200,14 +201,7 @@ class ByUserPartition(PartitionTable):
         return partition.by_user(examples.owners, nodes)
 
 
-class InOrderPartition(PartitionTable):
-    kind: Literal["in-order"]
-
-    def partition(self, examples: Examples, nodes: int) -> Partition:
-        return partition.in_order(len(examples), nodes)
-
-
-_PARTITIONS = (IidPartition, DirichletPartition, ByUserPartition, InOrderPartition)
+_PARTITIONS = (EvenPartition, DirichletPartition, ByUserPartition)
 
 # --- loss -----------------------------------------------------------------------------------------
 
@@ -253,9 +247,7 @@ class LogisticTable(LossTable):
             if part is not None and not np.isin(part.targets, (-1.0, 1.0)).all():
                 expected = 'targets -1 and 1 for loss.kind = "logistic"'
                 raise InputError("data", expected=expected, got="others")
-        return losses.Logistic(
-            features=_width(data), regularization=self.regularization, intercept=self.intercept
-        )
+        return losses.Logistic(features=_width(data), **self.model_dump(exclude={"kind"}))
 
 
 class MLPTable(LossTable):
@@ -279,13 +271,8 @@ class MatrixFactorizationTable(LossTable):
             expected = "the number of a user and of an item as the features of every example"
             raise InputError("data", expected=expected, got="others")
         users, items = (int(column.max()) + 1 for column in pairs.T)
-        return losses.MatrixFactorization(
-            users=users,
-            items=items,
-            factors=self.factors,
-            center=self.center,
-            private_users=self.private_users,
-        )
+        own = self.model_dump(exclude={"kind"})
+        return losses.MatrixFactorization(users=users, items=items, **own)
 
 
 _LOSSES = (
@@ -366,7 +353,7 @@ class TrainingFile(Table):
     mixing: MixingTable | None = None
     participation: AnyParticipationTable
     data: Annotated[DataTable, of_kind(lambda: _DATA)]
-    partition: Annotated[PartitionTable, of_kind(lambda: _PARTITIONS)] = IidPartition(kind="iid")
+    partition: Annotated[PartitionTable, of_kind(lambda: _PARTITIONS)] = EvenPartition(kind="iid")
     loss: Annotated[LossTable, of_kind(lambda: _LOSSES)]
     training: HowTable = HowTable()
     privacy: BudgetsTable = BudgetsTable()

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import NoneType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from noisedesign.privacy.target import DEFAULT_ADJACENCY, DEFAULT_DELTA, Privacy
 from noisedesign.system.gossip import check_schedule, checked_rounds
 from noisedesign.system.participation import Participation
 from noisedesign.system.random_mixing import RandomMixing
-from noisedesign_lab.datasets.examples import Examples
+from noisedesign_lab.datasets import Examples
 from noisedesign_lab.tasks import mechanisms as catalogue
 from noisedesign_lab.tasks.accounts import ACCOUNTS, FIXED, RANDOM, Scale, meeting, of_noise
 from noisedesign_lab.tasks.mechanisms import Mechanism, Network
@@ -26,17 +26,11 @@ from noisedesign_lab.training.gossip import FixedGossip, Gossip, RandomGossip
 from noisedesign_lab.training.losses.loss import Loss
 from noisedesign_lab.training.measures import Measurement
 from noisedesign_lab.training.noise import MessageNoise
-from noisedesign_lab.training.trainer import (
-    DIVERGED,
-    Lane,
-    Observer,
-    Partition,
-    Run,
-    check_batches,
-    train,
-)
+from noisedesign_lab.training.partition import Partition
+from noisedesign_lab.training.trainer import DIVERGED, Lane, Observer, Run, check_batches, train
 
 Row = dict[str, Any]
+Value = TypeVar("Value", int, float, str)
 
 FINISHED, DIVERGED_STATUS = "ok", "diverged"
 
@@ -405,9 +399,7 @@ def _seeds(value: Any) -> tuple[int, ...]:
         return tuple(range(count))
     seeds = _checks.listed(value, field="seeds", expected="a number of seeds, or a list of them")
     checked = tuple(_checks.positive_int(seed, field="seeds", minimum=0) for seed in seeds)
-    if not checked or len(set(checked)) != len(checked):
-        raise InputError("seeds", expected="one or more different seeds", got=str(list(checked)))
-    return checked
+    return _distinct(checked, field="seeds", expected="one or more different seeds")
 
 
 def _accounts(value: Any, scheme: Participation) -> tuple[str, ...]:
@@ -416,8 +408,7 @@ def _accounts(value: Any, scheme: Participation) -> tuple[str, ...]:
     given = _checks.listed(value, field="accounts", expected="a list of accounts")
     for one in given:
         _checks.one_of(one, field="accounts", allowed=ACCOUNTS)
-    if not given or len(set(given)) != len(given):
-        raise InputError("accounts", expected="one or more, each once", got=str(given))
+    accounts = _distinct(tuple(given), field="accounts", expected="one or more, each once")
     if RANDOM in given and not scheme.random:
         raise InputError(
             "accounts",
@@ -426,7 +417,7 @@ def _accounts(value: Any, scheme: Participation) -> tuple[str, ...]:
             remedy='Say participation.kind = "balls-in-bins" or another random kind, and let every '
             "node draw its batches.",
         )
-    return tuple(given)
+    return accounts
 
 
 MOST_ASKED = 100_000
@@ -436,9 +427,13 @@ MOST_ASKED = 100_000
 def _budgets(value: Any, *, field: str) -> tuple[float, ...]:
     given = _checks.listed(value, field=field, expected="a list of numbers")
     found = tuple(_checks.scale(one, field=field) for one in given)
-    if not found or len(set(found)) != len(found):
-        raise InputError(field, expected="one or more different numbers", got=str(list(found)))
-    return found
+    return _distinct(found, field=field, expected="one or more different numbers")
+
+
+def _distinct(values: tuple[Value, ...], *, field: str, expected: str) -> tuple[Value, ...]:
+    if not values or len(set(values)) != len(values):
+        raise InputError(field, expected=expected, got=str(list(values)))
+    return values
 
 
 def run(

@@ -81,8 +81,3 @@ class RandomGossip(Gossip):
             return reduce(lambda before, after: after @ before, drawn[:rounds])
 
         return product
-
-
-def server_average(nodes: int) -> Array:
-    """11^T / n: every node gets the average of all."""
-    return np.full((nodes, nodes), 1 / nodes)

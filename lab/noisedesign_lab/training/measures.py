@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from noisedesign.base.checks import Array
-from noisedesign_lab.datasets.examples import Examples
+from noisedesign_lab.datasets import Examples
 from noisedesign_lab.training.losses.loss import Loss
 
 MODELS = ("nodes", "mean")

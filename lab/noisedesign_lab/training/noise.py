@@ -13,7 +13,7 @@ import numpy as np
 
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import Array, InputError
-from noisedesign_lab.datasets.examples import Places
+from noisedesign_lab.datasets import Places
 from noisedesign_lab.training.seeding import Use, generator
 
 KEPT_FLOATS = 2**26

@@ -1,22 +1,25 @@
-"""Partitions of records over nodes, splits for testing, and standardisation. Records are named by
-their places in :class:`~noisedesign_lab.datasets.Examples`; a partition is a function of a random
-generator, so that every seed has its own."""
+"""Partitions of records over nodes, the batches of a node, splits for testing, and standardisation.
+Records are named by their places in :class:`~noisedesign_lab.datasets.Examples`; a partition is a
+function of a random generator, so that every seed has its own. Batches are dealt once or drawn at
+random by numpy's generator; in a deployment the draw is a secret of the node: see
+:class:`noisedesign.noise.RandomBatches`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import Array, InputError
-from noisedesign_lab.datasets import Examples
-from noisedesign_lab.datasets.examples import Places
+from noisedesign.noise.batches import Batches, drawn_batches, expected_size
+from noisedesign.noise.rules import Rule
+from noisedesign_lab.datasets import Examples, Places
 
-Partition = Callable[[np.random.Generator], list[Places]]
-"""Draws for every node the places of its records, in increasing order; every record is at one."""
+Partition = Callable[[np.random.Generator], Sequence[Places]]
+"""Draws for every node the places of its records; those made here are in increasing order."""
 
 _TRIES = 1000
 """Draws of the shares of a Dirichlet distribution before a node is said to have no records."""
@@ -143,10 +146,10 @@ def by_user(owners: Any, nodes: int) -> Partition:
     if owners is None:
         raise InputError("partition.kind", expected="records that have owners", got="none")
     users, of = np.unique(owners, return_inverse=True)
-    deal = iid(len(users), nodes)
+    dealt = iid(len(users), nodes)
 
     def draw(rng: np.random.Generator) -> list[Places]:
-        return [np.flatnonzero(np.isin(of, mine)) for mine in deal(rng)]
+        return [np.flatnonzero(np.isin(of, mine)) for mine in dealt(rng)]
 
     return draw
 
@@ -229,3 +232,31 @@ class Standardization:
         """
         features = (examples.features - self.mean) / self.scale
         return Examples(features=features, targets=examples.targets, owners=examples.owners)
+
+
+class Dealing(NamedTuple):
+    """The batches of one node and seed, which come round after ``period`` steps. Sums over them are
+    divided by ``size``, at every step: that of a drawn batch would tell of other records."""
+
+    batches: Batches | list[Places]
+    period: int
+    size: float
+
+
+def deal(
+    rule: Rule, *, horizon: int, records: int, batch_size: int | None, rng: np.random.Generator
+) -> Dealing:
+    """Return the batches of a node with so many records, as a rule says."""
+    if rule.random is None:
+        seed = int(rng.integers(2**62))
+        dealt = Batches(rule, horizon=horizon, records=records, batch_size=batch_size, seed=seed)
+        return Dealing(dealt, dealt.round, float(len(dealt[0])))  # the largest are dealt first
+    if batch_size is not None:
+        raise InputError(
+            "batch_size",
+            expected="none where batches are drawn at random, of any size",
+            got=str(batch_size),
+            remedy="Leave it out: the participation says how many records a batch has on average.",
+        )
+    drawn = drawn_batches(rule, horizon=horizon, records=records, rng=rng)
+    return Dealing(drawn, horizon, expected_size(rule, horizon=horizon, records=records))

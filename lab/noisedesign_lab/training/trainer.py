@@ -20,17 +20,14 @@ from numpy.typing import NDArray
 from noisedesign.base import checks as _checks, memory
 from noisedesign.base.checks import Array, InputError
 from noisedesign.noise.rules import RULE, Rule
-from noisedesign_lab.datasets.examples import Examples, Places
+from noisedesign_lab.datasets import Examples, Places
 from noisedesign_lab.training import measures
-from noisedesign_lab.training.dealing import Dealing, deal
-from noisedesign_lab.training.gossip import Gossip, Rounds, server_average
+from noisedesign_lab.training.gossip import Gossip, Rounds
 from noisedesign_lab.training.losses.loss import Batch, Loss
 from noisedesign_lab.training.measures import Measurement
 from noisedesign_lab.training.noise import MessageNoise, Source, WhiteNoise
+from noisedesign_lab.training.partition import Dealing, Partition, deal
 from noisedesign_lab.training.seeding import Use, generator
-
-Partition = Callable[[np.random.Generator], Sequence[Places]]
-"""Function from a stream to the places of every node's examples, an array each."""
 
 DIVERGED = 1e6
 """Default bound on a loss, over its size at the start (or 1), beyond which a run diverged."""
@@ -323,7 +320,7 @@ class _Block:
             else None
             for _, source in self.sorted.noisy
         ]
-        self.server = server_average(n)
+        self.server = np.full((n, n), 1 / n)  # every node gets the average of all
 
     def measurements(self) -> Iterator[Measurement]:
         wanted = set(self.run.record)

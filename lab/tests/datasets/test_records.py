@@ -14,13 +14,14 @@ import pytest
 
 from noisedesign.base.checks import InputError
 from noisedesign.system.datasets.lookup import DataFile
-from noisedesign_lab.datasets import Examples, a9a, california_housing, movielens_small, records
+from noisedesign_lab import datasets
+from noisedesign_lab.datasets import Examples, a9a, california_housing, movielens_small
 
 FILES = {
-    "a9a": (records.A9A_TRAIN, a9a),
-    "a9a.t": (records.A9A_TEST, a9a),
-    "housing": (records.CALIFORNIA_HOUSING, california_housing),
-    "movielens": (records.MOVIELENS_SMALL, movielens_small),
+    "a9a": (datasets.A9A_TRAIN, a9a),
+    "a9a.t": (datasets.A9A_TEST, a9a),
+    "housing": (datasets.CALIFORNIA_HOUSING, california_housing),
+    "movielens": (datasets.MOVIELENS_SMALL, movielens_small),
 }
 
 
@@ -56,7 +57,7 @@ def test_real_incomes_are_what_each_line_says() -> None:
 
 def test_real_house_prices_by_hand() -> None:
     """The first block: 880 rooms, 129 bedrooms and 322 people in 126 households."""
-    needs(records.CALIFORNIA_HOUSING.name)
+    needs(datasets.CALIFORNIA_HOUSING.name)
     houses = california_housing()
     assert houses.features.shape == (20640, 8)
     first = [8.3252, 41, 880 / 126, 129 / 126, 322, 322 / 126, 37.88, -122.23]
@@ -70,11 +71,11 @@ def test_house_prices_without_column_names_are_the_same_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The official archive has none; other line ends, or none at the last line, do not matter."""
-    content = needs(records.CALIFORNIA_HOUSING.name).read_bytes()
+    content = needs(datasets.CALIFORNIA_HOUSING.name).read_bytes()
     expected = california_housing()
     lines = content.splitlines()
     numbers = lines[lines[0].startswith(b"longitude") :]
-    copy = tmp_path / records.CALIFORNIA_HOUSING.name
+    copy = tmp_path / datasets.CALIFORNIA_HOUSING.name
     copy.parent.mkdir()
     monkeypatch.setenv("NOISEDESIGN_DATA", str(tmp_path))
     for written in (b"\n".join(numbers) + b"\n", b"\r\n".join(numbers)):
@@ -86,7 +87,7 @@ def test_house_prices_without_column_names_are_the_same_file(
 
 
 def test_real_ratings() -> None:
-    path = needs(records.MOVIELENS_SMALL.name)
+    path = needs(datasets.MOVIELENS_SMALL.name)
     ratings = movielens_small()
     assert ratings.features.shape == (100836, 2)
     assert ratings.owners is not None
@@ -125,10 +126,10 @@ def test_records_offline_say_which_file_goes_where(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    if file is records.A9A_TEST:  # which is read second
-        content = needs(records.A9A_TRAIN.name).read_bytes()
+    if file is datasets.A9A_TEST:  # which is read second
+        content = needs(datasets.A9A_TRAIN.name).read_bytes()
         (tmp_path / "a9a").mkdir()
-        (tmp_path / records.A9A_TRAIN.name).write_bytes(content)
+        (tmp_path / datasets.A9A_TRAIN.name).write_bytes(content)
         monkeypatch.setenv("NOISEDESIGN_DATA", str(tmp_path))
     with pytest.raises(InputError, match=r"^data: .*ConnectionError") as caught:
         load()
@@ -143,7 +144,7 @@ def test_records_offline_say_which_file_goes_where(
 def test_altered_records_are_refused(
     file: DataFile, load: Callable[[], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in (records.A9A_TRAIN.name, file.name):
+    for name in (datasets.A9A_TRAIN.name, file.name):
         content = bytearray(needs(name).read_bytes())
         if name == file.name:
             content[-2:-2] = b"1"

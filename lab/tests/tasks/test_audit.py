@@ -19,7 +19,7 @@ from noisedesign.base.checks import Array
 from noisedesign.privacy import views
 from noisedesign.privacy.views import Algorithm
 from noisedesign.tasks.simulation.audit import AuditReport, audit
-from noisedesign_lab.datasets.examples import Examples
+from noisedesign_lab.datasets import Examples
 from noisedesign_lab.tasks.mechanisms import Mechanism, mechanism
 from noisedesign_lab.tasks.training_task import TrainingTask
 from noisedesign_lab.training.losses.quadratics import Quadratic

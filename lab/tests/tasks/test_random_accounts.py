@@ -15,7 +15,7 @@ from scipy import integrate, optimize, stats
 import noisedesign as nd
 from noisedesign.base.checks import InputError
 from noisedesign.privacy.amplification import bins_of
-from noisedesign_lab.papers.reproduce.ours.training import squared_error
+from noisedesign_lab.papers.reproduce.ours import squared_error
 from noisedesign_lab.tasks.accounts import FIXED, GAUSSIAN, RANDOM, meeting, of_noise
 from noisedesign_lab.tasks.mechanisms import Mechanism, Network, mechanism
 from noisedesign_lab.tasks.table import fingerprint, train

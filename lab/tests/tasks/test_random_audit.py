@@ -18,7 +18,7 @@ from scipy.special import logsumexp
 
 import noisedesign as nd
 from noisedesign.base.checks import Array, InputError
-from noisedesign_lab.datasets.examples import Examples
+from noisedesign_lab.datasets import Examples
 from noisedesign_lab.tasks.mechanisms import Mechanism, mechanism
 from noisedesign_lab.tasks.training_task import TrainingTask
 from noisedesign_lab.training.losses.quadratics import Quadratic

@@ -10,9 +10,9 @@ import pytest
 import noisedesign as nd
 from noisedesign.base.checks import InputError
 from noisedesign.system.participation import Participation
-from noisedesign_lab.training.dealing import deal
 from noisedesign_lab.training.losses.quadratics import Quadratic
 from noisedesign_lab.training.noise import NodeNoise
+from noisedesign_lab.training.partition import deal
 from noisedesign_lab.training.trainer import Lane, Run, train
 from tests.support.training_cases import (
     DIMENSION,

@@ -16,7 +16,7 @@ from noisedesign.files.picture_file import BLUE, GREEN, GREY, ORANGE, new_figure
 from noisedesign.privacy import views as threats
 from noisedesign.privacy.views.observers import distances
 from noisedesign.system.graph import build_graph, mixing_matrix
-from noisedesign_lab.papers.bounds import gossip
+from noisedesign_lab.papers import bounds
 from noisedesign_lab.papers.figures import Announce, Figure
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def rows_for(case: Case, *, view: str, horizons: Sequence[int]) -> Iterator[Row]
     limit = 1 / len(w) if view == SINGLE_NODE else 1 / (len(w) - 1)
     pairs = {victim: pair for pair, victim in case.victims.items()}
     for horizon in horizons:
-        for victim, found in gossip.per_step(w, observer, list(pairs), horizon=horizon):
+        for victim, found in bounds.per_step(w, observer, list(pairs), horizon=horizon):
             distance = hops[victim]
             assert distance is not None  # Metropolis-Hastings weights are of connected graphs
             who = (case.name, view, pairs[victim], case.observer, victim, distance)

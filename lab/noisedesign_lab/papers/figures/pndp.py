@@ -18,7 +18,7 @@ from noisedesign.privacy.exposure import account
 from noisedesign.system import datasets
 from noisedesign.system.graph import build_graph, mixing_matrix, node_names
 from noisedesign.system.participation import every_step
-from noisedesign_lab.papers.bounds import cyffers, renyi_divergence
+from noisedesign_lab.papers import bounds
 from noisedesign_lab.papers.figures import Announce, Figure
 
 if TYPE_CHECKING:
@@ -76,11 +76,11 @@ def rows_for(
         algorithm, looks, participation=scheme, adjacency="zero-out", responses="fixed"
     )
 
-    def published(numerator: cyffers.Numerator) -> Array:
-        bound = cyffers.squared_sensitivity(
+    def published(numerator: bounds.Numerator) -> Array:
+        bound = bounds.network_squared_sensitivity(
             mixing=w, observer=observer, horizon=horizon, numerator=numerator
         )
-        return renyi_divergence(bound, alpha=ALPHA)
+        return bounds.renyi_divergence(bound, alpha=ALPHA)
 
     squared, unsquared = published("squared"), published("unsquared")
     return [
@@ -93,7 +93,7 @@ def rows_for(
             kind=found.which,
             cyffers_squared=float(squared[victim]),
             cyffers_unsquared=float(unsquared[victim]),
-            ldp=renyi_divergence(float(horizon), alpha=ALPHA),
+            ldp=bounds.renyi_divergence(float(horizon), alpha=ALPHA),
         )
         for victim, found in zip(victims, exposures, strict=True)
     ]

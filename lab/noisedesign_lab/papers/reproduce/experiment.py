@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import Field, TypeAdapter
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Record = dict[str, Any]
+Rows = Sequence[Record]
 Unit = dict[str, Any]
 """Plain values of JSON, which hold all that decides the rows of a unit."""
 
@@ -50,11 +51,11 @@ class Experiment:
     settings: type[Settings]
     columns: Mapping[str, type]
     units: Callable[[Any], Sequence[Unit]]
-    run: Callable[[Unit], Sequence[Record]]
-    summary: Callable[[Sequence[Record], Any], Sequence[Record]]
-    pictures: Callable[[Sequence[Record], Sequence[Record], Any], Mapping[str, Figure]]
-    paragraph: Callable[[Sequence[Record], Sequence[Record], Any], str]
-    tables: Callable[[Sequence[Record], Any], Mapping[str, Sequence[Record]]] = lambda *_: {}
+    run: Callable[[Unit], Rows]
+    summary: Callable[[Rows, Any], Rows]
+    pictures: Callable[[Rows, Rows, Any], Mapping[str, Figure]]
+    paragraph: Callable[[Rows, Rows, Any], str]
+    tables: Callable[[Rows, Any], Mapping[str, Rows]] = lambda *_: {}
     version: int = 1
 
     def read(self, values: Mapping[str, Any]) -> Settings:
@@ -97,30 +98,38 @@ def _merged(values: Mapping[str, Any], others: Any, field: str) -> dict[str, Any
     return merged
 
 
-class Parts:
-    """The parts of an experiment, modules with COLUMNS, ``units`` of a table and ``run``, by their
-    tables in the settings. Rows of one part have empty columns of the others."""
+class Part(NamedTuple):
+    """One part of an experiment: its columns, the units of its table of settings, their rows."""
 
-    def __init__(self, **modules: Any) -> None:
-        self._modules = modules
+    columns: Mapping[str, type]
+    units: Callable[[Any], Iterable[Unit]]
+    run: Callable[[Unit], Rows]
+
+
+class Parts:
+    """The parts of an experiment, by their tables in the settings. Rows of one part have empty
+    columns of the others."""
+
+    def __init__(self, **parts: Part) -> None:
+        self._parts = parts
         self.columns: dict[str, type] = {"part": str}
-        for module in modules.values():
-            self.columns |= module.COLUMNS
+        for part in parts.values():
+            self.columns |= part.columns
 
     def units(self, settings: Any) -> list[Unit]:
         """List the units of all parts."""
         return [
             {"part": name} | unit
-            for name, module in self._modules.items()
-            for unit in module.units(getattr(settings, name))
+            for name, part in self._parts.items()
+            for unit in part.units(getattr(settings, name))
         ]
 
     def run(self, unit: Unit) -> list[Record]:
         """Return the rows of a unit."""
-        rows = self._modules[unit["part"]].run(unit)
+        rows = self._parts[unit["part"]].run(unit)
         return [dict.fromkeys(self.columns) | {"part": unit["part"]} | row for row in rows]
 
-    def rows(self, part: str, rows: Sequence[Record]) -> list[Record]:
+    def rows(self, part: str, rows: Rows) -> list[Record]:
         """Return the rows of one part, with its columns."""
-        kept = self._modules[part].COLUMNS
+        kept = self._parts[part].columns
         return [{name: row[name] for name in kept} for row in rows if row["part"] == part]

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import numpy as np
 from pydantic import Field, SerializeAsAny
@@ -29,17 +29,18 @@ from noisedesign.problem.problem import TimeProblem
 from noisedesign.system.participation import FixedEpoch
 from noisedesign_lab.datasets import Examples, california_housing
 from noisedesign_lab.papers.reproduce import keys
-from noisedesign_lab.papers.reproduce.experiment import Experiment, Record, Settings, Unit
-from noisedesign_lab.papers.reproduce.pictures import loss_against_epsilon, loss_against_steps
+from noisedesign_lab.papers.reproduce.experiment import Experiment, Record, Rows, Settings, Unit
+from noisedesign_lab.papers.reproduce.pictures import (
+    Pictures,
+    loss_against_epsilon,
+    loss_against_steps,
+)
 from noisedesign_lab.papers.reproduce.statistics import columns_of, groups, over_seeds
 from noisedesign_lab.tasks.mechanisms import Mechanism, Network, check_names, mechanism
 from noisedesign_lab.tasks.training_task import TrainingTask, columns, run as train
 from noisedesign_lab.training.losses import MLP
 from noisedesign_lab.training.partition import Standardization, iid, split
 from noisedesign_lab.training.seeding import Use, generator
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 NONE, LDP, MAFALDA, ANTIPGD = "none", "ldp", "mafalda", "antipgd"
 
@@ -146,14 +147,10 @@ def run(unit: Unit) -> list[Record]:
         participation=designed.participation,
         mechanisms=made,
         epsilons=list(epsilons),
-        delta=unit["delta"],
-        adjacency=unit["adjacency"],
-        clip=unit["clip"],
         step_sizes=unit["step_size"],
         seeds=[unit["seed"]],
         record=[*epochs, *last],
-        measured=unit["measured"],
-        bound=unit["bound"],
+        **{name: unit[name] for name in ("delta", "adjacency", "clip", "measured", "bound")},
     )
     kept = ("mechanism", "seed", "step", "train_loss", "test_loss", "consensus_distance", "stddev")
     rows: list[Record] = []
@@ -182,7 +179,7 @@ def _data(unit: Unit) -> tuple[Examples, Examples]:
 # --- what came out --------------------------------------------------------------------------------
 
 
-def summary(rows: Sequence[Record], settings: MafaldaSettings) -> list[Record]:
+def summary(rows: Rows, settings: MafaldaSettings) -> list[Record]:
     """Summarise the last steps: loss, and gain over LDP in percent, of pairs of one seed."""
     final = []
     for _, members in groups(rows, "setting"):
@@ -196,10 +193,7 @@ def summary(rows: Sequence[Record], settings: MafaldaSettings) -> list[Record]:
     }
     gains: dict[tuple[str, str, float], list[float | None]] = {}
     for row in final:
-        loss, base = (
-            row["test_loss"],
-            independent.get((row["setting"], row["epsilon"], row["seed"])),
-        )
+        base = independent.get((row["setting"], row["epsilon"], row["seed"]))
         key = row["setting"], row["mechanism"], row["epsilon"]
         loss = row["test_loss"]
         gain = None if loss is None or base is None else 100 * (1 - loss / base)
@@ -227,7 +221,7 @@ def with_excess(summary: Iterable[Record]) -> list[Record]:
     return found
 
 
-def epsilon_for(found: Sequence[Record], level: float) -> float | None:
+def epsilon_for(found: Rows, level: float) -> float | None:
     """Return the smallest epsilon of mean loss ``level``, interpolated in logarithms, if any."""
     points = sorted(
         (row["epsilon"], row["test_loss"])
@@ -241,9 +235,7 @@ def epsilon_for(found: Sequence[Record], level: float) -> float | None:
     return None
 
 
-def pictures(
-    rows: Sequence[Record], found: Sequence[Record], settings: MafaldaSettings
-) -> Mapping[str, Figure]:
+def pictures(rows: Rows, found: Rows, settings: MafaldaSettings) -> Pictures:
     """Figures 3 and 4: loss against epsilon; Figures 3 and 5: loss against steps."""
     drawn = {
         "loss-against-epsilon": loss_against_epsilon(
@@ -264,12 +256,12 @@ TOP = {"loss-against-epsilon": 30, "loss-against-steps": 6}
 """Losses that pictures show, over the least: what is beyond learns nothing."""
 
 
-def _rounded(rows: Sequence[Record]) -> list[Record]:
+def _rounded(rows: Rows) -> list[Record]:
     """Round epsilons to three digits, for titles and legends."""
     return [row | {"epsilon": float(f"{row['epsilon']:.3g}")} for row in rows]
 
 
-def _curves(rows: Sequence[Record], settings: MafaldaSettings) -> list[Record]:
+def _curves(rows: Rows, settings: MafaldaSettings) -> list[Record]:
     """Rows of the budgets to draw, each with the run without noise beside it."""
     budgets = {row["mu"]: row["epsilon"] for row in rows if row["mu"] in settings.curves}
     return [
@@ -280,7 +272,7 @@ def _curves(rows: Sequence[Record], settings: MafaldaSettings) -> list[Record]:
     ]
 
 
-def paragraph(rows: Sequence[Record], found: Sequence[Record], settings: MafaldaSettings) -> str:
+def paragraph(rows: Rows, found: Rows, settings: MafaldaSettings) -> str:
     """Tell the results, network by network."""
     lines = [
         f"Test loss (mean squared error, in (100,000 dollars)^2, mean of the last {settings.last} "
@@ -295,7 +287,7 @@ def paragraph(rows: Sequence[Record], found: Sequence[Record], settings: Mafalda
     return "\n".join(lines)
 
 
-def _told(found: Sequence[Record], settings: MafaldaSettings) -> str:
+def _told(found: Rows, settings: MafaldaSettings) -> str:
     by_name = {name: members for (name,), members in groups(found, "mechanism")}
     told = []
     if NONE in by_name:
@@ -321,7 +313,7 @@ def _told(found: Sequence[Record], settings: MafaldaSettings) -> str:
     return " ".join(told)
 
 
-def _ratio(by_name: Mapping[str, Sequence[Record]], level: float) -> str:
+def _ratio(by_name: Mapping[str, Rows], level: float) -> str:
     """Tell the factor in epsilon that independent noise takes to the same loss."""
     needed = {name: epsilon_for(members, level) for name, members in by_name.items()}
     base = needed.get(LDP)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from noisedesign.files.picture_file import COLOURS, LINES, new_figure, plain
-from noisedesign_lab.papers.reproduce.experiment import Record
+from noisedesign_lab.papers.reproduce.experiment import Record, Rows
 from noisedesign_lab.papers.reproduce.statistics import groups, interval
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ LONGEST = 48
 """Letters of a panel's title."""
 
 Style = Mapping[str, Any]
+Pictures = Mapping[str, "Figure"]
+"""Figures by the names of their files."""
 
 
 def styles(names: Iterable[str]) -> dict[str, Style]:
@@ -39,11 +41,7 @@ def styles(names: Iterable[str]) -> dict[str, Style]:
 
 
 def loss_against_epsilon(
-    summary: Sequence[Record],
-    *,
-    ylabel: str = "test loss",
-    column: str = "test_loss",
-    log: bool = False,
+    summary: Rows, *, ylabel: str = "test loss", column: str = "test_loss", log: bool = False
 ) -> Figure:
     """Draw a panel a setting and a line a mechanism, with intervals as bands."""
     looks = styles(row["mechanism"] for row in summary)
@@ -51,7 +49,7 @@ def loss_against_epsilon(
         looks[name] = {**looks[name], "linestyle": ":", "marker": ""}
     budgets = [row["epsilon"] for row in summary if math.isfinite(row["epsilon"])]
 
-    def panel(axes: Axes, rows: Sequence[Record]) -> None:
+    def panel(axes: Axes, rows: Rows) -> None:
         for (mechanism,), members in groups(rows, "mechanism"):
             look = looks[mechanism]
             drawn = sorted(
@@ -68,12 +66,12 @@ def loss_against_epsilon(
     return _panels(summary, panel, looks, labels, ylabel=ylabel, log=log)
 
 
-def loss_against_steps(rows: Sequence[Record], *, log: bool = False) -> Figure:
+def loss_against_steps(rows: Rows, *, log: bool = False) -> Figure:
     """Draw a panel a setting and epsilon and a line a mechanism, with intervals as bands."""
     told = [row | {"setting": f"{row['setting']}, epsilon {row['epsilon']:g}"} for row in rows]
     looks = styles(row["mechanism"] for row in rows)
 
-    def panel(axes: Axes, here: Sequence[Record]) -> None:
+    def panel(axes: Axes, here: Rows) -> None:
         for (mechanism,), members in groups(here, "mechanism"):
             points = []
             for (step,), at in groups(sorted(members, key=lambda row: row["step"]), "step"):
@@ -88,7 +86,7 @@ def loss_against_steps(rows: Sequence[Record], *, log: bool = False) -> Figure:
     return _panels(told, panel, looks, labels, ylabel="test loss", log=log)
 
 
-def beside_noiseless(rows: Sequence[Record], epsilon: float) -> list[Record]:
+def beside_noiseless(rows: Rows, epsilon: float) -> list[Record]:
     """Rows of one budget, with the run without noise beside them."""
     return [row | {"epsilon": epsilon} for row in rows if row["epsilon"] in (epsilon, math.inf)]
 
@@ -101,7 +99,7 @@ def log_ticks(axes: Axes, values: Iterable[float]) -> None:
     axes.xaxis.set_major_formatter("{x:g}")
 
 
-def _points(axes: Axes, rows: Sequence[Record], column: str, look: Style) -> None:
+def _points(axes: Axes, rows: Rows, column: str, look: Style) -> None:
     """A line, and a band where every point has an interval."""
     places = [row["epsilon"] for row in rows]
     axes.plot(places, [row[column] for row in rows], **look)
@@ -115,7 +113,7 @@ def _drawn(value: float | None) -> bool:
     return value is not None and math.isfinite(value)
 
 
-def _diverged(rows: Sequence[Record], mechanism: str, column: str) -> str:
+def _diverged(rows: Rows, mechanism: str, column: str) -> str:
     """ " (diverged at epsilon 0.5, 1)", or nothing."""
     at = {
         row["epsilon"] for row in rows if row["mechanism"] == mechanism and not _drawn(row[column])
@@ -124,8 +122,8 @@ def _diverged(rows: Sequence[Record], mechanism: str, column: str) -> str:
 
 
 def _panels(
-    rows: Sequence[Record],
-    panel: Callable[[Axes, Sequence[Record]], None],
+    rows: Rows,
+    panel: Callable[[Axes, Rows], None],
     looks: Mapping[str, Style],
     labels: Mapping[str, str],
     *,

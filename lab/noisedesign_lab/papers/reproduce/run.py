@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from noisedesign.surveys.results_file import (
 )
 from noisedesign_lab.papers.figures import write_table
 from noisedesign_lab.papers.reproduce import load_settings
-from noisedesign_lab.papers.reproduce.experiment import Experiment, Record, Settings
+from noisedesign_lab.papers.reproduce.experiment import Experiment, Record, Rows, Settings
 from noisedesign_lab.papers.reproduce.statistics import groups
 
 UNIT, OF = "unit", "rows_of_unit"
@@ -94,7 +94,7 @@ def _rows(
         found = {key: rows for key, rows in _whole(table).items() if key in units}
         left = {key: unit for key, unit in units.items() if key not in found}
         progress(len(found), len(units))
-        computed: Iterator[tuple[str, Sequence[Record]]] = (
+        computed: Iterator[tuple[str, Rows]] = (
             (key, experiment.run(unit)) for key, unit in left.items()
         )
         if jobs > 1 and len(left) > 1:

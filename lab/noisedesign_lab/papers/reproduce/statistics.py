@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from noisedesign_lab.papers.reproduce.experiment import Record
+from noisedesign_lab.papers.reproduce.experiment import Record, Rows
 
 
 class Interval(NamedTuple):
@@ -55,7 +55,7 @@ def groups(rows: Iterable[Record], *columns: str) -> ItemsView[tuple[Any, ...], 
     return found.items()
 
 
-def over_seeds(rows: Sequence[Record], *others: str) -> list[Record]:
+def over_seeds(rows: Rows, *others: str) -> list[Record]:
     """Summarise rows of one step by setting, mechanism and epsilon, with means of ``others``."""
     found = []
     for (setting, mechanism, epsilon), members in groups(rows, "setting", "mechanism", "epsilon"):
@@ -79,7 +79,7 @@ NOISELESS = "none"
 """The mechanism without noise."""
 
 
-def costs_of_noise(rows: Sequence[Record], mechanism: str) -> list[float]:
+def costs_of_noise(rows: Rows, mechanism: str) -> list[float]:
     """Return what a mechanism's noise costs in test loss, a number a seed: the mean over its rows
     less the noiseless loss of that seed; infinite where a run diverged."""
     free = {row["seed"]: row["test_loss"] for row in rows if row["mechanism"] == NOISELESS}
@@ -91,6 +91,6 @@ def costs_of_noise(rows: Sequence[Record], mechanism: str) -> list[float]:
     return [sum(values) / len(values) for values in by_seed.values()] or [math.inf]
 
 
-def _mean(rows: Sequence[Record], column: str) -> float | None:
+def _mean(rows: Rows, column: str) -> float | None:
     values = [row[column] for row in rows if row[column] is not None]
     return float(np.mean(values)) if len(values) == len(rows) else None

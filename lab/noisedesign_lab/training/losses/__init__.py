@@ -1,9 +1,7 @@
 """Losses with exact gradients of single examples, clipped one by one and summed over a batch."""
 
-from noisedesign_lab.training.losses.logistic import Logistic
 from noisedesign_lab.training.losses.loss import Batch, Loss
-from noisedesign_lab.training.losses.matrix_factorization import MatrixFactorization
-from noisedesign_lab.training.losses.mlp import MLP
+from noisedesign_lab.training.losses.models import MLP, Logistic, MatrixFactorization
 from noisedesign_lab.training.losses.quadratics import Quadratic, Quadratics, whisper_quadratics
 
 __all__ = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from noisedesign.base.checks import Array
-from noisedesign_lab.datasets.examples import Examples, Places
+from noisedesign_lab.datasets import Examples, Places
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -109,12 +109,3 @@ def spans(count: int, entries_each: int) -> Iterator[slice]:
     """Slices of ``count`` things of so many doubles each, as large as a block may be."""
     step = max(1, ENTRIES // max(1, entries_each))
     return (slice(start, start + step) for start in range(0, count, step))
-
-
-def mean_over_examples(models: Array, count: int, total: Callable[[Array, slice], Array]) -> Array:
-    """Return the mean over N examples of what ``total`` sums over a slice for models (M, d)."""
-    flat = models.reshape(-1, models.shape[-1])
-    sums = np.zeros(len(flat))
-    for part in spans(count, len(flat)):
-        sums += total(flat, part)
-    return (sums / count).reshape(models.shape[:-1])

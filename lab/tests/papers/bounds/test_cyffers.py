@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from noisedesign.base.checks import InputError
-from noisedesign_lab.papers.bounds import cyffers, renyi_divergence
+from noisedesign_lab.papers import bounds
 from tests.support import dense_views, oracles
 
 Array = np.ndarray
@@ -60,14 +60,18 @@ def mixings(draw: st.DrawFn) -> Array:
 def test_path_of_three_by_hand() -> None:
     # W = 1/3 [[2, 1, 0], [1, 1, 1], [0, 1, 2]]; observer 0, victim 2, T = 2. At s = 0 nothing of
     # node 2 is in a message of 0 or 1; at s = 1 row 1 is (1, 1, 1) / 3, row 0 has no share of 2.
-    squared = cyffers.squared_sensitivity(mixing=PATH, observer=0, horizon=2, numerator="squared")
-    plain = cyffers.squared_sensitivity(mixing=PATH, observer=0, horizon=2)
+    squared = bounds.network_squared_sensitivity(
+        mixing=PATH, observer=0, horizon=2, numerator="squared"
+    )
+    plain = bounds.network_squared_sensitivity(mixing=PATH, observer=0, horizon=2)
     assert squared[2] == pytest.approx(1 / 3)
     assert plain[2] == pytest.approx(1.0)
     # T = 3 adds s = 2: W^2 = 1/9 [[5, 3, 1], [3, 3, 3], [1, 3, 5]], so rows 1 and 0 count
     # 9/27 and 1/35 squared, 27/27 and 9/35 unsquared (the last for w = v only).
-    squared = cyffers.squared_sensitivity(mixing=PATH, observer=0, horizon=3, numerator="squared")
-    plain = cyffers.squared_sensitivity(mixing=PATH, observer=0, horizon=3)
+    squared = bounds.network_squared_sensitivity(
+        mixing=PATH, observer=0, horizon=3, numerator="squared"
+    )
+    plain = bounds.network_squared_sensitivity(mixing=PATH, observer=0, horizon=3)
     assert squared[2] == pytest.approx(2 / 3 + 1 / 3)
     assert plain[2] == pytest.approx(3.0)  # 2 + 1 + 9/35, capped at T
     # A neighbour's own messages hold all of it.
@@ -76,7 +80,7 @@ def test_path_of_three_by_hand() -> None:
 
 def test_gossip_rounds_share_a_gradient_step() -> None:
     # K = 2, T = 2: s = 0, 1 count twice, s = 2, 3 once. W^3 row 1 is again (1, 1, 1) / 3.
-    found = cyffers.squared_sensitivity(
+    found = bounds.network_squared_sensitivity(
         mixing=PATH, observer=0, horizon=2, rounds=2, numerator="squared"
     )
     assert found[2] == pytest.approx(2 * 1 / 3 + 1 / 3 + 1 / 3)
@@ -86,13 +90,13 @@ def test_orientation_for_a_w_that_is_not_symmetric() -> None:
     # Node 1 listens to 2 and 0, node 2 only to itself, node 0 to itself and 1. One round after
     # node 2 spoke, node 1 holds W_12 = 1/2 of it and noise (1/4)^2 + (1/4)^2 + (1/2)^2 = 3/8.
     w = np.array([[0.5, 0.5, 0.0], [0.25, 0.25, 0.5], [0.0, 0.0, 1.0]])
-    found = cyffers.squared_sensitivity(mixing=w, observer=0, horizon=2, numerator="squared")
+    found = bounds.network_squared_sensitivity(mixing=w, observer=0, horizon=2, numerator="squared")
     assert found[2] == pytest.approx((1 / 4) / (3 / 8))
     # Read as printed, (W^s)_uw over the norm of column w, it would be 0: 2 does not listen to 1.
     assert w[2, 1] == 0
     # And node 2 hears of nobody.
     np.testing.assert_array_equal(
-        cyffers.squared_sensitivity(mixing=w, observer=2, horizon=9), [0, 0, 9]
+        bounds.network_squared_sensitivity(mixing=w, observer=2, horizon=9), [0, 0, 9]
     )
 
 
@@ -104,15 +108,19 @@ def test_definition_order_and_monotonicity(
     numerator = "squared" if squared else "unsquared"
     for v in range(len(w)):
         arguments = {"mixing": w, "observer": v, "rounds": rounds}
-        found = cyffers.squared_sensitivity(horizon=horizon, numerator=numerator, **arguments)
+        found = bounds.network_squared_sensitivity(
+            horizon=horizon, numerator=numerator, **arguments
+        )
         expected = [
             by_definition(w, observer=v, victim=u, horizon=horizon, rounds=rounds, squared=squared)
             for u in range(len(w))
         ]
         expected[v] = horizon
         np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-14)
-        plain = cyffers.squared_sensitivity(horizon=horizon, **arguments)
-        longer = cyffers.squared_sensitivity(horizon=horizon + 1, numerator=numerator, **arguments)
+        plain = bounds.network_squared_sensitivity(horizon=horizon, **arguments)
+        longer = bounds.network_squared_sensitivity(
+            horizon=horizon + 1, numerator=numerator, **arguments
+        )
         assert (found <= plain * (1 + 1e-12)).all()
         assert (found <= longer * (1 + 1e-12)).all()
         reached = np.linalg.matrix_power(np.eye(len(w)) + w, len(w))[v] > 0
@@ -124,10 +132,14 @@ def test_unreachable_and_isolated() -> None:
     graph = nx.Graph([(0, 1), (2, 3)])
     graph.add_node(4)
     w = oracles.metropolis(graph)
-    for numerator in cyffers.NUMERATORS:
-        found = cyffers.squared_sensitivity(mixing=w, observer=0, horizon=50, numerator=numerator)
+    for numerator in bounds.NUMERATORS:
+        found = bounds.network_squared_sensitivity(
+            mixing=w, observer=0, horizon=50, numerator=numerator
+        )
         np.testing.assert_array_equal(found, [50, 50, 0, 0, 0])
-        alone = cyffers.squared_sensitivity(mixing=w, observer=4, horizon=50, numerator=numerator)
+        alone = bounds.network_squared_sensitivity(
+            mixing=w, observer=4, horizon=50, numerator=numerator
+        )
         np.testing.assert_array_equal(alone, [0, 0, 0, 0, 50])
     view = dense_views.neighbour(w, 0, horizon=3)
     np.testing.assert_allclose(view.victim(2, nodes=5, horizon=3), 0, atol=1e-15)
@@ -136,7 +148,7 @@ def test_unreachable_and_isolated() -> None:
 def test_size_of_the_largest_published_instance() -> None:
     graph = nx.gnp_random_graph(148, 0.1, seed=1)
     w = oracles.metropolis(graph)
-    found = cyffers.squared_sensitivity(mixing=w, observer=0, horizon=320)
+    found = bounds.network_squared_sensitivity(mixing=w, observer=0, horizon=320)
     assert found.shape == (148,)
     assert (found == 320).all()  # no better than a reader of everything, for any victim
 
@@ -163,7 +175,7 @@ def test_one_round_with_usual_weights_is_bounded(weights: str, own_noise: bool) 
         w = (w + np.eye(len(w))) / 2 if weights == "lazy" else w
         for horizon in (2, 4):
             view = dense_views.neighbour(w, 0, horizon=horizon, own_noise=own_noise)
-            claimed = cyffers.squared_sensitivity(
+            claimed = bounds.network_squared_sensitivity(
                 mixing=w, observer=0, horizon=horizon, numerator="squared"
             )
             for u in range(1, len(w)):
@@ -189,7 +201,7 @@ def test_one_round_squared_form_fails_for_uneven_weights() -> None:
     q1 = Fraction(1, 100) / Fraction(82, 100)
     q2 = Fraction(81, 10_000) / (2 * Fraction(81, 10_000) + Fraction(6724, 10_000))
     w = swapping(0.1)
-    found = cyffers.squared_sensitivity(mixing=w, observer=0, horizon=3, numerator="squared")
+    found = bounds.network_squared_sensitivity(mixing=w, observer=0, horizon=3, numerator="squared")
     assert found[2] == pytest.approx(float(2 * q1 + q2), rel=1e-12)
     assert float(exact) == pytest.approx(0.04503, abs=1e-5)
     for own_noise in (True, False):
@@ -198,12 +210,12 @@ def test_one_round_squared_form_fails_for_uneven_weights() -> None:
         assert learnt == pytest.approx(float(exact), rel=1e-9)
         assert learnt > 1.24 * found[2]
     # The unsquared form is far above it here.
-    plain = cyffers.squared_sensitivity(mixing=w, observer=0, horizon=3)
+    plain = bounds.network_squared_sensitivity(mixing=w, observer=0, horizon=3)
     assert plain[2] > 10 * learnt
     # As the weight goes to 0 the factor goes to (1 + 4) / (2 + 1).
     w = swapping(1e-4)
     view = dense_views.neighbour(w, 0, horizon=3)
-    found = cyffers.squared_sensitivity(mixing=w, observer=0, horizon=3, numerator="squared")
+    found = bounds.network_squared_sensitivity(mixing=w, observer=0, horizon=3, numerator="squared")
     learnt = oracles.best_signs(view.victim(2, nodes=3, horizon=3))
     assert learnt / found[2] == pytest.approx(5 / 3, rel=1e-3)
 
@@ -218,7 +230,7 @@ def test_one_round_unsquared_form_held_for_uneven_weights() -> None:
         weights *= rng.random((n, n)) < 0.7
         weights += np.diag(np.exp(rng.normal(size=n) * 3))
         w = weights / weights.sum(axis=1, keepdims=True)
-        found = cyffers.squared_sensitivity(mixing=w, observer=0, horizon=horizon)
+        found = bounds.network_squared_sensitivity(mixing=w, observer=0, horizon=horizon)
         view = dense_views.neighbour(w, 0, horizon=horizon)
         for u in range(1, n):
             learnt = oracles.best_signs(view.victim(u, nodes=n, horizon=horizon))
@@ -235,7 +247,7 @@ def test_more_rounds_tell_more_than_their_sum() -> None:
     # m_1^1 - W_11 m_1^0 - W_10 m_0^0 = W_12 m_2^0: node 0 knows m_2 = g + N, squared sensitivity 1.
     view = dense_views.neighbour(PATH, 0, horizon=1, rounds=2)
     assert view.victim(2, nodes=3, horizon=1)[0, 0] == pytest.approx(1.0)
-    found = cyffers.squared_sensitivity(
+    found = bounds.network_squared_sensitivity(
         mixing=PATH, observer=0, horizon=1, rounds=2, numerator="squared"
     )
     assert found[2] == pytest.approx(1 / 3)
@@ -243,7 +255,7 @@ def test_more_rounds_tell_more_than_their_sum() -> None:
     lazy = np.array([[0.9, 0.1, 0.0], [0.1, 0.8, 0.1], [0.0, 0.1, 0.9]])
     view = dense_views.neighbour(lazy, 0, horizon=1, rounds=2)
     assert view.victim(2, nodes=3, horizon=1)[0, 0] == pytest.approx(1.0)
-    found = cyffers.squared_sensitivity(mixing=lazy, observer=0, horizon=1, rounds=2)
+    found = bounds.network_squared_sensitivity(mixing=lazy, observer=0, horizon=1, rounds=2)
     assert found[2] == pytest.approx(0.1 / 0.66)
 
 
@@ -255,9 +267,9 @@ def test_renyi_divergence_of_a_gaussian() -> None:
     x = np.linspace(-40, 40, 400_001)
     log_p, log_q = -((x - math.sqrt(5)) ** 2) / 2, -(x**2) / 2
     integral = np.sum(np.exp(2 * log_p - log_q)) * (x[1] - x[0]) / math.sqrt(2 * math.pi)
-    found = renyi_divergence(5.0, alpha=2.0)
+    found = bounds.renyi_divergence(5.0, alpha=2.0)
     assert found == pytest.approx(math.log(integral), rel=1e-9)
-    np.testing.assert_allclose(renyi_divergence(np.array([1.0, 2.0]), alpha=3.0), [1.5, 3.0])
+    np.testing.assert_allclose(bounds.renyi_divergence(np.array([1.0, 2.0]), alpha=3.0), [1.5, 3.0])
 
 
 @pytest.mark.parametrize(
@@ -274,10 +286,10 @@ def test_renyi_divergence_of_a_gaussian() -> None:
 )
 def test_bad_input(change: dict, field: str) -> None:
     with pytest.raises(InputError) as error:
-        cyffers.squared_sensitivity(**{"mixing": PATH, "observer": 0, "horizon": 2} | change)
+        bounds.network_squared_sensitivity(**{"mixing": PATH, "observer": 0, "horizon": 2} | change)
     assert error.value.field == field
 
 
 def test_bad_order() -> None:
     with pytest.raises(InputError, match="alpha"):
-        renyi_divergence(1.0, alpha=1.0)
+        bounds.renyi_divergence(1.0, alpha=1.0)

@@ -15,7 +15,6 @@ import pytest
 
 from noisedesign.base.checks import InputError
 from noisedesign_lab.papers import bounds
-from noisedesign_lab.papers.bounds import gossip
 from tests.support import dense_views, oracles
 from tests.support.zip_dl_convergence import consensus_parameter
 
@@ -84,12 +83,12 @@ CASES = {
 
 def test_rho_of_known_spectra() -> None:
     expected = (1 + 2 * math.cos(2 * math.pi / 10)) / 3
-    assert gossip.second_eigenvalue(mixing=RING) == pytest.approx(expected, rel=1e-12)
-    assert gossip.second_eigenvalue(mixing=complete(7)) == pytest.approx(0, abs=1e-15)
+    assert bounds.second_eigenvalue(mixing=RING) == pytest.approx(expected, rel=1e-12)
+    assert bounds.second_eigenvalue(mixing=complete(7)) == pytest.approx(0, abs=1e-15)
     # The negative end counts: two nodes that swap with probability 0.9 have eigenvalues 1, -0.8.
-    assert gossip.second_eigenvalue(mixing=np.array([[0.1, 0.9], [0.9, 0.1]])) == pytest.approx(0.8)
+    assert bounds.second_eigenvalue(mixing=np.array([[0.1, 0.9], [0.9, 0.1]])) == pytest.approx(0.8)
     apart = oracles.metropolis(nx.Graph([(0, 1), (2, 3)]))
-    assert gossip.second_eigenvalue(mixing=apart) == pytest.approx(1)
+    assert bounds.second_eigenvalue(mixing=apart) == pytest.approx(1)
 
 
 # --- Theorem 13 -----------------------------------------------------------------------------------
@@ -132,7 +131,7 @@ def test_theorem_13_fails_for_a_neighbour() -> None:
     assert reached == pytest.approx(long_run_share(w, 0, 1, frequency=math.pi / 2), rel=5e-3)
     assert reached > 2.1 * theorem_13_slope(mixing=w)
     # The spectral bound is five times 1 / n, and does not come down.
-    assert gossip.spectral_upper_bound(gram=gram) / 120 > 5 / 30
+    assert bounds.spectral_upper_bound(gram=gram) / 120 > 5 / 30
 
 
 # --- Theorem 15 -----------------------------------------------------------------------------------
@@ -140,7 +139,7 @@ def test_theorem_13_fails_for_a_neighbour() -> None:
 
 def theorem_15_printed(mixing: Array, observers: tuple[int, ...], horizon: int) -> float:
     """Print has Delta^2 / T on the left, so that T times the rest is what it says of Delta^2."""
-    share, gap = len(observers) / len(mixing), 1 - gossip.second_eigenvalue(mixing=mixing)
+    share, gap = len(observers) / len(mixing), 1 - bounds.second_eigenvalue(mixing=mixing)
     rest = share * horizon + 2 / gap**2 * math.sqrt(share) * horizon + 2 / gap**4
     return float(horizon * rest)
 
@@ -148,14 +147,14 @@ def theorem_15_printed(mixing: Array, observers: tuple[int, ...], horizon: int) 
 def test_theorem_15_by_hand() -> None:
     # Complete graph: rho = 0. n = 5, m = 2, T = 10: (2/5) 10 + 2 sqrt(4) + 2 = 10.
     arguments = {"mixing": complete(5), "observers": (0, 3), "horizon": 10}
-    assert gossip.theorem_15_squared_sensitivity(**arguments) == pytest.approx(10.0)
+    assert bounds.theorem_15_squared_sensitivity(**arguments) == pytest.approx(10.0)
     # As printed 10 ((2/5) 10 + 2 sqrt(2/5) 10 + 2).
     assert theorem_15_printed(**arguments) == pytest.approx(10 * (4 + 20 * math.sqrt(0.4) + 2))
     # rho = 1/2 for the lazy complete graph: 2 / gap^2 = 8, 2 / gap^4 = 32.
     lazy = (complete(4) + np.eye(4)) / 2
-    found = gossip.theorem_15_squared_sensitivity(mixing=lazy, observers=[1], horizon=16)
+    found = bounds.theorem_15_squared_sensitivity(mixing=lazy, observers=[1], horizon=16)
     assert found == pytest.approx(4 + 8 * 2 + 32)
-    assert gossip.theorem_17(
+    assert bounds.theorem_17(
         mixing=lazy,
         horizon=16,
         dimension=1,
@@ -175,7 +174,7 @@ def test_theorem_15_as_printed_says_nothing() -> None:
             assert theorem_15_printed(w, observers, horizon) > 2 * horizon
             for victim in range(len(w)):
                 gram = sensitivity_gram(w, list(observers), victim, horizon=horizon)
-                assert gossip.spectral_upper_bound(gram=gram) <= horizon * (1 + 1e-9)
+                assert bounds.spectral_upper_bound(gram=gram) <= horizon * (1 + 1e-9)
     # It grows like T^2 where the proof, and the truth, grow like T.
     ten, hundred = (
         theorem_15_printed(mixing=complete(9), observers=(0,), horizon=t) for t in (10_000, 100_000)
@@ -185,7 +184,7 @@ def test_theorem_15_as_printed_says_nothing() -> None:
 
 def test_theorem_15_fails_on_a_complete_graph_within_eight_steps() -> None:
     """n = 10, one node observed, T = 8: every sign vector tried."""
-    claimed = gossip.theorem_15_squared_sensitivity(mixing=complete(10), observers=(0,), horizon=8)
+    claimed = bounds.theorem_15_squared_sensitivity(mixing=complete(10), observers=(0,), horizon=8)
     assert claimed == pytest.approx(0.8 + 2 * math.sqrt(0.8) + 2)
     own = oracles.best_signs(sensitivity_gram(complete(10), [0], 0, horizon=8))
     assert own == pytest.approx(7.7626, abs=1e-4)
@@ -199,13 +198,13 @@ def test_theorem_15_elsewhere_within_eight_steps() -> None:
     failures = 0
     for w in CASES.values():
         for observers, horizon in itertools.product([(0,), (0, 1), (0, 1, 2)], [2, 5, 8]):
-            claimed = gossip.theorem_15_squared_sensitivity(
+            claimed = bounds.theorem_15_squared_sensitivity(
                 mixing=w, observers=observers, horizon=horizon
             )
             for victim in range(len(w)):
                 gram = sensitivity_gram(w, list(observers), victim, horizon=horizon)
                 exact = oracles.best_signs(gram)
-                if gossip.second_eigenvalue(mixing=w) >= 0.3:
+                if bounds.second_eigenvalue(mixing=w) >= 0.3:
                     assert exact <= horizon * (1 + 1e-9) <= claimed
                 elif exact > claimed:
                     failures += 1
@@ -219,7 +218,7 @@ def test_theorem_15_slope_fails_where_a_neighbourhood_is_observed() -> None:
         gram = sensitivity_gram(RING, [9, 0, 1], 0, horizon=horizon)
         np.testing.assert_allclose(gram, np.eye(horizon), atol=1e-9)
     horizon = 200_000  # where the linear term has outgrown the transient ones
-    claimed = gossip.theorem_15_squared_sensitivity(
+    claimed = bounds.theorem_15_squared_sensitivity(
         mixing=RING, observers=(9, 0, 1), horizon=horizon
     )
     assert horizon > 1.5 * claimed
@@ -286,11 +285,11 @@ def test_spectral_bound_holds_for_signs_and_vectors(name: str) -> None:
     w = CASES[name]
     for victim in (0, 1):
         gram = sensitivity_gram(w, [0], victim, horizon=6)
-        bound = gossip.spectral_upper_bound(gram=gram)
+        bound = bounds.spectral_upper_bound(gram=gram)
         assert oracles.best_signs(gram) <= bound
         assert oracles.elliptope(gram)[0] <= bound
         assert bound <= 6 * (1 + 1e-9)
-    assert gossip.spectral_upper_bound(gram=np.diag([1.0, 3.0])) == pytest.approx(6.0, rel=1e-14)
+    assert bounds.spectral_upper_bound(gram=np.diag([1.0, 3.0])) == pytest.approx(6.0, rel=1e-14)
 
 
 # --- Theorem 17 -----------------------------------------------------------------------------------
@@ -310,22 +309,22 @@ def test_consensus_contraction() -> None:
     kept = np.sum((x @ RING) ** 2) / np.sum(x**2)
     assert kept == pytest.approx(1 - consensus_parameter(mixing=RING))
     # As printed, 1 - p = gamma^2 with gamma = 1 - rho, it would have to be 0.016 and is 0.76.
-    gamma = 1 - gossip.second_eigenvalue(mixing=RING)
+    gamma = 1 - bounds.second_eigenvalue(mixing=RING)
     assert gamma**2 < 0.02 < 0.7 < kept
 
 
 def test_dwork_roth_calibration() -> None:
-    stddev = gossip.dwork_roth_stddev(sensitivity=2.0, epsilon=0.5, delta=1e-5)
+    stddev = bounds.dwork_roth_stddev(sensitivity=2.0, epsilon=0.5, delta=1e-5)
     assert stddev == pytest.approx(4 * math.sqrt(2 * math.log(125_000)))
     for epsilon, delta in itertools.product([0.1, 0.5, 0.99], [1e-2, 1e-5, 1e-9]):
-        mu = 3 / gossip.dwork_roth_stddev(sensitivity=3.0, epsilon=epsilon, delta=delta)
+        mu = 3 / bounds.dwork_roth_stddev(sensitivity=3.0, epsilon=epsilon, delta=delta)
         assert oracles.gaussian_delta(mu, epsilon) <= delta
     # Beyond epsilon = 1 the rule is refused, and rightly: at 12 it would break its promise.
     epsilon, delta = 12.0, 0.01
     mu = epsilon / math.sqrt(2 * math.log(1.25 / delta))
     assert oracles.gaussian_delta(mu, epsilon) > delta
     with pytest.raises(InputError, match="epsilon"):
-        gossip.dwork_roth_stddev(sensitivity=1.0, epsilon=1.0, delta=delta)
+        bounds.dwork_roth_stddev(sensitivity=1.0, epsilon=1.0, delta=delta)
 
 
 ARGUMENTS = {
@@ -340,7 +339,7 @@ ARGUMENTS = {
 }
 
 
-def total(found: gossip.UtilityScale) -> float:
+def total(found: bounds.UtilityScale) -> float:
     """Sum of the five terms of the theorem."""
     return found.central + found.mixing + found.transient + found.heterogeneity + found.start
 
@@ -348,8 +347,8 @@ def total(found: gossip.UtilityScale) -> float:
 def test_theorem_17_by_hand() -> None:
     # n = 4, rho = gamma = 1/2, T = 16, d log(1/delta) / eps^2 = 3 * 4 * 4 = 48, mu = 2, L = 8.
     lazy = (complete(4) + np.eye(4)) / 2
-    found = gossip.theorem_17(mixing=lazy, **ARGUMENTS)
-    assert 1 - gossip.second_eigenvalue(mixing=lazy) == pytest.approx(0.5)
+    found = bounds.theorem_17(mixing=lazy, **ARGUMENTS)
+    assert 1 - bounds.second_eigenvalue(mixing=lazy) == pytest.approx(0.5)
     assert consensus_parameter(mixing=lazy) == pytest.approx(0.75)
     assert found.central == pytest.approx(48 / (16 * 2))
     assert found.mixing == pytest.approx(48 / (4 * 2) * 4 / 4)
@@ -382,7 +381,7 @@ def test_theorem_17_fails_with_the_constant_step_it_states() -> None:
     arguments |= {"heterogeneity_squared": 0.0, "start_distance_squared": 0.0}
     ratios, tuned = [], []
     for horizon in (100, 10_000, 100_000):
-        scale = gossip.theorem_17(mixing=complete(4), **arguments | {"horizon": horizon})
+        scale = bounds.theorem_17(mixing=complete(4), **arguments | {"horizon": horizon})
         variance = scale.noise_stddev**2
         mean, last = mean_excess_risk(horizon=horizon, step=1.0, noise_variance=variance)
         assert last == pytest.approx(variance / 8)
@@ -400,10 +399,10 @@ def test_theorem_17_fails_with_the_constant_step_it_states() -> None:
 def test_theorem_17_drops_a_term_that_may_dominate() -> None:
     """(J.10) over the third term is (L / mu) gamma^3."""
     w = CASES["random"]
-    gap = 1 - gossip.second_eigenvalue(mixing=w)
+    gap = 1 - bounds.second_eigenvalue(mixing=w)
     for smooth, convex in ((8.0, 2.0), (1e4, 1.0)):
         arguments = ARGUMENTS | {"smoothness": smooth, "strong_convexity": convex}
-        found = gossip.theorem_17(mixing=w, **arguments)
+        found = bounds.theorem_17(mixing=w, **arguments)
         dropped = 48 * smooth / (convex**2 * len(w) * gap * 16)
         assert dropped / found.transient == pytest.approx(smooth / convex * gap**3)
     assert dropped > found.central + found.mixing + found.transient
@@ -420,9 +419,9 @@ UNEVEN = oracles.row_normalized(nx.path_graph(4))
 def test_w_that_is_not_primitive_is_refused(w: Array) -> None:
     calls = [
         lambda: theorem_13_slope(mixing=w),
-        lambda: gossip.theorem_15_squared_sensitivity(mixing=w, observers=[0], horizon=3),
+        lambda: bounds.theorem_15_squared_sensitivity(mixing=w, observers=[0], horizon=3),
         lambda: theorem_16_slope(mixing=w, observers=[0], victim=1),
-        lambda: gossip.theorem_17(mixing=w, **ARGUMENTS),
+        lambda: bounds.theorem_17(mixing=w, **ARGUMENTS),
     ]
     for call in calls:
         with pytest.raises(InputError) as error:
@@ -454,13 +453,13 @@ def test_a_single_self_weight_makes_a_bipartite_graph_primitive() -> None:
 def test_bad_arguments_of_theorem_15(change: dict, field: str) -> None:
     arguments = {"mixing": RING, "observers": [0], "horizon": 3}
     with pytest.raises(InputError) as error:
-        gossip.theorem_15_squared_sensitivity(**arguments | change)
+        bounds.theorem_15_squared_sensitivity(**arguments | change)
     assert error.value.field == field
 
 
 def test_other_bad_arguments() -> None:
     with pytest.raises(InputError, match="symmetric"):
-        gossip.spectral_upper_bound(gram=np.array([[1.0, 0.5], [0.0, 1.0]]))
+        bounds.spectral_upper_bound(gram=np.array([[1.0, 0.5], [0.0, 1.0]]))
     for field, value in (
         ("strong_convexity", 9.0),
         ("epsilon", 1.5),
@@ -470,5 +469,5 @@ def test_other_bad_arguments() -> None:
         ("start_distance_squared", math.inf),
     ):
         with pytest.raises(InputError) as error:
-            gossip.theorem_17(mixing=RING, **ARGUMENTS | {field: value})
+            bounds.theorem_17(mixing=RING, **ARGUMENTS | {field: value})
         assert error.value.field == field

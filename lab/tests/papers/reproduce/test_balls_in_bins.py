@@ -12,10 +12,8 @@ import pytest
 import noisedesign as nd
 from noisedesign.system.graph import mixing_matrix
 from noisedesign_lab.datasets import Examples
-from noisedesign_lab.papers.reproduce import load_settings
-from noisedesign_lab.papers.reproduce.balls_in_bins import gains, noise
+from noisedesign_lab.papers.reproduce import balls_in_bins, load_settings, ours
 from noisedesign_lab.papers.reproduce.experiment import SUMMARY
-from noisedesign_lab.papers.reproduce.ours import training
 
 PATH = {"kind": "path", "nodes": 3}
 UNIT: dict[str, Any] = {
@@ -31,14 +29,14 @@ UNIT: dict[str, Any] = {
 
 def test_independent_noise_by_hand() -> None:
     """k / mu^2 of unit noise at fixed batches; at random ones, what bins of any k save of it."""
-    fixed, random = noise.run(UNIT | {"mechanism": "ldp"})
+    fixed, random = balls_in_bins.noise_rows(UNIT | {"mechanism": "ldp"})
     w = mixing_matrix(nx.path_graph(3))
     powers = [np.square(np.linalg.matrix_power(w, a)).sum() for a in range(1, 5)]
     error = sum((5 - a) * power for a, power in enumerate(powers, start=1))
     mu = nd.mu_of(epsilon=2.0, delta=1e-3)
     assert fixed["squared_error"] == pytest.approx(2 / mu**2 * error, rel=1e-9)
     assert (fixed["account"], random["account"]) == ("fixed", "random")
-    ((saved),) = gains.run(
+    ((saved),) = balls_in_bins.gains_rows(
         {"adjacency": "zero-out", "bins": 2, "epsilons": [2.0], "deltas": [1e-3]}
     )
     ratio = random["squared_error"] / fixed["squared_error"]
@@ -48,7 +46,7 @@ def test_independent_noise_by_hand() -> None:
 
 def test_noise_that_no_lemma_covers_has_one_account() -> None:
     accounts = {
-        name: [row["account"] for row in noise.run(UNIT | {"mechanism": name})]
+        name: [row["account"] for row in balls_in_bins.noise_rows(UNIT | {"mechanism": name})]
         for name in ("mafalda", "whisper")
     }
     assert accounts == {"mafalda": ["fixed"], "whisper": ["fixed", "random"]}
@@ -60,7 +58,7 @@ def test_noise_over_that_of_independent_noise_in_order() -> None:
         names["adjacency"] = "replace"
         return names | {"epsilon": epsilon, "delta": 1e-5, "squared_error": error}
 
-    table = noise.compared(
+    table = balls_in_bins.compared(
         [
             row("ldp", "fixed", 8.0),
             row("ldp", "random", 2.0),
@@ -70,14 +68,18 @@ def test_noise_over_that_of_independent_noise_in_order() -> None:
         ]
     )
     assert [one["over_ldp"] for one in table] == [1.0, 0.25, 0.125, 1.0, 0.25]
-    assert [one["mechanism"] for one in noise.drawn(table)][:3] == ["ldp", "ldp, random", "mafalda"]
+    assert [one["mechanism"] for one in balls_in_bins.noise_drawn(table)][:3] == [
+        "ldp",
+        "ldp, random",
+        "mafalda",
+    ]
 
 
 def test_the_whole_experiment_on_few_records(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(2)
     features = rng.integers(0, 2, size=(90, 4)).astype(np.float64)
     data = Examples(features=features, targets=np.where(features[:, 0] > 0, 1.0, -1.0))
-    monkeypatch.setattr(training, "_records", lambda: (data, data.at(np.arange(30))))
+    monkeypatch.setattr(ours, "_records", lambda: (data, data.at(np.arange(30))))
     experiment, settings = load_settings("balls-in-bins", quick=True)
     values = settings.model_dump()
     names = ["ldp", "whisper", "mafalda"]
@@ -104,7 +106,7 @@ def test_the_whole_experiment_on_few_records(monkeypatch: pytest.MonkeyPatch) ->
     assert [len(tables[name]) for name in ("noise.csv", "gains.csv", "costs.csv")] == [5, 1, 5]
     costs = {row["mechanism"]: row["error_over_ldp"] for row in tables["costs.csv"]}
     noises = {
-        noise.called(row): row["over_ldp"]
+        balls_in_bins.called(row): row["over_ldp"]
         for row in tables["noise.csv"]
         if math.isclose(row["delta"], values["training"]["delta"])
     }

@@ -13,9 +13,8 @@ from noisedesign.privacy.runs import FIXED_RESPONSES
 from noisedesign.system.graph import mixing_matrix
 from noisedesign.system.participation import FixedEpoch
 from noisedesign_lab.datasets import Examples
-from noisedesign_lab.papers.reproduce import load_settings
+from noisedesign_lab.papers.reproduce import load_settings, ours
 from noisedesign_lab.papers.reproduce.experiment import SUMMARY
-from noisedesign_lab.papers.reproduce.ours import costs, observers, training
 from noisedesign_lab.tasks.mechanisms import Network, mechanism
 
 UNIT: dict[str, Any] = {"epochs": 2, "separation": 2, "cap": 20.0}
@@ -51,7 +50,7 @@ def test_squared_error_by_brute_force(name: str) -> None:
         in_space = made.design.covariance
     stacked = _powers(w, steps)
     expected = np.trace(stacked @ np.kron(in_time, in_space) @ stacked.T)
-    assert training.squared_error(made, w, steps) == pytest.approx(expected, rel=1e-9)
+    assert ours.squared_error(made, w, steps) == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize("name", ["none", "cdp-n2"])
@@ -59,14 +58,16 @@ def test_no_squared_error_without_noise_or_gossip(name: str) -> None:
     network = Network(
         mixing=mixing_matrix(nx.path_graph(3)), participation=FixedEpoch(epochs=1, separation=2)
     )
-    assert training.squared_error(mechanism(name, network), network.mixing, 2) is None
+    assert ours.squared_error(mechanism(name, network), network.mixing, 2) is None
 
 
 def test_noise_before_a_reader_of_all_messages_by_hand() -> None:
     """Two participations in unit noise: mu = sqrt 2 for changes of norm 1, so that noise scaled to
     mu = 1 has twice the error of unit noise."""
-    rows = {row["model"]: row for row in observers.run({**UNIT, "graph": PATH, "mechanism": "ldp"})}
-    assert set(rows) == set(observers.MODELS)
+    rows = {
+        row["model"]: row for row in ours.observer_rows({**UNIT, "graph": PATH, "mechanism": "ldp"})
+    }
+    assert set(rows) == set(ours.MODELS)
     stacked = _powers(mixing_matrix(nx.path_graph(3)), 4)
     assert rows["ldp"]["mu"] == pytest.approx(math.sqrt(2), rel=1e-12)
     assert rows["ldp"]["squared_error"] == pytest.approx(2 * np.square(stacked).sum(), rel=1e-9)
@@ -76,10 +77,13 @@ def test_noise_before_a_reader_of_all_messages_by_hand() -> None:
 @pytest.mark.parametrize("name", ["mafalda", "kronecker", "zip-dl"])
 def test_noise_of_designs_beside_independent_noise(name: str) -> None:
     """Before a reader of all messages the ratio is that of certified objectives, which
-    :func:`training.squared_error` has; Zip-DL's noise is louder and protects less."""
+    :func:`ours.squared_error` has; Zip-DL's noise is louder and protects less."""
     unit = {**UNIT, "graph": PATH}
-    rows = [*observers.run(unit | {"mechanism": "ldp"}), *observers.run(unit | {"mechanism": name})]
-    found = {(row["mechanism"], row["model"]): row["over_ldp"] for row in observers.compared(rows)}
+    rows = [
+        *ours.observer_rows(unit | {"mechanism": "ldp"}),
+        *ours.observer_rows(unit | {"mechanism": name}),
+    ]
+    found = {(row["mechanism"], row["model"]): row["over_ldp"] for row in ours.compared(rows)}
     assert found["ldp", "ldp"] == 1.0
     w = mixing_matrix(nx.path_graph(3))
     network = Network(
@@ -92,7 +96,7 @@ def test_noise_of_designs_beside_independent_noise(name: str) -> None:
     if made.design is None:
         assert found[name, "ldp"] > 1
         return
-    own, other = training.squared_error(made, w, 4), np.square(_powers(w, 4)).sum()
+    own, other = ours.squared_error(made, w, 4), np.square(_powers(w, 4)).sum()
     assert own is not None
     expected = own * made.sensitivity_squared / (2 * other)
     assert found[name, "ldp"] == pytest.approx(expected, rel=1e-6)
@@ -111,7 +115,7 @@ def _row(mechanism: str, epsilon: float, seed: int, loss: float | None, error: f
 
 def test_costs_by_hand() -> None:
     """Differences of the same seed: 1 and 3 of independent noise, .5 and .5 of the other."""
-    found = costs(
+    found = ours.costs(
         [
             _row("none", math.inf, 0, 1.0, None),
             _row("none", math.inf, 1, 2.0, None),
@@ -133,7 +137,7 @@ def test_the_whole_experiment_on_few_records(monkeypatch: pytest.MonkeyPatch) ->
     rng = np.random.default_rng(2)
     features = rng.integers(0, 2, size=(90, 4)).astype(np.float64)
     data = Examples(features=features, targets=np.where(features[:, 0] > 0, 1.0, -1.0))
-    monkeypatch.setattr(training, "_records", lambda: (data, data.at(np.arange(30))))
+    monkeypatch.setattr(ours, "_records", lambda: (data, data.at(np.arange(30))))
     experiment, settings = load_settings("ours", quick=True)
     values = settings.model_dump()
     names = ["ldp", "whisper", "mafalda"]
@@ -156,7 +160,7 @@ def test_the_whole_experiment_on_few_records(monkeypatch: pytest.MonkeyPatch) ->
     assert set(SUMMARY) <= set(found[0])
     assert len(found) == 1 + 3 * len(values["training"]["epsilons"])
     tables = experiment.tables(rows, small)
-    assert len(tables["observers.csv"]) == 3 * len(observers.MODELS)
+    assert len(tables["observers.csv"]) == 3 * len(ours.MODELS)
     pictures = experiment.pictures(rows, found, small)
     assert set(pictures) == {"observers", "loss", "steps"}
     words = experiment.paragraph(rows, found, small)

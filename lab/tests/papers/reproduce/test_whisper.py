@@ -16,7 +16,7 @@ from noisedesign.system.participation import every_step
 from noisedesign_lab.datasets import Examples
 from noisedesign_lab.papers.reproduce import load_settings, named
 from noisedesign_lab.papers.reproduce.experiment import SUMMARY, Unit
-from noisedesign_lab.papers.reproduce.whisper import incomes, lanes, quadratics, saved
+from noisedesign_lab.papers.reproduce.whisper import lanes, saved
 from noisedesign_lab.tasks.mechanisms import Network, mechanism
 from noisedesign_lab.tasks.training_task import run
 from noisedesign_lab.training.losses.loss import Batch
@@ -55,7 +55,7 @@ def records(monkeypatch: pytest.MonkeyPatch) -> Examples:
     features = rng.integers(0, 2, size=(300, 5)).astype(np.float64)
     targets = np.where(features @ [1, -1, 2, 0, 1] + rng.normal(size=300) > 1, 1.0, -1.0)
     found = Examples(features=features, targets=targets)
-    monkeypatch.setattr(incomes, "_records", lambda: found)
+    monkeypatch.setattr(lanes, "_records", lambda: found)
     return found
 
 
@@ -103,7 +103,7 @@ def test_quadratics_without_noise_are_gossip_written_out() -> None:
         "clip": 3.0,
         "seeds": 1,
     }
-    rows = quadratics.run(unit)
+    rows = lanes.quadratics_rows(unit)
     w, _ = lanes.on_graph(unit)
     loss = whisper_quadratics(4)
     models = np.zeros((4, 2))
@@ -143,8 +143,8 @@ def test_noise_alone_is_what_two_runs_differ_by() -> None:
         unit_noise[t, node, c] = 1.0
         away[t, c, node] = (last(unit_noise) - last(np.zeros((5, n, 2)))).ravel()
     expected = np.einsum("tcik,tcjk->ij", away, away)
-    np.testing.assert_allclose(quadratics.workload(w, loss, etas), expected, rtol=1e-9, atol=1e-13)
-    rows = quadratics.run(unit | {"degrees": 15.0, "clip": 0.1, "seeds": 1})
+    np.testing.assert_allclose(lanes.workload(w, loss, etas), expected, rtol=1e-9, atol=1e-13)
+    rows = lanes.quadratics_rows(unit | {"degrees": 15.0, "clip": 0.1, "seeds": 1})
     told = {row["mechanism"]: row["distance_over_ldp"] for row in rows}
     assert told["none"] is None
     assert told["ldp"] == pytest.approx(1.0)
@@ -169,7 +169,7 @@ def test_the_page_tells_what_noise_alone_does_to_quadratics() -> None:
         w, made = lanes.on_graph(
             {**network.model_dump(), "p": p, "steps": table.steps, "mechanisms": names}
         )
-        h = quadratics.workload(w, loss, quadratics.sizes(table.model_dump()))
+        h = lanes.workload(w, loss, lanes.sizes(table.model_dump()))
         for one in made:
             r = lanes.covariance(w, one, table.steps)
             assert r is not None
@@ -181,7 +181,7 @@ def test_the_page_tells_what_noise_alone_does_to_quadratics() -> None:
 @pytest.mark.usefixtures("records")
 def test_the_best_step_size_is_that_of_runs_one_by_one() -> None:
     unit: Unit = {**NETWORK, **INCOMES}
-    found = incomes._tuned(unit)
+    found = lanes._tuned(unit)
     _, made = lanes.on_graph(unit)
     assert len(found) == 1 + 3 * 2
     for name, epsilon, number in found:
@@ -189,7 +189,7 @@ def test_the_best_step_size_is_that_of_runs_one_by_one() -> None:
         for step_size in INCOMES["step_sizes"]:
             total = 0.0
             for seed in range(2):
-                task = incomes._task(unit, seed, tuning=True)
+                task = lanes._task(unit, seed, tuning=True)
                 object.__setattr__(task, "step_sizes", step_size)
                 rows = run(task, *(one for one in made if one.name == name))
                 of_lane = [row for row in rows if row["epsilon"] in (epsilon, None)]
@@ -203,7 +203,7 @@ def test_a_node_is_clipped_by_the_mean_of_its_batch() -> None:
     clipped and one is not; examples are not clipped before."""
     rng = np.random.default_rng(3)
     examples = Examples(features=rng.normal(size=(5, 2)), targets=np.array([1.0, -1, 1, 1, -1]))
-    loss = incomes.OfNodes(features=2)
+    loss = lanes.OfNodes(features=2)
     places, present = np.array([[[0, 1, 2], [3, 4, 0]]]), np.array([[[1.0, 1, 1], [1, 1, 0]]])
     models = np.array([[[[0.0, 0.0]], [[3.0, -1.0]]]])
     batch = Batch(examples=examples, places=places, present=present)
@@ -228,32 +228,30 @@ def test_noise_of_nodes_is_that_of_a_mean() -> None:
     """Sums are divided by the batch size, so that noise on them is as many times as loud."""
     unit: Unit = {**NETWORK, **INCOMES, "mechanisms": ["ldp"], "seeds": 1, "tuning_seeds": 1}
     one, whole = (
-        {row["epsilon"]: row["stddev"] for row in incomes.run(unit | kind)}
+        {row["epsilon"]: row["stddev"] for row in lanes.incomes_rows(unit | kind)}
         for kind in ({}, {"protected": "node"})
     )
     for epsilon, stddev in one.items():
         assert whole[epsilon] == pytest.approx(8 * stddev, rel=1e-12)
-    setting = incomes.run(unit | {"protected": "node"})[0]["setting"]
+    setting = lanes.incomes_rows(unit | {"protected": "node"})[0]["setting"]
     assert setting == "a9a by node, p = 0.7"
 
 
 @pytest.mark.usefixtures("records")
 def test_parts_of_the_records_do_not_overlap() -> None:
     unit: Unit = {**NETWORK, **INCOMES}
-    tuning, final = (incomes._task(unit, 1, tuning=tuning) for tuning in (True, False))
+    tuning, final = (lanes._task(unit, 1, tuning=tuning) for tuning in (True, False))
     sizes = len(tuning.examples), len(tuning.test or ()), len(final.examples), len(final.test or ())
     assert sizes == (180, 60, 240, 60)
-    other = incomes._task(unit, 0, tuning=False)
+    other = lanes._task(unit, 0, tuning=False)
     assert not np.array_equal(other.examples.features, final.examples.features)
 
 
 @pytest.mark.usefixtures("records")
 def test_rows_of_incomes_have_every_budget_at_its_step_size() -> None:
     unit: Unit = {**NETWORK, **INCOMES}
-    rows = incomes.run(unit)
-    chosen = {
-        (name, epsilon): INCOMES["step_sizes"][k] for name, epsilon, k in incomes._tuned(unit)
-    }
+    rows = lanes.incomes_rows(unit)
+    chosen = {(name, epsilon): INCOMES["step_sizes"][k] for name, epsilon, k in lanes._tuned(unit)}
     assert {(row["mechanism"], row["epsilon"]): row["step_size"] for row in rows} == chosen
     assert len(rows) == 2 * len(chosen) * len({row["step"] for row in rows})
     for row in rows:

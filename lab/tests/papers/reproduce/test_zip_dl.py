@@ -17,7 +17,7 @@ from noisedesign.system.random_mixing import NodeDropout
 from noisedesign_lab.datasets import Examples
 from noisedesign_lab.papers.reproduce import load_settings, named
 from noisedesign_lab.papers.reproduce.experiment import SUMMARY, Unit
-from noisedesign_lab.papers.reproduce.zip_dl import attacks, best, training
+from noisedesign_lab.papers.reproduce.zip_dl import best, training
 from noisedesign_lab.training.gossip import FixedGossip, RandomGossip
 from noisedesign_lab.training.noise import MessageNoise, WhiteNoise
 from noisedesign_lab.training.trainer import Seen, train
@@ -29,7 +29,7 @@ from noisedesign_lab.training.trainer import Seen, train
 )
 def test_area_and_true_positives_by_counting(members: list[float], others: list[float]) -> None:
     wins = [1.0 if m > o else 0.5 if m == o else 0.0 for m in members for o in others]
-    found = attacks.roc_auc(np.array(members), np.array(others))
+    found = training.roc_auc(np.array(members), np.array(others))
     assert found == pytest.approx(np.mean(wins), rel=1e-12)
     for rate in (0.0, 0.34, 0.5, 1.0):
         thresholds = [-math.inf, *members, *others]
@@ -38,7 +38,7 @@ def test_area_and_true_positives_by_counting(members: list[float], others: list[
             for t in thresholds
             if np.mean(np.array(others) > t) <= rate + 1e-12
         ]
-        at = attacks.true_positives_at(rate, np.array(members), np.array(others))
+        at = training.true_positives_at(rate, np.array(members), np.array(others))
         assert at == pytest.approx(max(allowed)), rate
 
 
@@ -49,12 +49,12 @@ def test_the_classifier_finds_what_is_there_and_nothing_else() -> None:
     levels = np.exp(rng.normal(size=(500, 1)))
     falling = levels[:200] * np.exp(-np.arange(5.0)) * np.exp(0.1 * rng.normal(size=(200, 5)))
     steady = levels[200:] * np.exp(0.1 * rng.normal(size=(300, 5)))
-    assert attacks.roc_auc(*attacks.classified(falling, steady, rng)) > 0.999
+    assert training.roc_auc(*training.classified(falling, steady, rng)) > 0.999
     series = np.exp(rng.normal(size=(2400, 5)))
-    own, rest = attacks.classified(series[:1200], series[1200:], rng)
+    own, rest = training.classified(series[:1200], series[1200:], rng)
     assert (len(own), len(rest)) == (360, 360)
     deviation = math.sqrt((1 / 360 + 1 / 360) / 12)
-    assert abs(attacks.roc_auc(own, rest) - 0.5) < 5 * deviation
+    assert abs(training.roc_auc(own, rest) - 0.5) < 5 * deviation
 
 
 def test_noise_of_a_message_by_hand() -> None:

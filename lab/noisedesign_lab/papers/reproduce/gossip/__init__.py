@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from noisedesign.files.schema import Table
 from noisedesign_lab.papers.reproduce import keys
-from noisedesign_lab.papers.reproduce.experiment import Experiment, Parts, Record, Settings, Unit
+from noisedesign_lab.papers.reproduce.experiment import (
+    Experiment,
+    Part,
+    Parts,
+    Record,
+    Rows,
+    Settings,
+    Unit,
+)
 from noisedesign_lab.papers.reproduce.gossip import risk, views
-from noisedesign_lab.papers.reproduce.pictures import loss_against_epsilon
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from noisedesign_lab.papers.reproduce.pictures import Pictures, loss_against_epsilon
 
 
 class Graphs(Table):
@@ -56,7 +61,9 @@ class GossipSettings(Settings):
     risk: RiskTable
 
 
-PARTS = Parts(views=views, risk=risk)
+PARTS = Parts(
+    views=Part(views.COLUMNS, views.units, views.run), risk=Part(risk.COLUMNS, risk.units, risk.run)
+)
 
 
 def run(unit: Unit) -> list[Record]:
@@ -64,12 +71,12 @@ def run(unit: Unit) -> list[Record]:
     return PARTS.run(unit)
 
 
-def summary(rows: Sequence[Record], _: GossipSettings) -> list[Record]:
+def summary(rows: Rows, _: GossipSettings) -> list[Record]:
     """The excess risk; the sensitivities are in ``sensitivity.csv``."""
     return risk.summary(PARTS.rows("risk", rows))
 
 
-def tables(rows: Sequence[Record], _: GossipSettings) -> Mapping[str, Sequence[Record]]:
+def tables(rows: Rows, _: GossipSettings) -> Mapping[str, Rows]:
     """Quantiles over pairs of nodes, and how the risk grows with the horizon."""
     return {
         "sensitivity.csv": views.quantiles(PARTS.rows("views", rows)),
@@ -77,9 +84,7 @@ def tables(rows: Sequence[Record], _: GossipSettings) -> Mapping[str, Sequence[R
     }
 
 
-def pictures(
-    rows: Sequence[Record], found: Sequence[Record], settings: GossipSettings
-) -> Mapping[str, Figure]:
+def pictures(rows: Rows, found: Rows, settings: GossipSettings) -> Pictures:
     """Figures 1 and 2, and the risk against epsilon and the number of steps."""
     quantiles = views.quantiles(PARTS.rows("views", rows))
     longest = [row for row in found if row["horizon"] == max(settings.risk.horizons)]
@@ -93,7 +98,7 @@ def pictures(
     }
 
 
-def paragraph(rows: Sequence[Record], found: Sequence[Record], settings: GossipSettings) -> str:
+def paragraph(rows: Rows, found: Rows, settings: GossipSettings) -> str:
     """Tell the results of both parts."""
     told = views.paragraph(views.quantiles(PARTS.rows("views", rows)), nodes=settings.views.nodes)
     return f"{told}\n\n{risk.paragraph(found, settings.risk)}"

@@ -29,8 +29,8 @@ from noisedesign.privacy import views as threats
 from noisedesign.privacy.accounting import mu_of
 from noisedesign.privacy.sensitivity import squared_sensitivity
 from noisedesign.system.participation import every_step
-from noisedesign_lab.papers.bounds import gossip
-from noisedesign_lab.papers.reproduce.experiment import Record, Unit
+from noisedesign_lab.papers import bounds
+from noisedesign_lab.papers.reproduce.experiment import Record, Rows, Unit
 from noisedesign_lab.papers.reproduce.gossip.views import NAMES, drawn, graphs
 from noisedesign_lab.papers.reproduce.pictures import log_ticks, styles
 from noisedesign_lab.papers.reproduce.statistics import groups, interval, over_seeds
@@ -94,7 +94,7 @@ def run(unit: Unit) -> list[Record]:
         # A server is a network in which every model is the mean after every step.
         scaled = per_unit * math.sqrt(horizon / n)
         central.append(Lane(CENTRAL, epsilon, scaled, horizon / n))
-        scale = gossip.theorem_17(epsilon=epsilon, **known)
+        scale = bounds.theorem_17(epsilon=epsilon, **known)
         claimed, noise = scale.squared_sensitivity_as_claimed, change * scale.noise_stddev
         lanes.append(Lane(PAPER, epsilon, noise, claimed))
         total = change**2 * (scale.central + scale.mixing + scale.transient)
@@ -228,17 +228,20 @@ def _data(
 # --- summary, picture and words -------------------------------------------------------------------
 
 
-def summary(rows: Sequence[Record]) -> list[Record]:
+def summary(rows: Rows) -> list[Record]:
     """Summarise each graph, horizon, step size, noise scale and epsilon by its excess risk."""
     told = [
-        row | {"setting": _setting(row), "test_loss": row["risk"], "accuracy": None} for row in rows
+        row
+        | {"setting": f"{_place(row)}, T = {row['horizon']}"}
+        | {"test_loss": row["risk"], "accuracy": None}
+        for row in rows
     ]
     others = ("horizon", "last_risk", "noise_stddev", "squared_sensitivity")
     found = over_seeds(told, *others)
     return [row | {"seeds": 0} if row["mechanism"] == THEOREM else row for row in found]
 
 
-def growth(rows: Sequence[Record]) -> list[Record]:
+def growth(rows: Rows) -> list[Record]:
     """Return the ``factor`` from one horizon to the next of the last risk: the geometric mean over
     seeds, which are pairs, and the ends of its Student t interval."""
     found = []
@@ -257,16 +260,12 @@ def growth(rows: Sequence[Record]) -> list[Record]:
     return found
 
 
-def _setting(row: Mapping[str, Any]) -> str:
-    return f"{_place(row)}, T = {row['horizon']}"
-
-
 def _place(row: Mapping[str, Any]) -> str:
     graph = NAMES[row["graph"]] + (f" {row['draw']}" if row["draw"] else "")
     return f"{graph}, {row['step']} step"
 
 
-def by_horizon(found: Sequence[Record], *, epsilon: float) -> Figure:
+def by_horizon(found: Rows, *, epsilon: float) -> Figure:
     """Excess risk after T steps against T, at one epsilon; the theorem's terms beside it."""
     from matplotlib.lines import Line2D
 
@@ -295,7 +294,7 @@ def _without_horizon(row: Record) -> str:
     return str(row["setting"]).rpartition(", T = ")[0]
 
 
-def paragraph(found: Sequence[Record], table: Any) -> str:
+def paragraph(found: Rows, table: Any) -> str:
     """Tell the measured risk beside what the theorem says."""
     at = {(row["setting"], row["mechanism"], row["epsilon"]): row for row in found}
     epsilon, (short, long) = max(table.epsilons), (min(table.horizons), max(table.horizons))

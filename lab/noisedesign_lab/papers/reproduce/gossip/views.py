@@ -14,8 +14,8 @@ from noisedesign.base.checks import Array
 from noisedesign.files.picture_file import COLOURS, GREY, new_figure
 from noisedesign.privacy import views as threats
 from noisedesign.system.graph import build_graph, mixing_matrix
-from noisedesign_lab.papers.bounds import gossip
-from noisedesign_lab.papers.reproduce.experiment import Record, Unit
+from noisedesign_lab.papers import bounds
+from noisedesign_lab.papers.reproduce.experiment import Record, Rows, Unit
 from noisedesign_lab.papers.reproduce.statistics import groups
 from noisedesign_lab.tasks.training_task import columns
 
@@ -78,11 +78,11 @@ def run(unit: Unit) -> list[Record]:
     observer, victims = _nodes(w, unit)
     rows = []
     for horizon in unit["horizons"]:
-        claimed = gossip.theorem_15_squared_sensitivity(
+        claimed = bounds.theorem_15_squared_sensitivity(
             mixing=w, observers=(observer,), horizon=horizon
         )
         tap = threats.tap(nodes=(observer,))
-        for victim, found in gossip.per_step(w, tap, list(victims), horizon=horizon):
+        for victim, found in bounds.per_step(w, tap, list(victims), horizon=horizon):
             where = {"graph": unit["graph"], "draw": unit["draw"], "observer": observer}
             pair = {"victim": victim, "pair": victims[victim], "horizon": horizon}
             rows.append(where | pair | found | {"claimed": claimed / horizon})
@@ -104,7 +104,7 @@ def _nodes(w: Array, unit: Unit) -> tuple[int, dict[int, str]]:
     return observer, victims
 
 
-def quantiles(rows: Sequence[Record]) -> list[Record]:
+def quantiles(rows: Rows) -> list[Record]:
     """A row each graph, kind of pair and horizon: over pairs, quantiles and shares."""
     found = []
     for (graph, pair, horizon), members in groups(rows, "graph", "pair", "horizon"):
@@ -140,13 +140,13 @@ def _excess(bound: Array, truth: Array) -> Array:
 # --- pictures and words ---------------------------------------------------------------------------
 
 
-def growth(table: Sequence[Record], *, nodes: int) -> Figure:
+def growth(table: Rows, *, nodes: int) -> Figure:
     """Figure 1 over many pairs: medians, and bands from the 5 % to the 95 % quantile."""
     lines: Lines = (("exact", "-", "any gradients"), ("constant", "--", "constant gradients"))
     return _panels(table, lines, "squared sensitivity per step", level=(1 / nodes, "1 / n"))
 
 
-def excess(table: Sequence[Record]) -> Figure:
+def excess(table: Rows) -> Figure:
     """Figure 2 over many pairs: by how much the spectral bound exceeds two numbers."""
     lines: Lines = (
         ("excess", "-", "over the exact number"),
@@ -155,9 +155,7 @@ def excess(table: Sequence[Record]) -> Figure:
     return _panels(table, lines, "excess of the spectral bound", level=(TENTH, "10 %"))
 
 
-def _panels(
-    table: Sequence[Record], lines: Lines, ylabel: str, *, level: tuple[float, str]
-) -> Figure:
+def _panels(table: Rows, lines: Lines, ylabel: str, *, level: tuple[float, str]) -> Figure:
     """A panel a graph and kind of pair."""
     from matplotlib.lines import Line2D
 
@@ -194,7 +192,7 @@ def _panels(
     return figure
 
 
-def paragraph(table: Sequence[Record], *, nodes: int) -> str:
+def paragraph(table: Rows, *, nodes: int) -> str:
     """Tell Figures 1 and 2 over many pairs, at the longest horizon, against the paper."""
     last = max(row["horizon"] for row in table)
     here = [row for row in table if row["horizon"] == last]
@@ -226,12 +224,12 @@ def _whom(row: Record) -> str:
     return f"{row['pairs']} pairs ({NAMES[row['graph']]}, {row['pair']})"
 
 
-def _shares(rows: Sequence[Record], column: str) -> str:
+def _shares(rows: Rows, column: str) -> str:
     shares = (f"{row[column]:.0%} of {row['pairs']} pairs ({NAMES[row['graph']]})" for row in rows)
     return " and ".join(shares)
 
 
-def _medians(rows: Sequence[Record], nodes: int) -> str:
+def _medians(rows: Rows, nodes: int) -> str:
     return " and ".join(
         f"{row['exact_50'] * nodes:.2f} ({row['exact_5'] * nodes:.2f} to "
         f"{row['exact_95'] * nodes:.2f}, {NAMES[row['graph']]})"

@@ -8,15 +8,16 @@ messages (of the average, for trusted servers), for one example in every step.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from noisedesign.files.schema import Table
 from noisedesign_lab.papers.reproduce import keys
-from noisedesign_lab.papers.reproduce.experiment import Experiment, Record, Settings, Unit
+from noisedesign_lab.papers.reproduce.experiment import Experiment, Record, Rows, Settings, Unit
 from noisedesign_lab.papers.reproduce.pictures import (
+    Pictures,
     beside_noiseless,
     loss_against_epsilon,
     loss_against_steps,
@@ -28,14 +29,10 @@ from noisedesign_lab.papers.reproduce.statistics import (
     interval,
     over_seeds,
 )
-from noisedesign_lab.papers.reproduce.whisper import incomes, lanes, quadratics
+from noisedesign_lab.papers.reproduce.whisper import lanes
 from noisedesign_lab.training.losses.quadratics import whisper_quadratics
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-
-BY_NODE = incomes.name_of(incomes.NODE)
+BY_NODE = lanes.name_of(lanes.NODE)
 NONE, LDP, PUBLISHED, SERVERS = "none", "ldp", ("decor", "whisper"), ("cdp-n", "cdp-n2")
 
 
@@ -95,36 +92,39 @@ class WhisperSettings(Settings):
     incomes: IncomesTable
 
 
-PARTS: dict[str, Any] = {"quadratics": quadratics, "incomes": incomes}
+PARTS = {
+    "quadratics": (lanes.quadratics_units, lanes.quadratics_rows),
+    "incomes": (lanes.incomes_units, lanes.incomes_rows),
+}
 
 
 def units(settings: WhisperSettings) -> list[Unit]:
     """A graph and a clip each, then a graph each."""
     return [
         {"part": name} | unit
-        for name, part in PARTS.items()
-        for unit in part.units(getattr(settings, name), settings.network)
+        for name, (units_of, _) in PARTS.items()
+        for unit in units_of(getattr(settings, name), settings.network)
     ]
 
 
 def run(unit: Unit) -> list[Record]:
     """Rows of one unit."""
-    empty = {"part": unit["part"], **dict.fromkeys(lanes.COLUMNS)}
-    return [empty | row for row in PARTS[unit["part"]].run(unit)]
+    empty = dict.fromkeys(COLUMNS) | {"part": unit["part"]}
+    return [empty | row for row in PARTS[unit["part"]][1](unit)]
 
 
-def summary(rows: Sequence[Record], settings: WhisperSettings) -> list[Record]:
+def summary(rows: Rows, settings: WhisperSettings) -> list[Record]:
     """Losses after the last step."""
     return over_seeds(
         _last(rows, settings), "step_size", "stddev", "variance_over_ldp", "distance_over_ldp"
     )
 
 
-def _last(rows: Sequence[Record], settings: WhisperSettings) -> list[Record]:
+def _last(rows: Rows, settings: WhisperSettings) -> list[Record]:
     return [row for row in rows if row["step"] == getattr(settings, row["part"]).steps]
 
 
-def saved(rows: Sequence[Record]) -> list[Record]:
+def saved(rows: Rows) -> list[Record]:
     """Return what each mechanism saves of the loss that independent noise costs, over all budgets:
     1 - cost / (that of independent noise), None where the interval of the latter reaches 0;
     ``rows`` are of the last step."""
@@ -148,16 +148,14 @@ def saved(rows: Sequence[Record]) -> list[Record]:
     return records
 
 
-def tables(rows: Sequence[Record], settings: WhisperSettings) -> Mapping[str, Sequence[Record]]:
+def tables(rows: Rows, settings: WhisperSettings) -> Mapping[str, Rows]:
     """Return the savings of the cost of independent noise."""
     return {"saved.csv": saved(_last(rows, settings))}
 
 
-def pictures(
-    rows: Sequence[Record], found: Sequence[Record], settings: WhisperSettings
-) -> Mapping[str, Figure]:
+def pictures(rows: Rows, found: Rows, settings: WhisperSettings) -> Pictures:
     """Loss, and accuracy, against epsilon; loss against steps on the sparsest graph."""
-    parts = incomes.parts(settings.incomes.protected)
+    parts = lanes.parts(settings.incomes.protected)
     valleys = [row for row in found if row["setting"].startswith("quadratics")]
     drawn = {
         "quadratics": loss_against_epsilon(valleys, ylabel="excess of the objective", log=True)
@@ -176,7 +174,7 @@ def pictures(
     return drawn
 
 
-def paragraph(rows: Sequence[Record], found: Sequence[Record], settings: WhisperSettings) -> str:
+def paragraph(rows: Rows, found: Rows, settings: WhisperSettings) -> str:
     """Tell the results."""
     last = _last(rows, settings)
     return "\n\n".join(
@@ -185,7 +183,7 @@ def paragraph(rows: Sequence[Record], found: Sequence[Record], settings: Whisper
             _of_quadratics(found, settings),
             *(
                 _of_incomes(name, found, last, settings)
-                for name in incomes.parts(settings.incomes.protected).values()
+                for name in lanes.parts(settings.incomes.protected).values()
             ),
             _table(saved(last)),
         ]
@@ -209,7 +207,7 @@ def _adversary(settings: WhisperSettings) -> str:
     )
 
 
-def _of_quadratics(found: Sequence[Record], settings: WhisperSettings) -> str:
+def _of_quadratics(found: Rows, settings: WhisperSettings) -> str:
     table = settings.quadratics
     minimizer = whisper_quadratics(settings.network.nodes, degrees=table.degrees).minimizer
     told = [f"The minimum is {math.hypot(*minimizer):.2f} from the start."]
@@ -220,7 +218,7 @@ def _of_quadratics(found: Sequence[Record], settings: WhisperSettings) -> str:
             for row in found
             if row["setting"] == name
         }
-        furthest = clip * float(quadratics.sizes(table.model_dump()).sum())
+        furthest = clip * float(lanes.sizes(table.model_dump()).sum())
         first = settings.network.epsilons[0]
         shown = ", ".join(
             f"{mechanism} {losses[mechanism, first]:.4g}"
@@ -252,9 +250,7 @@ def _of_quadratics(found: Sequence[Record], settings: WhisperSettings) -> str:
     return "**Quadratics.** " + " ".join(told)
 
 
-def _of_incomes(
-    part: str, found: Sequence[Record], last: Sequence[Record], settings: WhisperSettings
-) -> str:
+def _of_incomes(part: str, found: Rows, last: Rows, settings: WhisperSettings) -> str:
     members = [row for row in found if row["setting"].startswith(f"{part}, ")]
     losses = {(r["setting"], r["mechanism"], r["epsilon"]): r for r in members}
     gains = [gain for gain in _gains(part, last) if gain.low is not None]
@@ -280,7 +276,7 @@ def _of_incomes(
     return told
 
 
-def _gains(part: str, last: Sequence[Record]) -> Iterator[Interval]:
+def _gains(part: str, last: Rows) -> Iterator[Interval]:
     """DECOR's test loss less Whisper's of the same seed, for every graph and budget."""
     decor, whisper = (
         {
@@ -300,7 +296,7 @@ def _percent(row: Record | None) -> str:
     return "none" if row is None or row["accuracy"] is None else f"{100 * row['accuracy']:.1f} %"
 
 
-def _table(records: Sequence[Record]) -> str:
+def _table(records: Rows) -> str:
     """Published against ours: what is saved in loss, beside what is saved in variance."""
     whisper = {r["setting"]: r["saved"] for r in records if r["mechanism"] == "whisper"}
     data = {name: value for name, value in whisper.items() if name.startswith(BY_NODE)}

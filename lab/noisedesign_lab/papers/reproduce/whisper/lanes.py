@@ -1,9 +1,17 @@
-"""The mechanisms on one random graph, every budget side by side, which both parts train."""
+"""The experiments themselves, every mechanism and budget side by side on one random graph.
+
+Quadratic objectives: a valley a node, whole clipped gradients, step sizes eta_1 / sqrt t, and as
+``test_loss`` the mean objective at every node's model, less its minimum. Incomes, logistic
+regression on a9a: every seed splits all 48,842 records anew and deals them to nodes by a Dirichlet
+distribution. Step sizes are tuned on a part of the training records; then all of them are trained
+on. Clipped and protected is the gradient of an example, as in the published code, or the mean
+gradient of a node's batch, as in the paper.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -13,9 +21,14 @@ import numpy as np
 from noisedesign.base.checks import Array
 from noisedesign.system.graph import build_graph, mixing_matrix
 from noisedesign.system.participation import every_step
+from noisedesign_lab.datasets import Examples, a9a
 from noisedesign_lab.papers.reproduce.experiment import Record, Unit
 from noisedesign_lab.tasks.mechanisms import THE_AVERAGE, Mechanism, Network, mechanism
 from noisedesign_lab.tasks.training_task import TrainingTask, columns, rows_of
+from noisedesign_lab.training.losses.loss import Batch
+from noisedesign_lab.training.losses.models import Logistic
+from noisedesign_lab.training.losses.quadratics import Quadratics, whisper_quadratics
+from noisedesign_lab.training.partition import dirichlet, split
 from noisedesign_lab.training.trainer import Lane, train
 
 COLUMNS = columns(
@@ -92,3 +105,184 @@ def side_by_side(
                     told.append(kept | {"epsilon": epsilon, "stddev": stddev, "number": number})
     for measured in train(task.run_of_all, lanes, seeds=seeds):
         yield from rows_of(measured, seeds, told)
+
+
+def quadratics_units(table: Any, network: Any) -> Iterator[Unit]:
+    """A graph and a clip each."""
+    keys = ("steps", "step_size", "degrees", "seeds")
+    for p in network.connectivities:
+        for clip in table.clips:
+            of_network = network.model_dump(exclude={"connectivities"})
+            values = {key: getattr(table, key) for key in keys}
+            yield {**of_network, "p": p, "clip": clip, **values}
+
+
+def sizes(table: Unit) -> Array:
+    """Step sizes eta_1 / sqrt t, shape (T,)."""
+    return np.asarray(table["step_size"] / np.sqrt(np.arange(1, table["steps"] + 1)))
+
+
+def workload(w: Array, loss: Quadratics, step_sizes: Array) -> Array:
+    """Return H (n, n): tr(H R) is the expected squared distance of the last models to those without
+    noise where nothing is clipped, from e_{t+1} = (W x I) ((I - eta_t A) e_t - eta_t z_t), A the
+    curvatures."""
+    n, d = loss.centers.shape
+    blocks = np.zeros((n, d, n, d))
+    blocks[range(n), :, range(n)] = loss.curvatures
+    curvature = blocks.reshape(n * d, n * d)
+    mixing = np.kron(w, np.eye(d))
+    later, found = np.eye(n * d), np.zeros((n, n))
+    for eta in step_sizes[::-1]:
+        mixed = mixing.T @ later @ mixing
+        found += eta**2 * np.einsum("icjc->ij", mixed.reshape(n, d, n, d))
+        kept = np.eye(n * d) - eta * curvature
+        later = kept @ mixed @ kept
+    return found
+
+
+def quadratics_rows(unit: Unit) -> list[Record]:
+    """Rows of every mechanism, budget and seed at ten steps."""
+    w, made = on_graph(unit)
+    loss = whisper_quadratics(unit["nodes"], degrees=unit["degrees"])
+    steps, seeds = unit["steps"], range(unit["seeds"])
+    least = float(loss.value(loss.minimizer, loss.examples))
+    task = TrainingTask(
+        loss=loss,
+        examples=loss.examples,
+        partition=lambda _: [np.array([node]) for node in range(unit["nodes"])],
+        mixing=w,
+        participation=every_step(steps),
+        mechanisms=made,
+        **said(unit),
+        seeds=tuple(seeds),
+        record=np.unique(np.linspace(0, steps, 11).astype(int)).tolist(),
+    )
+    step_sizes = sizes(unit)
+    h = workload(w, loss, step_sizes)
+    of_noise = {}
+    for one in made:
+        r = covariance(w, one, steps)
+        distance = None if r is None else float(np.vdot(h, r) / np.trace(h))
+        variance = variance_over_ldp(w, one, steps)
+        of_noise[one.name] = {"variance_over_ldp": variance, "distance_over_ldp": distance}
+    setting = {"setting": f"quadratics, clip {unit['clip']:g}, p = {unit['p']:g}"}
+    rows = []
+    for row in side_by_side(task, seeds, [step_sizes]):
+        del row["number"]
+        excess = None if row["train_loss"] is None else row["train_loss"] - least
+        told = {"test_loss": excess, "step_size": unit["step_size"]}
+        rows.append(setting | row | told | of_noise[row["mechanism"]])
+    return rows
+
+
+EXAMPLE, NODE = "example", "node"
+"""The unit that a budget protects."""
+
+
+def incomes_units(table: Any, network: Any) -> Iterator[Unit]:
+    """A graph each: its step sizes are tuned once, for all seeds."""
+    for p in network.connectivities:
+        of_network = network.model_dump(exclude={"connectivities"})
+        values = table.model_dump(exclude={"protected"})
+        for protected in table.protected:
+            whole = {"protected": NODE} if protected == NODE else {}
+            yield {**of_network, "p": p, **values, **whole}
+
+
+def incomes_rows(unit: Unit) -> list[Record]:
+    """Rows of every mechanism, budget and seed, at the step size that was best in tuning."""
+    w, made = on_graph(unit)
+    step_sizes = unit["step_sizes"]
+    among = _tuned(unit)
+    ratios = {one.name: variance_over_ldp(w, one, unit["steps"]) for one in made}
+    setting = {"setting": f"{name_of(unit.get('protected', EXAMPLE))}, p = {unit['p']:g}"}
+    rows = []
+    for seed in range(unit["seeds"]):
+        task = _task(unit, seed, tuning=False)
+        for row in side_by_side(task, [seed], step_sizes, among, scale=_scale(unit)):
+            step_size = step_sizes[row.pop("number")]
+            of_noise = {"variance_over_ldp": ratios[row["mechanism"]]}
+            rows.append(setting | row | {"step_size": step_size} | of_noise)
+    return rows
+
+
+def name_of(protected: str) -> str:
+    """Return the beginning, up to a comma, of the names of settings of this part."""
+    return "a9a by node" if protected == NODE else "a9a"
+
+
+def parts(protected: Iterable[str]) -> dict[str, str]:
+    """Names of files, and of settings, of what budgets are for."""
+    return {name_of(one).replace(" ", "-"): name_of(one) for one in protected}
+
+
+class OfNodes(Logistic):
+    """A loss whose clipped gradient is the mean of a node's batch. Sums are m times it, m the size
+    of the batch, which the trainer divides by."""
+
+    def clipped_sums(self, models: Array, batch: Batch, *, clip: float) -> Array:
+        sums = super().clipped_sums(models, batch, clip=math.inf)
+        sizes = batch.present.sum(axis=-1)[..., None, None]
+        norms = np.linalg.norm(sums, axis=-1, keepdims=True)
+        return np.asarray(sums * (clip * sizes / np.maximum(norms, clip * sizes)))
+
+
+def _tuned(unit: Unit) -> list[tuple[str, float, int]]:
+    """Return mechanism, epsilon and number of the best step size; runs that diverged are best only
+    where all did."""
+    losses: dict[tuple[str, float], dict[int, float]] = {}
+    for seed in range(unit["tuning_seeds"]):
+        task = _task(unit, seed, tuning=True)
+        for row in side_by_side(task, [seed], unit["step_sizes"], scale=_scale(unit)):
+            if row["step"] == unit["steps"]:
+                of_lane = losses.setdefault((row["mechanism"], row["epsilon"]), {})
+                loss = math.inf if row["test_loss"] is None else row["test_loss"]
+                of_lane[row["number"]] = of_lane.get(row["number"], 0.0) + loss
+    return [(*lane, min(found, key=lambda k: found[k])) for lane, found in losses.items()]
+
+
+def _of_nodes(unit: Unit) -> bool:
+    return unit.get("protected") == NODE
+
+
+def _scale(unit: Unit) -> float:
+    """Noise in sums over that of one clipped gradient: a node's mean is a sum over the most that
+    a batch has."""
+    return float(unit["batch_size"]) if _of_nodes(unit) else 1.0
+
+
+@cache
+def _records() -> Examples:
+    return Examples.joined(a9a())
+
+
+def _task(unit: Unit, seed: int, *, tuning: bool) -> TrainingTask:
+    """Return the task of one seed: trained without the validation records where it is tuning."""
+    examples = _records()
+    shares = unit["shares"]
+    of = split(len(examples), shares, np.random.default_rng([unit["split_seed"], seed]))
+    kept = of["train"]
+    if not tuning:
+        kept = np.sort(np.concatenate([kept, of["validation"]]))
+    train = examples.at(kept)
+    w, made = on_graph(unit)
+    nodes, steps = unit["nodes"], unit["steps"]
+    record = [steps] if tuning else np.linspace(0, steps, 6).astype(int).tolist()
+    kind = OfNodes if _of_nodes(unit) else Logistic
+    loss = kind(
+        features=train.features.shape[1], regularization=unit["regularization"], intercept=True
+    )
+    return TrainingTask(
+        loss=loss,
+        examples=train,
+        partition=dirichlet(
+            train.targets, nodes, concentration=unit["concentration"], minimum=unit["batch_size"]
+        ),
+        test=examples.at(of["validation" if tuning else "test"]),
+        mixing=w,
+        participation=every_step(steps),
+        mechanisms=made,
+        **said(unit, "measured", "batch_size"),
+        seeds=(seed,),
+        record=record,
+    )

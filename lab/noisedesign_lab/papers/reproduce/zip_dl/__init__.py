@@ -5,7 +5,6 @@ clipped, so no account holds."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
@@ -13,8 +12,8 @@ from pydantic import Field
 from noisedesign.files.picture_file import new_figure
 from noisedesign.files.schema import Table
 from noisedesign_lab.papers.reproduce import keys
-from noisedesign_lab.papers.reproduce.experiment import Experiment, Record, Settings, Unit
-from noisedesign_lab.papers.reproduce.pictures import styles
+from noisedesign_lab.papers.reproduce.experiment import Experiment, Record, Rows, Settings, Unit
+from noisedesign_lab.papers.reproduce.pictures import Pictures, styles
 from noisedesign_lab.papers.reproduce.statistics import columns_of, groups, interval
 from noisedesign_lab.papers.reproduce.zip_dl import training
 from noisedesign_lab.papers.reproduce.zip_dl.training import NO_DROPOUT
@@ -93,7 +92,7 @@ def units(settings: ZipDlSettings) -> list[Unit]:
     return found
 
 
-def best(rows: Sequence[Record]) -> list[Record]:
+def best(rows: Rows) -> list[Record]:
     """Return the least test RMSE, None where it diverged, and last attacks of every run."""
     found = []
     for _, members in groups(rows, "setting", "mechanism", "level", "seed"):
@@ -110,7 +109,7 @@ def best(rows: Sequence[Record]) -> list[Record]:
 ATTACKS = ("threshold_auc", "threshold_tpr", "classifier_auc", "classifier_tpr")
 
 
-def summary(rows: Sequence[Record], _: ZipDlSettings) -> list[Record]:
+def summary(rows: Rows, _: ZipDlSettings) -> list[Record]:
     """Summarise the least RMSE over the run as ``test_loss``."""
     found = []
     for (setting, mechanism, level), members in groups(best(rows), "setting", "mechanism", "level"):
@@ -130,14 +129,12 @@ def summary(rows: Sequence[Record], _: ZipDlSettings) -> list[Record]:
     return found
 
 
-def pictures(
-    rows: Sequence[Record], found: Sequence[Record], settings: ZipDlSettings
-) -> Mapping[str, Figure]:
+def pictures(rows: Rows, found: Rows, settings: ZipDlSettings) -> Pictures:
     """RMSE against what attacks find, as Figures 2 and 7; RMSE against dropout, as Figure 12."""
     return {"attacks": _of_attacks(found), "dropout": _of_dropout(found)}
 
 
-def _of_attacks(found: Sequence[Record]) -> Figure:
+def _of_attacks(found: Rows) -> Figure:
     titles = {
         "threshold_auc": "threshold attack, ROC AUC",
         "classifier_auc": "classifier attack, ROC AUC",
@@ -171,7 +168,7 @@ def _of_attacks(found: Sequence[Record]) -> Figure:
     return figure
 
 
-def _of_dropout(found: Sequence[Record]) -> Figure:
+def _of_dropout(found: Rows) -> Figure:
     figure = new_figure(6.4, 4.2)
     axes = figure.subplots()
     wanted = [
@@ -196,7 +193,7 @@ def _rate(setting: str) -> float:
     return float(setting.split()[1].rstrip("%")) / 100
 
 
-def paragraph(rows: Sequence[Record], found: Sequence[Record], settings: ZipDlSettings) -> str:
+def paragraph(rows: Rows, found: Rows, settings: ZipDlSettings) -> str:
     """Tell the results beside what is published."""
     table = settings.training
     at = {(row["setting"], row["mechanism"], row["level"]): row for row in found}
@@ -237,7 +234,7 @@ def _of(row: Record, name: str) -> str:
     return "none" if row[name] is None else f"{100 * row[name]:.2f} %"
 
 
-def _dominance(here: Sequence[Record]) -> str:
+def _dominance(here: Rows) -> str:
     """Tell which has less RMSE and AUC at equal standard deviation of a message's noise."""
     told = []
     by_name = {name: {row["level"]: row for row in of} for (name,), of in groups(here, "mechanism")}
@@ -258,7 +255,7 @@ def _dominance(here: Sequence[Record]) -> str:
     return " ".join(told)
 
 
-def _dropouts(found: Sequence[Record], clip: float) -> str:
+def _dropouts(found: Rows, clip: float) -> str:
     told = []
     dropped = [row for row in found if row["setting"] != NO_DROPOUT]
     for (mechanism, level), members in groups(dropped, "mechanism", "level"):

@@ -1,6 +1,8 @@
-"""MovieLens at 100 nodes: ratings as products, all factors shared, noise on what is sent. Levels
-are standard deviations of what is added to a message. A node that is out of a step keeps its model;
-noise of Zip-DL that was made for it is then missing elsewhere."""
+"""MovieLens at 100 nodes: ratings as products, all factors shared, noise on what is sent, and
+membership attacks on models that a victim sends. Levels are standard deviations of what is added to
+a message. A node that is out of a step keeps its model; noise of Zip-DL that was made for it is
+then missing elsewhere. Attacks score a rating by its loss under the victim's messages; the higher
+the score, the more likely a member."""
 
 from __future__ import annotations
 
@@ -10,6 +12,9 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
+from scipy.optimize import minimize
+from scipy.special import expit
+from scipy.stats import rankdata
 
 from noisedesign.base.checks import Array
 from noisedesign.system.graph import build_graph, mixing_matrix
@@ -17,10 +22,9 @@ from noisedesign.system.participation import every_step
 from noisedesign.system.random_mixing import NodeDropout
 from noisedesign_lab.datasets import Examples, movielens_small
 from noisedesign_lab.papers.reproduce.experiment import Record, Unit
-from noisedesign_lab.papers.reproduce.zip_dl import attacks
 from noisedesign_lab.tasks.training_task import columns
 from noisedesign_lab.training.gossip import FixedGossip, Gossip, RandomGossip
-from noisedesign_lab.training.losses.matrix_factorization import MatrixFactorization
+from noisedesign_lab.training.losses.models import MatrixFactorization
 from noisedesign_lab.training.noise import MessageNoise, NodeNoise, Source, WhiteNoise
 from noisedesign_lab.training.partition import by_user, split
 from noisedesign_lab.training.seeding import Use, generator
@@ -62,14 +66,6 @@ class MessageNoiseWithDropout(MessageNoise):
         return np.asarray(np.linalg.qr(factor.T)[1].T)
 
 
-def mixing(unit: Unit) -> Array:
-    """W of the regular graph."""
-    graph = build_graph(
-        "random-regular", nodes=unit["nodes"], degree=unit["degree"], seed=unit["graph_seed"]
-    )
-    return mixing_matrix(graph)
-
-
 @cache
 def _ratings(least: int) -> Examples:
     """MovieLens small, of films with at least so many ratings."""
@@ -89,7 +85,9 @@ class Task:
         every, seed = _ratings(unit["least_ratings"]), unit["seed"]
         shares = {"train": 1 - unit["test"], "test": unit["test"]}
         of = split(len(every), shares, np.random.default_rng([unit["split_seed"], seed]))
-        self.unit, self.mixing = unit, mixing(unit)
+        size = {name: unit[name] for name in ("nodes", "degree")}
+        graph = build_graph("random-regular", **size, seed=unit["graph_seed"])
+        self.unit, self.mixing = unit, mixing_matrix(graph)
         self.train, self.test = (every.at(of[part]) for part in ("train", "test"))
         users, films = (int(every.features[:, k].max()) + 1 for k in (0, 1))
         self.loss = MatrixFactorization(
@@ -246,10 +244,52 @@ class Attacker:
                 members, others = np.split(table, [len(self.members[place])])
                 pairs = {
                     "threshold": (-members[:, -1], -others[:, -1]),
-                    "classifier": attacks.classified(members, others, self.rng),
+                    "classifier": classified(members, others, self.rng),
                 }
                 for name, (own, rest) in pairs.items():
-                    told.setdefault(f"{name}_auc", []).append(attacks.roc_auc(own, rest))
-                    rate = attacks.true_positives_at(0.01, own, rest)
+                    told.setdefault(f"{name}_auc", []).append(roc_auc(own, rest))
+                    rate = true_positives_at(0.01, own, rest)
                     told.setdefault(f"{name}_tpr", []).append(rate)
             yield {name: float(np.mean(values)) for name, values in told.items()}
+
+
+def roc_auc(members: Array, others: Array) -> float:
+    """Probability that a member scores above another, ties counting half (Mann and Whitney)."""
+    ranks = rankdata(np.concatenate([members, others]))
+    m, o = len(members), len(others)
+    return float((ranks[:m].sum() - m * (m + 1) / 2) / (m * o))
+
+
+def true_positives_at(rate: float, members: Array, others: Array) -> float:
+    """Share of members above a threshold that at most ``rate`` of the others exceed."""
+    allowed = int(np.floor(rate * len(others) * (1 + 1e-12)))
+    descending = np.sort(others)[::-1]
+    threshold = descending[allowed] if allowed < len(others) else -np.inf
+    return float((members > threshold).mean())
+
+
+def classified(members: Array, others: Array, rng: np.random.Generator) -> tuple[Array, Array]:
+    """Return the scores of members and others that logistic regression on standardised logarithms
+    of series of losses, (m, K) and (o, K), gives to those it did not learn from."""
+    parts = [np.split(rng.permutation(len(x)), [round(0.7 * len(x))]) for x in (members, others)]
+    logs = [np.log(x + 1e-9) for x in (members, others)]
+    known = np.concatenate([x[learn] for x, (learn, _) in zip(logs, parts, strict=True)])
+    mean, scale = known.mean(axis=0), known.std(axis=0)
+    scale[scale == 0] = 1.0
+    inputs = np.hstack([(known - mean) / scale, np.ones((len(known), 1))])
+    count = len(parts[0][0])
+    labels = np.where(np.arange(len(known)) < count, 1.0, -1.0)
+    decay = 1e-2  # weight of |w|^2 / 2 beside the mean loss
+    weights = np.where(labels > 0, 0.5 / count, 0.5 / (len(known) - count))
+
+    def objective(w: Array) -> tuple[float, Array]:
+        margins = labels * (inputs @ w)
+        slopes = -weights * labels * expit(-margins)
+        value = weights @ np.logaddexp(0.0, -margins) + decay / 2 * w @ w
+        return float(value), inputs.T @ slopes + decay * w
+
+    w = minimize(objective, np.zeros(inputs.shape[1]), jac=True, method="L-BFGS-B").x
+    scores = [
+        ((x[judge] - mean) / scale) @ w[:-1] for x, (_, judge) in zip(logs, parts, strict=True)
+    ]
+    return scores[0], scores[1]

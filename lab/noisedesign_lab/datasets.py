@@ -1,25 +1,76 @@
-"""Records to train on: incomes (a9a), house prices (California), ratings of films (MovieLens)."""
+"""Records to train on: incomes (a9a), house prices (California), ratings of films (MovieLens);
+fetched from their official source, never shipped, always checked."""
 
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
+from numpy.typing import NDArray
 
+from noisedesign.base import checks as _checks
+from noisedesign.base.checks import Array, InputError, describe
 from noisedesign.system.datasets.lookup import DataFile
-from noisedesign_lab.datasets.examples import Examples
 
-FIELD = "data"
+Places = NDArray[np.intp]
 
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Examples:
+    """Records of a data set: features (N, p), targets (N,), and ``owners`` (N,), persons.
+    Ratings have the numbers of user and film as features."""
+
+    features: Array
+    targets: Array
+    owners: Places | None = None
+
+    def __post_init__(self) -> None:
+        features = _checks.matrix(self.features, field="features")
+        shape = (len(features),)
+        targets = _checks.array_of_shape(self.targets, field="targets", shape=shape)
+        object.__setattr__(self, "features", features)
+        object.__setattr__(self, "targets", targets)
+        owners = self.owners
+        if owners is not None and (owners.dtype.kind != "i" or owners.shape != shape):
+            expected = f"integers of shape {shape}"
+            raise InputError("owners", expected=expected, got=describe(owners))
+
+    def __len__(self) -> int:
+        """N."""
+        return len(self.targets)
+
+    def at(self, places: Places) -> Examples:
+        """Return the records at ``places``, shape (k,)."""
+        if not len(places):
+            raise InputError("examples", expected="at least one example", got="none")
+        owners = None if self.owners is None else self.owners[places]
+        return Examples(features=self.features[places], targets=self.targets[places], owners=owners)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Examples]) -> Examples:
+        """Join the records of several data sets, all with owners or all without."""
+        owners = [part.owners for part in parts if part.owners is not None]
+        if owners and len(owners) != len(parts):
+            got = f"{len(owners)} of {len(parts)} data sets with owners"
+            raise InputError("owners", expected="those of all data sets, or none", got=got)
+        return cls(
+            features=np.concatenate([part.features for part in parts]),
+            targets=np.concatenate([part.targets for part in parts]),
+            owners=np.concatenate(owners) if owners else None,
+        )
+
+
+_File = partial(DataFile, field="data")
 _LIBSVM = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary"
-A9A_TRAIN = DataFile(
-    field=FIELD,
+A9A_TRAIN = _File(
     name="a9a/a9a",
     sha256="f5d5ffd8d865ff41328e7ee043e4b020816914ff6843ff15b98905ddbedce906",
     url=f"{_LIBSVM}/a9a",
 )
-A9A_TEST = DataFile(
-    field=FIELD,
+A9A_TEST = _File(
     name="a9a/a9a.t",
     sha256="1f448a153f0320399a7e40836eb207655b0bde0f21fc941cc472193daa9f5de9",
     url=f"{_LIBSVM}/a9a.t",
@@ -32,8 +83,7 @@ def _lines_of_numbers(content: bytes) -> bytes:
     return b"\n".join(lines[lines[0].startswith(b"longitude,") :]) + b"\n"
 
 
-CALIFORNIA_HOUSING = DataFile(
-    field=FIELD,
+CALIFORNIA_HOUSING = _File(
     name="california-housing/cal_housing.data",
     sha256="a2b44dcc7e1c9091b43c4f458b25cbd1f7e8068d08edd26bc4703108d3fa6214",
     url="https://ndownloader.figshare.com/files/5976036",
@@ -42,8 +92,7 @@ CALIFORNIA_HOUSING = DataFile(
     checksum_of="its lines of numbers, each ended by a line feed,",
 )
 
-MOVIELENS_SMALL = DataFile(
-    field=FIELD,
+MOVIELENS_SMALL = _File(
     name="movielens-small/ratings.csv",
     sha256="aa289ca83157595d0df6aea1be6a4ded676ddc4385472e8313a8ed9805352646",
     url="https://files.grouplens.org/datasets/movielens/ml-latest-small.zip",
