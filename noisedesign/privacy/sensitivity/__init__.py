@@ -119,9 +119,8 @@ def _checked_sparse(gram: Sparse) -> Sparse:
         raise InputError("gram", expected="finite entries", got=f"{bad} among them")
     gap = float(abs(m - m.T).max())
     if gap > settings.SYMMETRY_TOLERANCE * max(1.0, float(abs(m).max())):
-        raise InputError(
-            "gram", expected="a symmetric matrix", got=f"entries that differ by {gap:.6g}"
-        )
+        expected = "a symmetric matrix"
+        raise InputError("gram", expected=expected, got=f"entries that differ by {gap:.6g}")
     return m
 
 

@@ -458,9 +458,8 @@ def _root(covariance: Any, *, field: str, size: int) -> Array:
         pass
     values, vectors = np.linalg.eigh(correlation)
     if values[0] < -settings.GRAM_NEGATIVITY * max(float(values[-1]), 0.0):
-        raise InputError(
-            field, expected="a positive semidefinite matrix", got=f"an eigenvalue {values[0]:.3g}"
-        )
+        expected = "a positive semidefinite matrix"
+        raise InputError(field, expected=expected, got=f"an eigenvalue {values[0]:.3g}")
     kept = values > rounding * max(float(values[-1]), 0.0)
     if not kept.any():
         return np.zeros((size, 1))
