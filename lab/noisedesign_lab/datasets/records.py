@@ -6,7 +6,7 @@ import io
 
 import numpy as np
 
-from noisedesign.system.datasets.lookup import DataFile
+from noisedesign.system.datasets import DataFile
 from noisedesign_lab.datasets.examples import Examples
 
 FIELD = "data"

@@ -33,8 +33,7 @@ from noisedesign.privacy.amplification.directions import (
     least_epsilon,
 )
 from noisedesign.privacy.amplification.min_separation import Chain, chosen, sampled
-from noisedesign.privacy.amplification.mixture import Mixture, bins_of
-from noisedesign.privacy.amplification.sampled import RESOLVED, samples_for
+from noisedesign.privacy.amplification.mixture import RESOLVED, Mixture, bins_of, samples_for
 from noisedesign.privacy.runs import LEMMA
 from noisedesign.privacy.target import ADJACENCIES, DEFAULT_ADJACENCY
 from noisedesign.system.participation import (

@@ -19,11 +19,7 @@ from noisedesign.privacy.runs import Responses
 
 CONVEX = Responses(kind="convex", losses="generalised-linear")
 
-CASES = [
-    (nx.path_graph(5), 0, 2),
-    (nx.star_graph(4), 1, 2),
-    (nx.cycle_graph(6), 0, 3),
-]
+CASES = [(nx.path_graph(5), 0, 2), (nx.star_graph(4), 1, 2), (nx.cycle_graph(6), 0, 3)]
 HORIZON = 8
 PATTERNS = [(0,), tuple(range(HORIZON))]
 
