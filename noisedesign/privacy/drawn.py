@@ -141,15 +141,9 @@ ROUNDING = 1e-9  # excess over what is attained, over the largest entry; epsilon
 MOST_SPECTRA = 128  # patterns whose remainders are asked for eigenvalues: seconds for 1000 steps
 
 
-class BinsGram(NamedTuple):
-    """Gram matrix of the means, shape (b, b), for unit noise; ``exact`` where attained."""
-
-    gram: Array
-    exact: bool
-
-
-def bins_gram(seen: CausalRows, patterns: Sequence[Sequence[int]]) -> BinsGram:
-    """The Gram of the mixture over ``patterns``, or the least bound on it that is at hand."""
+def bins_gram(seen: CausalRows, patterns: Sequence[Sequence[int]]) -> tuple[Array, bool]:
+    """The Gram of the means of the mixture over ``patterns``, shape (b, b), for unit noise, or the
+    least bound on it that is at hand; and whether it is attained."""
     rows: Any = seen.rows  # dense or sparse
     chosen = np.zeros((rows.shape[1], len(patterns)))
     for place, steps in enumerate(patterns):
@@ -161,7 +155,7 @@ def bins_gram(seen: CausalRows, patterns: Sequence[Sequence[int]]) -> BinsGram:
     few = len(patterns) <= MOST_SPECTRA
     if few and isinstance(rows, np.ndarray) and not _close(bound, attained):
         bound = _by_steps(rows, seen.ends, chosen)
-    return BinsGram(gram=(bound + bound.T) / 2, exact=_close(bound, attained))
+    return (bound + bound.T) / 2, _close(bound, attained)
 
 
 def _close(bound: Array, attained: Array) -> bool:
@@ -275,12 +269,9 @@ class _Accounts:
 
     def of(self, view: _View, *, sampled: bool = True) -> Amplified:
         for before, how, told in self.known:
-            named = (before.upper, before.array.shape, how) == (
-                view.upper,
-                view.array.shape,
-                sampled,
-            )
-            if named and np.abs(before.array - view.array).max() <= ALIKE * before.array.max():
+            same = (before.upper, how) == (view.upper, sampled)
+            alike = same and before.array.shape == view.array.shape
+            if alike and np.abs(before.array - view.array).max() <= ALIKE * before.array.max():
                 return told
         told = self._new(view, sampled=sampled)
         self.known.append((view, sampled, told))
@@ -337,8 +328,7 @@ def _views(
 
 def _binned(seen: CausalRows, participation: Participation, upper: str) -> _View:
     gram, exact = bins_gram(seen, participation.bins)
-    loose = "" if exact else MIXED_SIGNS
-    return _View(gram, upper or loose, binned=True)
+    return _View(gram, upper or ("" if exact else MIXED_SIGNS), binned=True)
 
 
 def _in_rows(seen: CausalRows, participation: Participation, upper: str) -> _View:
