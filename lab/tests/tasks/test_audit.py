@@ -81,11 +81,8 @@ class Eavesdropper:
     @cached_property
     def system(self) -> tuple[Array, Array]:
         """A, and the precision of the noise of all that is seen."""
-        seen = views.view(self.algorithm, nd.ldp())
-        steps, n = seen.horizon, len(seen.transition)
-        impulses = np.eye(steps * n).reshape(steps, n, steps * n)
-        b = seen.dense_noise()
-        return np.concatenate(seen.gradient_rows(impulses)), np.linalg.inv(b @ b.T)
+        a, b = views.view(self.algorithm, nd.ldp()).dense()
+        return a, np.linalg.inv(b @ b.T)
 
     def seen(self, recorder: Recorder) -> Array:
         """Every message that travels, of the one lane and coordinate there is, (T, S, m)."""

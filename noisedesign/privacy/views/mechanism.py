@@ -95,6 +95,12 @@ class LinearMechanism(Shown):
             state = now.transition @ state + now.state_noise @ drawn
         return seen
 
+    def dense(self) -> tuple[Array, Array]:
+        """A, shape (m T, n T), and B, rows in the order of time: for systems small enough."""
+        t, n = self.horizon, len(self.transition)
+        a = np.concatenate(self.gradient_rows(np.eye(t * n).reshape(t, n, t * n)))
+        return a, self.dense_noise()
+
     def dense_victim(self, victim: int) -> Array:
         """The columns of A of one node, shape (m T, T)."""
         gradients = np.zeros((self.horizon, len(self.transition), self.horizon))
@@ -102,7 +108,7 @@ class LinearMechanism(Shown):
         return np.concatenate(self.gradient_rows(gradients))
 
     def dense_noise(self) -> Array:
-        """B, rows in the order of time: for systems small enough."""
+        """B of :meth:`dense` alone."""
         t, p = self.horizon, self.state_noise.shape[1]
         white: Array = np.eye(t * p).reshape(t, p, t * p)
         if self.joint is not None:
