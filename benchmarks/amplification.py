@@ -17,8 +17,7 @@ import noisedesign as nd
 from noisedesign.base.checks import Array
 from noisedesign.privacy.amplification import Mixture, amplified_noise, bins_of
 from noisedesign.privacy.amplification.convolution import even_remove
-from noisedesign.privacy.amplification.mixture import Multisets
-from noisedesign.privacy.amplification.sampled import SAMPLES, Proposal
+from noisedesign.privacy.amplification.mixture import SAMPLES, Multisets, Proposal
 
 EPOCHS, BINS, BANDS = 20, 16, 10
 HORIZON = EPOCHS * BINS

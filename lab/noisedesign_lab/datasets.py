@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import Array, InputError, describe
-from noisedesign.system.datasets.lookup import DataFile
+from noisedesign.system.datasets import DataFile
 
 Places = NDArray[np.intp]
 

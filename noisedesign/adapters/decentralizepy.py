@@ -197,9 +197,8 @@ def plan_at(plans: str | Path, node: int, *, nodes: int) -> Plan:
     start = _checks.path(plans, field="plans")
     plan = Plan.load(start.with_name(f"{start.name}-{node}.plan"))
     if plan.node != node or plan.nodes not in (None, nodes):
-        expected = f"the file of node {node} of {nodes}"
         got = f"that of node {plan.node} of {plan.nodes or 'any number'}"
-        raise InputError("plans", expected=expected, got=got)
+        raise InputError("plans", expected=f"the file of node {node} of {nodes}", got=got)
     return plan
 
 

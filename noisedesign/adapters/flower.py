@@ -94,8 +94,7 @@ class DesignedNoise:
         _, received = _model(came, "message")
         name, trained = _model(leaves, "reply")
         if list(received) != list(trained):
-            expected, got = "the arrays of the message", "others"
-            raise InputError("reply", expected=expected, got=got)
+            raise InputError("reply", expected="the arrays of the message", got="others")
         before = [array.numpy() for array in received.values()]
         update = [
             _difference(name, array.numpy(), old)

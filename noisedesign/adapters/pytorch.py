@@ -258,10 +258,9 @@ def _host(tensor: Any, at: int) -> torch.Tensor:
     if tensor.layout != torch.strided:
         raise InputError(field, expected="a dense tensor", got=str(tensor.layout))
     if tensor.dtype not in (torch.float32, torch.float64):
-        expected = "float32 or float64"
         got = str(tensor.dtype).removeprefix("torch.")
         remedy = "Sum gradients in float32 or float64: in less, noise is rounded away."
-        raise InputError(field, expected=expected, got=got, remedy=remedy)
+        raise InputError(field, expected="float32 or float64", got=got, remedy=remedy)
     if any(
         stride == 0 and size > 1 for stride, size in zip(tensor.stride(), tensor.shape, strict=True)
     ):

@@ -126,9 +126,8 @@ class Run:
         if seed is not None:
             _checks.seed(seed, field="seed")
             expected = "none: batches are drawn from the secret of the node"
-            got = str(seed)
             remedy = "Privacy rests on nobody knowing them. Leave it out."
-            raise InputError("seed", expected=expected, got=got, remedy=remedy)
+            raise InputError("seed", expected=expected, got=str(seed), remedy=remedy)
         found = self.noise.batches(records)
         self._records = found.records
         if batch_size is not None:
@@ -221,8 +220,7 @@ class Run:
         """
         keys = {"step", "shapes", "noise", "attendance"}
         if not isinstance(state, Mapping) or not keys <= set(state):
-            expected, got = "what state_dict gave", _checks.describe(state)
-            raise InputError("state", expected=expected, got=got)
+            raise InputError("state", expected="what state_dict gave", got=_checks.describe(state))
         step = _checks.positive_int(state["step"], field="state.step", minimum=0)
         self.noise.load_state_dict(state["noise"])
         if self._random:

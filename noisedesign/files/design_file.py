@@ -374,8 +374,7 @@ def differences_from_text(text: str, *, stored: Problem, tolerance: float) -> li
     graph = getattr(file, "graph", None)
     if getattr(graph, "weights", None) == FASTEST and len(stored.nodes) > MOST_FASTEST:
         expected = f"the fastest mixing of at most {MOST_FASTEST} nodes"
-        got = f"{len(stored.nodes)}"
-        raise NotRebuiltError("graph.weights", expected=expected, got=got)
+        raise NotRebuiltError("graph.weights", expected=expected, got=f"{len(stored.nodes)}")
     return differences(stored, file.problem(Path(), stored.mixing), tolerance=tolerance)
 
 

@@ -280,8 +280,7 @@ def require_protection(design: Design) -> None:
     if design.trust == AGAINST_OBSERVERS:
         got, where = "noise against chosen observers only", "where nobody else sees messages"
     remedy = f"Export it to npy, csv, mat or safetensors {where}."
-    expected = "noise that protects every message"
-    raise InputError("design", expected=expected, got=got, remedy=remedy)
+    raise InputError("design", expected="noise that protects every message", got=got, remedy=remedy)
 
 
 def content_of(

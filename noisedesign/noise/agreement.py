@@ -315,12 +315,11 @@ class Agreement:
         if sender in self._pairs:
             if self._pairs[sender].key == key:
                 return []
-            expected = f"one key of node {sender} a run"
             remedy = (
                 "A node that was restarted takes the secrets it saved; without them all "
                 "agree again."
             )
-            raise _failed(expected, "another", remedy)
+            raise _failed(f"one key of node {sender} a run", "another", remedy)
         pair = self._pairs[sender] = self._paired(sender, key, identity)
         if len(self._pairs) == len(self.peers):
             self._private = None  # whoever takes this machine later finds no key of this run
@@ -560,8 +559,7 @@ def _read(message: Any) -> _Letter:
     if head["format"] != FORMAT or head["version"] != VERSION:
         got = _checks.describe([head["format"], head["version"]])
         remedy = "Run the same version of noisedesign on all nodes."
-        expected = f"{FORMAT}, version {VERSION}"
-        raise InputError("message", expected=expected, got=got, remedy=remedy)
+        raise InputError("message", expected=f"{FORMAT}, version {VERSION}", got=got, remedy=remedy)
     _checks.one_of(head["kind"], field="message.kind", allowed=(HELLO, CONFIRM, SEED, TAG))
     for name in ("sender", "receiver"):
         _checks.positive_int(head[name], field=f"message.{name}", minimum=0)
@@ -599,8 +597,7 @@ def _identities(
     if own is None and others is None:
         return {}
     if own is None:
-        got = "those of others only"
-        raise InputError("identity", expected="this node's own besides", got=got)
+        raise InputError("identity", expected="this node's own besides", got="those of others only")
     missing = [peer for peer in peers if peer not in (others or {})]
     if missing or others is None:
         expected = f"the public part of the identity of every peer: {', '.join(map(str, peers))}"
@@ -646,8 +643,7 @@ def deal(plans: Iterable[Plan], secret: Secret) -> dict[int, dict[str, Secret]]:
             got = f"{digest[:12]} and {plan.digest[:12]}"
             raise InputError("plans", expected="those of one design", got=got)
         if plan.node in found:
-            got = f"two of node {plan.node}"
-            raise InputError("plans", expected="one of every node", got=got)
+            raise InputError("plans", expected="one of every node", got=f"two of node {plan.node}")
         dealt = [stream.name for stream in plan.streams if stream.source != OWN]
         found[plan.node] = {name: secret.child(name, digest=digest) for name in dealt}
     return found

@@ -282,12 +282,11 @@ def _cyclic(rule: Rule, horizon: int, records: int, words: Draw) -> list[Places]
     assert said.rate is not None
     largest = -(-records // rule.min_sep)
     if said.group_size not in (None, largest):
-        raise InputError(
-            "records",
-            expected=f"{said.group_size * rule.min_sep} records, {said.group_size} in each of "
-            f"{rule.min_sep} groups, which the account is for",
-            got=str(records),
+        expected = (
+            f"{said.group_size * rule.min_sep} records, {said.group_size} in each of "
+            f"{rule.min_sep} groups, which the account is for"
         )
+        raise InputError("records", expected=expected, got=str(records))
     groups = [np.arange(first, records, rule.min_sep) for first in range(rule.min_sep)]
     found = []
     for t in range(horizon):

@@ -118,14 +118,13 @@ class Secret:
         file = _checks.path(path, field="secret")
         try:
             if os.name == "posix" and (mode := stat.S_IMODE(file.stat().st_mode)) & OTHERS:
-                raise InputError(
-                    "secret",
-                    expected=f"a file {file} that its owner alone may read",
-                    got=f"mode {mode:03o}",
-                    remedy=f"Others may know it already: draw a new one, or chmod 600 {file} where "
+                expected = f"a file {file} that its owner alone may read"
+                remedy = (
+                    f"Others may know it already: draw a new one, or chmod 600 {file} where "
                     "they do not. Where a mount allows no other mode, read its text yourself: "
-                    "Secret(bytes.fromhex(text)).",
+                    "Secret(bytes.fromhex(text))."
                 )
+                raise InputError("secret", expected=expected, got=f"mode {mode:03o}", remedy=remedy)
             text = file.read_bytes()[: 4 * SECRET_BYTES].decode("ascii").strip()
             return cls(bytes.fromhex(text))
         except OSError as error:
@@ -134,9 +133,8 @@ class Secret:
         except ValueError as error:
             if isinstance(error, InputError):
                 raise
-            got = "other text"
             expected = f"{2 * SECRET_BYTES} hexadecimal digits in {file}"
-            raise InputError("secret", expected=expected, got=got) from None
+            raise InputError("secret", expected=expected, got="other text") from None
 
     def save(self, path: str | Path) -> Path:
         """Written as hexadecimal digits, readable by this user only, never over another file.

@@ -259,9 +259,8 @@ def agrees(field: str, given: float | None, designed: float | None) -> None:
     if given is not None and _checks.real(given, field=field, low=0) != designed:
         stated = "none stated" if designed is None else f"{designed:g}"
         expected = f"{stated}, which the design is for"
-        got = _checks.describe(given)
         remedy = "Another one has another privacy: design for it."
-        raise InputError(field, expected=expected, got=got, remedy=remedy)
+        raise InputError(field, expected=expected, got=_checks.describe(given), remedy=remedy)
 
 
 def _damaged(file: str, got: str) -> InputError:
@@ -289,10 +288,9 @@ def _read(archive: zipfile.ZipFile, file: str) -> Plan:
         if manifest["format"] != FORMAT:
             raise KeyError("format")
         if manifest["version"] != VERSION:
-            expected = f"{VERSION}"
             got = _checks.describe(manifest["version"])
             remedy = f"{file} was written by another version of noisedesign: use that one."
-            raise InputError("plan.version", expected=expected, got=got, remedy=remedy)
+            raise InputError("plan.version", expected=f"{VERSION}", got=got, remedy=remedy)
         arrays = {
             name: _array(archive, name, tuple(shape)) for name, shape in manifest["arrays"].items()
         }

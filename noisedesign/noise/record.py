@@ -111,12 +111,11 @@ class Record:
                 yield database
         except (OSError, sqlite3.Error) as error:
             expected = f"a record of what was drawn at {self.path}"
-            got = f"{error}"
             remedy = (
                 f"Name another file in {ENVIRONMENT}; without the old one nobody sees "
                 "whether a secret served before, so take new secrets."
             )
-            raise InputError("record", expected=expected, got=got, remedy=remedy) from None
+            raise InputError("record", expected=expected, got=f"{error}", remedy=remedy) from None
 
     def steps(self, *, secret: str, node: int) -> frozenset[int]:
         """The steps whose noise a node added.
@@ -199,8 +198,7 @@ class Uses:
             if resume and not (all(known) and all(found == steps[0] for found in steps)):
                 expected = "the secrets of the run that goes on"
                 got = "some that served other steps than the others"
-                remedy = ALL_OF_THEM
-                raise InputError("secret", expected=expected, got=got, remedy=remedy)
+                raise InputError("secret", expected=expected, got=got, remedy=ALL_OF_THEM)
             for where in self._places:
                 if resume:
                     database.execute(f"UPDATE uses SET run = ? {_HERE}", (self.run, *where))

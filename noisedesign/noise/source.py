@@ -119,8 +119,7 @@ class NodeSource(ABC):
         if not drawn or own:
             if given is not None:
                 why = "that of its noise" if drawn else "participation is not random"
-                expected = f"none: {why}"
-                raise InputError("batch_secret", expected=expected, got="one")
+                raise InputError("batch_secret", expected=f"none: {why}", got="one")
             return self.secret if drawn else None
         return new_secret(resume, field="batch_secret") if given is None else given
 
@@ -170,12 +169,11 @@ class NodeSource(ABC):
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Refused: what is unpickled would be a second run, and a pickle has the secrets in it."""
         expected = "noise in the process that made it"
-        got = "a pickle of it"
         remedy = (
             "Send the plan, and make the noise where it is drawn, from the file of its "
             "secret; a checkpoint keeps state_dict()."
         )
-        raise InputError("noise", expected=expected, got=got, remedy=remedy)
+        raise InputError("noise", expected=expected, got="a pickle of it", remedy=remedy)
 
     def _stepped(self, t: Any, array: Numbers, start: Any) -> None:
         t = self._checked_step(t)
@@ -388,12 +386,11 @@ class NodeSource(ABC):
         missing = self._untold if t in told else self._untold | {t}
         if missing := missing - ({t} if now else set()):
             expected = f"who is in the sum of step {min(missing)}, as of other steps"
-            got = "nobody's word"
             remedy = (
                 "Say it of every step: add_(sums, t, records=[...]), or before it "
                 "source.attendance().check([...], t)."
             )
-            raise InputError("records", expected=expected, got=got, remedy=remedy)
+            raise InputError("records", expected=expected, got="nobody's word", remedy=remedy)
 
     def _record_key(self, of: str) -> bytes:
         """Who reads the record cannot try out guesses of what is hashed by it."""
@@ -474,8 +471,7 @@ class NodeSource(ABC):
         """
         own = self.state_dict()
         if not isinstance(state, Mapping):
-            expected, got = "what state_dict gave", _checks.describe(state)
-            raise InputError("state", expected=expected, got=got)
+            raise InputError("state", expected="what state_dict gave", got=_checks.describe(state))
         for key in ("version", "digest", "node", "secrets"):
             if key not in state or state[key] != own[key]:
                 got = _checks.describe(state.get(key))

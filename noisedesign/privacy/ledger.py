@@ -202,9 +202,8 @@ class Ledger(Shown):
             self._read()
             if self._adjacency not in (None, adjacency):
                 expected = f"adjacency {self._adjacency!r}, that of the runs before"
-                got = f"{adjacency!r}"
                 remedy = "What mu means differs. Keep a ledger for each adjacency."
-                raise InputError("run", expected=expected, got=got, remedy=remedy)
+                raise InputError("run", expected=expected, got=f"{adjacency!r}", remedy=remedy)
             kept = self._without(entry, resume=resume)
             self._write((*kept, entry), adjacency)
         return entry

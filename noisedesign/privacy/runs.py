@@ -91,12 +91,11 @@ class Responses:
                 got = _checks.describe(getattr(self, key))
                 raise InputError(key, expected=f'nothing for responses = "{self.kind}"', got=got)
         if self.kind == "smooth" and self.smoothness is None:
-            raise InputError(
-                "smoothness",
-                expected='a number for responses = "smooth": the learning rate times the Lipschitz '
-                "constant of the gradient a node steps along",
-                got="nothing",
+            expected = (
+                'a number for responses = "smooth": the learning rate times the Lipschitz '
+                "constant of the gradient a node steps along"
             )
+            raise InputError("smoothness", expected=expected, got="nothing")
         if self.smoothness is not None:
             _checks.scale(self.smoothness, field="smoothness")
         if self.convexity is not None:

@@ -152,9 +152,8 @@ def check_sparse_mixing(mixing: Any) -> Any:
         got = _checks.describe(mixing)
         raise InputError("mixing", expected="a scipy sparse array of shape (n, n)", got=got)
     if given.dtype != np.float64:
-        expected = "float64 weights"
         remedy = "Convert the data at its source; widening float32 does not restore its digits."
-        raise InputError("mixing", expected=expected, got=str(given.dtype), remedy=remedy)
+        raise InputError("mixing", expected="float64 weights", got=str(given.dtype), remedy=remedy)
     if given.ndim != 2 or given.shape[0] != given.shape[1] or not given.shape[0]:
         raise InputError("mixing", expected="a square matrix", got=f"shape {given.shape}")
     w = sparse.csr_array(given, copy=True)
@@ -580,13 +579,11 @@ def _pairs(text: str, *, source: str) -> list[tuple[str, str]]:
             case [first, second]:
                 pairs.append((first, second))
             case _:
-                raise InputError(
-                    _FIELD,
-                    expected="two node names a line",
-                    got=f"{source}, line {number}: {describe(line.strip())}",
-                    remedy="No rule for W uses weights of edges; W itself is a graph of kind "
-                    '"matrix".',
+                got = f"{source}, line {number}: {describe(line.strip())}"
+                remedy = (
+                    'No rule for W uses weights of edges; W itself is a graph of kind "matrix".'
                 )
+                raise InputError(_FIELD, expected="two node names a line", got=got, remedy=remedy)
     return pairs
 
 

@@ -12,8 +12,7 @@ import math
 import numpy as np
 from scipy.special import ndtr
 
-from noisedesign.privacy.amplification.mixture import Multisets
-from noisedesign.privacy.amplification.sampled import Proposal
+from noisedesign.privacy.amplification.mixture import Multisets, Proposal
 from tests.support.oracles import Array
 
 REACH = 14.0

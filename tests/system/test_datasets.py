@@ -20,8 +20,8 @@ import pytest
 
 import noisedesign as nd
 from noisedesign.base.checks import InputError
-from noisedesign.system.datasets import data_folder, ego_facebook, graphs, peertube
-from noisedesign.system.datasets.lookup import DataFile
+from noisedesign.system import datasets
+from noisedesign.system.datasets import DataFile, data_folder, ego_facebook, peertube
 
 TRIANGLE = b"1 2\n2 1\n2 3\n3 1\n"
 
@@ -44,7 +44,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def triangle(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the checksum of ego 414 be that of a triangle."""
     digest = hashlib.sha256(TRIANGLE).hexdigest()
-    monkeypatch.setitem(graphs.EGO_FACEBOOK_SHA256, 414, digest)
+    monkeypatch.setitem(datasets.EGO_FACEBOOK_SHA256, 414, digest)
 
 
 def serve(monkeypatch: pytest.MonkeyPatch, members: dict[str, bytes] | bytes) -> list[str]:
@@ -139,7 +139,7 @@ def test_offline_without_data_names_the_remedy(cache: Path) -> None:
         ego_facebook(414)
     assert "NOISEDESIGN_DATA" in caught.value.remedy
     assert "facebook/414.edges" in caught.value.remedy
-    assert f"sha256 {graphs.EGO_FACEBOOK_SHA256[414]}" in caught.value.remedy
+    assert f"sha256 {datasets.EGO_FACEBOOK_SHA256[414]}" in caught.value.remedy
     assert "https://snap.stanford.edu/data/facebook.tar.gz" in str(caught.value)
     assert list(cache.rglob("*.edges")) == []
 

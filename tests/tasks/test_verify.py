@@ -479,7 +479,7 @@ def test_nothing_that_a_text_names_is_read(
 ) -> None:
     """A file beside it, one of the system, an endless one, one that never answers; a download."""
     monkeypatch.delenv("NOISEDESIGN_DATA", raising=False)
-    monkeypatch.setattr("noisedesign.system.datasets.lookup.DataFile.read", None)
+    monkeypatch.setattr("noisedesign.system.datasets.DataFile.read", None)
     monkeypatch.setattr("noisedesign.files.graph_tables.peertube", None)
     os.mkfifo(tmp_path / "pipe")
     np.save(tmp_path / "W.npy", PATH_3)

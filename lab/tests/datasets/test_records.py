@@ -13,7 +13,7 @@ import pooch
 import pytest
 
 from noisedesign.base.checks import InputError
-from noisedesign.system.datasets.lookup import DataFile
+from noisedesign.system.datasets import DataFile
 from noisedesign_lab import datasets
 from noisedesign_lab.datasets import Examples, a9a, california_housing, movielens_small
 

@@ -30,7 +30,7 @@ from noisedesign.privacy.amplification import (
     bins_of,
 )
 from noisedesign.privacy.amplification.account import CONFIDENCE
-from noisedesign.privacy.amplification.sampled import samples_for
+from noisedesign.privacy.amplification.mixture import samples_for
 from noisedesign.privacy.target import PrivacyTarget
 from noisedesign.system.participation import require_fixed_epoch
 

@@ -33,8 +33,7 @@ from noisedesign.privacy.amplification.directions import (
     least_epsilon,
 )
 from noisedesign.privacy.amplification.min_separation import Chain, chosen, sampled
-from noisedesign.privacy.amplification.mixture import Mixture, bins_of
-from noisedesign.privacy.amplification.sampled import RESOLVED, samples_for
+from noisedesign.privacy.amplification.mixture import RESOLVED, Mixture, bins_of, samples_for
 from noisedesign.privacy.runs import LEMMA
 from noisedesign.privacy.target import ADJACENCIES, DEFAULT_ADJACENCY
 from noisedesign.system.participation import (
@@ -226,8 +225,7 @@ def _of_mixture(mixture: Mixture, noise: float, asked: Asked) -> Directions:
 def _samples(mixture: Mixture, asked: Asked) -> int:
     """Number of samples that an account of a mixture takes, none where nothing rests on them."""
     if asked.confidence < 0.5:
-        got = f"{asked.confidence:g}"
-        raise InputError("confidence", expected="a number in [0.5, 1)", got=got)
+        raise InputError("confidence", expected="a number in [0.5, 1)", got=f"{asked.confidence:g}")
     if asked.delta < LEAST:
         expected = f"a number of at least {LEAST:g}"
         raise InputError("delta", expected=expected, got=f"{asked.delta:g}")
@@ -343,13 +341,12 @@ def _estimate(directions: Directions, parts: Parts, asked: Asked) -> float | Non
             if not directions.alone:
                 return None
             needed = RESOLVED / max(drawn.mean(part), 1e-3 / drawn.size)
-            raise InputError(
-                "samples",
-                expected=f"{needed:.1g} or more, so that samples see a delta of {asked.delta:g} "
-                f"in the direction {way}",
-                got=f"{drawn.size}",
-                remedy='Ask for method = "auto", which bounds it in other ways too.',
+            expected = (
+                f"{needed:.1g} or more, so that samples see a delta of {asked.delta:g} "
+                f"in the direction {way}"
             )
+            remedy = 'Ask for method = "auto", which bounds it in other ways too.'
+            raise InputError("samples", expected=expected, got=f"{drawn.size}", remedy=remedy)
     return least_epsilon(*estimates, delta=asked.delta, adjacency=asked.adjacency).epsilon
 
 
@@ -373,9 +370,8 @@ def amplified(
     dp-accounting, which composes privacy losses.
     """
     if not participation.random or participation.kind not in KINDS:
-        raise InputError(
-            "participation", expected=f"one of {', '.join(KINDS)}", got=str(participation)
-        )
+        expected = f"one of {', '.join(KINDS)}"
+        raise InputError("participation", expected=expected, got=str(participation))
     matrix = _checks.matrix(rows, field="rows")
     if matrix.shape[1] != participation.horizon:
         expected = f"a column for each of the {participation.horizon} steps"
@@ -516,9 +512,8 @@ def amplified_noise_of(
         if best is not None:
             sure = None if best.confidence is None else asked.confidence
             return math.exp(bracket.high), replace(best, confidence=sure)
-    raise InputError(
-        "epsilon", expected="a target that some finite noise meets", got=f"{epsilon:g}"
-    )
+    expected = "a target that some finite noise meets"
+    raise InputError("epsilon", expected=expected, got=f"{epsilon:g}")
 
 
 class _Bracket:

@@ -17,11 +17,13 @@ from noisedesign.privacy.amplification.mixture import (
     Mixture,
     Multisets,
     Order,
+    Proposal,
+    Sampled,
     Tuples,
     even_orders,
+    log_geometric,
     renyi_remove,
 )
-from noisedesign.privacy.amplification.sampled import Proposal, Sampled, log_geometric
 from noisedesign.privacy.target import Adjacency
 
 UNAMPLIFIED, CONVOLUTION, RENYI = "unamplified", "convolution", "renyi"

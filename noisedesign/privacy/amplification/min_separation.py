@@ -20,8 +20,7 @@ from noisedesign.base import settings
 from noisedesign.base.checks import Array, InputError
 from noisedesign.privacy.accounting import LEAST, delta_above
 from noisedesign.privacy.amplification.directions import MONTE_CARLO, Bound
-from noisedesign.privacy.amplification.mixture import log_kappa
-from noisedesign.privacy.amplification.sampled import mean_upper
+from noisedesign.privacy.amplification.mixture import log_kappa, mean_upper
 from noisedesign.system.participation import BMinSepSampling
 
 ROUNDING = 64 * settings.EPS  # share of the largest product of columns that is rounding

@@ -20,11 +20,11 @@ import scipy.sparse
 from noisedesign.base import settings
 from noisedesign.base.checks import Array, InputError, describe, symmetric_matrix
 from noisedesign.noise.rules import heaviest_sums
-from noisedesign.privacy.sensitivity import unit_vectors
 from noisedesign.privacy.sensitivity.elliptope import (
     BLOCK_LIMIT,
     SOLVED,
     Sparse,
+    balancing_signs,
     block_bounds,
     certified_multiple,
     sparse_bounds,
@@ -119,9 +119,8 @@ def _checked_sparse(gram: Sparse) -> Sparse:
         raise InputError("gram", expected="finite entries", got=f"{bad} among them")
     gap = float(abs(m - m.T).max())
     if gap > settings.SYMMETRY_TOLERANCE * max(1.0, float(abs(m).max())):
-        raise InputError(
-            "gram", expected="a symmetric matrix", got=f"entries that differ by {gap:.6g}"
-        )
+        expected = "a symmetric matrix"
+        raise InputError("gram", expected=expected, got=f"entries that differ by {gap:.6g}")
     return m
 
 
@@ -246,7 +245,7 @@ def _attained_and_absolute(gram: Gram, steps: Steps) -> tuple[Array, Array]:
 
 
 def _attained(block: Gram) -> float:
-    s = unit_vectors.balancing_signs(block)
+    s = balancing_signs(block)
     return max(float(s @ (block @ s)), float(block.diagonal().sum()))
 
 

@@ -172,8 +172,7 @@ def antipgd(*, mixing: Any, horizon: int, rounds: int = 1) -> Algorithm:
         The algorithm.
 
     Raises:
-        InputError: W is neither row nor column stochastic; horizon < 1, or too large for a T x T
-            matrix on this machine.
+        InputError: as :class:`Algorithm`; T too large for a T x T matrix on this machine.
 
     Examples:
         >>> from noisedesign.privacy import views
@@ -200,8 +199,7 @@ def mf_d_sgd(*, mixing: Any, strategy: Any, rounds: int = 1) -> Algorithm:
         The algorithm, with white noise of standard deviation 1; its horizon is T.
 
     Raises:
-        InputError: W is neither row nor column stochastic; C is not square, not lower triangular or
-            singular; rounds < 1.
+        InputError: as :class:`Algorithm`; C is not square, not lower triangular or singular.
 
     Examples:
         >>> from noisedesign.privacy import views
@@ -243,8 +241,7 @@ def whisper(*, mixing: Any, covariance: Any, horizon: int, rounds: int = 1) -> A
         The algorithm.
 
     Raises:
-        InputError: W is neither row nor column stochastic; R of another size, not symmetric or not
-            positive semidefinite; horizon < 1.
+        InputError: as :class:`Algorithm`; R that is no covariance of n nodes.
 
     Examples:
         >>> from noisedesign.privacy import views
@@ -277,8 +274,7 @@ def decor(
         The algorithm.
 
     Raises:
-        InputError: W is neither row nor column stochastic; horizon < 1; a variance that is negative
-            or not finite.
+        InputError: as :class:`Algorithm`; a variance that is negative or not finite.
 
     Examples:
         >>> from noisedesign.privacy import views
@@ -361,8 +357,7 @@ def space_time(*, mixing: Any, covariance: Any, horizon: int, rounds: int = 1) -
         The algorithm.
 
     Raises:
-        InputError: W is neither row nor column stochastic; horizon or rounds < 1; a covariance of
-            another size, not symmetric or not positive semidefinite.
+        InputError: as :class:`Algorithm`; another matrix than a covariance of n T numbers.
 
     Examples:
         >>> import numpy as np
@@ -458,9 +453,8 @@ def _root(covariance: Any, *, field: str, size: int) -> Array:
         pass
     values, vectors = np.linalg.eigh(correlation)
     if values[0] < -settings.GRAM_NEGATIVITY * max(float(values[-1]), 0.0):
-        raise InputError(
-            field, expected="a positive semidefinite matrix", got=f"an eigenvalue {values[0]:.3g}"
-        )
+        expected = "a positive semidefinite matrix"
+        raise InputError(field, expected=expected, got=f"an eigenvalue {values[0]:.3g}")
     kept = values > rounding * max(float(values[-1]), 0.0)
     if not kept.any():
         return np.zeros((size, 1))

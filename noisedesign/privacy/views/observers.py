@@ -313,9 +313,8 @@ def _seed(seed: Any) -> frozenset[int]:
     ends = seed if isinstance(seed, (tuple, list)) else (seed,)
     holders = [_checks.positive_int(i, field="observer.known_seeds", minimum=0) for i in ends]
     if len(set(holders)) != len(holders) or len(holders) not in (1, 2):
-        raise InputError(
-            "observer.known_seeds", expected="nodes and pairs of different nodes", got=repr(seed)
-        )
+        expected = "nodes and pairs of different nodes"
+        raise InputError("observer.known_seeds", expected=expected, got=repr(seed))
     return frozenset(holders)
 
 

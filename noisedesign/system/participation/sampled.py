@@ -215,11 +215,10 @@ class TruncatedPoisson(CyclicPoisson):
         limit = positive_int(self.batch_size_limit, field="participation.batch_size_limit")
         size = positive_int(self.group_size, field="participation.group_size")
         if limit >= size:
+            expected = f"fewer than the {size} records of a group"
+            remedy = 'Without a limit it is kind = "cyclic-poisson".'
             raise InputError(
-                "participation.batch_size_limit",
-                expected=f"fewer than the {size} records of a group",
-                got=str(limit),
-                remedy='Without a limit it is kind = "cyclic-poisson".',
+                "participation.batch_size_limit", expected=expected, got=str(limit), remedy=remedy
             )
 
     def __str__(self) -> str:

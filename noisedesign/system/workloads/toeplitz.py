@@ -194,13 +194,11 @@ def gossip_workload(mixing: Any, *, horizon: int) -> PoleWorkload:
     """
     w = _checks.matrix(mixing, field="mixing", square=True)
     if np.abs(w - w.T).max() > settings.SYMMETRY_TOLERANCE * np.abs(w).max():
-        raise InputError(
-            "mixing",
-            expected="a symmetric W",
-            got="one that is not",
-            remedy="Use GramWorkload with noisedesign.system.workloads.decentralized_gram, "
-            "which takes any W and O(T^2) memory.",
+        remedy = (
+            "Use GramWorkload with noisedesign.system.workloads.decentralized_gram, "
+            "which takes any W and O(T^2) memory."
         )
+        raise InputError("mixing", expected="a symmetric W", got="one that is not", remedy=remedy)
     if (peak := float(np.abs(w).max())) > _checks.LARGEST:
         raise InputError("mixing", expected="eigenvalues in [-1, 1]", got=f"a weight {peak:.3g}")
     eigenvalues = _linalg.eigenvalues(w)

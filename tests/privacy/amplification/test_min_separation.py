@@ -12,7 +12,7 @@ import noisedesign as nd
 from noisedesign.base.checks import InputError
 from noisedesign.privacy.amplification import amplified, min_separation
 from noisedesign.privacy.amplification.min_separation import Chain, Tilt, chosen, sampled
-from noisedesign.privacy.amplification.sampled import mean_upper
+from noisedesign.privacy.amplification.mixture import mean_upper
 from tests.support.direction_oracles import b_min_sep_law, directions, log_ratio, means_of
 
 CASES = [(6, 2, 0.3, True), (6, 2, 0.7, False), (5, 3, 0.4, True), (4, 1, 0.2, True)]

@@ -11,9 +11,9 @@ import pytest
 from scipy import stats
 
 from noisedesign.privacy.amplification.convolution import even_deltas
-from noisedesign.privacy.amplification.mixture import Multisets
-from noisedesign.privacy.amplification.sampled import (
+from noisedesign.privacy.amplification.mixture import (
     ROUNDING,
+    Multisets,
     Proposal,
     Sampled,
     coin_upper,

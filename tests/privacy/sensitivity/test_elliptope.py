@@ -10,15 +10,15 @@ import pytest
 import scipy.sparse
 from hypothesis import given, settings, strategies as st
 
-from noisedesign.privacy.sensitivity import elliptope, unit_vectors
+from noisedesign.privacy.sensitivity import elliptope
 from noisedesign.privacy.sensitivity.elliptope import (
     SOLVED,
     Bounds,
+    balancing_signs,
     block_bounds,
     certified_multiple,
     sparse_bounds,
 )
-from noisedesign.privacy.sensitivity.unit_vectors import balancing_signs
 from tests.support import oracles
 from tests.support.sensitivity_cases import ROUNDING, TRIANGLE, cycle, random_gram
 
@@ -275,7 +275,7 @@ def test_a_banded_matrix_is_solved_in_its_band() -> None:
 
 
 def test_an_unfinished_ascent_still_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unit_vectors, "STEPS", 1)
+    monkeypatch.setattr(elliptope, "STEPS", 1)
     for seed in range(4):
         m = random_gram(25, seed, rank=4)
         exact, found = block_bounds(m), sparse_bounds(sparse(m))
@@ -284,7 +284,7 @@ def test_an_unfinished_ascent_still_bounds(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_the_largest_eigenvalue_helps_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unit_vectors, "STEPS", 1)
+    monkeypatch.setattr(elliptope, "STEPS", 1)
     exact = oracles.odd_cycle_elliptope(31)  # which is 31 lambda_max
     assert exact <= sparse_bounds(sparse(cycle(31))).upper <= exact * (1 + 1e-8)
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from noisedesign.privacy.sensitivity.unit_vectors import ascend, first_guess, widened
+from noisedesign.privacy.sensitivity.elliptope import ascend, first_guess, widened
 from tests.support import oracles
 from tests.support.sensitivity_cases import TRIANGLE, cycle, random_gram
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from noisedesign.privacy import views as threats
-from noisedesign.privacy.views.causal import CausalRows, bins_gram, causal_rows
+from noisedesign.privacy.drawn import CausalRows, bins_gram, causal_rows
 from noisedesign.system.participation import BallsInBins
 from tests.privacy.views.test_brute_force import GRAPHS, algorithms, observers
 from tests.support import mixture_oracles as quadrature, transcripts
@@ -141,7 +141,7 @@ def test_rounding_has_no_sign() -> None:
 
 def test_more_patterns_than_spectra_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = np.array([[1.0, 0.0], [-1.0, 1.0]])
-    monkeypatch.setattr("noisedesign.privacy.views.causal.MOST_SPECTRA", 1)
+    monkeypatch.setattr("noisedesign.privacy.drawn.MOST_SPECTRA", 1)
     gram, exact = bins_gram(CausalRows(rows, np.array([1, 2])), [(0,), (1,)])
     assert not exact
     np.testing.assert_allclose(gram, np.abs(rows).T @ np.abs(rows))
