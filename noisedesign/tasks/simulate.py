@@ -19,6 +19,7 @@ from noisedesign.forms import SparseCovariance
 from noisedesign.privacy.amplification import Mixture, amplified_delta, bins_of
 from noisedesign.privacy.views import Observer
 from noisedesign.problem.calibration import calibration_of
+from noisedesign.problem.problem import SpaceProblem
 from noisedesign.system.workloads import WORKLOADS, ErrorMeasure
 from noisedesign.tasks.simulation import attacks
 from noisedesign.tasks.simulation.answers import Answers
@@ -252,7 +253,7 @@ def _random_audit(design: Design, how: dict[str, Any]) -> RandomAudit:
     )
 
 
-def _watcher(problem: Any, observer: Observer) -> attacks.Watcher:
+def _watcher(problem: SpaceProblem, observer: Observer) -> attacks.Watcher:
     """The view of an observer of every step, where noise is dealt: values, not seeds."""
     mixing, coalition = problem.mixing, list(observer.coalition)
     everybody = np.eye(len(mixing))
