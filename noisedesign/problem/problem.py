@@ -94,7 +94,7 @@ def theorem_of(problem: Problem) -> Theorem:
     """The theorem of docs/runs.md on which the privacy of a design rests."""
     if problem.use is not None and problem.use.random:
         return runs.DRAWN
-    if not isinstance(problem, SpaceProblem) or not problem.observers:
+    if problem.axes != "space" or not problem.observers:
         return runs.SEEN
     return runs.SEEN if models_are_seen(problem.observers, problem.horizon) else runs.FIXED
 
