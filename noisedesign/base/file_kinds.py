@@ -64,7 +64,7 @@ def kind_of(path: Path) -> str | None:
     for beginning, kind in _BEGINNINGS.items():
         if head.startswith(beginning):
             return kind
-    for told in (_vector_picture, _page, _archive, _safetensors, _json, _program, _table):
+    for told in (_marked, _archive, _safetensors, _json, _program, _table):
         try:
             found = told(path, head)
         except _UNREADABLE:
@@ -74,17 +74,14 @@ def kind_of(path: Path) -> str | None:
     return None
 
 
-def _vector_picture(path: Path, head: bytes) -> str | None:
-    """PDF, whose facts are at its end, or SVG: a picture where this package made it."""
+def _marked(path: Path, head: bytes) -> str | None:
+    """A picture (PDF, whose facts are at its end, or SVG) or page, where this package made it."""
     if head.startswith(b"%PDF-"):
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - _HEAD))
             return PICTURE if f"/Creator ({MADE_BY})".encode() in file.read() else None
-    made_by = f"<dc:title>{MADE_BY}</dc:title>".encode()
-    return PICTURE if head.startswith(b"<?xml") and made_by in head else None
-
-
-def _page(path: Path, head: bytes) -> str | None:
+    if head.startswith(b"<?xml"):
+        return PICTURE if f"<dc:title>{MADE_BY}</dc:title>".encode() in head else None
     made_by = f'<meta name="generator" content="{MADE_BY}">'.encode()
     return PAGE if head.startswith(b"<!DOCTYPE html>") and made_by in head else None
 

@@ -124,18 +124,14 @@ def _wrapped(text: str, width: int) -> list[str]:
 def _fitted(cells: Sequence[tuple[str, ...]], room: int) -> list[int] | None:
     """Widths of the columns of ``cells`` in ``room`` characters, words unbroken, or None."""
     widths = [max(map(_length, column)) for column in cells]
-    least = [max(_unbroken(cell) for cell in column) for column in cells]
+    words = [[_length(word) for cell in column for word in cell.split()] for column in cells]
+    least = [max((PIECE if size > LONG else size for size in own), default=0) for own in words]
     if sum(least) > room:
         return None
     while sum(widths) > room:
         _, widest = max((size, j) for j, size in enumerate(widths) if size > least[j])
         widths[widest] -= 1
     return widths
-
-
-def _unbroken(cell: str) -> int:
-    lengths = map(_length, cell.split())
-    return max((PIECE if length > LONG else length for length in lengths), default=0)
 
 
 def _pairs(pairs: list[tuple[str, str]], width: int) -> list[str]:

@@ -322,19 +322,3 @@ def conic_solver(name: str) -> ConicSolver:
         remedy = "" if solver is None else solver.availability().remedy
         raise InputError("backend", expected=expected, got=repr(name), remedy=remedy)
     return solver
-
-
-def solve_cvxpy(model: Any, name: str, monitor: Monitor) -> bool:
-    """Solve any cvxpy problem with the conic solver of that name."""
-    import cvxpy as cp
-
-    solver = conic_solver(name)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            model.solve(solver=solver.solver, **solver.options(monitor))
-    except cp.error.SolverError:
-        return False
-    values = [variable.value for variable in model.variables()]
-    values += [constraint.dual_value for constraint in model.constraints]
-    return all(value is not None and np.isfinite(value).all() for value in values)

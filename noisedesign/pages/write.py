@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import platform
 import re
+import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,14 +15,30 @@ from noisedesign.base.atomic import check_replaceable, overwriting, target_of, w
 from noisedesign.base.checks import InputError
 from noisedesign.base.extras import need
 from noisedesign.base.file_kinds import PAGE
+from noisedesign.base.shown import shortened
 from noisedesign.base.version import version
+from noisedesign.certify.certificate import Certificate
 from noisedesign.design.design import PROTECTS, Design
-from noisedesign.files.design_file import as_stored
+from noisedesign.families.toeplitz.streaming import StreamingDesign
+from noisedesign.files.design_file import StoredDesign, StoredStreamingDesign, as_stored
+from noisedesign.forms import BandedInverse, SparseCovariance
 from noisedesign.mechanisms.baselines import published
-from noisedesign.pages import large, noise, privacy, proof
-from noisedesign.pages.content import Facts, Page, Pictures, Section, Text
+from noisedesign.pages import noise, pictures, plot, privacy
+from noisedesign.pages.content import (
+    Code,
+    Facts,
+    Page,
+    Part,
+    Pictures,
+    Section,
+    Table,
+    Text,
+    vectors,
+)
 from noisedesign.problem.calibration import calibration_of
-from noisedesign.tasks.verify import verify
+from noisedesign.tasks.verify import DIGEST, Verification, verify
+
+Stored = StoredDesign | StoredStreamingDesign
 
 MOST_NODES, MOST_STEPS, MOST_PAIRS = 1200, 1100, 1100
 """Nodes, steps, and coordinates of a full design in space and time up to which published mechanisms
@@ -112,16 +130,16 @@ def page_of(design: Any) -> Page:
     else:
         name, facts, certificate = design.name, Facts(design._facts()), None
         summary = f"Noise that every node draws for itself over {design.horizon} steps."
-        sections = large.streaming_sections(design, made)
+        sections = _streaming_sections(design, made)
     sections += [
-        proof.certificate_section(design.certificate, found, certificate, made),
-        proof.reproduce_section(stored, file),
-        proof.provenance_section(stored),
+        _certificate_section(design.certificate, found, certificate, made),
+        _reproduce_section(stored, file),
+        _provenance_section(stored),
     ]
     return Page(
         title=f"Noise design: {name}",
         summary=summary,
-        verdict=proof.verdict_of(found),
+        verdict=_verdict_of(found),
         holds=found.ok,
         facts=facts,
         sections=sections,
@@ -152,7 +170,7 @@ def _facts(design: Design) -> Facts:
 
 def _sections(design: Design, made: Pictures) -> list[Section]:
     if design.problem.sparse:
-        return large.sections_of(design)
+        return _sparse_sections(design)
     others, reason = _baselines(design)
     return [
         noise.graph_section(design, made),
@@ -181,3 +199,224 @@ def _baselines(design: Design) -> tuple[Sequence[Design], str]:
         return published(problem, dual=design), ""
     except _FAILED as error:
         return (), f"{error}"
+
+
+# --- the certificate, and how to do it all again --------------------------------------------------
+
+
+def _verdict_of(found: Verification) -> str:
+    if not found.ok:
+        wrong = ", ".join(check.name for check in found.checks if check.ok is False)
+        return (
+            f"A claim of this design is wrong ({wrong}). Numbers below are what its file claims "
+            "where nothing else is said: do not use it."
+        )
+    skipped = f" Not checked: {', '.join(found.not_checked)}." if found.not_checked else ""
+    return (
+        "Verified while this page was written: every claim that could be checked holds, computed "
+        f"again from the arrays of the design in plain NumPy.{skipped}"
+    )
+
+
+def _certificate_section(
+    certificate: Certificate, found: Verification, design: Design | None, made: Pictures
+) -> Section:
+    claims = {
+        "objective tr(H cov(z)), squared noise": certificate.objective,
+        "proved lower bound": certificate.lower_bound,
+        "gap (objective / bound - 1)": certificate.gap,
+        "keeps its budgets": certificate.feasible,
+        "squared sensitivity over its budget": f"{certificate.sensitivity_squared:.9g} "
+        f"({certificate.sensitivity_kind})",
+        "largest variance over its cap": certificate.variance_ratio,
+        "largest floor over its variance": certificate.floor_ratio,
+    }
+    wider = "objective over the bound on designs of every structure"
+    claims[wider] = certificate.relative_to_unrestricted
+    text = (
+        "The lower bound is proved by multipliers that are stored with the design: no noise within "
+        "the same budgets has a smaller objective. A solver's word is not used."
+    )
+    if design is not None and design.trust == "central":
+        text = "Noise of a trusted server claims neither the budgets of single nodes nor a bound."
+        claims = {"objective tr(H cov(z)), squared noise": certificate.objective}
+    elif design is None or design.local or certificate.lower_bound <= 0:
+        text = (
+            "The noise is the best that a search found. The bound is one on designs of every "
+            "structure, where there is one: the best of this structure may lie between."
+        )
+    verdicts, rows = {None: "not checked", True: "holds", False: "WRONG"}, []
+    for check in found.checks:
+        both = (check.claimed, check.found)
+        values = [shortened(one, DIGEST) if isinstance(one, str) else one for one in both]
+        ok = None if check.ok is None else bool(check.ok)
+        rows.append([check.name, verdicts[ok], *values, check.note])
+    bad = frozenset(k for k, check in enumerate(found.checks) if check.ok is False)
+    columns = ["claim", "verdict", "claimed", "found", "note"]
+    parts: list[Part] = [Facts(claims), Text(text)]
+    parts.append(Table("Verified anew while this page was written", columns, rows, bad))
+    if design is not None and design.provenance.history:
+        caption = "Both bounds while the design was found: the best noise so far, and what is "
+        caption += "proved of all noise."
+        title = "Convergence of the two bounds"
+        parts.append(made.add(title, caption, plot.draw_convergence, design))
+    return Section("certificate", "Certificate", parts)
+
+
+def _reproduce_section(stored: Stored, file: str) -> Section:
+    name = shlex.quote(file)
+    lines = [
+        f"noisedesign verify {name}                          # every claim, anew",
+        f"noisedesign verify {name} --problem PROBLEM.toml   # and against a problem you trust",
+        f"noisedesign account {name}                         # what every observer learns",
+    ]
+    if isinstance(stored, StoredDesign):
+        blanks = " " * 24
+        lines.append(f"noisedesign simulate {name}{blanks}# its noise, drawn and audited")
+    lines.append(f"noisedesign report {name} -o report.html           # this page")
+    script = f"import noisedesign as nd\n\nstored = nd.load_design({file!r})\n"
+    script += "print(nd.verify(stored))"
+    parts: list[Part] = [
+        Text(
+            "A page can say anything. The design file holds the arrays, and these commands "
+            "compute everything from them; nothing that a file names is opened."
+        ),
+        Code("At a shell:", "\n".join(lines)),
+        Code("From Python:", script),
+    ]
+    if stored.problem_text:
+        text = stored.problem_text[:20_000]
+        if more := len(stored.problem_text) - len(text):
+            text += f"\n... and {more} more characters"
+        backend = getattr(stored.design, "provenance", None)
+        by = f" --backend {shlex.quote(backend.backend)}" if backend is not None else ""
+        parts += [
+            Code("The problem it was made from, PROBLEM.toml:", text),
+            Code("To find it again:", f"noisedesign solve PROBLEM.toml{by} -o {name}"),
+        ]
+    else:
+        parts.append(Text("The file does not hold the problem file it was made from."))
+    return Section("reproduce", "Verify and reproduce", parts)
+
+
+def _provenance_section(stored: Stored) -> Section:
+    manifest, design = stored.manifest, stored.design
+    facts: dict[str, Any] = {"written by": f"noisedesign {manifest['library']}"}
+    if isinstance(design, Design):
+        made = design.provenance
+        facts |= {
+            "method": made.method,
+            "backend": made.backend,
+            "status": made.status,
+            "evaluations of the bounds": made.evaluations,
+            "seconds to build": made.build_seconds,
+            "seconds to solve": made.solve_seconds,
+            "versions": ", ".join(f"{n} {v}" for n, v in made.versions.items()) or None,
+        }
+    else:
+        facts |= {"search ended": design.stop.value, "evaluations": design.evaluations}
+    numpy, python = np.__version__, platform.python_version()
+    facts["this page"] = f"noisedesign {version()}, numpy {numpy}, Python {python}"
+    rows = [
+        [name, entry["kind"], " x ".join(map(str, entry["shape"])), entry["sha256"]]
+        for name, entry in manifest["arrays"].items()
+    ]
+    columns = ["array", "what it is", "shape", "sha256 of its float64 numbers"]
+    arrays = Table("Arrays of the design", columns, rows)
+    return Section("provenance", "Settings, versions, provenance", [Facts(facts), arrays])
+
+
+# --- designs of which nothing is of the size of a matrix ------------------------------------------
+
+
+def _sparse_sections(design: Design) -> list[Section]:
+    """The sections of a design on a graph of which W stays sparse."""
+    mixing: Any = design.problem.mixing
+    space = design.noise.space
+    assert isinstance(space, SparseCovariance)
+    degrees = np.diff(mixing.indptr) - (mixing.diagonal() != 0)
+    facts = {
+        "nodes": mixing.shape[0],
+        "weights between nodes": int(degrees.sum()),
+        "neighbours of a node": f"{degrees.min()} to {degrees.max()}, {degrees.mean():.3g} on "
+        "average",
+        "self weights": f"{mixing.diagonal().min():.3g} to {mixing.diagonal().max():.3g}",
+    }
+    text = (
+        f"R, the covariance of the noise of all nodes, is {space.kind}: it follows from the "
+        "numbers below, and from W where it is polynomial. R itself is nowhere."
+    )
+    rows = [[what, space.arrays()[name].size] for name, what in space.names.items()]
+    table = Table("What the noise is made of", ["array", "numbers"], rows)
+    found = calibration_of(design.problem)
+    unknown = Text("What single nodes learn takes n x n arrays, and is not computed here.")
+    promise = privacy.promise_of(design.problem.privacy, found)
+    told = privacy.eavesdropped(found.mu, "What an observer learns")
+    compared = {
+        "objective": design.objective,
+        "of independent noise": design.ldp_objective,
+        "over independent noise at equal privacy": design.relative_to_ldp,
+        "over the bound on noise of every structure, at most": 1 + design.gap,
+        "confidence of objective and bound": design.certificate.confidence,
+    }
+    return [
+        Section("graph", "Graph", [Facts(facts)]),
+        Section("noise", "Noise", [Text(text), table]),
+        Section("sharing", "Who shares what", [Text(space.drawn)]),
+        Section("privacy", "Privacy", [*promise, unknown, *told]),
+        Section("baselines", "Noise against baselines", [Facts(compared)]),
+    ]
+
+
+def _streaming_sections(design: StreamingDesign, made: Pictures) -> list[Section]:
+    """Noise, spectrum, who shares what, privacy and baselines of a design for any horizon."""
+    strategy, horizon = design.strategy, design.horizon
+    lags = min(horizon, 65_536)
+    column = strategy.at(lags).noising_column(lags)
+    told = f" (the first {lags} of {horizon})" if lags < horizon else ""
+    caption = (
+        f"First column of C⁻¹{told}: at every step, what noise of so many steps before is added "
+        "or taken back."
+    )
+    drawn = (column, "size of the coefficient of C⁻¹", True)
+    first_column = made.add("First column of C^-1", caption, pictures.draw_lags, *drawn)
+    power = np.square(np.abs(np.fft.rfft(column, n=4 * lags)))
+    caption = (
+        "Power of the noise by frequency: little at low frequencies, where the sum over many "
+        "steps would pile it up."
+    )
+    spectrum = made.add("Power by frequency", caption, pictures.draw_frequencies, power)
+    text = (
+        f"C is {strategy.kind}, constant along its diagonals, in "
+        f"{sum(a.size for a in strategy.at(horizon).arrays().values())} numbers, for {horizon} "
+        "steps."
+    )
+    graph = "A streaming design has no graph: every node, or a server, uses its noise alone."
+    shared = (
+        "Nothing is shared: whoever uses the noise draws it alone, from a seed of its own. Between "
+        f"steps it keeps {vectors(strategy.vectors_kept(horizon))}."
+    )
+    scheme = design.participation
+    who = (
+        f"For a record with participation {scheme}, at most {scheme.largest_size} of "
+        f"{scheme.horizon} steps. There is no graph, so nobody is a neighbour who sees less."
+    )
+    promise = privacy.promise_of(design.privacy, design.calibration)
+    learnt = privacy.eavesdropped(design.calibration.mu, "What every observer learns")
+    alone = BandedInverse(coefficients=np.ones(1), steps=horizon)
+    sensitivity = alone.squared_sensitivity(scheme).squared
+    independent = alone.squared_error(design.workload) * sensitivity
+    facts = {
+        "objective": design.objective,
+        "of independent noise": independent,
+        "over independent noise at equal privacy": design.objective / independent,
+        "over the bound on strategies of every structure, at most": 1 + design.excess_upper_bound,
+    }
+    return [
+        Section("graph", "Graph", [Text(graph)]),
+        Section("noise", "Noise", [Text(text), first_column]),
+        Section("spectra", "Spectra", [spectrum]),
+        Section("sharing", "Who shares what", [Text(shared)]),
+        Section("privacy", "Privacy under every threat model", [*promise, Text(who), *learnt]),
+        Section("baselines", "Noise against baselines", [Facts(facts)]),
+    ]

@@ -90,13 +90,13 @@ def models_are_seen(observers: Sequence[Observer] | Coalitions, horizon: int) ->
     return horizon == 1 or (not pooled and all(one.sees == "all" for one in observers))
 
 
-def theorem_of(problem: Any) -> Theorem:
+def theorem_of(problem: Problem) -> Theorem:
     """The theorem of docs/runs.md on which the privacy of a design rests."""
     if problem.use is not None and problem.use.random:
         return runs.DRAWN
-    observers = getattr(problem, "observers", ())
-    seen = not observers or models_are_seen(observers, problem.horizon)
-    return runs.SEEN if seen else runs.FIXED
+    if problem.axes != "space" or not problem.observers:
+        return runs.SEEN
+    return runs.SEEN if models_are_seen(problem.observers, problem.horizon) else runs.FIXED
 
 
 def _check_against_observers(problem: SpaceProblem) -> Array:
@@ -214,7 +214,7 @@ def _check(value: Any, field: str, kind: _Kind) -> None:
         raise InputError(field, expected=kind[1], got=got, remedy=value.instead)
 
 
-def _check_types(problem: Any, **own: _Kind) -> None:
+def _check_types(problem: Problem, **own: _Kind) -> None:
     """Check that the fields of a problem hold values of their types."""
     _checks.text(problem.name, field="name")
     for key, kind in (_COMMON | own).items():

@@ -127,7 +127,7 @@ def data_sha256(loaded: LoadedProblem) -> str:
     """
     if loaded.path is None:
         raise InputError("problem", expected="one that was read from a file", got="a text")
-    problem: Any = loaded.problem
+    problem = loaded.problem
     steps = [problem.mixing] if problem.schedule is None else problem.schedule
     tables = parsed(loaded.text, field="problem")
     data = {key: value for key, value in tables.items() if key not in ("name", *FOR_PEOPLE)}

@@ -19,6 +19,7 @@ from noisedesign.forms import SparseCovariance
 from noisedesign.privacy.amplification import Mixture, amplified_delta, bins_of
 from noisedesign.privacy.views import Observer
 from noisedesign.problem.calibration import calibration_of
+from noisedesign.problem.problem import SpaceProblem
 from noisedesign.system.workloads import WORKLOADS, ErrorMeasure
 from noisedesign.tasks.simulation import attacks
 from noisedesign.tasks.simulation.answers import Answers
@@ -141,13 +142,15 @@ def simulate(
 
 
 def _variance(design: Design, how: dict[str, Any]) -> VarianceReport:
-    problem: Any = design.problem
+    problem = design.problem
     noise, error = design.noise, problem.error
     mixing = problem.mixing if problem.schedule is None else problem.schedule
     how = how | {"mixing": mixing, "random": problem.random, "rounds": problem.rounds}
     if error is None:
-        error = ErrorMeasure(horizon=1 if design.axes == "space" else problem.participation.horizon)
-    if design.axes == "time" and not WORKLOADS[problem.workload].run:
+        error = ErrorMeasure(
+            horizon=1 if problem.axes == "space" else problem.participation.horizon
+        )
+    if problem.axes == "time" and not WORKLOADS[problem.workload].run:
         how |= {"workload_factor": gram_factor(problem.gram), "mixing": None}
         how |= {"random": None, "rounds": 1}
     return simulate_variance(
@@ -169,10 +172,10 @@ def _audit(design: Design, how: dict[str, Any], responses: Answers | None = None
     node then has covariance (C^T C)^-1 / [R^-1]_uu, and mixing adds nothing that is not known. A
     full design is one such node with a step a coordinate.
     """
-    problem: Any = design.problem
+    problem = design.problem
     noise = design.noise
     how = how | {"claimed_mu": AUDITED_MU, "noise_stddev": 1 / AUDITED_MU}
-    if design.axes == "space":
+    if problem.axes == "space":
         how |= {"mixing": problem.step_mixing, "budget": problem.budget}
         if isinstance(noise.space, SparseCovariance):
             return _sparse_audit(noise.space, **how | {"mixing": csr_array(problem.mixing)})
@@ -191,7 +194,7 @@ def _audit(design: Design, how: dict[str, Any], responses: Answers | None = None
             return attacks.audit_coalition(plan=plan, coalition=worst, **how)
         return attacks.audit_space(covariance=design.covariance, **how)
     noising, patterns = design.noising_matrix, problem.participation.longest(5000)
-    if design.axes == "time":
+    if problem.axes == "time":
         how["mixing"] = None if problem.mixing is None else problem.step_mixing
     elif noise.full:
         n = len(problem.mixing)
@@ -252,7 +255,7 @@ def _random_audit(design: Design, how: dict[str, Any]) -> RandomAudit:
     )
 
 
-def _watcher(problem: Any, observer: Observer) -> attacks.Watcher:
+def _watcher(problem: SpaceProblem, observer: Observer) -> attacks.Watcher:
     """The view of an observer of every step, where noise is dealt: values, not seeds."""
     mixing, coalition = problem.mixing, list(observer.coalition)
     everybody = np.eye(len(mixing))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -11,6 +10,7 @@ from noisedesign.base.checks import Array, InputError
 from noisedesign.base.monitor import Stop
 from noisedesign.certify.program import DualPoint, Program, denormalized_gram, diagonal_dual
 from noisedesign.families.family import Arrays
+from noisedesign.problem.problem import Problem
 from noisedesign.system.participation import single
 
 
@@ -37,7 +37,7 @@ class Found:
         )
 
 
-def program_of(problem: Any) -> Program:
+def program_of(problem: Problem) -> Program:
     """(P) for a problem of any structure. Source: Whisper D-SGD (10); Mafalda-SGD Lemma 10."""
     if problem.axes == "space":
         if problem.observers:
