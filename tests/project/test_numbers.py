@@ -267,7 +267,7 @@ def test_words_about_ours_are_written_from_the_stored_results() -> None:
         return {k: (cell or None) if values[k] is None else values[k] for k, cell in row.items()}
 
     costs = [numeric(row) for row in records("ours-costs")]
-    written = ours.observers.paragraph([numeric(row) for row in records("ours-observers")])
+    written = ours._of_observers([numeric(row) for row in records("ours-observers")])
     for paragraph in [*written.split("\n\n"), *ours._of_training(costs, settings).split("\n\n")]:
         _, _, words = paragraph.rpartition(".** ")
         assert " ".join(words.split()) in text
