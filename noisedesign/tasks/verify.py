@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -53,16 +53,24 @@ RELATIVE_TOLERANCE = 1e-9
 """Relative difference of a number computed on another machine: sums of a few million products agree
 to about 1e-12, and a gap of 1e-9 on request stays meaningful."""
 
-PROBLEM_TOLERANCE = 1e-12  # that of a W or H rebuilt from text, perhaps by another BLAS
-ROUNDINGS = 8  # multiple of size * EPS * condition allowed to an inverse, as by the certificate
+PROBLEM_TOLERANCE = 1e-12
+"""Relative difference of a W or H rebuilt from text: closed forms, perhaps by another BLAS."""
+
+ROUNDINGS = 8
+"""Multiple of size * EPS * condition allowed to an inverse; the certificate's own head room."""
+
 PROOF_TOLERANCE = 1e-10
 """Relative difference of a claim from what is proved, besides the roundings that the proof allows
 for: a tenth of what two machines may differ by."""
 
-MOST_WORK = 1e12  # operations of the longest verification: some minutes on one core
+MOST_WORK = 1e12
+"""Operations of the longest verification: some minutes on one core."""
+
 _BY_PROBLEM = "name the problem file, and it is compared with that"
 
-DIGEST = 36  # characters of a claim that are shown: of a digest the beginning is enough
+DIGEST = 36
+"""Characters of a claim that are shown: of a digest the beginning is enough."""
+
 Value = float | str | None
 
 
@@ -93,11 +101,13 @@ class Check(ShownInline):
     @property
     def words(self) -> str:
         """Say what became of the claim."""
-        told = ["not checked" if self.ok is None else in_words(self.ok)]
-        for name, value in (("claimed", self.claimed), ("found", self.found)):
-            if value is not None:
-                told.append(f"{name} {shortened(in_words(value), DIGEST)}")
-        return ", ".join(filter(None, [*told, self.note]))
+        verdict = "not checked" if self.ok is None else in_words(self.ok)
+        numbers = [
+            f"{name} {shortened(in_words(value), DIGEST)}"
+            for name, value in (("claimed", self.claimed), ("found", self.found))
+            if value is not None
+        ]
+        return ", ".join([verdict, *numbers, *([self.note] if self.note else [])])
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -187,23 +197,22 @@ def verify(
         >>> verification.ok, verification.rigorous, verification.proof.gap < 1e-12
         (True, True, True)
     """
-    stored, asked = as_stored(stored), None
+    stored = as_stored(stored)
     # A re-sealed file may hold any finite numbers: overflow shows in the checks, not as warnings.
     with np.errstate(all="ignore"):
         if isinstance(stored, StoredStreamingDesign):
             if problem is not None:
-                expected = "none for a streaming design, which has its own workload"
-                raise InputError("problem", expected=expected, got=_checks.describe(problem))
+                raise InputError(
+                    "problem",
+                    expected="none for a streaming design, which has its own workload",
+                    got=_checks.describe(problem),
+                )
             proof = prove_streaming(stored.design) if rigorous else None
-            checks = [*_streaming(stored.design, stored.manifest)]
-        else:
-            asked = None if problem is None else problem_of(problem, sparse=True)
-            _check_work(stored.design.problem)
-            proof = prove(stored.design) if rigorous else None
-            checks = [*_Evidence(stored).checks()]
-        checks += _said(stored, asked)
-        checks += () if proof is None else _proved(stored.design.certificate, proof)
-    return Verification(checks=tuple(checks), proof=proof)
+            return _verified(_STREAMING, _Streaming(stored, proof))
+        given = None if problem is None else problem_of(problem, sparse=True)
+        _check_work(stored.design.problem)
+        proof = prove(stored.design) if rigorous else None
+        return _verified(_CLAIMS, _Evidence(stored, proof, given))
 
 
 def _check_work(problem: Problem) -> None:
@@ -228,23 +237,28 @@ def _check_work(problem: Problem) -> None:
 
 # --- the evidence: what follows from the arrays, each thing computed once -------------------------
 
-Outcome = tuple[bool | None, Value, Value, str]
-"""Whether a claim holds (None: not checked), what is claimed, what is found, and a note."""
+
+Rebuilt = tuple[bool | None, Sequence[str], str]
 
 
 class _Evidence:
     """A stored design beside what its arrays, and the problem it is for, say of it."""
 
-    def __init__(self, stored: StoredDesign) -> None:
+    def __init__(self, stored: StoredDesign, proof: Proof | None, asked: Problem | None) -> None:
+        self.stored, self.proof, self.asked = stored, proof, asked
         self.design, self.arrays, self.manifest = stored.design, stored.arrays, stored.manifest
         self.problem, self.claimed = self.design.problem, self.design.certificate
-        self.central, self.family = self.design.trust == "central", family_of(self.problem)
+        self.target, self.central = self.problem.privacy, self.design.trust == "central"
+        self.family, self.failure = family_of(self.problem), ""
         self.found: Any = None
-        self.failure = ""
         try:
             self.found = self._judged()
         except (np.linalg.LinAlgError, ArithmeticError) as error:
             self.failure = str(error)
+        self.local = self.found is not None and not self.central
+        self.again = manifest_of(self.design, self.arrays, problem_text=stored.problem_text)
+        for own in ("library", "version", "problem"):  # the text has a claim of its own
+            del self.again[own]
 
     def _judged(self) -> Certificate:
         design, family = self.design, self.family
@@ -298,68 +312,10 @@ class _Evidence:
             return RELATIVE_TOLERANCE
         return max(RELATIVE_TOLERANCE, min(spread or 0.0, 0.05))
 
-    # --- how each claim is computed and compared --------------------------------------------------
-
-    def checks(self) -> Iterator[Check]:
-        """The claims that the file makes of its noise, in the order in which they are told."""
-        if "covariance" in self.arrays:
-            yield Check("covariance", *self._covariance())
-        if self.design.axes != "space":
-            yield from self._triangles()
-        yield Check("workload", *self._workload())
-        if self.manifest["structure"] is not None and not self.central:
-            yield Check("structure", *self._structure())
-        yield Check("objective", *self._objective())
-        if self.found is not None and self.central:
-            why = "not claimed: the noise protects only the average a trusted server releases"
-            for name in ("sensitivity", "feasible", "lower bound", "gap"):
-                yield Check(name, None, note=why)
-        elif self.found is not None:
-            yield from self._protection()
-
-    def _protection(self) -> Iterator[Check]:
-        """The claims of a design that protects every message: its budgets, and its bounds."""
-        claimed, found, design = self.claimed, self.found, self.design
-        yield Check("sensitivity", *self._sensitivity())
-        rounding = min(self.rounding, RELATIVE_TOLERANCE)
-        worst = max(found.sensitivity_squared, found.variance_ratio or 0.0, found.floor_ratio or 0)
-        note = f"largest constraint over its limit; allowed for rounding {rounding:.1e}"
-        yield Check("feasible", worst <= 1 + rounding, str(claimed.feasible).lower(), worst, note)
-        by = "the stored" if design.proof or design.relaxed_proof else "uniform"
-        note, allowed = f"proved by {by} multipliers", self.allowed(found.rounding)
-        yield Check("lower bound", *_bound(claimed.lower_bound, found.lower_bound, note, allowed))
-        if found.lower_bound == 0:
-            yield Check("gap", None, claimed.gap, None, "not checked, as its bound")
-        else:  # objective and bound may each be off: the tolerance is that of both together
-            most = claimed.gap + (self.allowed(found.uncertainty) + allowed) * (1 + claimed.gap)
-            yield Check(
-                "gap", found.gap <= most, claimed.gap, found.gap, "objective / lower bound - 1"
-            )
-        if any(x is not None for c in (claimed, found) for x in (c.confidence, c.uncertainty)):
-            yield Check("confidence", *self._confidence())
-        if (bound := claimed.unrestricted_lower_bound) is not None:
-            note = "holds for designs of every structure"
-            yield Check("unrestricted bound", *_bound(bound, found.unrestricted_lower_bound, note))
-        at_random = claimed.account is not None or found.account is not None
-        if at_random:
-            yield Check("epsilon", *self._epsilon())
-        if at_random or claimed.fixed_lower_bound is not None:
-            claim = claimed.fixed_lower_bound
-            note = "holds for participation that an adversary chooses"
-            outcome = _bound(math.inf if claim is None else claim, found.fixed_lower_bound, note)
-            yield Check("fixed bound", *outcome)
-
-    def _covariance(self) -> Outcome:
-        r = self.arrays["covariance"]
-        scale, asymmetry = float(np.abs(r).max()), float(np.abs(r - r.T).max())
-        smallest = _smallest_eigenvalue(r)
-        ok = asymmetry <= settings.SYMMETRY_TOLERANCE * scale
-        ok = ok and smallest >= -settings.rank_tolerance(len(r)) * scale
-        note = f"asymmetry of R {asymmetry:.1e}, smallest eigenvalue {smallest:.3g}"
-        return ok, "symmetric, no negative eigenvalue", None, note
-
-    def _triangles(self) -> Iterator[Check]:
-        """C and C^-1 are lower triangular, and inverses but for what rounding explains."""
+    @cached_property
+    def inverse(self) -> tuple[float, float, float]:
+        """Largest entry of C and C^-1 above the diagonal and of C^-1 C - I, and what of the latter
+        rounding explains."""
         noising = self.arrays.get("noising_matrix")
         # C^-1 is what the bands, coefficients, buffers or modes of the file say, unless stored.
         stored = None if noising is None else [(self.design.strategy, noising)]
@@ -371,93 +327,42 @@ class _Evidence:
             explained = ROUNDINGS * settings.rank_tolerance(len(factor)) * rounding
             if not allowed or found * allowed > residual * explained:
                 residual, allowed = found, explained
-        note = "largest entry of C and C^-1 above the diagonal"
-        yield Check("causal", above == 0, 0.0, above, note)
-        note = f"largest entry of C^-1 C - I; rounding explains {allowed:.1e}"
-        yield Check("inverse", residual <= min(allowed, 1.0), 0.0, residual, note)
+        return above, residual, allowed
 
-    def _workload(self) -> Outcome:
-        problem = self.problem
-        if problem.axes != "time":  # H is formed from W, which loading has checked
-            return True, "by W", "by W", ""
-        least = -settings.GRAM_NEGATIVITY * float(np.abs(problem.gram).max())
-        difference = relative_difference(problem.gram, problem.defined_gram)
-        ok = _smallest_eigenvalue(problem.gram) >= least and difference <= PROBLEM_TOLERANCE
-        definition = WORKLOADS[problem.workload].definition
-        note = f"relative difference of H from its definition: {definition}"
-        return ok, problem.workload, difference, note
-
-    def _structure(self) -> Outcome:
-        entry, design = self.manifest["structure"], self.design
-        claimed = f"{entry['time']} in time, {entry['space']} in space"
-        if entry["nonnegative"]:
-            claimed += ", no negative entries in C"
+    @cached_property
+    def rebuilt(self) -> Rebuilt:
+        """Whether the problem is the given one, or else that of the stored text; what differs; and
+        why they could not be compared."""
+        design, text = self.problem, self.stored.problem_text
         try:
-            program = self.family.program(self.problem)
-            off = self.family.departure(program, design.noise, design.proof)
-        except np.linalg.LinAlgError as error:
-            return False, claimed, None, str(error)
-        note = "largest departure from it, relative"
-        return off <= settings.STRUCTURE_TOLERANCE, claimed, off, note
+            if self.asked is not None:
+                different = differences(design, self.asked, tolerance=PROBLEM_TOLERANCE)
+            elif text:
+                different = differences_from_text(text, stored=design, tolerance=PROBLEM_TOLERANCE)
+            else:
+                return None, (), f"not checked: no problem text is stored; {_BY_PROBLEM}"
+        except NotRebuiltError as error:
+            return None, (), f"not checked: {error}; {_BY_PROBLEM}"
+        except InputError as error:
+            return False, (), f"the stored text is no problem: {error}"
+        return not different, different, ""
 
-    def _objective(self) -> Outcome:
-        claimed, found, note = self.claimed.objective, self.found, self.failure
-        if found is None:
-            return False, claimed, None, note
-        if found.uncertainty is not None:
-            left = f"{found.uncertainty:.1e}"
-            note = f"at most, by random vectors drawn now; they leave {left} of it open"
-        ok = _close(claimed, found.objective, self.allowed(found.uncertainty))
-        return ok, claimed, found.objective, note
 
-    def _sensitivity(self) -> Outcome:
-        claimed, found = self.claimed, self.found
-        tolerance = max(RELATIVE_TOLERANCE, self.rounding, _sampled(found.account))
-        ok = claimed.sensitivity_kind == found.sensitivity_kind
-        ok = ok and _close(claimed.sensitivity_squared, found.sensitivity_squared, tolerance)
-        note = f"squared, {found.sensitivity_kind}, over its budget"
-        for words, claim, ratio in (
-            ("diag(R) over its cap", claimed.variance_ratio, found.variance_ratio),
-            ("the floor over diag(R)", claimed.floor_ratio, found.floor_ratio),
-        ):
-            ok = ok and _both(claim, ratio, _close)
-            if claim is not None and ratio is not None:
-                note += f"; {words} {ratio:.6g}"
-        note += f"; rests on {theorem_of(self.problem)}"
-        return ok, claimed.sensitivity_squared, found.sensitivity_squared, note
+class _Streaming:
+    """A stored streaming design beside what its coefficients or buffers say, without an array of
+    T x T entries."""
 
-    def _confidence(self) -> Outcome:
-        claimed: Any = self.claimed
-        found = self.found
-        ok = claimed.confidence is not None and found.confidence is not None
-        ok = ok and claimed.confidence <= found.confidence
-        # Other vectors leave about as much open.
-        ok = ok and _both(
-            claimed.uncertainty, found.uncertainty, lambda said, now: now / 2 <= said <= 2 * now
-        )
-        return ok, claimed.confidence, found.confidence, "that objective and bound both hold"
-
-    def _epsilon(self) -> Outcome:
-        """Compare epsilon under random participation with an account of the stored arrays."""
-        target, said, account = self.problem.privacy, self.claimed.account, self.found.account
-        if said is None or account is None or target is None:
-            note = "no account of random participation, or none can be made of these arrays"
-            return False, None if said is None else said.epsilon, None, note
-        tolerance = _sampled(account)
-        note = f"at most {target.epsilon:g} at delta {target.delta:g}, {account.which}"
-        if account.confidence is not None:
-            note += f", confidence {account.confidence!r}, from samples drawn for these arrays"
-
-        def agree(names: str, same: Callable[[Any, Any], bool]) -> bool:
-            return all(_both(getattr(said, n), getattr(account, n), same) for n in names.split())
-
-        ok = (
-            account.epsilon <= target.epsilon
-            and agree("delta adjacency which", operator.eq)
-            and agree("epsilon remove add epsilon_estimate", lambda x, y: _close(x, y, tolerance))
-            and agree("confidence", operator.le)
-        )
-        return ok, said.epsilon, account.epsilon, note
+    def __init__(self, stored: StoredStreamingDesign, proof: Proof | None) -> None:
+        self.design, self.manifest, self.proof = stored.design, stored.manifest, proof
+        self.claimed, self.target = self.design.certificate, self.design.privacy
+        strategy, scheme = self.design.strategy, self.design.participation
+        self.sensitivity = strategy.squared_sensitivity(scheme)
+        self.squared_error = strategy.squared_error(self.design.workload)
+        self.bound = lower_bound_of_unrestricted_optimum(self.design.workload, scheme)
+        self.rebuilt: Rebuilt = (None, (), "")
+        self.again = streaming_manifest_of(self.design, stored.arrays)
+        for own in ("library", "objective"):  # the objective has a claim of its own
+            del self.again[own]
 
 
 def _smallest_eigenvalue(a: Array) -> float:
@@ -465,6 +370,12 @@ def _smallest_eigenvalue(a: Array) -> float:
         return float(np.linalg.eigvalsh(symmetrized(a))[0])
     except np.linalg.LinAlgError:
         return float("nan")
+
+
+# --- how each claim is computed and compared ------------------------------------------------------
+
+Outcome = tuple[bool | None, Value, Value, str]
+"""Whether a claim holds (None: not checked), what is claimed, what is found, and a note."""
 
 
 def _close(claimed: float, found: float, tolerance: float = RELATIVE_TOLERANCE) -> bool:
@@ -481,6 +392,10 @@ def _both(claimed: Any, found: Any, agree: Callable[[Any, Any], bool]) -> bool:
     return agree(claimed, found)
 
 
+def _compared(claimed: float, found: float, note: str, *, also: bool = True) -> Outcome:
+    return also and _close(claimed, found), claimed, found, note
+
+
 def _bound(
     claimed: Any, found: float | None, note: str, tolerance: float = RELATIVE_TOLERANCE
 ) -> Outcome:
@@ -489,111 +404,337 @@ def _bound(
     return math.isfinite(value) and claimed <= value * (1 + tolerance), claimed, found, note
 
 
+def _covariance(e: _Evidence) -> Outcome:
+    r = e.arrays["covariance"]
+    scale, asymmetry = float(np.abs(r).max()), float(np.abs(r - r.T).max())
+    smallest = _smallest_eigenvalue(r)
+    ok = asymmetry <= settings.SYMMETRY_TOLERANCE * scale
+    ok = ok and smallest >= -settings.rank_tolerance(len(r)) * scale
+    note = f"asymmetry of R {asymmetry:.1e}, smallest eigenvalue {smallest:.3g}"
+    return ok, "symmetric, no negative eigenvalue", None, note
+
+
+def _causal(e: _Evidence) -> Outcome:
+    above = e.inverse[0]
+    return above == 0, 0.0, above, "largest entry of C and C^-1 above the diagonal"
+
+
+def _inverse(e: _Evidence) -> Outcome:
+    _, residual, allowed = e.inverse
+    note = f"largest entry of C^-1 C - I; rounding explains {allowed:.1e}"
+    return residual <= min(allowed, 1.0), 0.0, residual, note
+
+
+def _workload(e: _Evidence) -> Outcome:
+    problem = e.problem
+    if problem.axes != "time":  # H is formed from W, which loading has checked
+        return True, "by W", "by W", ""
+    least = -settings.GRAM_NEGATIVITY * float(np.abs(problem.gram).max())
+    difference = relative_difference(problem.gram, problem.defined_gram)
+    ok = _smallest_eigenvalue(problem.gram) >= least and difference <= PROBLEM_TOLERANCE
+    definition = WORKLOADS[problem.workload].definition
+    note = f"relative difference of H from its definition: {definition}"
+    return ok, problem.workload, difference, note
+
+
+def _structure(e: _Evidence) -> Outcome:
+    entry = e.manifest["structure"]
+    claimed = f"{entry['time']} in time, {entry['space']} in space"
+    if entry["nonnegative"]:
+        claimed += ", no negative entries in C"
+    try:
+        off = e.family.departure(e.family.program(e.problem), e.design.noise, e.design.proof)
+    except np.linalg.LinAlgError as error:
+        return False, claimed, None, str(error)
+    note = "largest departure from it, relative"
+    return off <= settings.STRUCTURE_TOLERANCE, claimed, off, note
+
+
+def _objective(e: _Evidence) -> Outcome:
+    claimed, found, note = e.claimed.objective, e.found, e.failure
+    if found is None:
+        return False, claimed, None, note
+    if found.uncertainty is not None:
+        left = f"{found.uncertainty:.1e}"
+        note = f"at most, by random vectors drawn now; they leave {left} of it open"
+    allowed = e.allowed(found.uncertainty)
+    return _close(claimed, found.objective, allowed), claimed, found.objective, note
+
+
+def _sensitivity(e: _Evidence) -> Outcome:
+    claimed, found = e.claimed, e.found
+    tolerance = max(RELATIVE_TOLERANCE, e.rounding, _sampled(found.account))
+    ok = claimed.sensitivity_kind == found.sensitivity_kind
+    ok = ok and _close(claimed.sensitivity_squared, found.sensitivity_squared, tolerance)
+    note = f"squared, {found.sensitivity_kind}, over its budget"
+    for words, claim, ratio in (
+        ("diag(R) over its cap", claimed.variance_ratio, found.variance_ratio),
+        ("the floor over diag(R)", claimed.floor_ratio, found.floor_ratio),
+    ):
+        ok = ok and _both(claim, ratio, _close)
+        if claim is not None and ratio is not None:
+            note += f"; {words} {ratio:.6g}"
+    note += f"; rests on {theorem_of(e.problem)}"
+    return ok, claimed.sensitivity_squared, found.sensitivity_squared, note
+
+
+def _feasible(e: _Evidence) -> Outcome:
+    found, allowed = e.found, min(e.rounding, RELATIVE_TOLERANCE)
+    worst = max(found.sensitivity_squared, found.variance_ratio or 0.0, found.floor_ratio or 0.0)
+    note = f"largest constraint over its limit; allowed for rounding {allowed:.1e}"
+    return worst <= 1 + allowed, str(e.claimed.feasible).lower(), worst, note
+
+
+def _lower_bound(e: _Evidence) -> Outcome:
+    by = "the stored" if e.design.proof or e.design.relaxed_proof else "uniform"
+    note, allowed = f"proved by {by} multipliers", e.allowed(e.found.rounding)
+    return _bound(e.claimed.lower_bound, e.found.lower_bound, note, allowed)
+
+
+def _gap(e: _Evidence) -> Outcome:
+    claimed, found = e.claimed.gap, e.found
+    if found.lower_bound == 0:
+        return None, claimed, None, "not checked, as its bound"
+    # Objective and bound may each be off: the tolerance is that of both together.
+    tolerance = e.allowed(found.uncertainty) + e.allowed(found.rounding)
+    ok = found.gap <= claimed + tolerance * (1 + claimed)
+    return ok, claimed, found.gap, "objective / lower bound - 1"
+
+
+def _confidence(e: _Evidence) -> Outcome:
+    claimed: Any = e.claimed
+    found = e.found
+    ok = claimed.confidence is not None and found.confidence is not None
+    ok = ok and claimed.confidence <= found.confidence
+    # Other vectors leave about as much open.
+    ok = ok and _both(
+        claimed.uncertainty, found.uncertainty, lambda said, now: now / 2 <= said <= 2 * now
+    )
+    return ok, claimed.confidence, found.confidence, "that objective and bound both hold"
+
+
+def _unrestricted(e: _Evidence) -> Outcome:
+    note = "holds for designs of every structure"
+    return _bound(e.claimed.unrestricted_lower_bound, e.found.unrestricted_lower_bound, note)
+
+
+def _epsilon(e: _Evidence) -> Outcome:
+    """Compare epsilon under random participation with an account of the stored arrays."""
+    target, said, account = e.target, e.claimed.account, e.found.account
+    if said is None or account is None or target is None:
+        note = "no account of random participation, or none can be made of these arrays"
+        return False, None if said is None else said.epsilon, None, note
+    tolerance = _sampled(account)
+    note = f"at most {target.epsilon:g} at delta {target.delta:g}, {account.which}"
+    if account.confidence is not None:
+        note += f", confidence {account.confidence!r}, from samples drawn for these arrays"
+
+    def agree(names: str, same: Callable[[Any, Any], bool]) -> bool:
+        return all(_both(getattr(said, n), getattr(account, n), same) for n in names.split())
+
+    ok = (
+        account.epsilon <= target.epsilon
+        and agree("delta adjacency which", operator.eq)
+        and agree("epsilon remove add epsilon_estimate", lambda x, y: _close(x, y, tolerance))
+        and agree("confidence", operator.le)
+    )
+    return ok, said.epsilon, account.epsilon, note
+
+
 def _sampled(account: Amplified | None) -> float:
     """Relative difference of two accounts of the same noise: that of two machines, which round the
     factor of a Gram matrix otherwise, where samples decide; else rounding."""
     return RELATIVE_TOLERANCE if account is None or account.confidence is None else 1e-6
 
 
-def _streaming(design: StreamingDesign, manifest: dict[str, Any]) -> Iterator[Check]:
-    """The claims of a streaming design beside what its coefficients or buffers say, without an
-    array of T x T entries."""
-    strategy, scheme = design.strategy, design.participation
-    error, found = strategy.squared_error(design.workload), strategy.squared_sensitivity(scheme)
-    squared, objective = found.squared, error * found.squared
-    claimed = design.squared_error
-    yield Check("squared error", _close(claimed, error), claimed, error, "of unit noise")
-    claimed = design.squared_sensitivity
-    same = found.kind == design.sensitivity_kind and _close(claimed, squared)
-    yield Check("sensitivity", same, claimed, squared, f"squared, {found.kind}")
-    claimed, note = float(manifest["objective"]), "squared error at unit sensitivity"
-    yield Check("objective", _close(claimed, objective), claimed, objective, note)
-    claimed, note = design.certificate.lower_bound, "holds for strategies of every structure"
-    bound = lower_bound_of_unrestricted_optimum(design.workload, scheme)
-    yield Check("lower bound", *_bound(claimed, bound, note))
+def _fixed_bound(e: _Evidence) -> Outcome:
+    claim, note = e.claimed.fixed_lower_bound, "holds for participation that an adversary chooses"
+    return _bound(math.inf if claim is None else claim, e.found.fixed_lower_bound, note)
 
 
-# --- what files of both kinds say -----------------------------------------------------------------
+def _manifest(e: _Evidence | _Streaming) -> Outcome:
+    """Whatever the manifest says twice, or says of the arrays, it must say alike."""
+    different = [key for key, value in e.again.items() if e.manifest.get(key) != value]
+    found = f"different {', '.join(different)}" if different else "consistent"
+    return not different, "consistent", found, ""
 
 
-def _said(stored: StoredDesign | StoredStreamingDesign, asked: Problem | None) -> Iterator[Check]:
-    """Whatever the manifest says twice, or says of the arrays or the problem, it must say alike."""
-    design: Any = stored.design
-    same: bool | None = None
-    different: Sequence[str] = ()
-    # These have claims of their own.
-    if isinstance(stored, StoredDesign):
-        own = {"library", "version", "problem"}
-        again = manifest_of(design, stored.arrays, problem_text=stored.problem_text)
-    else:
-        own = {"library", "objective"}
-        again = streaming_manifest_of(design, stored.arrays)
-    unlike = [k for k, value in again.items() if k not in own and stored.manifest.get(k) != value]
-    found = f"different {', '.join(unlike)}" if unlike else "consistent"
-    yield Check("manifest", not unlike, "consistent", found)
-    source = "problem text" if asked is None else "given problem"
-    if isinstance(stored, StoredDesign):
-        claimed, found = stored.manifest["problem"]["sha256"], text_sha256(stored.problem_text)
-        if stored.problem_text or claimed != found:
-            yield Check("problem text", claimed == found, claimed, found)
-        same, different, note = _rebuilt(stored, asked)
-        expected = "as its text says" if asked is None else "the given one"
-        found = f"different {', '.join(different)}" if different else expected
-        said = (None, None, note) if note else (expected, found, "")
-        yield Check("problem", same, *said)
-    target = getattr(design, "problem", design).privacy
-    if target is not None:
-        claimed = f"epsilon {target.epsilon:g} at delta {target.delta:g}, {target.adjacency}, "
-        claimed += f"clip {target.clip:g}"
-        kept, note = None, "not verified: only the manifest says so"
-        if same:
-            kept, note = True, f"of the {source}"
-        elif "privacy" in different:
-            kept, note = False, "the problem asks for another"
-        yield Check("privacy target", kept, claimed, note=note)
+def _text(e: _Evidence) -> Outcome:
+    claimed, found = e.manifest["problem"]["sha256"], text_sha256(e.stored.problem_text)
+    return claimed == found, claimed, found, ""
 
 
-def _rebuilt(stored: StoredDesign, asked: Problem | None) -> tuple[bool | None, Sequence[str], str]:
-    """Whether the problem is the given one, or else that of the stored text; what differs; and why
-    they could not be compared."""
-    problem, text = stored.design.problem, stored.problem_text
-    try:
-        if asked is not None:
-            different = differences(problem, asked, tolerance=PROBLEM_TOLERANCE)
-        elif text:
-            different = differences_from_text(text, stored=problem, tolerance=PROBLEM_TOLERANCE)
-        else:
-            return None, (), f"not checked: no problem text is stored; {_BY_PROBLEM}"
-    except NotRebuiltError as error:
-        return None, (), f"not checked: {error}; {_BY_PROBLEM}"
-    except InputError as error:
-        return False, (), f"the stored text is no problem: {error}"
-    return not different, different, ""
+def _problem(e: _Evidence) -> Outcome:
+    ok, different, note = e.rebuilt
+    if note:
+        return ok, None, None, note
+    expected = "as its text says" if e.asked is None else "the given one"
+    return ok, expected, f"different {', '.join(different)}" if different else expected, ""
 
 
-def _proved(claimed: Any, proof: Proof) -> Iterator[Check]:
-    """Compare what is claimed with what is proved with every rounding accounted for."""
-    proved = proof.objective
-    if math.isfinite(proved.upper):
-        low = proved.lower - PROOF_TOLERANCE * abs(proved.lower)
-        high = proved.upper + PROOF_TOLERANCE * abs(proved.upper)
-        said = claimed.objective
-        yield Check("proved objective", low <= said <= high, said, proved.upper, "at most")
-    for name in ("lower_bound", "fixed_lower_bound"):
-        if not proof.bounded or (name == "lower_bound" and not proof.rigorous):
-            continue
-        said, bound = getattr(claimed, name), getattr(proof, name)
-        if said is None or bound is None:
-            continue
-        # The proof is off by what it allows for its roundings.
-        relative = bound.width / bound.lower if bound.lower > 0 else math.inf
-        most = bound.lower * (1 + PROOF_TOLERANCE + min(relative, ROUNDED))
-        words = f"proved {name.removesuffix('lower_bound').replace('_', ' ')}bound"
-        yield Check(words, said <= most, said, bound.lower)
-    if proof.rigorous:
-        note = f"{'proved gap' if proof.bounded else RELEASED}, every rounding accounted for"
-        if proof.left_out:
-            note += f"; not part of it: {proof.left_out}"
-        yield Check("rigorous", True, None, proof.gap if proof.bounded else None, note)
-    else:
-        yield Check("rigorous", False, note=f"not proved: {proof.why_not}")
+def _target(e: Any) -> Outcome:
+    """A privacy target is what the problem asks for, if that is known."""
+    target = e.target
+    claimed = f"epsilon {target.epsilon:g} at delta {target.delta:g}, {target.adjacency}, "
+    claimed += f"clip {target.clip:g}"
+    ok, different, _ = e.rebuilt
+    if ok:
+        source = "the problem text" if e.asked is None else "the given problem"
+        return True, claimed, None, f"of {source}"
+    if "privacy" in different:
+        return False, claimed, None, "the problem asks for another"
+    return None, claimed, None, "not verified: only the manifest says so"
+
+
+def _streaming_sensitivity(e: _Streaming) -> Outcome:
+    found, same = e.sensitivity, e.sensitivity.kind == e.design.sensitivity_kind
+    note = f"squared, {found.kind}"
+    return _compared(e.design.squared_sensitivity, found.squared, note, also=same)
+
+
+def _streaming_objective(e: _Streaming) -> Outcome:
+    claimed, found = float(e.manifest["objective"]), e.squared_error * e.sensitivity.squared
+    return _compared(claimed, found, "squared error at unit sensitivity")
+
+
+def _proved_objective(e: Any) -> Outcome:
+    claimed, proved = e.claimed.objective, e.proof.objective
+    low = proved.lower - PROOF_TOLERANCE * abs(proved.lower)
+    high = proved.upper + PROOF_TOLERANCE * abs(proved.upper)
+    return low <= claimed <= high, claimed, proved.upper, "at most"
+
+
+def _proved_bound(name: str, e: Any) -> Outcome:
+    claimed, proved = getattr(e.claimed, name), getattr(e.proof, name)
+    # The proof is off by what it allows for its roundings.
+    relative = proved.width / proved.lower if proved.lower > 0 else math.inf
+    most = proved.lower * (1 + PROOF_TOLERANCE + min(relative, ROUNDED))
+    return claimed <= most, claimed, proved.lower, ""
+
+
+def _rigorous(e: Any) -> Outcome:
+    proof = e.proof
+    if not proof.rigorous:
+        return False, None, None, f"not proved: {proof.why_not}"
+    note = f"{'proved gap' if proof.bounded else RELEASED}, every rounding accounted for"
+    if proof.left_out:
+        note += f"; not part of it: {proof.left_out}"
+    return True, None, proof.gap if proof.bounded else None, note
+
+
+# --- the table of claims --------------------------------------------------------------------------
+
+
+Claim = tuple[str, Callable[[Any], bool | str], Callable[[Any], Outcome]]
+"""Its name; whether a file makes it, or in words why that is not checked; and how what is claimed
+is computed again and compared."""
+
+
+def _verified(claims: Sequence[Claim], e: _Evidence | _Streaming) -> Verification:
+    checks = []
+    for name, made, judge in claims:
+        if isinstance(claimed := made(e), str):
+            checks.append(Check(name, None, note=claimed))
+        elif claimed:
+            checks.append(Check(name, *judge(e)))
+    return Verification(checks=tuple(checks), proof=e.proof)
+
+
+def _always(_: Any) -> bool:
+    return True
+
+
+def _in_time(e: _Evidence) -> bool:
+    return e.design.axes != "space"
+
+
+def _structured(e: _Evidence) -> bool:
+    return e.manifest["structure"] is not None and not e.central
+
+
+def _with_budgets(e: _Evidence) -> bool | str:
+    if e.found is not None and e.central:
+        return "not claimed: the noise protects only the average a trusted server releases"
+    return e.local
+
+
+def _estimated(e: _Evidence) -> bool:
+    said = (e.claimed, e.found) if e.local else ()
+    return any(one.confidence is not None or one.uncertainty is not None for one in said)
+
+
+def _at_random(e: _Evidence) -> bool:
+    return e.local and any(one.account is not None for one in (e.claimed, e.found))
+
+
+def _with_text(e: _Evidence | _Streaming) -> bool:
+    return isinstance(e, _Evidence) and (bool(e.stored.problem_text) or not _text(e)[0])
+
+
+def _with_proved_objective(e: Any) -> bool:
+    return e.proof is not None and math.isfinite(e.proof.objective.upper)
+
+
+def _with_proof(name: str, e: Any) -> bool:
+    if e.proof is None or not e.proof.bounded or (name == LOWER and not e.proof.rigorous):
+        return False
+    return getattr(e.claimed, name) is not None and getattr(e.proof, name) is not None
+
+
+def _with_fixed_bound(e: _Evidence) -> bool:
+    return _at_random(e) or (e.local and e.claimed.fixed_lower_bound is not None)
+
+
+LOWER, FIXED = "lower_bound", "fixed_lower_bound"
+
+_SAID: tuple[Claim, ...] = (
+    ("manifest", _always, _manifest),
+    ("problem text", _with_text, _text),
+    ("problem", lambda e: isinstance(e, _Evidence), _problem),
+    ("privacy target", lambda e: e.target is not None, _target),
+    ("proved objective", _with_proved_objective, _proved_objective),
+    ("proved bound", partial(_with_proof, LOWER), partial(_proved_bound, LOWER)),
+    ("proved fixed bound", partial(_with_proof, FIXED), partial(_proved_bound, FIXED)),
+    ("rigorous", lambda e: e.proof is not None, _rigorous),
+)
+"""The claims of files of both kinds, and what is proved with every rounding accounted for."""
+
+_CLAIMS: tuple[Claim, ...] = (
+    ("covariance", lambda e: "covariance" in e.arrays, _covariance),
+    ("causal", _in_time, _causal),
+    ("inverse", _in_time, _inverse),
+    ("workload", _always, _workload),
+    ("structure", _structured, _structure),
+    ("objective", _always, _objective),
+    ("sensitivity", _with_budgets, _sensitivity),
+    ("feasible", _with_budgets, _feasible),
+    ("lower bound", _with_budgets, _lower_bound),
+    ("gap", _with_budgets, _gap),
+    ("confidence", _estimated, _confidence),
+    (
+        "unrestricted bound",
+        lambda e: e.local and e.claimed.unrestricted_lower_bound is not None,
+        _unrestricted,
+    ),
+    ("epsilon", _at_random, _epsilon),
+    ("fixed bound", _with_fixed_bound, _fixed_bound),
+    *_SAID,
+)
+"""The claims of a design file, in the order in which they are told."""
+
+_STREAMING: tuple[Claim, ...] = (
+    (
+        "squared error",
+        _always,
+        lambda e: _compared(e.design.squared_error, e.squared_error, "of unit noise"),
+    ),
+    ("sensitivity", _always, _streaming_sensitivity),
+    ("objective", _always, _streaming_objective),
+    (
+        "lower bound",
+        _always,
+        lambda e: _bound(e.claimed.lower_bound, e.bound, "holds for strategies of every structure"),
+    ),
+    *_SAID,
+)
+"""The claims of the file of a streaming design."""
