@@ -182,8 +182,8 @@ def test_retry_runs_what_was_not_solved(
 KILLED = """
     import os, signal, sys
     from noisedesign import cli
-    from noisedesign.tasks import rows as module
-    from noisedesign.tasks import compare as run
+    from noisedesign.surveys import rows as module
+    from noisedesign.surveys import compare as run
 
     run.RUNS = 1
     real, calls = module.solve, []

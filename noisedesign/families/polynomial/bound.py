@@ -37,7 +37,7 @@ CONFIDENCE = 1 - 1e-6
 FAILURE = (1 - CONFIDENCE) / 2  # probability that error, or bound, is beyond what is told of it
 PROBED = 2_000_000  # entries of all vectors that probe a trace; over several steps twice as many
 WRITTEN_OVER_STEPS = 3000  # nodes to which eigenvalues over several steps are found sooner
-ENTRIES_AT_ONCE = 1 << 24  # numbers of a block of vectors (128 MB), four of them a thread
+ENTRIES_AT_ONCE = 1 << 22  # numbers of a block of vectors (32 MB), five of them a thread
 POWER_STEPS = 300  # steps of a bound on eigenvalues, at most: one that is at most b ends them
 
 
