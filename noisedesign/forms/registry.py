@@ -11,25 +11,27 @@ class Entry:
     """The module with a ``FAMILY``, or with another name after a colon.
 
     ``needs`` is the key of [structure] that the kind needs; ``named`` whether [structure] names it,
-    or other words of a problem imply it; ``sparse`` whether W is a sparse array and none is n x n.
+    or other words of a problem imply it; ``sparse`` whether W is a sparse array and none is n x n;
+    ``seeds`` whether budgets can hold against nodes that pool the seeds they know.
     """
 
     module: str
     needs: str | None = None
     named: bool = True
     sparse: bool = False
+    seeds: bool = False
 
 
 _FAMILIES = "noisedesign.families"
 
 REGISTRY: dict[tuple[str, str], Entry] = {
     ("space", "dense"): Entry(f"{_FAMILIES}.disjoint.family"),
-    ("space", "edge-local"): Entry(f"{_FAMILIES}.shared_seeds.family"),
-    ("space", "hops"): Entry(f"{_FAMILIES}.shared_seeds.family", needs="hops"),
-    ("space", "neighbourhood"): Entry(f"{_FAMILIES}.shared_seeds.family"),
-    ("space", "clusters"): Entry(f"{_FAMILIES}.shared_seeds.family", needs="clusters"),
+    ("space", "edge-local"): Entry(f"{_FAMILIES}.shared_seeds.family", seeds=True),
+    ("space", "hops"): Entry(f"{_FAMILIES}.shared_seeds.family", needs="hops", seeds=True),
+    ("space", "neighbourhood"): Entry(f"{_FAMILIES}.shared_seeds.family", seeds=True),
+    ("space", "clusters"): Entry(f"{_FAMILIES}.shared_seeds.family", needs="clusters", seeds=True),
     ("space", "decor"): Entry(f"{_FAMILIES}.decor.family"),
-    ("space", "independent"): Entry(f"{_FAMILIES}.shared_seeds.family"),
+    ("space", "independent"): Entry(f"{_FAMILIES}.shared_seeds.family", seeds=True),
     ("space", "polynomial"): Entry(f"{_FAMILIES}.polynomial.family", sparse=True),
     ("space", "pairwise"): Entry(f"{_FAMILIES}.pairwise.family", sparse=True),
     ("space", "observers"): Entry(f"{_FAMILIES}.observers.family", named=False),

@@ -105,7 +105,7 @@ class SpaceStructure:
         hops: of "hops", at least 1.
         clusters: of "clusters": the number of the cluster of every node.
         known_seeds: f: the budgets hold even against any f nodes that pool the seeds they hold
-            (SecLDP); 0 for "dense", "polynomial", "pairwise" and "decor".
+            (SecLDP); 0 for kinds whose seeds sets of nodes do not share.
 
     Raises:
         InputError: an unknown kind; ``hops`` or ``clusters`` missing, not valid, or out of place;
@@ -141,7 +141,7 @@ class SpaceStructure:
                     raise InputError("structure.clusters", expected=expected, got=got)
             object.__setattr__(self, "clusters", tuple(clusters))
         _checks.positive_int(self.known_seeds, field="structure.known_seeds", minimum=0)
-        if self.known_seeds and self.kind in ("dense", "polynomial", "pairwise", "decor"):
+        if self.known_seeds and not REGISTRY["space", self.kind].seeds:
             expected = f'0 for structure.space = "{self.kind}"'
             got = str(self.known_seeds)
             remedy = "Its seeds are shared by all, or all alike; use edge-local or another kind."

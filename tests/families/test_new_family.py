@@ -109,6 +109,8 @@ def test_a_problem_that_it_cannot_hold_is_refused() -> None:
         solve(problem(max_variance=9.0))
     with pytest.raises(InputError, match=r"structure\.clusters"):
         SpaceStructure(kind="classes")
+    with pytest.raises(InputError, match=r"structure\.known_seeds: expected 0"):
+        SpaceStructure(kind="classes", clusters=CLASSES, known_seeds=1)
 
 
 def test_it_is_named_in_problem_files(tmp_path: Path) -> None:
