@@ -68,6 +68,7 @@ def told_by(file: Path, *, path: Path | str = "") -> str:
     done = subprocess.run(
         [sys.executable, "-S", "-c", code],
         env=os.environ | {"PYTHONPATH": str(path)},
+        cwd=file.parent,  # and not beside metadata of builds
         capture_output=True,
         text=True,
         check=True,
