@@ -92,7 +92,9 @@ def copied(root: Path, into: Path) -> Path:
 def run(tests: Sequence[str], tree: Path, *, timeout: float | None = None) -> tuple[str, str]:
     """How tests end in a tree, and the first that failed."""
     command = [sys.executable, "-m", "pytest", "-x", "-q", "--tb=no", "-p", "no:cacheprovider"]
-    environment = os.environ | {"PYTHONPATH": str(tree)}
+    # The laboratory, too, is that of the copy.
+    path = os.pathsep.join((str(tree), str(tree / "lab")))
+    environment = os.environ | {"PYTHONPATH": path}
     try:
         done = subprocess.run(
             [*command, *tests],
