@@ -66,7 +66,7 @@ def _by_magnitudes(
     )
     found = None
     if len(nodes) ** 2 * mechanism.horizon <= MOST_PRODUCTS and len(patterns) <= FEW_PATTERNS:
-        growth = responses.rho + responses.radius
+        growth = abs(responses.rho) + responses.radius
         found = Magnitudes.of(mechanism, nodes, growth=growth)
     if found is None:
         yield from [(math.inf, 0.0)] * len(victims)

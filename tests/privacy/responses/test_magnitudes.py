@@ -148,6 +148,20 @@ def test_runs_that_are_too_large_for_multipliers_have_it(monkeypatch: pytest.Mon
         assert row.theorem == (4 if bound < 1 else 2)
 
 
+def test_steps_that_overshoot_grow_by_their_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A learning rate of 4 / L: a step multiplies differences by what lies between -3 and 1."""
+    monkeypatch.setattr(responses, "game_of", lambda *_: None)
+    steep = Responses(kind="convex", smoothness=4.0, losses="generalised-linear")
+    w = nd.mixing_matrix(nx.path_graph(5))
+    mechanism = views.view(views.dp_d_sgd(mixing=w, horizon=4), nd.pndp(nodes=[0]))
+    ((bound, _),) = responsive(mechanism, (0,), [2], nd.single(4), steep)
+    answers = np.full((4, 5), -3.0)
+    answers[:, 0] = 0.0
+    at_four_over_l = reached(w, 0, 2, (0,), answers)
+    assert at_four_over_l > 1.5 * reached(w, 0, 2, (0,), answers / -3.0)
+    assert at_four_over_l <= bound * (1 + 1e-7)
+
+
 def test_noise_over_time_and_many_patterns_have_none(monkeypatch: pytest.MonkeyPatch) -> None:
     w = nd.mixing_matrix(nx.path_graph(4))
     strategy = np.tril(np.ones((6, 6)))
