@@ -143,9 +143,8 @@ def _of_design(design: Design, steps: int) -> PrivacySoFar:
     if _checked(steps, scheme.horizon) == scheme.horizon:
         kind = ANY_ORDER if scheme.random else design.certificate.sensitivity_kind
         return _so_far(claim, steps, scheme.horizon, kind)
-    part, whole = (
-        _of_noise(design.noise, scheme, t, design.problem) for t in (steps, scheme.horizon)
-    )
+    budget = getattr(design.problem, "budget", None)  # of nodes
+    part, whole = (_of_noise(design.noise, scheme, t, budget) for t in (steps, scheme.horizon))
     share = part.squared / whole.squared
     if not scheme.random:  # of the budgets; beside the factor in time also that of R
         share *= design.certificate.sensitivity_squared
@@ -222,19 +221,21 @@ def _so_far(
 # --- sensitivities ----------------------------------------------------------------------------
 
 
-def _of_noise(noise: Noise, scheme: Participation, steps: int, problem: Any = None) -> Sensitivity:
+def _of_noise(
+    noise: Noise, scheme: Participation, steps: int, budget: Array | None = None
+) -> Sensitivity:
     """Squared sensitivity of the first steps; of a full design with each node's budget as unit."""
     if noise.strategy is None:  # drawn afresh at every step
         size = float(scheme.until(steps).largest_size)
         return Sensitivity(per_pattern=np.array([size]), kind=EXACT)
     if not noise.full:
         return _of_strategy(noise.strategy, scheme, steps)
-    n = len(problem.budget)
+    assert budget is not None
+    n = len(budget)
     gram = _gram(noise.strategy.dense(), n * steps)
     # In time-major order the coordinates of node u are u, u + n, ...
     found = [
-        squared_sensitivity(gram[u::n, u::n] / problem.budget[u], scheme.until(steps))
-        for u in range(n)
+        squared_sensitivity(gram[u::n, u::n] / budget[u], scheme.until(steps)) for u in range(n)
     ]
     return max(found, key=lambda node: node.squared)
 

@@ -25,6 +25,7 @@ from noisedesign.families.disjoint.program import arrays_of, independent_gram, p
 from noisedesign.families.family import AnyFamily, Arrays, certified, family_of, released
 from noisedesign.families.kronecker.solver import optimal_gram
 from noisedesign.families.space_time import SpaceTimeProgram
+from noisedesign.families.temporal import TemporalProgram
 from noisedesign.forms import DenseStrategy, ModalStrategy, Noise
 from noisedesign.problem.problem import (
     ANY_SPACE,
@@ -199,9 +200,9 @@ def decor_variances(problem: SpaceProblem) -> tuple[float, float]:
     return decor.decor_variances(program_of(problem), graph_laplacian(problem.mixing))
 
 
-def _in_time(problem: TimeProblem, program: Any, name: str) -> Noise:
+def _in_time(problem: TimeProblem, program: Program | TemporalProgram, name: str) -> Noise:
     strategy = _strategy(name, problem.fixed_epoch)
-    if problem.participation.random:
+    if problem.participation.random and isinstance(program, TemporalProgram):
         return Noise.of_strategy(program.unit(DenseStrategy(strategy=strategy)))
     strategy = repair.unit_strategy(program, strategy)
     return Noise.of_strategy(DenseStrategy(strategy=strategy))

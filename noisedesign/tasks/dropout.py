@@ -241,32 +241,32 @@ class _Network:
     """A design whose nodes may drop out."""
 
     def __init__(self, design: Design) -> None:
-        problem: Any = design.problem
+        problem = design.problem
+        assert problem.mixing is not None
         self.names, self.mixing, self.rounds = problem.nodes, problem.mixing, problem.rounds
         n, noise = len(self.names), design.noise
         self.everybody = np.arange(n)
-        self.covariance, self.budget = np.eye(n), np.ones(n)
-        if noise.space is not None:
-            self.covariance, self.budget = design.covariance, problem.budget
+        self.covariance = np.eye(n) if noise.space is None else design.covariance
+        self.budget: Array = getattr(problem, "budget", np.ones(n))
         # A root of R with a column a seed; None where noise is not made of seeds.
         plan = None if noise.space is None else design._seeds
         self.root = None if plan is None else plan.root()
         variances = np.diagonal(self.covariance)
         if not np.any(self.covariance - np.diag(variances)):
             self.root = np.diag(np.sqrt(variances))
-        self.time_covariance, step_variance = None, 1.0
+        self.time_covariance: Array | None = None
+        step_variance = 1.0
         if noise.strategy is not None:
-            self.time_covariance = design.noising_matrix @ design.noising_matrix.T
-            step_variance = float(np.diagonal(self.time_covariance).mean())
+            self.time_covariance = over_time = design.noising_matrix @ design.noising_matrix.T
+            step_variance = float(np.diagonal(over_time).mean())
         self.scale = calibration_of(problem).noise_stddev ** 2 * step_variance
         self.mu = design.fixed_mu
         # The error that the problem measures, where a smaller network has the like of it.
         self.error: ErrorMeasure | None = None
-        if problem.always_alike and problem.error is None:
-            steps = 1 if design.axes == "space" else problem.participation.horizon
-            self.error = ErrorMeasure(horizon=steps)
-        elif problem.always_alike and problem.error.push_sum_weights is None:
-            self.error = problem.error
+        steps = 1 if design.axes == "space" or problem.use is None else problem.use.horizon
+        error = problem.error or ErrorMeasure(horizon=steps)
+        if problem.always_alike and error.push_sum_weights is None:
+            self.error = error
 
     @cached_property
     def error_before(self) -> float | None:
