@@ -253,3 +253,30 @@ def test_it_is_accounted_for(tmp_path: Path) -> None:
     )
     for one, other in itertools.zip_longest(ours, theirs):
         assert one.sensitivity_squared == pytest.approx(other.sensitivity_squared, rel=1e-12)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneOfThree(Participation):
+    """A record takes part once in every three steps: 3^(T/3) patterns."""
+
+    horizon: int
+
+    kind: ClassVar[str] = "one-of-three"
+
+    def maximal_patterns(self) -> Iterator[tuple[int, ...]]:
+        blocks = [range(start, start + 3) for start in range(0, self.horizon, 3)]
+        return itertools.product(*blocks)
+
+    def __str__(self) -> str:
+        return f"once in every three of {self.horizon} steps"
+
+
+def test_a_scheme_of_patterns_without_number_is_refused_before_they_are_listed() -> None:
+    """One of 3^20 patterns, which nobody lists, says so at once; nine are solved."""
+    few = TimeProblem.prefix(participation=OneOfThree(horizon=6))
+    assert solve(few).status == "optimal"
+    many = OneOfThree(horizon=60)
+    message = "participation: expected at most 1000000 patterns.*got once in every three of 60"
+    for ask in (lambda: solve(TimeProblem.prefix(participation=many)), lambda: many.largest_size):
+        with pytest.raises(InputError, match=message):
+            ask()

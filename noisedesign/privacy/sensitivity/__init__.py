@@ -166,14 +166,15 @@ def listed(participation: Participation) -> list[Group] | None:
     if participation.disjoint:
         steps = np.asarray(participation.patterns)
         return [Group(places=np.arange(len(steps)), steps=steps)]
-    most = None
-    if participation.spaced:
+    if not participation.spaced:
+        patterns = list(participation.patterns)
+    else:
         # Patterns times their size cubed are at the worst minutes, mostly far less, as cheap bounds
         # rule out most patterns.
         most = max(1, min(MAX_LISTED, int(2e8 // participation.largest_size**3)))
-    patterns = list(itertools.islice(participation.maximal_patterns(), most and most + 1))
-    if most is not None and len(patterns) > most:
-        return None
+        patterns = list(itertools.islice(participation.maximal_patterns(), most + 1))
+        if len(patterns) > most:
+            return None
     sizes = np.array([len(pattern) for pattern in patterns])
     groups = []
     for size in np.unique(sizes):

@@ -19,6 +19,10 @@ from noisedesign.noise.rules import Randomness, Rule, heaviest_sums
 Steps = NDArray[np.intp]
 
 
+MOST_LISTED = 1_000_000
+"""Patterns of a scheme that are listed one by one: more take minutes, and gigabytes."""
+
+
 class Cover(NamedTuple):
     """The diagonals x that squared sensitivity 1 allows an X that is diagonal on every pattern: x
     <= generators @ z with z >= 0 and, in every budget, sum of cost * z <= 1."""
@@ -60,10 +64,17 @@ class Participation:
         """
         raise NotImplementedError
 
+    def _every(self) -> Iterator[tuple[int, ...]]:
+        for number, pattern in enumerate(self.maximal_patterns()):
+            if number == MOST_LISTED:
+                expected = f"at most {MOST_LISTED} patterns, or a scheme that needs no list of them"
+                raise InputError("participation", expected=expected, got=str(self))
+            yield pattern
+
     @property
     def patterns(self) -> Sequence[tuple[int, ...]] | Steps:
-        """All of :meth:`maximal_patterns`."""
-        return list(self.maximal_patterns())
+        """All of :meth:`maximal_patterns`; InputError where there are more than a million."""
+        return list(self._every())
 
     @property
     def bins(self) -> list[tuple[int, ...]]:
@@ -86,17 +97,17 @@ class Participation:
         Returns:
             The number, exact.
         """
-        return sum(1 for _ in self.maximal_patterns())
+        return sum(1 for _ in self._every())
 
     @property
     def largest_size(self) -> int:
         """Number of steps of the largest pattern, the most of one record."""
-        return max(map(len, self.maximal_patterns()))
+        return max(map(len, self._every()))
 
     @property
     def stride(self) -> int:
         """Least distance of two steps of a pattern; T where all patterns are single steps."""
-        gaps = (min(np.diff(p)) for p in self.maximal_patterns() if len(p) > 1)
+        gaps = (min(np.diff(p)) for p in self._every() if len(p) > 1)
         return int(min(gaps, default=self.horizon))
 
     @property
@@ -108,7 +119,7 @@ class Participation:
     def taking_part(self) -> NDArray[np.bool_]:
         """Whether each step belongs to some pattern, shape (T,)."""
         found = np.zeros(self.horizon, dtype=bool)
-        for pattern in self.maximal_patterns():
+        for pattern in self._every():
             found[list(pattern)] = True
         return found
 
@@ -126,7 +137,7 @@ class Participation:
         Returns:
             The sum.
         """
-        return max(float(weights[list(p)].sum()) for p in self.maximal_patterns())
+        return max(float(weights[list(p)].sum()) for p in self._every())
 
     def longest(self, most: int) -> Steps:
         """Patterns of the largest size.
@@ -138,7 +149,7 @@ class Participation:
             Zero-based steps, shape (p, k), of all such patterns or of ``most`` at the least.
         """
         size = self.largest_size
-        found = (pattern for pattern in self.maximal_patterns() if len(pattern) == size)
+        found = (pattern for pattern in self._every() if len(pattern) == size)
         return np.array(list(itertools.islice(found, most)))
 
     def allows(self, steps: Steps) -> bool:
@@ -150,7 +161,7 @@ class Participation:
         Returns:
             True or False.
         """
-        maximal = [set(pattern) for pattern in self.maximal_patterns()]
+        maximal = [set(pattern) for pattern in self._every()]
         return bool((np.diff(steps, axis=1) > 0).all()) and all(
             any(pattern.issuperset(row) for pattern in maximal) for row in steps.tolist()
         )
@@ -168,7 +179,7 @@ class Participation:
             InputError: no integer, or outside of these.
         """
         steps = self._first(steps)
-        cut = (tuple(t for t in pattern if t < steps) for pattern in self.maximal_patterns())
+        cut = (tuple(t for t in pattern if t < steps) for pattern in self._every())
         return Patterns(horizon=steps, steps=tuple(sorted(filter(None, set(cut)))))
 
     def _first(self, steps: Any) -> int:
@@ -181,7 +192,7 @@ class Participation:
     @property
     def rule(self) -> Rule:
         """The rule that a trainer holds every record to."""
-        return Rule(most=self.largest_size, min_sep=1, patterns=tuple(self.maximal_patterns()))
+        return Rule(most=self.largest_size, min_sep=1, patterns=tuple(self._every()))
 
     def _randomness(self) -> Randomness | None:
         if not self.random:
