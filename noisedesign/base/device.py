@@ -93,10 +93,7 @@ def solution_of(a: DeviceArray, right: DeviceArray) -> DeviceArray:
 
 
 def solver_of_positive(a: DeviceArray) -> Callable[[DeviceArray], DeviceArray]:
-    """Return the map of b, shape (n,), to x with a x = b, for a positive definite a.
-
-    The CPU substitutes; elsewhere the factor is inverted, as the standard has no triangular solve.
-    """
+    """Return the map of b, shape (n,), to x with a x = b, for a positive definite a."""
     if isinstance(a, np.ndarray):
         factor = scipy.linalg.cho_factor(a, lower=True)
         return lambda right: np.asarray(scipy.linalg.cho_solve(factor, right))
@@ -242,12 +239,8 @@ def conjugate_gradients(
     most: int,
     expired: Callable[[], bool] = lambda: False,
 ) -> Solved:
-    """x with product(x) near ``right``, shape (k,), from zero; at least one step if most > 0.
-
-    ``precondition`` is about the inverse of ``product``, both symmetric positive definite; a
-    direction along which ``product`` is not ends the search. ``target`` is the squared residual in
-    the norm of ``precondition``, which says what of an objective is left.
-    """
+    """Return x with product(x) near ``right``, shape (k,), from zero, after a step at least."""
+    # ``target``, a squared residual in the norm of ``precondition``, is what an objective may lack.
     residual, step = right, preconditioned
     x, size, used = 0 * right, float(right @ preconditioned), 0
     while used < most:

@@ -55,12 +55,10 @@ def values(r: DeviceArray, shifts: Array) -> DeviceArray:
 
 
 def mixes(shifts: Array) -> dict[int, Array]:
-    """Express r^p h_j in the functions of :func:`values` for p = 1, 0, -1, each (t, t + 2).
-
-    With Phi_j = phi_1 ... phi_j that is r h_j = (2 p_j)^1/2 Phi_(j-1) - p_j h_j, where
-    Phi_j = Phi_(j-1) - (2 p_j)^1/2 h_j, and h_j / r = (2 / p_j)^1/2 Phi_(j-1) / r - h_j / p_j,
-    where Phi_j / r = -Phi_(j-1) / r + (2 / p_j)^1/2 h_j.
-    """
+    """Express r^p h_j in the functions of :func:`values` for p = 1, 0, -1, each (t, t + 2)."""
+    # r h_j = (2 p_j)^1/2 Phi_(j-1) - p_j h_j;
+    # h_j / r = (2 / p_j)^1/2 Phi_(j-1) / r - h_j / p_j; Phi_j = phi_1 ... phi_j is
+    # Phi_(j-1) - (2 p_j)^1/2 h_j, and Phi_j / r = (2 / p_j)^1/2 h_j - Phi_(j-1) / r.
     count = len(shifts)
     own = np.eye(count, count + 2)
     times, over = -shifts[:, None] * own, -own / shifts[:, None]

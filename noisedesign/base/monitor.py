@@ -66,12 +66,7 @@ class Checkpoint(Protocol[P]):
         """Time between two moments of keeping."""
 
     def load(self, program: P) -> Array | None:
-        """Multipliers U kept of this normalised program, shape (patterns, epochs, epochs), positive
-        definite; None where nothing is kept yet.
-
-        Raises:
-            InputError: what is kept is of another program, or damaged.
-        """
+        """Multipliers U kept of this program, (patterns, epochs, epochs), or None."""
 
     def save(self, program: P, blocks: Array) -> None:
         """Keep these multipliers in place of those before."""
@@ -81,10 +76,8 @@ class Checkpoint(Protocol[P]):
 class Monitor:
     """The clock of one solve: deadline, history of bounds, progress reports, checkpoints.
 
-    ``tolerance`` is asked of solvers that cannot stop on a certified ``gap``; None leaves their
-    default. ``start`` are multipliers U of the normalised program, shape (patterns, epochs,
-    epochs).
-    """
+    ``tolerance`` is asked of solvers that cannot stop on a certified ``gap``; None: their default.
+    ``start`` are multipliers U of the normalised program, shape (patterns, epochs, epochs)."""
 
     gap: float
     tolerance: float | None = None

@@ -62,11 +62,8 @@ def fast_reciprocal(column: Array) -> Array:
 
 
 def reciprocal(column: Array) -> Array:
-    """Coefficients of 1 / column, shape (T,): first column of the inverse matrix.
-
-    Fourier transforms where they are accurate, else the O(T^2) recursion: where coefficients grow,
-    transforms lose the small ones.
-    """
+    """Coefficients of 1 / column, shape (T,): first column of the inverse matrix."""
+    # Where coefficients grow, Fourier transforms lose the small ones, and the recursion does not.
     support = int(np.flatnonzero(column)[-1]) + 1
     if support > 64:  # fewer terms are as fast by recursion, which rounds less
         with np.errstate(over="ignore", invalid="ignore"):

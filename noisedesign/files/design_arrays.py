@@ -91,8 +91,7 @@ def arrays_of(design: Design) -> dict[str, Array]:
 
 
 def specs_of(problem: Problem, names: Iterable[str] = ()) -> dict[str, ArraySpec]:
-    """The arrays that the file of a design of ``problem`` may hold, in their order; other ``names``
-    may be those of another structure along the same axes, which is for a judge to refuse."""
+    """The arrays that a file may hold, in order; other ``names`` may be of another structure."""
     own, outer = _proofs(problem, family_of(problem).relaxed(problem))
     known = {name: (NOISE | STATED)[name] for name in _OF_AXES[problem.axes]} | own | outer
     if not set(names) <= set(known) and (problem.axes, "dense") in REGISTRY:

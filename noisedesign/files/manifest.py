@@ -417,9 +417,7 @@ def stated(problem: Problem) -> dict[str, Any]:
 
 
 def differences(stored: Problem, rebuilt: Problem, *, tolerance: float) -> list[str]:
-    """Names of what differs between two problems; W and H may, by a relative ``tolerance``.
-
-    H takes work to form, and is compared only where nothing else differs."""
+    """Names of what differs between two problems; W and H may, by a relative ``tolerance``."""
     if stored.axes != rebuilt.axes:
         return ["design"]
     said, again = stated(stored), stated(rebuilt)

@@ -95,9 +95,7 @@ def style() -> Iterator[None]:
 
 
 def new_figure(width: float, height: float, *, squares: bool = False) -> Figure:
-    """An empty figure of some inches, drawn without a display and without global state.
-
-    ``squares``: for axes whose sides have a fixed ratio, as heat maps have."""
+    """An empty figure in inches, without display or global state; ``squares`` is for heat maps."""
     need("matplotlib", field="output")
     from matplotlib.figure import Figure  # late, as above
 
@@ -110,8 +108,7 @@ def plain(text: str, *, longest: int = 24) -> str:
 
 
 def name_axis(axes: Axes, which: Literal["x", "y"], names: Sequence[str], *, of: str) -> None:
-    """Write names along an axis at 0, 1, ...; every k-th where they do not fit, and none where they
-    are the numbers themselves."""
+    """Write names along an axis at 0, 1, ...: every k-th, or none where they are the numbers."""
     axis = axes.xaxis if which == "x" else axes.yaxis
     if all(name == str(place) for place, name in enumerate(names)):
         axis.set_label_text(of if len(names) <= NAMED else f"{of} ({len(names)} in all)")

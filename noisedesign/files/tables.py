@@ -264,10 +264,7 @@ class SpaceErrorTable(ErrorTable):
 def error_of(
     table: ErrorTable | None, graph: Graph, *, mixing: Array, rounds: int, horizon: int
 ) -> ErrorMeasure | None:
-    """The error that counts; None where there is no [error] and no directed graph.
-
-    Under row stochastic weights of a directed graph models agree on the mean by the Perron vector;
-    under column stochastic ones they are states over their push-sum weights."""
+    """The error that counts; None where there is no [error] and no directed graph."""
     push_sum = graph.one_way and getattr(graph, "weights", "") == "column-stochastic"
     of_a_mean = table is not None and table.of in ("mean-model", "consensus")
     perron = graph.one_way and not push_sum and of_a_mean

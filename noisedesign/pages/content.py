@@ -168,8 +168,7 @@ class Pictures:
         height: float = 3.9,
         squares: bool = False,
     ) -> Picture:
-        """Add a picture that ``draw`` draws on axes, 5.2 inches wide so that letters are read on a
-        phone; ``title`` and ``caption`` say it in words to those who do not see it."""
+        """Add what ``draw`` draws, 5.2 inches wide; ``title`` and ``caption`` say it in words."""
         figure = new_figure(5.2, height, squares=squares)
         draw(figure.subplots(), *args)
         name = f"picture-{len(self.made) + 1}"

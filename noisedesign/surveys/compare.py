@@ -285,12 +285,9 @@ def profiles(rows: Sequence[Row]) -> list[Profile]:
 
 
 def summary(rows: Sequence[Row]) -> list[Record]:
-    """One record a backend: counts, shifted geometric means, and the curve at some times.
-
-    ``best_found`` counts local optima, ``late`` certified answers past the time limit, which are
-    not solved. An unsolved problem counts as the time limit in the means; ``mean_seconds_common``
-    is over the ``common`` problems, which every backend takes that takes any.
-    """
+    """One record a backend: counts, shifted geometric means, and the curve at some times."""
+    # ``best_found`` counts local optima, ``late`` what is certified past the limit: not solved.
+    # An unsolved problem counts as the time limit; ``mean_seconds_common`` is over ``common``.
     groups = _by_backend(rows)
     limit = max(float(row["time_limit"]) for row in rows)
     taken = [{row["name"] for row in own if row["status"] != REFUSED} for own in groups.values()]

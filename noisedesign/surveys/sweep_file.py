@@ -213,8 +213,7 @@ def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, lis
 def points(
     base: Mapping[str, Any], grid: Mapping[str, list[Any]]
 ) -> Iterator[tuple[Parameters, dict[str, Any]]]:
-    """Every point of the grid, the last key fastest: its parameters, and the tables of the base
-    problem with them set."""
+    """Every point of the grid, the last key fastest: parameters, and tables with them set."""
     for values in itertools.product(*grid.values()):
         parameters = dict(zip(grid, values, strict=True))
         tables = copy.deepcopy(dict(base))

@@ -550,8 +550,7 @@ def _edge_text(path: str | Path) -> str:
 
 
 def edge_list_graph(text: str, *, source: str, directed: bool = False) -> nx.Graph:
-    """The largest component of an edge list, two names a line; nodes come sorted, as numbers where
-    every name is one."""
+    """The largest component of an edge list, nodes sorted, as numbers where all are."""
     pairs = _pairs(text, source=source)
     integers = all(name.removeprefix("-").isdecimal() for pair in pairs for name in pair)
     to_node: Callable[[str], Any] = int if integers else str

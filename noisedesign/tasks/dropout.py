@@ -211,8 +211,7 @@ def mu_to_holders(design: Design) -> float | None:
 
 
 def ratio_to_holders(design: Design) -> tuple[float, int] | None:
-    """mu of the worst node that knows the seeds it holds, over mu of a reader who knows no noise
-    (not squared), and its row of W; None where noise is not made of seeds, or nobody is another."""
+    """mu (not squared) before holders of seeds over that before a reader, worst, and its row."""
     network = _Network(_checked(design))
     found = network.to_holders()
     if not found:
@@ -290,8 +289,7 @@ class _Network:
         return np.asarray(kept @ kept.T)
 
     def to_holders(self) -> list[float]:
-        """Largest precision of the noise of another node, to each that knows the seeds it holds;
-        empty where noise is not made of seeds, or nobody is another."""
+        """Largest precision of another node's noise, to each holder of seeds; or empty."""
         if self.root is None or len(self.names) == 1:
             return []
         rows = range(len(self.names))

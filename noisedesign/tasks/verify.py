@@ -306,16 +306,15 @@ class _Evidence:
         return min(ROUNDINGS * settings.rank_tolerance(self.design.size) * condition, 1e-6)
 
     def allowed(self, spread: float | None) -> float:
-        """Relative difference allowed to a number of which random vectors leave ``spread`` open:
-        at most a twentieth, for who wrote the file chose how many there are."""
+        """Relative difference allowed to a number of which random vectors leave ``spread`` open."""
+        # A twentieth at most, for who wrote the file chose how many there are.
         if self.found.confidence is None:
             return RELATIVE_TOLERANCE
         return max(RELATIVE_TOLERANCE, min(spread or 0.0, 0.05))
 
     @cached_property
     def inverse(self) -> tuple[float, float, float]:
-        """Largest entry of C and C^-1 above the diagonal and of C^-1 C - I, and what of the latter
-        rounding explains."""
+        """Largest of C and C^-1 above the diagonal, of C^-1 C - I, and its rounding."""
         noising = self.arrays.get("noising_matrix")
         # C^-1 is what the bands, coefficients, buffers or modes of the file say, unless stored.
         stored = None if noising is None else [(self.design.strategy, noising)]
@@ -331,8 +330,7 @@ class _Evidence:
 
     @cached_property
     def rebuilt(self) -> Rebuilt:
-        """Whether the problem is the given one, or else that of the stored text; what differs; and
-        why they could not be compared."""
+        """Whether the problem is the given or the text's; what differs; or why none could tell."""
         design, text = self.problem, self.stored.problem_text
         try:
             if self.asked is not None:
@@ -542,8 +540,8 @@ def _epsilon(e: _Evidence) -> Outcome:
 
 
 def _sampled(account: Amplified | None) -> float:
-    """Relative difference of two accounts of the same noise: that of two machines, which round the
-    factor of a Gram matrix otherwise, where samples decide; else rounding."""
+    """Relative difference of two accounts of the same noise."""
+    # Machines round the factor of a Gram matrix otherwise, which samples show; else rounding.
     return RELATIVE_TOLERANCE if account is None or account.confidence is None else 1e-6
 
 

@@ -52,8 +52,7 @@ class Magnitudes:
     def of(
         cls, mechanism: LinearMechanism, nodes: NDArray[np.intp], *, growth: float
     ) -> Self | None:
-        """The differences of ``nodes``, which answers multiply by ``growth`` at most; None where
-        noise is correlated over time or no shift of it hides a node."""
+        """The differences of ``nodes``; None where noise has a time or no shift hides a node."""
         if mechanism.strategy is not None or mechanism.joint is not None:
             return None
         phases = [_phase(step.restricted(nodes)) for step in mechanism.steps]
@@ -63,8 +62,7 @@ class Magnitudes:
         return cls(phases=known, horizon=mechanism.horizon, growth=growth)
 
     def bounds(self, victims: NDArray[np.intp], patterns: Sequence[Sequence[int]]) -> Array:
-        """Squared sensitivities, shape (victims,): the largest of any pattern, by shares that are
-        found for some of the victims."""
+        """Squared sensitivities, (victims,), of any pattern, by shares found for some victims."""
         places = np.unique(np.linspace(0, len(victims) - 1, LOOKED_AT).astype(int))
         some = victims[places]
         shape = (self.horizon, len(self.phases[0].seen))
@@ -95,8 +93,7 @@ class Magnitudes:
     def evaluate(
         self, shares: Array, victims: NDArray[np.intp], pattern: Sequence[int]
     ) -> tuple[Array, Array]:
-        """The energy of shifts that hide ``shares``, shape (T, N), of what every victim moves, and
-        the slope of the sum of its logarithms along the shares."""
+        """Energy of shifts that hide ``shares``, (T, N), and the slope of the log-sum in them."""
         columns = np.arange(len(victims))
         away = np.zeros((shares.shape[1], len(victims)))
         values, passed = np.zeros(len(victims)), []

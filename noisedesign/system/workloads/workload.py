@@ -99,12 +99,9 @@ class Workload:
             raise InputError("error", expected=expected, got=got, remedy=remedy)
 
     def time_gram(self, node_covariance: Any = None) -> Array:
-        """H = F^T H' F of noise that is correlated across steps, the same at every node, (T, T).
-
-        H'_ss' = sum_t a_t tr( R (W^(t-s+1))^T Q_t W^(t-s'+1) ) for the covariance R of nodes, in
-        O(T n^2 + T^2 n) time for a fixed symmetric W, O(T n^3 + T^2 n^2) for another, P times the
-        first term for a schedule, and O(T n^2 + T^2) memory at most.
-        """
+        """H = F^T H' F of noise that is correlated across steps, the same at every node, (T, T)."""
+        # H'_ss' = sum_t a_t tr( R (W^(t-s+1))^T Q_t W^(t-s'+1) ), O(T n^2 + T^2 n) for a fixed
+        # symmetric W, O(T n^3 + T^2 n^2) for another, P times the first term for a schedule.
         n, r = self.nodes, None
         if node_covariance is not None:
             r = _covariance(node_covariance, field="node_covariance", size=n, each="node")
@@ -186,12 +183,9 @@ class Workload:
         return np.asarray((sums @ powers).T)
 
     def space_gram(self, time_covariance: Any = None) -> Array:
-        """H of noise that is correlated across nodes, of covariance K over steps, shape (n, n).
-
-        H = sum_ss' (F K F^T)_ss' sum_t a_t (W^(t-s+1))^T Q_t W^(t-s'+1); a step of all iterates is
-        W^T W (Whisper D-SGD, problem (10)). Takes O(T n^3) time and O(n^2) memory where F K F^T is
-        diagonal, else T^2 n^2 more time and O(T n^2) memory, P times that for a schedule.
-        """
+        """H of noise that is correlated across nodes, of covariance K over steps, shape (n, n)."""
+        # H = sum_ss' (F K F^T)_ss' sum_t a_t (W^(t-s+1))^T Q_t W^(t-s'+1), O(T n^3); T^2 n^2 more
+        # time where F K F^T is not diagonal. All iterates of a step: W^T W (Whisper D-SGD, (10)).
         horizon, given = self.horizon, None
         if time_covariance is not None:
             given = _covariance(time_covariance, field="time_covariance", size=horizon, each="step")
@@ -260,9 +254,7 @@ class Workload:
         return result.reshape(n * horizon, n * horizon)
 
     def rows(self) -> Array | None:
-        """L, shape (r, nT), with L^T L = :meth:`gram` up to rounding and r at most nT / 2, a root
-        of Q_t times W_t ... W_s for every step that counts; None where there are more rows, or W is
-        drawn."""
+        """L, (r, nT), L^T L = :meth:`gram`; None where r > nT / 2 or W is drawn."""
         counted = np.flatnonzero(self.error.steps)
         if self._plain or isinstance(self.mixing, RandomMixing) or not len(counted):
             return None
