@@ -24,9 +24,7 @@ from noisedesign.base import checks as _checks
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.linalg import inverse_of_triangular
 
-DeviceArray = Any
-"""A float64 array of the standard, on any device: numpy.ndarray, torch.Tensor, cupy.ndarray."""
-
+DeviceArray = Any  # float64 of the standard, on any device: of numpy, torch or cupy
 ROWS_OF_PRODUCT = 512  # rows of a product that is only summed up: enough for BLAS at full speed
 _CUDA = re.compile(r"cuda(?::(\d{1,4}))?")
 

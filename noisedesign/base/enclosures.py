@@ -25,9 +25,7 @@ TINY = float(np.finfo(np.float64).tiny)
 U = EPS / 2
 
 PIECE, LONG = 64, 512  # products summed at a time: shorter pieces err less, longer are quicker
-
-Shapes = tuple[str, str]
-"""Triangles of the factors of a product, "lower", "upper" or ""; zeros are left out."""
+Shapes = tuple[str, str]  # triangles of the factors of a product, "lower", "upper" or ""
 FULL: Shapes = ("", "")
 Lean = NDArray[np.float64] | scipy.sparse.csr_array
 

@@ -24,8 +24,7 @@ class Stop(StrEnum):
     FAILED = "failed"
 
 
-REACHED = 0.8
-"""Share of the gap asked for at which a search stops: the rest is left to rounding and repairs."""
+REACHED = 0.8  # share of a gap at which a search stops: the rest is for rounding and repairs
 
 
 @dataclass(frozen=True, kw_only=True)

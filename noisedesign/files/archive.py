@@ -18,11 +18,10 @@ from noisedesign.base.checks import Array, InputError
 NPY = ".npy"
 
 _FLOAT64 = np.dtype("<f8")
-_ARCHIVE_ERRORS = (
+_ARCHIVE_ERRORS = (  # errors of zipfile about a damaged archive
     zipfile.BadZipFile, zlib.error, struct.error, OSError, EOFError, KeyError, ValueError,
     NotImplementedError, RuntimeError,
 )  # fmt: skip
-"""Errors of zipfile about a damaged archive."""
 _HEADER_ERRORS = (ValueError, SyntaxError, TypeError, KeyError, RecursionError, MemoryError,
                   tokenize.TokenError)  # fmt: skip
 """Errors of numpy about a damaged .npy header, which it reads as Python source."""

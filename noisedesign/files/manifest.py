@@ -96,7 +96,6 @@ def _complete(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 Scheme = Annotated[dict[str, int | str | None], AfterValidator(_complete)]
-"""A participation by its numbers."""
 
 
 def array_entries(arrays: Mapping[str, Array], kinds: Mapping[str, str]) -> dict[str, Any]:

@@ -348,18 +348,16 @@ RESPONSES = tuple(ResponsesKeys.model_fields)  # keys that say how gradients ans
 
 
 _MODELS = ("ldp", "central", "pndp", "secure-sum", "insider", "tap", "secldp", "shared-seed")
-OBSERVERS: dict[str, Callable[..., Observer]] = {
+OBSERVERS: dict[str, Callable[..., Observer]] = {  # the maker of the observers of each model
     model: getattr(views, model.replace("-", "_")) for model in _MODELS
 }
-"""The maker of the observers of each model."""
 
 OwnNoise = Literal["seeds", "values", "counted"]
 
-_OUTSIDE = {
+_OUTSIDE = {  # observers who are no nodes, and their positions
     "ldp": "reads all messages from outside",
     "central": "gets the mean of all models, from outside",
 }
-"""Observers who are no nodes, and their positions."""
 
 
 def _coalition(value: Any) -> Any:

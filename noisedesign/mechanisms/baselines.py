@@ -39,8 +39,7 @@ from noisedesign.problem.problem import (
 from noisedesign.system.graph import graph_laplacian
 from noisedesign.system.participation import FixedEpoch
 
-CENTRAL = "cdp"
-"""The baseline that trusts a server."""
+CENTRAL = "cdp"  # the baseline that trusts a server
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -199,12 +199,11 @@ _FIXED_EPOCH: _Kind = (FixedEpoch,), "FixedEpoch(epochs=..., separation=...)"
 _SCHEME: _Kind = (Participation,), f"{_FIXED_EPOCH[1]} or MinSeparation(...)"
 _IN_SPACE: _Kind = (SpaceStructure,), 'SpaceStructure(kind="...")'
 _IN_TIME: _Kind = (TimeStructure,), 'TimeStructure(kind="...")'
-_COMMON: dict[str, _Kind] = {
+_COMMON: dict[str, _Kind] = {  # fields that hold values: of which types, and how one is made
     "error": ((ErrorMeasure, NoneType), "ErrorMeasure(horizon=..., of=...) or None"),
     "random": ((RandomMixing, NoneType), "a value of noisedesign.system.random_mixing or None"),
     "privacy": ((PrivacyTarget, NoneType), "PrivacyTarget(epsilon=..., delta=...) or None"),
 }
-"""Fields that hold values: of which types, and how one is made."""
 
 
 def _check(value: Any, field: str, kind: _Kind) -> None:

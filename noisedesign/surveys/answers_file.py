@@ -28,10 +28,7 @@ FIELD = "results"
 
 REQUIRED = ("problem", "solver", "seconds", "answer")
 CLAIMED = ("objective", "lower_bound")
-
-CLOCK, CLOCKS = "clock", ("cpu", "wall")
-"""CPU seconds of all threads and processes of a run; or, by default, wall-clock seconds."""
-
+CLOCK, CLOCKS = "clock", ("cpu", "wall")  # CPU seconds are of all threads and processes
 REASON = "reason"
 
 MOST_BYTES, MOST_RUNS, MOST_LETTERS = 2**26, 100_000, 200  # of a table, in it, of a name

@@ -45,9 +45,7 @@ if TYPE_CHECKING:
 
 
 TIME_LIMIT_SECONDS = 600.0  # of one solve: an unsolved problem has to count as some limit
-WARM_UP = TimeProblem.prefix(participation=FixedEpoch(epochs=2, separation=2))
-"""A problem solved before the clock runs for the first time."""
-
+WARM_UP = TimeProblem.prefix(participation=FixedEpoch(epochs=2, separation=2))  # unclocked
 SHORT_SECONDS = 0.1  # seconds up to which a solve is run RUNS times, and the median kept
 RUNS = 3
 
@@ -229,9 +227,7 @@ def _computed(row: _Wanted) -> Record:
     return found | answers[len(answers) // 2]
 
 
-SHIFT_SECONDS = 10.0
-"""Added to every time before the geometric mean, as in Mittelmann's benchmarks: differences far
-below it, which nobody waits for, hardly count."""
+SHIFT_SECONDS = 10.0  # before geometric means, as in Mittelmann's: nobody waits for less
 
 WITHIN, WITHIN_SECONDS = "within_", (0.01, 0.1, 1.0, 10.0, 100.0)
 

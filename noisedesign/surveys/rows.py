@@ -35,13 +35,12 @@ solver left (:mod:`noisedesign.conic.data`).
 """
 
 _TEXT = ("name", "design", "backend", "status", "reason", "adjacency", "which", "versions")
-TYPES: dict[str, type] = {
+TYPES: dict[str, type] = {  # types of the columns that are not text
     **{column: float for column in COLUMNS if column not in _TEXT},
     "solved": bool,
     "feasible": bool,
     "evaluations": int,
 }
-"""Types of the columns that are not text."""
 
 SEARCHED_REASONS = {
     LOCAL: "the best that was found; its gap is that to designs without the structure",
@@ -52,8 +51,7 @@ SEARCHED_REASONS = {
 Progress = Callable[[int, int], None]
 
 
-R = TypeVar("R", bound=Any)
-"""A row to compute, which has a ``key``."""
+R = TypeVar("R", bound=Any)  # a row to compute, which has a ``key``
 
 
 def named(name: str, design: str, backend: str) -> Record:

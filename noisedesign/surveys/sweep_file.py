@@ -23,10 +23,7 @@ from noisedesign.files.toml import dumped, opened, parsed, read_text, renamed
 from noisedesign.surveys.results_file import RESULTS_FORMAT, SWEEP
 
 FIELD = "sweep"
-
-OWN_KEYS = ("problem", "grid", "backends", "gap", "time_limit")
-"""Keys of a sweep file; all others are those of its problem."""
-
+OWN_KEYS = ("problem", "grid", "backends", "gap", "time_limit")  # others are the problem's
 FOR_PEOPLE = ("description", "source", "tags", "reference")
 """Keys of a problem that change no answer: rewording one is no reason to solve again."""
 

@@ -24,10 +24,7 @@ WEIGHTS: tuple[str, ...] = get_args(Weights)
 
 BEYOND = 64  # dimensions beyond which a hypercube fits no machine, and its nodes are not counted
 NODE_BYTES = 500  # memory that networkx takes for a node, with its name and its row
-
 LARGER = 'Noise of structure.space = "polynomial" in space takes W as a sparse array instead.'
-"""Remedy where a dense W does not fit."""
-
 _ROWS = "Every design needs rows that sum to 1; W need not be symmetric."
 
 

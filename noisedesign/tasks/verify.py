@@ -49,27 +49,15 @@ from noisedesign.privacy.amplification.directions import UNAMPLIFIED
 from noisedesign.problem.problem import Problem, problem_of, theorem_of
 from noisedesign.system.workloads import WORKLOADS
 
-RELATIVE_TOLERANCE = 1e-9
-"""Relative difference of a number computed on another machine: sums of a few million products agree
-to about 1e-12, and a gap of 1e-9 on request stays meaningful."""
-
-PROBLEM_TOLERANCE = 1e-12
-"""Relative difference of a W or H rebuilt from text: closed forms, perhaps by another BLAS."""
-
-ROUNDINGS = 8
-"""Multiple of size * EPS * condition allowed to an inverse; the certificate's own head room."""
-
-PROOF_TOLERANCE = 1e-10
-"""Relative difference of a claim from what is proved, besides the roundings that the proof allows
-for: a tenth of what two machines may differ by."""
-
-MOST_WORK = 1e12
-"""Operations of the longest verification: some minutes on one core."""
+RELATIVE_TOLERANCE = 1e-9  # of a number computed on another machine: long sums agree to 1e-12
+PROBLEM_TOLERANCE = 1e-12  # relative, of W or H rebuilt from text, perhaps by another BLAS
+ROUNDINGS = 8  # times size * EPS * condition is allowed to an inverse, as in certificates
+PROOF_TOLERANCE = 1e-10  # relative, of a claim and what is proved, besides the proof's roundings
+MOST_WORK = 1e12  # operations of the longest verification: some minutes on one core
 
 _BY_PROBLEM = "name the problem file, and it is compared with that"
 
-DIGEST = 36
-"""Characters of a claim that are shown: of a digest the beginning is enough."""
+DIGEST = 36  # characters of a claim that are shown: of a digest the beginning is enough
 
 Value = float | str | None
 
@@ -695,9 +683,8 @@ _SAID: tuple[Claim, ...] = (
     ("proved fixed bound", partial(_with_proof, FIXED), partial(_proved_bound, FIXED)),
     ("rigorous", lambda e: e.proof is not None, _rigorous),
 )
-"""The claims of files of both kinds, and what is proved with every rounding accounted for."""
 
-_CLAIMS: tuple[Claim, ...] = (
+_CLAIMS: tuple[Claim, ...] = (  # the claims of a design file, in the order in which they are told
     ("covariance", lambda e: "covariance" in e.arrays, _covariance),
     ("causal", _in_time, _causal),
     ("inverse", _in_time, _inverse),
@@ -718,9 +705,8 @@ _CLAIMS: tuple[Claim, ...] = (
     ("fixed bound", _with_fixed_bound, _fixed_bound),
     *_SAID,
 )
-"""The claims of a design file, in the order in which they are told."""
 
-_STREAMING: tuple[Claim, ...] = (
+_STREAMING: tuple[Claim, ...] = (  # the claims of the file of a streaming design
     (
         "squared error",
         _always,
@@ -735,4 +721,3 @@ _STREAMING: tuple[Claim, ...] = (
     ),
     *_SAID,
 )
-"""The claims of the file of a streaming design."""

@@ -21,16 +21,14 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-NUMBERS = "decor.json"
-"""Name of the file of numbers, beside this one."""
+NUMBERS = "decor.json"  # name of the file of numbers, beside this one
 
 TOPOLOGY = "noisedesign"
 DEFAULT_BATCH_SIZE = 64
-SAID = (
+SAID = (  # arguments of the trainer that the design says
     *("--num-nodes", "--topology-name", "--method", "--num-iter", "--gradient-clip"),
     *("--sigma", "--sigma-cor", "--epsilon", "--delta"),
 )
-"""Arguments of the trainer that the design says."""
 
 
 class Edges:

@@ -465,7 +465,6 @@ KINDS: dict[str, Callable[[Any, Array, Asked], list[Directions]]] = {
     "truncated-poisson": _truncated_poisson,
     "b-min-sep": _b_min_sep,
 }
-"""The bounds that a kind of participation has, given rows over unit noise."""
 
 
 # --- noise for a target ---------------------------------------------------------------------------

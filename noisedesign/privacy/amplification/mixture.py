@@ -21,10 +21,7 @@ from noisedesign.privacy.runs import LEMMA
 from noisedesign.system.participation import Participation
 
 MOST_MULTISETS = 60_000  # multisets of bins that are listed: a few hundredths of a second each
-
 THETAS = (1.0, 1.2, 1.45, 1.75, 2.1, 2.5, 3.0, 3.7, 4.5, 6.0, 8.0, 11.0, 16.0, 32.0, 128.0, 1024.0)
-"""Exponents of single ratios that are tried."""
-
 ORDERS = np.arange(2, 61)  # orders of the moments of bins that are alike
 
 

@@ -18,18 +18,10 @@ from scipy.optimize import minimize
 from noisedesign.base.checks import Array
 from noisedesign.privacy.views.mechanism import LinearMechanism, Step
 
-ROOM = 1 + 1e-6
-"""Factor above sums of nonnegative numbers, at most 1e7 one after the other, of shifts that hide a
-node to 1e-14; a larger one is a larger bound."""
-
-EVALUATIONS = 40
-"""Evaluations of a search for shares: more make bounds less than a percent smaller."""
-
-LOOKED_AT = 64
-"""Victims that shares are found for, and hold for all: more cost time, and make bounds smaller."""
-
-NEGLIGIBLE = 1e-6
-"""Squared sensitivity that a search need not make smaller, as that of who is never heard of."""
+ROOM = 1 + 1e-6  # above sums of 1e7 numbers >= 0 of shifts that hide to 1e-14; more is a bound
+EVALUATIONS = 40  # of a search for shares: more make bounds less than a percent smaller
+LOOKED_AT = 64  # victims that shares are found for: more cost time, and make bounds smaller
+NEGLIGIBLE = 1e-6  # squared sensitivity that no search need make smaller, as of one never heard
 
 
 class _Phase(NamedTuple):

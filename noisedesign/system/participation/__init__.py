@@ -29,7 +29,7 @@ from noisedesign.system.participation.scheme import (
     single as single,
 )
 
-SCHEMES: dict[str, type[Participation]] = {
+SCHEMES: dict[str, type[Participation]] = {  # every scheme by its ``kind``
     scheme.kind: scheme
     for scheme in (
         FixedEpoch,
@@ -42,7 +42,6 @@ SCHEMES: dict[str, type[Participation]] = {
         Patterns,
     )
 }
-"""Every scheme by its ``kind``."""
 
 
 def participation_of(rule: Rule, horizon: int) -> Participation:

@@ -444,11 +444,10 @@ def decentralized_gram(
     return workload.time_gram()
 
 
-WORKLOADS: dict[str, WorkloadKind] = {
+WORKLOADS: dict[str, WorkloadKind] = {  # every kind by its name in files
     "decentralized": WorkloadKind(
         form=decentralized_gram, definition="closed form from W", of_graph=True, run=True
     ),
     "prefix": WorkloadKind(form=prefix_gram, definition="prefix sums", run=True),
     "gram": WorkloadKind(form=None, definition="no negative eigenvalue"),
 }
-"""Every kind by its name in files."""

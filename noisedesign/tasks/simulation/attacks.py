@@ -33,9 +33,7 @@ from noisedesign.tasks.simulation import dynamics
 from noisedesign.tasks.simulation.answers import Answers
 from noisedesign.tasks.simulation.audit import Attack, AuditReport, Draw, Drawn, audit
 
-Source = Callable[[int, np.random.SeedSequence], Iterable[Array]]
-"""(columns, seed) -> noise of every step, shape (n, columns)."""
-
+Source = Callable[[int, np.random.SeedSequence], Iterable[Array]]  # of columns, seed
 SPACE_STEPS = 2  # the difference is at the last step, after a message that is subtracted
 
 # --- readers of all messages ----------------------------------------------------------------------
