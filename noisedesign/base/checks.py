@@ -1,7 +1,6 @@
 """Validators: one clear error that names the field, what was expected and what was got.
 
-Arrays come back as float64, C-contiguous and read-only.
-"""
+Arrays come back as float64, C-contiguous and read-only."""
 
 from __future__ import annotations
 

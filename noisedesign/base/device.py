@@ -2,8 +2,7 @@
 
 Solvers are written against the Python array API standard and take its functions from the arrays
 they are given (:func:`namespace`). Everything is float64. Decompositions overwrite their argument,
-which NumPy's do not: two arrays less.
-"""
+which NumPy's do not: two arrays less."""
 
 from __future__ import annotations
 

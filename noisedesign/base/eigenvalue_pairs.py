@@ -13,8 +13,7 @@ Townsend, "On the singular values of matrices with displacement structure", 2017
 sum into (P diag(h(r)) Q^T)_ij^2, one product, whatever n is. And r h_j and h_j / r, of the kernels
 of p = 1 and -1, are combinations of the same functions and of 1 or 1 / r: they share products.
 
-A matrix made in this way is off by the relative error of the kernel, as a form, and positive.
-"""
+A matrix made in this way is off by the relative error of the kernel, as a form, and positive."""
 
 from __future__ import annotations
 

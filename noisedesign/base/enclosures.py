@@ -4,8 +4,7 @@ What is asked of the machine is IEEE 754 double precision, rounding to nearest, 
 of matrices is sums of products, in any order, fused or not (no Strassen); docs/mathematics.md,
 "Proofs without a rounding assumption", has the bound on its error. Radii are themselves rounded up.
 Results that underflow are off by less than ``TINY`` for every addition, which is added as well.
-What is not finite compares false: every claim is written so that it then fails.
-"""
+What is not finite compares false: every claim is written so that it then fails."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The kind of a file that this package wrote, told by its content and not by its name.
 
-A file is replaced by one of its own kind and by no other, so a mistyped output destroys nothing.
-"""
+A file is replaced by one of its own kind and by no other, so a mistyped output destroys nothing."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Lower triangular Toeplitz matrices as truncated power series, O(T log T) and no T x T array.
 
 A lower triangular Toeplitz matrix is its first column; products of such matrices are convolutions
-of their columns cut to length T, and inverses are reciprocals of power series.
-"""
+of their columns cut to length T, and inverses are reciprocals of power series."""
 
 from __future__ import annotations
 

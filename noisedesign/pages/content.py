@@ -1,8 +1,7 @@
 """The parts of a page: sections of sentences, facts, tables, pictures and commands.
 
 All text is plain: the template escapes it, whatever it holds. Only a picture is markup, an <svg>
-element that is made here of a figure of matplotlib.
-"""
+element that is made here of a figure of matplotlib."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Budgets that depend on who looks at whom: factors on those of the nodes, by observer and node.
 
 Every factor is at least 1: noise that keeps the budgets of the nodes before an observer keeps those
-of all pairs, and who forgets the factors is better protected, not worse.
-"""
+of all pairs, and who forgets the factors is better protected, not worse."""
 
 from __future__ import annotations
 

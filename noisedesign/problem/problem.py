@@ -6,8 +6,7 @@ All are the one convex program of :mod:`noisedesign.certify.program`,
 
 read in two ways. In space X = R^-1 is the precision of the noise of the nodes (Whisper D-SGD,
 problem (10) with its inequality the right way round); in time X = C^T C is the Gram matrix of the
-strategy every node uses for itself (Mafalda-SGD, Lemma 10).
-"""
+strategy every node uses for itself (Mafalda-SGD, Lemma 10)."""
 
 from __future__ import annotations
 

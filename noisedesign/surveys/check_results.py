@@ -4,8 +4,7 @@ Every answer is judged from the data of its problem. Where that takes random vec
 samples, they are drawn after the answers were handed in, from a seed that nobody knew. Noise that
 spends more than the budgets is enlarged until it does not, and what that costs is added to its
 objective; noise that no scale makes feasible is wrong. Runs are matched by the accuracy that they
-reached, whatever they were asked for: see COLUMNS.
-"""
+reached, whatever they were asked for: see COLUMNS."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 ``problems/collection.csv`` has a line a problem. The hash is of the data that define it and of no
 number that was computed: links of the graph, the tables of its file without the words that are for
 people, and the bytes of the files that they name. It is the same on every processor, and another
-where a library builds another graph.
-"""
+where a library builds another graph."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 A time is that of building and solving a model; starting a solver's process and judging its answer
 are the same for all backends and left out. A problem counts as solved where the answer is certified
-to the gap asked for within the time limit, whatever its solver said.
-"""
+to the gap asked for within the time limit, whatever its solver said."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Means of times, failures charged, and performance profiles, by checked results.
 
 Runs are matched by the accuracy that they reached: of each solver and problem the fastest run
-within the time limit counts that reached it.
-"""
+within the time limit counts that reached it."""
 
 from __future__ import annotations
 

@@ -4,8 +4,7 @@ A row that was put is on the disk when ``put`` returns. CSV is appended to, and 
 a last line is dropped when the file is opened again; parquet is written anew, the whole file.
 
 One process at a time has a table: the operating system lets go of its lock however a process ends.
-The lock is on an empty file beside the table, for a table is replaced now and then.
-"""
+The lock is on an empty file beside the table, for a table is replaced now and then."""
 
 from __future__ import annotations
 

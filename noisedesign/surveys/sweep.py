@@ -3,8 +3,7 @@
 What is missing from the table is computed here, by processes of this machine with one BLAS thread
 each, or on a Dask cluster. A row is the same to its gap wherever it is computed, and never an
 error. Rows of a grid are alike, so a row starts from the nearest that the same process solved
-before it: that saves evaluations and changes no answer by more than its gap.
-"""
+before it: that saves evaluations and changes no answer by more than its gap."""
 
 from __future__ import annotations
 

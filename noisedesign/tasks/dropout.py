@@ -10,8 +10,7 @@ that are gone from the first step on; privacy is for nodes that go at any step.
   block is scaled alike. What nodes sent before they went was accounted for, too.
 - The others can leave out the seeds they hold with G, so that noise cancels again. Then, or where
   the nodes gone give their seeds away, the covariance is that of the seeds that nobody of G holds:
-  it hides less than was designed for, unless the design is for known seeds (SecLDP).
-"""
+  it hides less than was designed for, unless the design is for known seeds (SecLDP)."""
 
 from __future__ import annotations
 

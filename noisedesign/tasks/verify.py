@@ -1,8 +1,7 @@
 """Does a stored design keep its word? Everything it claims, computed again in plain numpy.
 
 Only the stored arrays are believed to be what they are. Whoever made the design, each row of a
-table of claims says what its file claims, what follows from the arrays, and when the two agree.
-"""
+table of claims says what its file claims, what follows from the arrays, and when the two agree."""
 
 from __future__ import annotations
 

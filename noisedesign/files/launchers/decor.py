@@ -3,8 +3,7 @@
 
 Takes the arguments of ``train.py`` but for those that the design says. Left alone that program adds
 the same noise of edges at every step, which protects nothing after the first; multiplies it by W;
-runs one step more than it is told; and divides a smaller last batch by its own size.
-"""
+runs one step more than it is told; and divides a smaller last batch by its own size."""
 
 import os
 import sys
@@ -35,8 +34,7 @@ class Edges:
     """The noise of edges, drawn again for every step: the trainer's V.
 
     ``V[i]`` is what node i adds at a step, one row an edge; the second time a node is asked for is
-    the next step.
-    """
+    the next step."""
 
     def __init__(self, links: list[tuple[int, int]], *, size: int, stddev: float, device: Any):
         self.links, self.size, self.stddev, self.device = links, size, stddev, device

@@ -79,8 +79,7 @@ class How(TypedDict, total=False):
         last two batches are divided by a fixed number, never by the size drawn.
     confidence: probability that epsilon is right where it rests on samples; default 1 - 1e-6.
     samples: draws of each direction; None: as many as the kind takes by default.
-    seed: of the samples, >= 0. Nobody who gains by a small epsilon should choose it.
-    """
+    seed: of the samples, >= 0. Nobody who gains by a small epsilon should choose it."""
 
     adjacency: str
     confidence: float

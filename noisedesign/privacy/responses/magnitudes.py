@@ -2,8 +2,7 @@
 
 Source: docs/runs.md, theorem 4, "By magnitudes". Every node's own noise takes up a share of what
 its gradients differ by, all of it where the observer sees the node; the rest travels on. Whatever
-the shares, they prove a bound: finding good ones is a quadratic program in the shifts.
-"""
+the shares, they prove a bound: finding good ones is a quadratic program in the shifts."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Participation: at which steps one record may take part, by the patterns that a scheme names.
 
-A new scheme is a subclass of :class:`Participation` and a line of :data:`SCHEMES`.
-"""
+A new scheme is a subclass of :class:`Participation` and a line of :data:`SCHEMES`."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 Noise has one coordinate a step and node, in time-major order; tr(H Sigma) is the expected squared
 error. All H follow from the suffix Grams S_s = W_s^T (a_s Q_s + S_{s+1}) W_s (docs/mathematics.md,
-"Workloads in closed form"). A new kind of temporal workload is a line of :data:`WORKLOADS`.
-"""
+"Workloads in closed form"). A new kind of temporal workload is a line of :data:`WORKLOADS`."""
 
 from __future__ import annotations
 

@@ -9,8 +9,7 @@ Noise of shared seeds is drawn seed by seed, as nodes in the field would.
 In time an audit looks for the worst gradient change that a participation pattern allows: vectors
 v_i of norm 1 at its steps that maximise sum_ij X_ij <v_i, v_j>, X = C^T C, by block coordinate
 ascent at a rank where local maxima are global but for exceptional X (Boumal, Voroninski and
-Bandeira, 2016). Any ascent point is a real attack, so an audit stays valid where it stops short.
-"""
+Bandeira, 2016). Any ascent point is a real attack, so an audit stays valid where it stops short."""
 
 from __future__ import annotations
 

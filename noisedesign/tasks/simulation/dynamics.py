@@ -1,7 +1,6 @@
 """D-SGD's recursion, run as nodes run it: the one place where noise is propagated.
 
-Then independent runs, their moments, and confidence limits. Nothing here knows of noise designs.
-"""
+Then independent runs, their moments, and confidence limits. Nothing here knows of noise designs."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Monte-Carlo variance of D-SGD's error against the objective a design was solved for.
 
 Noise is drawn from the exported matrix and sent through D-SGD's recursion; the formula the
-design minimises is never evaluated, so an error in it cannot hide here.
-"""
+design minimises is never evaluated, so an error in it cannot hide here."""
 
 from __future__ import annotations
 
