@@ -79,12 +79,8 @@ def target_of(path: str | Path, *, field: str = "output") -> Path:
 
 
 def write_atomically(path: str | Path, write: Callable[[BinaryIO], object]) -> Path:
-    """Let ``write`` fill a new file, then put it in place of ``path`` in one step.
-
-    Readers see the old file or the complete new one. The temporary file in the same folder is
-    removed on any failure, or by the next write there. Raises InputError as :func:`target_of` and
-    :func:`check_replaceable` do, StorageError where the disk refuses.
-    """
+    """Fill a new file by ``write``, then put it in place of ``path`` in one step."""
+    # Whatever fails, readers see the old file whole; rests of a new one go now or next time.
     target = target_of(path)
     path = Path(path)
     try:

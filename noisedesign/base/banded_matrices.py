@@ -2,8 +2,7 @@
 
 C is kept by its columns: ``columns[t, d]`` is C[t + d, t], shape (T, p). Every triangular solve is
 a recursion over blocks of rows, two matrix products each, O(T^2 p); nothing of size T is
-factorised.
-"""
+factorised."""
 
 from __future__ import annotations
 
@@ -85,8 +84,7 @@ class BandedError:
     """tr(H C^-1 C^-T) and its derivative by the entries of C, for one H and number of bands.
 
     M = C^-T H C^-1 has that trace, and the derivative by C is -2 M C^-T. Two solves give half of M,
-    a third the band of C^-1 M. Arrays (T, T) are kept between calls: making them costs as much.
-    """
+    a third the band of C^-1 M. Arrays (T, T) are kept between calls: making them costs as much."""
 
     def __init__(self, gram: Array, bands: int) -> None:
         self.gram, self.bands = gram, bands

@@ -1,7 +1,6 @@
 """Validators: one clear error that names the field, what was expected and what was got.
 
-Arrays come back as float64, C-contiguous and read-only.
-"""
+Arrays come back as float64, C-contiguous and read-only."""
 
 from __future__ import annotations
 
@@ -18,17 +17,14 @@ from noisedesign.base import settings
 Array = NDArray[np.float64]
 
 ROWS_AT_ONCE = 64  # rows of a large matrix looked at together, so that they stay in the cache
-SMALLEST, LARGEST = 1e-100, 1e100
-"""Range of numbers that have a unit: products of three neither underflow nor overflow."""
-LEAST_OF_MANY, MOST_OF_MANY = 1e-50, 1e50
-"""The same range for values of several nodes, whose products solvers square besides."""
+SMALLEST, LARGEST = 1e-100, 1e100  # of numbers with a unit: products of three are doubles
+LEAST_OF_MANY, MOST_OF_MANY = 1e-50, 1e50  # of values of several nodes, which solvers square
 LARGEST_ENTRY = 1e200  # largest entry of a matrix: sums of its entries are doubles
 UNITS = "Choose units in which numbers are nearer to 1."
 WIDENED = "Convert the data at its source; widening float32 does not restore its digits."
 
 LARGEST_INT = 2**53  # counts beyond it are no doubles any more, and far beyond any memory
 PLAIN = (bool, int, float, complex, str, bytes, list, tuple, dict, set, type(None), np.generic)
-"""Types whose values are shown in errors even where they are long."""
 
 
 class InputError(ValueError):

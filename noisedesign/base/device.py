@@ -2,8 +2,7 @@
 
 Solvers are written against the Python array API standard and take its functions from the arrays
 they are given (:func:`namespace`). Everything is float64. Decompositions overwrite their argument,
-which NumPy's do not: two arrays less.
-"""
+which NumPy's do not: two arrays less."""
 
 from __future__ import annotations
 
@@ -24,9 +23,7 @@ from noisedesign.base import checks as _checks
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.linalg import inverse_of_triangular
 
-DeviceArray = Any
-"""A float64 array of the standard, on any device: numpy.ndarray, torch.Tensor, cupy.ndarray."""
-
+DeviceArray = Any  # float64 of the standard, on any device: of numpy, torch or cupy
 ROWS_OF_PRODUCT = 512  # rows of a product that is only summed up: enough for BLAS at full speed
 _CUDA = re.compile(r"cuda(?::(\d{1,4}))?")
 
@@ -93,10 +90,7 @@ def solution_of(a: DeviceArray, right: DeviceArray) -> DeviceArray:
 
 
 def solver_of_positive(a: DeviceArray) -> Callable[[DeviceArray], DeviceArray]:
-    """Return the map of b, shape (n,), to x with a x = b, for a positive definite a.
-
-    The CPU substitutes; elsewhere the factor is inverted, as the standard has no triangular solve.
-    """
+    """Return the map of b, shape (n,), to x with a x = b, for a positive definite a."""
     if isinstance(a, np.ndarray):
         factor = scipy.linalg.cho_factor(a, lower=True)
         return lambda right: np.asarray(scipy.linalg.cho_solve(factor, right))
@@ -242,12 +236,8 @@ def conjugate_gradients(
     most: int,
     expired: Callable[[], bool] = lambda: False,
 ) -> Solved:
-    """x with product(x) near ``right``, shape (k,), from zero; at least one step if most > 0.
-
-    ``precondition`` is about the inverse of ``product``, both symmetric positive definite; a
-    direction along which ``product`` is not ends the search. ``target`` is the squared residual in
-    the norm of ``precondition``, which says what of an objective is left.
-    """
+    """Return x with product(x) near ``right``, shape (k,), from zero, after a step at least."""
+    # ``target``, a squared residual in the norm of ``precondition``, is what an objective may lack.
     residual, step = right, preconditioned
     x, size, used = 0 * right, float(right @ preconditioned), 0
     while used < most:

@@ -13,8 +13,7 @@ Townsend, "On the singular values of matrices with displacement structure", 2017
 sum into (P diag(h(r)) Q^T)_ij^2, one product, whatever n is. And r h_j and h_j / r, of the kernels
 of p = 1 and -1, are combinations of the same functions and of 1 or 1 / r: they share products.
 
-A matrix made in this way is off by the relative error of the kernel, as a form, and positive.
-"""
+A matrix made in this way is off by the relative error of the kernel, as a form, and positive."""
 
 from __future__ import annotations
 
@@ -55,12 +54,10 @@ def values(r: DeviceArray, shifts: Array) -> DeviceArray:
 
 
 def mixes(shifts: Array) -> dict[int, Array]:
-    """Express r^p h_j in the functions of :func:`values` for p = 1, 0, -1, each (t, t + 2).
-
-    With Phi_j = phi_1 ... phi_j that is r h_j = (2 p_j)^1/2 Phi_(j-1) - p_j h_j, where
-    Phi_j = Phi_(j-1) - (2 p_j)^1/2 h_j, and h_j / r = (2 / p_j)^1/2 Phi_(j-1) / r - h_j / p_j,
-    where Phi_j / r = -Phi_(j-1) / r + (2 / p_j)^1/2 h_j.
-    """
+    """Express r^p h_j in the functions of :func:`values` for p = 1, 0, -1, each (t, t + 2)."""
+    # r h_j = (2 p_j)^1/2 Phi_(j-1) - p_j h_j;
+    # h_j / r = (2 / p_j)^1/2 Phi_(j-1) / r - h_j / p_j; Phi_j = phi_1 ... phi_j is
+    # Phi_(j-1) - (2 p_j)^1/2 h_j, and Phi_j / r = (2 / p_j)^1/2 h_j - Phi_(j-1) / r.
     count = len(shifts)
     own = np.eye(count, count + 2)
     times, over = -shifts[:, None] * own, -own / shifts[:, None]

@@ -4,8 +4,7 @@ What is asked of the machine is IEEE 754 double precision, rounding to nearest, 
 of matrices is sums of products, in any order, fused or not (no Strassen); docs/mathematics.md,
 "Proofs without a rounding assumption", has the bound on its error. Radii are themselves rounded up.
 Results that underflow are off by less than ``TINY`` for every addition, which is added as well.
-What is not finite compares false: every claim is written so that it then fails.
-"""
+What is not finite compares false: every claim is written so that it then fails."""
 
 from __future__ import annotations
 
@@ -25,9 +24,7 @@ TINY = float(np.finfo(np.float64).tiny)
 U = EPS / 2
 
 PIECE, LONG = 64, 512  # products summed at a time: shorter pieces err less, longer are quicker
-
-Shapes = tuple[str, str]
-"""Triangles of the factors of a product, "lower", "upper" or ""; zeros are left out."""
+Shapes = tuple[str, str]  # triangles of the factors of a product, "lower", "upper" or ""
 FULL: Shapes = ("", "")
 Lean = NDArray[np.float64] | scipy.sparse.csr_array
 
@@ -260,11 +257,8 @@ class Contraction(NamedTuple):
 
 
 def contraction(z: Array, *, scale: float = 1.0) -> tuple[Contraction, float] | None:
-    """Z (3 I - Z^T Z) / 2, nearer to orthogonal, and how far Z (``scale`` z) is from it in norm.
-
-    None where that is 1 or more. Singular values s become s (3 - s^2) / 2, at most 1 wherever s is
-    at most 2: that is known without another product, up to the roundings of the two that are made.
-    """
+    """Z (3 I - Z^T Z) / 2, nearer to orthogonal, and how far Z is from it, None where 1 or more."""
+    # Singular values s become s (3 - s^2) / 2, at most 1 where s is at most 2: no further product.
     tall = z if z.shape[0] >= z.shape[1] else z.T
     size, whole = tall.shape[1], _norm(z) * scale
     square, depth = _summed(tall.T, tall, LONG)
@@ -286,12 +280,8 @@ def contraction(z: Array, *, scale: float = 1.0) -> tuple[Contraction, float] | 
 
 
 def residual(target: Enclosure, a: Array, b: Array) -> Enclosure:
-    """Enclose T - A B, as if the product were computed with 20 bits more, by three products.
-
-    A and B are cut at a power of two for each row of A and column of B, so that sums of products of
-    their leading parts are integers below 2^53 times that power: no rounding at all. What is left
-    is smaller by those bits, and so are its errors.
-    """
+    """Enclose T - A B, as if the product were computed with 20 bits more, by three products."""
+    # Leading parts, cut at a power of two for each row and column, have products without rounding.
     length = a.shape[1]
     bits = (BITS - math.ceil(math.log2(max(length, 1)))) // 2
     a_high, b_high = _leading(a, bits, axis=1), _leading(b, bits, axis=0)
@@ -307,10 +297,8 @@ def residual(target: Enclosure, a: Array, b: Array) -> Enclosure:
 
 
 def gram_residual(target: Enclosure, a: Array, *, shape: str = "") -> Enclosure:
-    """:func:`residual` of T - A^T A with T symmetric, by half a product and one more.
-
-    With A = H + L, cut as there, it is T - H^T H less L^T (H + L / 2) and the transpose of that.
-    """
+    """Enclose T - A^T A, T symmetric, as :func:`residual`, by half a product and one more."""
+    # With A = H + L, cut as there, it is T - H^T H less L^T (H + L / 2) and the transpose of that.
     length = len(a)
     bits = (BITS - math.ceil(math.log2(max(length, 1)))) // 2
     high = _leading(a, bits, axis=0)
@@ -399,11 +387,8 @@ def products_down(a: Array, b: Array) -> float:
 
 
 def definite_inverse(a: Enclosure) -> tuple[Array, float] | None:
-    """Y about A^-1, symmetric, and a bound on the norm of their difference for all enclosed A.
-
-    None where some A is not proved positive definite. For Y' = M^T M with any M, ||I - A Y'|| < 1
-    makes M nonsingular, and puts the eigenvalues of M A M^T, those of A Y', between 0 and 2.
-    """
+    """Y about A^-1, and a bound of their distance; None where A is not proved definite."""
+    # With Y' = M^T M, ||I - A Y'|| < 1 puts the eigenvalues of M A M^T, those of A Y', in (0, 2).
     size, mid = len(a.mid), (a.mid + a.mid.T) / 2
     try:
         root = np.linalg.inv(np.linalg.cholesky(mid))

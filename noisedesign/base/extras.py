@@ -6,14 +6,13 @@ from importlib.util import find_spec
 
 from noisedesign.base.checks import InputError
 
-EXTRAS = {
+EXTRAS = {  # package -> the extra that brings it
     "jinja2": "pages",
     "joblib": "parallel",
     "matplotlib": "pictures",
     "pooch": "data",
     "safetensors": "safetensors",
 }
-"""Package -> the extra that brings it."""
 
 
 def need(package: str, *, field: str) -> None:

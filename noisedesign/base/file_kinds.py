@@ -1,7 +1,6 @@
 """The kind of a file that this package wrote, told by its content and not by its name.
 
-A file is replaced by one of its own kind and by no other, so a mistyped output destroys nothing.
-"""
+A file is replaced by one of its own kind and by no other, so a mistyped output destroys nothing."""
 
 from __future__ import annotations
 
@@ -16,8 +15,7 @@ DESIGN, CHECKPOINT, PICTURE = "a design file", "a checkpoint", "a picture"
 SWEEP_TABLE, COMPARISON_TABLE = "a table of a sweep", "a table of a comparison"
 EXPERIMENT_TABLE, FINDINGS = "a table of an experiment", "findings of an experiment"
 VERDICTS, COLLECTION = "a table of verdicts", "the list of a collection"
-FINDINGS_MARK = "<!-- Written by noisedesign: findings of an experiment. -->"
-"""First line of such findings."""
+FINDINGS_MARK = "<!-- Written by noisedesign: findings of an experiment. -->"  # their first line
 PROGRAM, NODE_PLAN, PAGE = "a conic program", "a node's file", "a report of a design"
 LEDGER = "noisedesign-ledger"  # the ``format`` of a ledger in JSON
 MATLAB_5 = b"MATLAB 5.0 MAT-file"  # the first bytes of a MATLAB 5 file
@@ -37,18 +35,15 @@ _BEGINNINGS = {
 _MEMBERS = {"manifest.json": DESIGN, "checkpoint.json": CHECKPOINT, "plan.json": NODE_PLAN}
 """The kind of a zip archive by a member; others are told by the names of all."""
 
-_TABLES = {
+_TABLES = {  # the kind of a CSV file by its first column
     "sweep_format": SWEEP_TABLE,
     "comparison_format": COMPARISON_TABLE,
     "experiment_format": EXPERIMENT_TABLE,
     "verdict_format": VERDICTS,
     "collection_format": COLLECTION,
 }
-"""The kind of a CSV file by its first column."""
 
-_FACTS = {"name", "design", "nodes", "objective", "lower_bound", "problem"}
-"""Keys of a JSON object that describes a design."""
-
+_FACTS = {"name", "design", "nodes", "objective", "lower_bound", "problem"}  # of a design
 _UNREADABLE = (OSError, ValueError, RecursionError, MemoryError, NotImplementedError, csv.Error,
                zipfile.BadZipFile)  # fmt: skip
 """Errors that readers raise on files that are not theirs."""

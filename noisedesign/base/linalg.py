@@ -103,11 +103,8 @@ def nuclear_norm(a: Array, *, negligible: float = settings.NEGLIGIBLE) -> float:
 def nuclear_norm_and_rounding(
     a: Array, *, negligible: float = settings.NEGLIGIBLE
 ) -> tuple[float, float]:
-    """:func:`nuclear_norm`, and the rounding that was taken off it.
-
-    Eigenvalues of A^T A are cheapest; singular values are taken where their rounding exceeds the
-    relative ``negligible``.
-    """
+    """Bound as :func:`nuclear_norm`, and the rounding that was taken off it."""
+    # Eigenvalues of A^T A are cheapest; singular values where their rounding is not ``negligible``.
     values = np.linalg.eigvalsh(a.T @ a)
     error = settings.rank_tolerance(len(values)) * values[-1]
     if values[0] > error:

@@ -11,11 +11,10 @@ from pathlib import Path
 
 from noisedesign.base.checks import InputError
 
-CGROUP_FILES = (
+CGROUP_FILES = (  # files with the memory limits of containers, of either version
     Path("/sys/fs/cgroup/memory.max"),
     Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
 )
-"""Files with the memory limits of containers, of either version."""
 
 UNKNOWN = 16 * 2**30  # bytes that a machine is taken to have where the system does not tell
 SQUARES = 8  # arrays of m x m doubles that a whole solve holds at once, its certificate included

@@ -24,8 +24,7 @@ class Stop(StrEnum):
     FAILED = "failed"
 
 
-REACHED = 0.8
-"""Share of the gap asked for at which a search stops: the rest is left to rounding and repairs."""
+REACHED = 0.8  # share of a gap at which a search stops: the rest is for rounding and repairs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,12 +65,7 @@ class Checkpoint(Protocol[P]):
         """Time between two moments of keeping."""
 
     def load(self, program: P) -> Array | None:
-        """Multipliers U kept of this normalised program, shape (patterns, epochs, epochs), positive
-        definite; None where nothing is kept yet.
-
-        Raises:
-            InputError: what is kept is of another program, or damaged.
-        """
+        """Multipliers U kept of this program, (patterns, epochs, epochs), or None."""
 
     def save(self, program: P, blocks: Array) -> None:
         """Keep these multipliers in place of those before."""
@@ -81,10 +75,8 @@ class Checkpoint(Protocol[P]):
 class Monitor:
     """The clock of one solve: deadline, history of bounds, progress reports, checkpoints.
 
-    ``tolerance`` is asked of solvers that cannot stop on a certified ``gap``; None leaves their
-    default. ``start`` are multipliers U of the normalised program, shape (patterns, epochs,
-    epochs).
-    """
+    ``tolerance`` is asked of solvers that cannot stop on a certified ``gap``; None: their default.
+    ``start`` are multipliers U of the normalised program, shape (patterns, epochs, epochs)."""
 
     gap: float
     tolerance: float | None = None

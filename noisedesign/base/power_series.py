@@ -1,8 +1,7 @@
 """Lower triangular Toeplitz matrices as truncated power series, O(T log T) and no T x T array.
 
 A lower triangular Toeplitz matrix is its first column; products of such matrices are convolutions
-of their columns cut to length T, and inverses are reciprocals of power series.
-"""
+of their columns cut to length T, and inverses are reciprocals of power series."""
 
 from __future__ import annotations
 
@@ -62,11 +61,8 @@ def fast_reciprocal(column: Array) -> Array:
 
 
 def reciprocal(column: Array) -> Array:
-    """Coefficients of 1 / column, shape (T,): first column of the inverse matrix.
-
-    Fourier transforms where they are accurate, else the O(T^2) recursion: where coefficients grow,
-    transforms lose the small ones.
-    """
+    """Coefficients of 1 / column, shape (T,): first column of the inverse matrix."""
+    # Where coefficients grow, Fourier transforms lose the small ones, and the recursion does not.
     support = int(np.flatnonzero(column)[-1]) + 1
     if support > 64:  # fewer terms are as fast by recursion, which rounds less
         with np.errstate(over="ignore", invalid="ignore"):

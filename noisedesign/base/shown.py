@@ -21,8 +21,7 @@ _LEFT = ' style="text-align: left"'
 class Shown:
     """A result that is shown by its title and its facts, never by its matrices.
 
-    A dataclass says ``repr=False`` and has the facts of its fields, unless it states others.
-    """
+    A dataclass says ``repr=False`` and has the facts of its fields, unless it states others."""
 
     def _title(self) -> str:
         """Name it in one line."""

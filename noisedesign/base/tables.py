@@ -1,8 +1,7 @@
 """JSON for programs, and tables for people: columns where they fit, else lines of name and value.
 
 Values that all rows share are printed once, above the table; notes are numbered, below it. Words
-are wrapped at a terminal, and nothing is cut.
-"""
+are wrapped at a terminal, and nothing is cut."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 ``0.2.0.dev0+g0123456789ab``, with ``.dirty`` where tracked files differ from that commit. Git is
 asked each time, as an editable installation stays while commits come and go; distributions keep
-the version they were built with. Setup scripts load this file alone: it imports nothing of ours.
-"""
+the version they were built with. Setup scripts load this file alone: it imports nothing of ours."""
 
 from __future__ import annotations
 

@@ -25,10 +25,8 @@ NAME = "noisedesign-block"  # name of our threads
 
 
 def in_threads(work: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
-    """Results in the order of the items, whose work releases the interpreter, as scipy.sparse does.
-
-    BLAS has one thread, and nested calls run in line. No result depends on the number of threads.
-    """
+    """Results in the order of items whose work releases the interpreter, as scipy.sparse does."""
+    # BLAS has one thread, nested calls run in line: results depend on no number of threads.
     threads = min(cores(), len(items))
     if threads <= 1 or threading.current_thread().name.startswith(NAME):
         yield from map(work, items)
@@ -43,10 +41,8 @@ def in_threads(work: Callable[[Item], Result], items: Sequence[Item]) -> Iterato
 
 
 def end_after(wait: Callable[[], object]) -> None:
-    """End this process as soon as ``wait``, which reads a silent pipe, is over.
-
-    The parent alone holds the other end open, which the system closes with it, however it ends.
-    """
+    """End this process as soon as ``wait``, which reads a silent pipe, is over."""
+    # The parent alone holds the other end open, which the system closes with it, however it ends.
 
     def end() -> None:
         try:
@@ -60,10 +56,7 @@ def end_after(wait: Callable[[], object]) -> None:
 def in_processes(
     work: Callable[[Item], Result], items: Mapping[str, Item], *, jobs: int
 ) -> Iterator[tuple[str, Result]]:
-    """Keys and results as they are finished by ``jobs`` processes of joblib.
-
-    Items in a killed one are begun again; OSError where all are killed.
-    """
+    """Keys and results as ``jobs`` processes finish them; OSError where all of them are killed."""
     need("joblib", field="jobs")
     left = dict(items)
     while left:

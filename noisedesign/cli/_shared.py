@@ -40,8 +40,7 @@ class Writing(click.Command):
     """A command that writes files, and has ``--force``.
 
     What stands where they go is looked at before the work, not after it. A file that is read, or
-    that another option writes, is never written to.
-    """
+    that another option writes, is never written to."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

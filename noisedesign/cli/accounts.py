@@ -45,8 +45,7 @@ def account(file: str, node: str | None, output: str | None, as_json: bool, **as
     """Account for what an observer learns. FILE is an account (TOML) or a DESIGN.npz.
 
     An account file states algorithm, observer and participation; there is a row for every victim.
-    Of a design there is a row for every threat model, about the node it protects worst.
-    """
+    Of a design there is a row for every threat model, about the node it protects worst."""
     path = lookup(file)
     if _is_design(path):
         _refuse({"output": output}, "an account file", "a design")

@@ -96,8 +96,7 @@ def rehearse(
 ) -> None:
     """Train with the files of `deploy`, a process a node.
 
-    Interrupted, it goes on where it was when it is started again.
-    """
+    Interrupted, it goes on where it was when it is started again."""
     from noisedesign.files.picture_file import write_figure
     from noisedesign.tasks import deploy as run
 

@@ -69,8 +69,7 @@ def solve(
 
     The design is written whatever its gap, and then proved with every rounding accounted for, up
     to 500 nodes, steps or pairs of them: what is proved is told and not stored. The exit code is 1
-    where the gap asked for is not certified, and of several problems the largest.
-    """
+    where the gap asked for is not certified, and of several problems the largest."""
     from noisedesign.design.proof import proof_on_save
     from noisedesign.design.solve import INTERRUPTED, OPTIMAL, solve as run
     from noisedesign.families.family import SEARCHED, family_of
@@ -181,8 +180,7 @@ def verify(design: str, problem: str | None, rigorous: bool, as_json: bool) -> i
 
     Nothing that the file names is read. What was not checked for that is said; --problem checks the
     design against a problem file that you trust. With --rigorous feasibility and gap are proved: no
-    eigenvalue is trusted, and what cannot be proved is an error.
-    """
+    eigenvalue is trusted, and what cannot be proved is an error."""
     from noisedesign.design.design import design_of
 
     stored, asked = nd.load_design(design), None
@@ -213,8 +211,7 @@ def verify(design: str, problem: str | None, rigorous: bool, as_json: bool) -> i
 def simulate(design: str, as_json: bool, **how: Any) -> int:
     """Run D-SGD with the exported noise; audit error and privacy.
 
-    The exit code is 1 if they are not what the design claims.
-    """
+    The exit code is 1 if they are not what the design claims."""
     outcome = nd.simulate(_loaded(design), progress=counter("simulating", "runs"), **how)
     show(outcome.as_dict() if as_json else outcome.records(), as_json=as_json)
     if not outcome.agrees:
@@ -237,8 +234,7 @@ def dropout(design: str, gone: tuple[str, ...], output: str | None, as_json: boo
 
     Noise that they share with the others no longer cancels: the variance of the average and the
     error a node, over those with nobody gone, and the privacy of the others. Besides, the same
-    where these leave out the seeds that they hold with them.
-    """
+    where these leave out the seeds that they hold with them."""
     from noisedesign.files.picture_file import write_figure
     from noisedesign.pages.plot import drop_out_figure
     from noisedesign.tasks import report
@@ -268,8 +264,7 @@ def dropout(design: str, gone: tuple[str, ...], output: str | None, as_json: boo
 def baselines(problem: str, as_json: bool) -> None:
     """The optimum of PROBLEM.toml beside published mechanisms.
 
-    All are judged by the same certificate.
-    """
+    All are judged by the same certificate."""
     from noisedesign.mechanisms.baselines import compared
     from noisedesign.tasks import report
 
@@ -321,8 +316,7 @@ def report(design: str, output: str, as_json: bool) -> int:
     Graph, noise, privacy under every threat model, baselines, certificate, and how to verify it.
     Everything is in the one file, which needs no network. The design is verified while it is
     written; the exit code is 1 if a claim is wrong, and the page says which. Nothing that the
-    design file names is read.
-    """
+    design file names is read."""
     from noisedesign.pages.write import page_of, write_page
 
     page = page_of(nd.load_design(design))
@@ -375,8 +369,7 @@ def model(
     """Write PROBLEM.toml itself, unsolved, as a conic program.
 
     Its optimum is the objective that `solve` reports. The designs that `solve` stores are written
-    by `export`. MOSEK's task files take the mosek package, but no licence.
-    """
+    by `export`. MOSEK's task files take the mosek package, but no licence."""
     from noisedesign.conic.formats import format_of, write
     from noisedesign.tasks.model import conic_program
 
@@ -408,8 +401,7 @@ def problems(words: tuple[str, ...], as_json: bool) -> None:
     """Files shipped: problems, accounts, sweeps, settings.
 
     Commands find them by name from anywhere, unless the working directory has a file of that name.
-    With WORDS, those with all of them in their name, kind of design, description or tags.
-    """
+    With WORDS, those with all of them in their name, kind of design, description or tags."""
     columns = ["name", "design", "nodes", "steps", "description"]
     records = [
         attributes(shipped, columns) | {"tags": list(shipped.tags), "path": str(shipped.path)}

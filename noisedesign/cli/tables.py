@@ -176,8 +176,7 @@ def backends(as_json: bool) -> None:
 def sweep(file: str, timeout: float | None, as_json: bool, **how: Any) -> None:
     """A grid of problems, SWEEP.toml, into one table.
 
-    Rows that the table already has are not run again.
-    """
+    Rows that the table already has are not run again."""
     from noisedesign.surveys.sweep import TIMEOUT_SECONDS
 
     how["timeout"] = TIMEOUT_SECONDS if timeout is None else timeout
@@ -218,8 +217,7 @@ def check_results(
     """Judge a stranger's answers to the collection anew.
 
     RESULTS.csv has columns problem, solver, seconds and answer, the name of a file beside it; the
-    rules are in the documentation. The exit code is 1 if an answer is wrong.
-    """
+    rules are in the documentation. The exit code is 1 if an answer is wrong."""
     from noisedesign.files.picture_file import write_figure
     from noisedesign.surveys import check_results as checking, performance
     from noisedesign.surveys.compare import SHIFT_SECONDS

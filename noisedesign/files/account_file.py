@@ -51,8 +51,7 @@ _ALGORITHMS: dict[str, dict[str, Any]] = {
 """Kinds of algorithm and their keys, with types and defaults; beside those, the stored design."""
 
 _MATRIX = dict.fromkeys(("mf-d-sgd", "cdp"), "strategy")
-_MATRIX |= dict.fromkeys(("space-time", "whisper"), "covariance")
-"""The option of an algorithm that the matrix in ``file`` is."""
+_MATRIX |= dict.fromkeys(("space-time", "whisper"), "covariance")  # of ``file``
 
 
 NoiseMultiplier = Annotated[
@@ -104,8 +103,7 @@ def _seed(value: Any) -> Any:
 
 
 NodeKey = Annotated[Node, PlainValidator(_node)]
-SeedKey = Annotated[Node | tuple[Node, Node], PlainValidator(_seed)]
-"""A node for its own seed, a list of two for the seed they share."""
+SeedKey = Annotated[Node | tuple[Node, Node], PlainValidator(_seed)]  # its own, or shared
 
 
 class ObserverTable(ResponsesKeys):
@@ -145,7 +143,7 @@ class ObserverTable(ResponsesKeys):
         return tuple(sorted(rows))
 
 
-_OBSERVERS: dict[str, dict[str, Any]] = {
+_OBSERVERS: dict[str, dict[str, Any]] = {  # threat models and their keys, with types and defaults
     "ldp": {},
     "central": {},
     "insider": {"nodes": list[NodeKey]},
@@ -155,7 +153,6 @@ _OBSERVERS: dict[str, dict[str, Any]] = {
     "secldp": {"nodes": (list[NodeKey], []), "known_seeds": (list[SeedKey], [])},
     "shared-seed": {"nodes": (list[NodeKey], [])},
 }
-"""Threat models and their keys, with types and defaults."""
 
 
 @cache

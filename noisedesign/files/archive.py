@@ -18,19 +18,17 @@ from noisedesign.base.checks import Array, InputError
 NPY = ".npy"
 
 _FLOAT64 = np.dtype("<f8")
-_ARCHIVE_ERRORS = (
+_ARCHIVE_ERRORS = (  # errors of zipfile about a damaged archive
     zipfile.BadZipFile, zlib.error, struct.error, OSError, EOFError, KeyError, ValueError,
     NotImplementedError, RuntimeError,
 )  # fmt: skip
-"""Errors of zipfile about a damaged archive."""
 _HEADER_ERRORS = (ValueError, SyntaxError, TypeError, KeyError, RecursionError, MemoryError,
                   tokenize.TokenError)  # fmt: skip
 """Errors of numpy about a damaged .npy header, which it reads as Python source."""
 
 
 def npy_parts(array: Any) -> tuple[bytes, memoryview]:
-    """Header and numbers of the .npy file of an array, C-contiguous, floats as little-endian
-    float64; numbers that are so already are not copied."""
+    """Header and numbers of an .npy file, C-contiguous float64, copied only where they are not."""
     array = np.asarray(array, order="C")
     if np.issubdtype(array.dtype, np.floating):
         array = array.astype(_FLOAT64, copy=False)
@@ -48,8 +46,7 @@ def npy_bytes(array: Any) -> bytes:
 def pack_into(
     file: BinaryIO, members: Mapping[str, Sequence[bytes | memoryview]], *, comment: bytes = b""
 ) -> None:
-    """Write a zip archive of ``members``, each in parts, uncompressed, since compressed bytes would
-    depend on the version of zlib."""
+    """Write a zip archive, uncompressed, as compressed bytes depend on the version of zlib."""
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         for name, parts in members.items():
             info = zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))

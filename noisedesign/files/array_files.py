@@ -89,10 +89,8 @@ def read_files(path: Path, *, decode: Callable[[bytes, str], Array]) -> Exported
 
 
 def require_own_description(path: Path, *, to: str, files: Iterable[Path] = ()) -> None:
-    """Refuse to replace the JSON of another export at ``path``, or ``files`` that it does not name.
-
-    Two exports of one stem would share the JSON, and the files of the first would be read as the
-    second's."""
+    """Refuse to replace another export's JSON at ``path``, or ``files`` that it does not name."""
+    # Two exports of one stem would share the JSON, and files of one be read as the other's.
     if may_overwrite():
         return
     found, files = _description_at(path), tuple(files)

@@ -29,7 +29,7 @@ from noisedesign.problem.problem import JOINTS, Problem, SpaceProblem, SpaceTime
 from noisedesign.system.participation import require_fixed_epoch
 from noisedesign.system.workloads import WORKLOADS
 
-STATED = {
+STATED = {  # arrays of a problem, by its attributes: n nodes, T steps
     "gram": ArraySpec("H", "TT"),
     "mixing": ArraySpec("W", "nn"),
     **{name: ArraySpec(what, ANY) for name, what in MIXING_ARRAYS.items()},
@@ -39,7 +39,6 @@ STATED = {
     "max_variance": ArraySpec("cap on variances, of nodes or, of designs in time, of steps", ANY),
     "min_variance": ArraySpec("floor on diag(R)", "n"),
 }
-"""Arrays of a problem, by its attributes: n nodes, T steps."""
 
 _STRATEGY = {name: ArraySpec(what, ANY) for kind in STRATEGIES for name, what in kind.names.items()}
 _FORMS = {name: ArraySpec(what, ANY) for form in FORMS for name, what in form.names.items()}
@@ -50,13 +49,12 @@ sensitivity; a full space-time design has C at the stated budgets, and no R."""
 _IN_SPACE = {"covariance": True, "mixing": True, "schedule": False, "budget": True}
 _IN_SPACE["max_variance"] = False
 _IN_TIME = dict.fromkeys(_STRATEGY, False)
-_OF_AXES = {
+_OF_AXES = {  # arrays that a file has, by the axes of its noise, and whether it must have them
     "space": _IN_SPACE
     | dict.fromkeys([*MIXING_ARRAYS, *_FORMS, "min_variance", "pair_factors"], False),
     "time": _IN_TIME | {"gram": False, "mixing": False, "schedule": False, "max_variance": False},
     "space-time": _IN_TIME | _IN_SPACE,
 }
-"""Arrays that a file has, by the axes of its noise, and whether it must have them."""
 
 _DUAL, _RELAXED = "dual_", "unrestricted_"
 
@@ -91,8 +89,7 @@ def arrays_of(design: Design) -> dict[str, Array]:
 
 
 def specs_of(problem: Problem, names: Iterable[str] = ()) -> dict[str, ArraySpec]:
-    """The arrays that the file of a design of ``problem`` may hold, in their order; other ``names``
-    may be those of another structure along the same axes, which is for a judge to refuse."""
+    """The arrays that a file may hold, in order; other ``names`` may be of another structure."""
     own, outer = _proofs(problem, family_of(problem).relaxed(problem))
     known = {name: (NOISE | STATED)[name] for name in _OF_AXES[problem.axes]} | own | outer
     if not set(names) <= set(known) and (problem.axes, "dense") in REGISTRY:

@@ -261,11 +261,10 @@ def manifest_of(design: Design, arrays: dict[str, Array], *, problem_text: str) 
     return manifest.model_dump(mode="json")
 
 
-_CERTIFIED = (
+_CERTIFIED = (  # numbers of a certificate that a manifest states under their own names
     *("objective", "lower_bound", "unrestricted_lower_bound", "fixed_lower_bound"),
     *("variance_ratio", "floor_ratio", "confidence", "uncertainty"),
 )
-"""Numbers of a certificate that a manifest states under their own names."""
 
 
 def _budget_kind(design: Design) -> str:
@@ -359,9 +358,7 @@ class NotRebuiltError(InputError):
     """The problem of a text is not rebuilt: it names data elsewhere, or takes much work."""
 
 
-OUTSIDE = ("file", "files", "clusters", "ego")
-"""Keys of tables that name data which is not in the text."""
-
+OUTSIDE = ("file", "files", "clusters", "ego")  # keys of tables that name data outside the text
 MOST_FASTEST = 200  # nodes whose fastest mixing is found again: more may take minutes
 
 
@@ -410,11 +407,10 @@ _KINDS = {name: kind for form in _FORMS for name, kind in form.names.items()} | 
     "gram": "H",
 }
 
-_STREAMED = (
+_STREAMED = (  # fields of a streaming design that its manifest states under their own names
     *("name", "squared_error", "squared_sensitivity", "sensitivity_kind"),
     "lower_bound_of_unrestricted_optimum",
 )
-"""Fields of a streaming design that its manifest states under their own names."""
 
 
 class StreamingManifest(Entry):

@@ -96,7 +96,6 @@ def _complete(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 Scheme = Annotated[dict[str, int | str | None], AfterValidator(_complete)]
-"""A participation by its numbers."""
 
 
 def array_entries(arrays: Mapping[str, Array], kinds: Mapping[str, str]) -> dict[str, Any]:
@@ -417,9 +416,7 @@ def stated(problem: Problem) -> dict[str, Any]:
 
 
 def differences(stored: Problem, rebuilt: Problem, *, tolerance: float) -> list[str]:
-    """Names of what differs between two problems; W and H may, by a relative ``tolerance``.
-
-    H takes work to form, and is compared only where nothing else differs."""
+    """Names of what differs between two problems; W and H may, by a relative ``tolerance``."""
     if stored.axes != rebuilt.axes:
         return ["design"]
     said, again = stated(stored), stated(rebuilt)

@@ -33,13 +33,9 @@ FORMATS = tuple(_METADATA)
 VECTOR = "svg"  # the format of pictures by default
 
 BLUE, ORANGE, GREEN, GREY = "#0072b2", "#d55e00", "#009e73", "#767676"
-PURPLE, SKY = "#cc79a7", "#56b4e9"
-"""Colours that readers with any colour vision tell apart (Okabe and Ito 2008)."""
-
+PURPLE, SKY = "#cc79a7", "#56b4e9"  # for any colour vision (Okabe and Ito 2008)
 COLOURS = (BLUE, ORANGE, GREEN, PURPLE, SKY, GREY)
-LINES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (5, 1)), (0, (1, 1)))
-"""Styles of curves, in turn."""
-
+LINES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (5, 1)), (0, (1, 1)))  # of curves, in turn
 SIGNED = "RdBu_r"  # colours of numbers with a sign: blue below zero, white at zero, red above it
 
 NEGATIVE, POSITIVE = "#2166ac", "#b2182b"
@@ -72,14 +68,11 @@ _STYLE: dict[Any, Any] = {
 }
 
 NAMED = 40  # most nodes whose names all fit along an axis
-
 BELOW: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.16), "ncols": 2}
-"""Place of the legend of one of several panels, under its axis."""
 
-_UNSEEN = re.compile(
+_UNSEEN = re.compile(  # control characters, and those that turn letters round
     r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]+"
 )
-"""Control characters, which XML cannot hold or which turn the letters behind them round."""
 
 
 @contextmanager
@@ -95,9 +88,7 @@ def style() -> Iterator[None]:
 
 
 def new_figure(width: float, height: float, *, squares: bool = False) -> Figure:
-    """An empty figure of some inches, drawn without a display and without global state.
-
-    ``squares``: for axes whose sides have a fixed ratio, as heat maps have."""
+    """An empty figure in inches, without display or global state; ``squares`` is for heat maps."""
     need("matplotlib", field="output")
     from matplotlib.figure import Figure  # late, as above
 
@@ -110,8 +101,7 @@ def plain(text: str, *, longest: int = 24) -> str:
 
 
 def name_axis(axes: Axes, which: Literal["x", "y"], names: Sequence[str], *, of: str) -> None:
-    """Write names along an axis at 0, 1, ...; every k-th where they do not fit, and none where they
-    are the numbers themselves."""
+    """Write names along an axis at 0, 1, ...: every k-th, or none where they are the numbers."""
     axis = axes.xaxis if which == "x" else axes.yaxis
     if all(name == str(place) for place, name in enumerate(names)):
         axis.set_label_text(of if len(names) <= NAMED else f"{of} ({len(names)} in all)")

@@ -56,11 +56,10 @@ _OTHER_FILE = {
     ),
     "experiment": "files of settings, which `noisedesign reproduce` reads",
 }
-BELONGS = {
+BELONGS = {  # remedies for keys at the top of a problem file that belong to another design or file
     **{key: f"{key} is a key of {file}." for key, file in _OTHER_FILE.items()},
     **{key: f"[{key}] belongs to design = {design}." for key, design in _OTHER_DESIGN.items()},
 }
-"""Remedies for keys at the top of a problem file that belong to another design or file."""
 
 
 class RoundsTable(Table):

@@ -28,13 +28,12 @@ from noisedesign.files.toml import (
 
 FIELD = "problem"
 
-OTHER_KINDS = {
+OTHER_KINDS = {  # kinds of other files, by the key that they have and problem files have not
     "algorithm": "account",
     "grid": "sweep",
     "experiment": "experiment",
     "mechanisms": "training",
 }
-"""Kinds of other files, by the key that they have and problem files have not."""
 
 
 @dataclass(frozen=True, repr=False)

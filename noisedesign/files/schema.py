@@ -88,7 +88,6 @@ _EXPECTED = {
     "model_attributes_type": "a table",
 }
 _TABLES = {"participation", "graph", "workload", "algorithm", "observer", "data", "loss"}
-"""Required keys that are tables."""
 
 
 def validated(

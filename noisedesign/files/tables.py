@@ -264,10 +264,7 @@ class SpaceErrorTable(ErrorTable):
 def error_of(
     table: ErrorTable | None, graph: Graph, *, mixing: Array, rounds: int, horizon: int
 ) -> ErrorMeasure | None:
-    """The error that counts; None where there is no [error] and no directed graph.
-
-    Under row stochastic weights of a directed graph models agree on the mean by the Perron vector;
-    under column stochastic ones they are states over their push-sum weights."""
+    """The error that counts; None where there is no [error] and no directed graph."""
     push_sum = graph.one_way and getattr(graph, "weights", "") == "column-stochastic"
     of_a_mean = table is not None and table.of in ("mean-model", "consensus")
     perron = graph.one_way and not push_sum and of_a_mean
@@ -351,18 +348,16 @@ RESPONSES = tuple(ResponsesKeys.model_fields)  # keys that say how gradients ans
 
 
 _MODELS = ("ldp", "central", "pndp", "secure-sum", "insider", "tap", "secldp", "shared-seed")
-OBSERVERS: dict[str, Callable[..., Observer]] = {
+OBSERVERS: dict[str, Callable[..., Observer]] = {  # the maker of the observers of each model
     model: getattr(views, model.replace("-", "_")) for model in _MODELS
 }
-"""The maker of the observers of each model."""
 
 OwnNoise = Literal["seeds", "values", "counted"]
 
-_OUTSIDE = {
+_OUTSIDE = {  # observers who are no nodes, and their positions
     "ldp": "reads all messages from outside",
     "central": "gets the mean of all models, from outside",
 }
-"""Observers who are no nodes, and their positions."""
 
 
 def _coalition(value: Any) -> Any:

@@ -131,8 +131,7 @@ def shipped_files() -> dict[str, Path]:
 
 
 def lookup(name: str | Path) -> Path:
-    """The file or folder of that name, ``.toml`` or not: of the working directory, of its folder
-    ``problems``, or shipped with the package, the first there is; else the name as a path."""
+    """Find a name, ``.toml`` or not, here, in ``problems`` or shipped; else it is a path."""
     path = _checks.path(name, field="path")
     named = [path, path.with_name(f"{path.name}{SUFFIX}")] if path.name else [path]
     folders = [Path()]

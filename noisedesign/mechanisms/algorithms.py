@@ -36,11 +36,8 @@ def algorithm(
     nodes: tuple[str, ...] = (),
     **options: Any,
 ) -> Algorithm:
-    """A published algorithm on a graph, for as many steps as the participation has.
-
-    Noise that is optimal under W is so for all gossip rounds of a step; ``d-mf`` and ``mafalda``
-    have unit squared sensitivity under the participation.
-    """
+    """A published algorithm on a graph, for as many steps as the participation has."""
+    # Noise that is optimal under W is so for all gossip rounds of a step.
     _checks.one_of(kind, field="algorithm.kind", allowed=KINDS)
     builder = _BUILDERS[kind]
     given = {
@@ -65,14 +62,9 @@ def algorithm(
 def of_design(
     design: Design, *, participation: Participation, mixing: Any = None, nodes: tuple[str, ...] = ()
 ) -> Algorithm:
-    """The algorithm that runs with the noise of a design, unscaled, for as many steps as asked for.
-
-    Noise over nodes comes from a trusted party, afresh at every step (DECOR's as well: pairwise
-    seeds are no part of a design); of a space-time design, for all steps at once. Every node uses a
-    strategy C for itself. The leading block of one for more steps is exact, since C is lower
-    triangular. For W that is drawn, observers who do not see all messages are bounded by those who
-    do.
-    """
+    """The algorithm that runs with the noise of a design, unscaled, for so many steps."""
+    # The leading block of a strategy for more steps is exact: C is lower triangular.
+    # For W that is drawn, observers who do not see all messages are bounded by those who do.
     w, names = _graph(design.problem, mixing, nodes)
     count, horizon = np.shape(w)[-1], participation.horizon
     if design.trust == "central":

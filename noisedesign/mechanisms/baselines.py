@@ -40,8 +40,7 @@ from noisedesign.problem.problem import (
 from noisedesign.system.graph import graph_laplacian
 from noisedesign.system.participation import FixedEpoch
 
-CENTRAL = "cdp"
-"""The baseline that trusts a server."""
+CENTRAL = "cdp"  # the baseline that trusts a server
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,10 +213,8 @@ def _strategy(name: str, participation: FixedEpoch) -> Array:
 
 
 def banded_square_root(*, horizon: int, bands: int) -> Array:
-    """Lower triangular Toeplitz square root of the prefix sums, cut to ``bands`` bands, (T, T).
-
-    Coefficients binomial(2j, j) / 4^j (Kalinin and Lampert 2024). Not normalised.
-    """
+    """Toeplitz square root of the prefix sums, (T, T), cut to bands and not normalised."""
+    # Coefficients binomial(2j, j) / 4^j (Kalinin and Lampert 2024).
     column = np.ones(horizon)
     for j in range(1, horizon):
         column[j] = column[j - 1] * (2 * j - 1) / (2 * j) if j < bands else 0.0

@@ -1,8 +1,7 @@
 """The parts of a page: sections of sentences, facts, tables, pictures and commands.
 
 All text is plain: the template escapes it, whatever it holds. Only a picture is markup, an <svg>
-element that is made here of a figure of matplotlib.
-"""
+element that is made here of a figure of matplotlib."""
 
 from __future__ import annotations
 
@@ -168,8 +167,7 @@ class Pictures:
         height: float = 3.9,
         squares: bool = False,
     ) -> Picture:
-        """Add a picture that ``draw`` draws on axes, 5.2 inches wide so that letters are read on a
-        phone; ``title`` and ``caption`` say it in words to those who do not see it."""
+        """Add what ``draw`` draws, 5.2 inches wide; ``title`` and ``caption`` say it in words."""
         figure = new_figure(5.2, height, squares=squares)
         draw(figure.subplots(), *args)
         name = f"picture-{len(self.made) + 1}"

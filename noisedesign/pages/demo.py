@@ -50,11 +50,7 @@ _PROBLEMS = (("whisper", "space", _SPACE), ("mafalda", "time", _TIME))
 
 
 def run(folder: Path, *, runs: int, announce: Callable[[str], None]) -> list[Record]:
-    """Solve, save, verify, simulate and draw; one record a design, baselines included.
-
-    The graph is the Facebook ego network 414 (148 nodes) where its data is at hand, else that of
-    the Florentine families. An interrupted run keeps the files it had finished.
-    """
+    """Solve, save, verify, simulate and draw; one record a design, baselines included."""
     need("matplotlib", field="output")
     made_folder(folder)
     found = datasets.data_folder()

@@ -130,8 +130,7 @@ def draw_spectrum(axes: Any, values: Array, plain_noise: float | None, of: str) 
 def draw_alignment(
     axes: Any, weights: Array, noise: Array, independent: Array | None = None
 ) -> None:
-    """Variance of the noise along the eigenvectors of H, against its eigenvalues: where the error
-    counts much, the noise should be small."""
+    """Variance of the noise along eigenvectors of H, small where the error counts much."""
     counted = weights > NOTHING * weights.max()
     left = np.maximum(weights, weights[counted].min() / 10 if not counted.all() else 0.0)
     if independent is not None:

@@ -283,12 +283,7 @@ EPSILON = "ε of the whole run at δ = {:g}, steps drawn at random"
 
 @style()
 def account_figure(exposures: Sequence[Exposure], *, title: str = "") -> Figure:
-    """mu (not squared) of every victim by distance, and the mean at each distance.
-
-    Where steps are drawn at random it is epsilon in the place of mu. Observers that are no node
-    have no distances; then victims are sorted. Infinite losses are marked along the top, zeros at
-    the bottom.
-    """
+    """mu (not squared), or epsilon of random steps, of every victim by distance, or sorted."""
     if not exposures:
         raise InputError("exposures", expected="at least one victim", got="none")
     by_distance = any(exposure.distance is not None for exposure in exposures)
@@ -318,8 +313,7 @@ def account_figure(exposures: Sequence[Exposure], *, title: str = "") -> Figure:
 
 @style()
 def drop_out_figure(found: Sequence[DropOut], *, title: str = "") -> Figure:
-    """Variance of the average (not of the sum) with nodes gone, over that of all, the costliest
-    first, where those left go on and where they leave out seeds of those gone."""
+    """Variance of the average with nodes gone, over that of all, the costliest first."""
     if not found:
         raise InputError("found", expected="at least one drop-out", got="none")
     rows = sorted(found, key=lambda one: -round(one.others.average_ratio, 9))[::-1]

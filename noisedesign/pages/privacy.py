@@ -31,8 +31,7 @@ from noisedesign.tasks.account.table import (
 from noisedesign.tasks.dropout import ratio_to_holders
 from noisedesign.tasks.report import account_of, design_record, insider_note, is_random, scale_words
 
-MOST_NODES, MOST_PAIRS = 300, 6000
-"""Nodes, and pairs of node and step, up to which partial views are accounted for: seconds."""
+MOST_NODES, MOST_PAIRS = 300, 6000  # nodes, and times steps: seconds
 
 MODELS = {
     "ldp": "eavesdropper on all messages",

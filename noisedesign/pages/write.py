@@ -39,13 +39,8 @@ from noisedesign.problem.calibration import calibration_of
 from noisedesign.tasks.verify import DIGEST, Verification, verify
 
 Stored = StoredDesign | StoredStreamingDesign
-
-MOST_NODES, MOST_STEPS, MOST_PAIRS = 1200, 1100, 1100
-"""Nodes, steps, and coordinates of a full design in space and time up to which published mechanisms
-are computed beside it: seconds."""
-
-_UNSEEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
-"""Control characters, which HTML cannot hold."""
+MOST_NODES, MOST_STEPS, MOST_PAIRS = 1200, 1100, 1100  # seconds for baselines
+_UNSEEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")  # not in HTML
 
 _CORRELATED = {
     "space": "across nodes, independent from step to step",
@@ -53,8 +48,7 @@ _CORRELATED = {
     "space-time": "across nodes and from step to step",
 }
 
-_FAILED = (InputError, np.linalg.LinAlgError, ArithmeticError)
-"""Errors of a matrix that is none of noise; verifying has said what is wrong with it."""
+_FAILED = (InputError, np.linalg.LinAlgError, ArithmeticError)  # of a matrix that is none of noise
 
 
 def report(design: Any, *, path: str | Path, overwrite: bool = False) -> Path:

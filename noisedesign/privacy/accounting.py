@@ -205,9 +205,7 @@ def noise_stddev_for(
 ALLOWANCE = 1e-11  # rounding allowed for, of delta: its exponential keeps 1e-13, the rest 1e-14
 LEAST = 1e-300  # the least delta whose digits hold; what is below is told as this
 SMALL = 1.0  # mu up to which the difference is taken as an integral
-
-NODES, WEIGHTS = np.polynomial.legendre.leggauss(80)
-"""Quadrature on [-1, 1], exact for exp(-s^2 / 2 - s x) over 50 units of its exponent."""
+NODES, WEIGHTS = np.polynomial.legendre.leggauss(80)  # exact over 50 units of an exponent
 
 
 def delta_above(mu: float, epsilon: float) -> float:

@@ -142,8 +142,7 @@ MOST_SPECTRA = 128  # patterns whose remainders are asked for eigenvalues: secon
 
 
 def bins_gram(seen: CausalRows, patterns: Sequence[Sequence[int]]) -> tuple[Array, bool]:
-    """The Gram of the means of the mixture over ``patterns``, shape (b, b), for unit noise, or the
-    least bound on it that is at hand; and whether it is attained."""
+    """The Gram of the bins' means, (b, b), or the least bound at hand; and whether attained."""
     rows: Any = seen.rows  # dense or sparse
     chosen = np.zeros((rows.shape[1], len(patterns)))
     for place, steps in enumerate(patterns):
@@ -253,8 +252,7 @@ class _Accounts:
         self.known: list[tuple[_View, bool, Amplified]] = []
 
     def least(self, views: Sequence[_View], *, enough: float) -> Amplified:
-        """The least that is proved by one of them, which is settled before sampling, or what is
-        below ``enough`` without samples."""
+        """The least that one of them proves, or the first below ``enough`` without samples."""
         *others, last = views
         if last.binned and (others or enough):
             last = min(views, key=lambda view: self.of(view, sampled=False).epsilon)

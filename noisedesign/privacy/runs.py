@@ -29,18 +29,16 @@ SHIFTS = Theorem(4, "shifts of noise against responses of the declared losses")
 DRAWN = Theorem(5, "models are seen, steps are drawn in secret")
 THEOREMS = {theorem.number: theorem for theorem in (SEEN, ALL_MESSAGES, FIXED, SHIFTS, DRAWN)}
 
-NOT_COVERED = (
+NOT_COVERED = (  # the sentence beside every number for fixed responses
     "fixed responses: gradients that answer to models, as in training, are not covered; other "
     "nodes' answers may carry a record further than this number says"
 )
-"""The sentence beside every number for fixed responses."""
 
 
-LEMMA = (
+LEMMA = (  # the source of accounts of random participation, as errors name it
     'the domination lemma of Choquette-Choo et al. (2024), "Near exact privacy amplification for '
     'matrix mechanisms" (arXiv 2410.06266), which is for nonnegative strategies'
 )
-"""The source of accounts of random participation, as errors name it."""
 
 
 @dataclass(frozen=True, kw_only=True)

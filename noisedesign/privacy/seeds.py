@@ -142,8 +142,7 @@ class SeedPlan:
 
 
 def seed_plan(*, nodes: int, cliques: Sequence[Sequence[int]], blocks: Sequence[Array]) -> SeedPlan:
-    """The seeds of R = sum_c E_c P_c E_c^T: one a pair, and one for every eigenvector of larger
-    cliques; what is left of pairs is a seed of each node."""
+    """The seeds of sum_c E_c P_c E_c^T: by pairs, eigenvectors of cliques, and nodes."""
     own = np.zeros(nodes)
     seeds = []
     for clique, block in zip(cliques, blocks, strict=True):

@@ -1,8 +1,7 @@
 """Budgets that depend on who looks at whom: factors on those of the nodes, by observer and node.
 
 Every factor is at least 1: noise that keeps the budgets of the nodes before an observer keeps those
-of all pairs, and who forgets the factors is better protected, not worse.
-"""
+of all pairs, and who forgets the factors is better protected, not worse."""
 
 from __future__ import annotations
 
@@ -48,9 +47,8 @@ def checked_factors(factors: Any, *, observers: Sequence[Observer], budget: Arra
 def factors_by_distance(
     values: Any, *, mixing: Array, observers: Sequence[Observer], field: str
 ) -> Array:
-    """Factors (observers, n) by hops from the victim to the nearest node that looks: ``values`` are
-    those of one hop, two, ...; the last is for all that are farther, and the least for nodes from
-    which no path of W (n, n) leads to an observer, and observers that are no node."""
+    """Factors (observers, n) by hops of W from the victim to the nearest node that looks."""
+    # The last of ``values`` is for all farther; the least where no path leads to an observer.
     given = _checks.listed(values, field=field, expected="a list of factors by hops")
     if not given:
         raise InputError(field, expected="one factor or more, of one hop, two, ...", got="none")

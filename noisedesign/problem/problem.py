@@ -6,8 +6,7 @@ All are the one convex program of :mod:`noisedesign.certify.program`,
 
 read in two ways. In space X = R^-1 is the precision of the noise of the nodes (Whisper D-SGD,
 problem (10) with its inequality the right way round); in time X = C^T C is the Gram matrix of the
-strategy every node uses for itself (Mafalda-SGD, Lemma 10).
-"""
+strategy every node uses for itself (Mafalda-SGD, Lemma 10)."""
 
 from __future__ import annotations
 
@@ -199,12 +198,11 @@ _FIXED_EPOCH: _Kind = (FixedEpoch,), "FixedEpoch(epochs=..., separation=...)"
 _SCHEME: _Kind = (Participation,), f"{_FIXED_EPOCH[1]} or MinSeparation(...)"
 _IN_SPACE: _Kind = (SpaceStructure,), 'SpaceStructure(kind="...")'
 _IN_TIME: _Kind = (TimeStructure,), 'TimeStructure(kind="...")'
-_COMMON: dict[str, _Kind] = {
+_COMMON: dict[str, _Kind] = {  # fields that hold values: of which types, and how one is made
     "error": ((ErrorMeasure, NoneType), "ErrorMeasure(horizon=..., of=...) or None"),
     "random": ((RandomMixing, NoneType), "a value of noisedesign.system.random_mixing or None"),
     "privacy": ((PrivacyTarget, NoneType), "PrivacyTarget(epsilon=..., delta=...) or None"),
 }
-"""Fields that hold values: of which types, and how one is made."""
 
 
 def _check(value: Any, field: str, kind: _Kind) -> None:

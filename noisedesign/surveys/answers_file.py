@@ -5,8 +5,7 @@ beside the table, empty where the run found nothing; and, if their author likes,
 ``lower_bound``, which are compared with what is computed from the matrices, ``clock``, whose the
 seconds are, and ``reason``, why there is no answer. Other columns are passed over. An answer is an
 npy or csv file of R in space and of C in time, or an npz of arrays by the names of those of a
-design file, which is one too; nothing is ever unpickled.
-"""
+design file, which is one too; nothing is ever unpickled."""
 
 from __future__ import annotations
 
@@ -28,10 +27,7 @@ FIELD = "results"
 
 REQUIRED = ("problem", "solver", "seconds", "answer")
 CLAIMED = ("objective", "lower_bound")
-
-CLOCK, CLOCKS = "clock", ("cpu", "wall")
-"""CPU seconds of all threads and processes of a run; or, by default, wall-clock seconds."""
-
+CLOCK, CLOCKS = "clock", ("cpu", "wall")  # CPU seconds are of all threads and processes
 REASON = "reason"
 
 MOST_BYTES, MOST_RUNS, MOST_LETTERS = 2**26, 100_000, 200  # of a table, in it, of a name

@@ -4,8 +4,7 @@ Every answer is judged from the data of its problem. Where that takes random vec
 samples, they are drawn after the answers were handed in, from a seed that nobody knew. Noise that
 spends more than the budgets is enlarged until it does not, and what that costs is added to its
 objective; noise that no scale makes feasible is wrong. Runs are matched by the accuracy that they
-reached, whatever they were asked for: see COLUMNS.
-"""
+reached, whatever they were asked for: see COLUMNS."""
 
 from __future__ import annotations
 
@@ -41,17 +40,11 @@ FORMAT, VERSION = "verdict_format", 2
 
 LEVELS = (1e-3, 1e-6, 1e-9)  # relative accuracies at which runs are matched
 TIME_LIMIT_SECONDS, PENALTY = 600.0, 10.0
-
-VERIFIED, MISSING, WRONG = "verified", "missing", "wrong"
-"""The statuses of a run; an answer that is late is verified, and charged as a missing one is."""
-
+VERIFIED, MISSING, WRONG = "verified", "missing", "wrong"  # also if late, and charged as missing
 CLAIM = 1e-6  # relative difference from a claimed objective, which its author may have rounded
 ROUNDING = 1e-9  # that of two processors, for a bound that is claimed or contradicted
 SCALINGS = 3  # times that noise is scaled before it counts as wrong: the first leaves rounding
-
-SPARED = 1e-3
-"""Share of its squared sensitivity that enlarged noise may keep spare; more, where sensitivity is
-that of an account, which falls faster than a square, is given back."""
+SPARED = 1e-3  # share of its squared sensitivity that enlarged noise may keep spare
 
 COLUMNS = (
     *("problem", "solver", "clock", "seconds", "status", "accuracy", "excess", "objective"),

@@ -3,8 +3,7 @@
 ``problems/collection.csv`` has a line a problem. The hash is of the data that define it and of no
 number that was computed: links of the graph, the tables of its file without the words that are for
 people, and the bytes of the files that they name. It is the same on every processor, and another
-where a library builds another graph.
-"""
+where a library builds another graph."""
 
 from __future__ import annotations
 
@@ -39,12 +38,10 @@ BEST_FOUND = "best-found"  # is its upper end, above a bound on all designs
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Instance(ShownInline):
-    """One line of the collection.
+    """One line of the collection: the problem in the file ``name``, nodes times steps, and bounds.
 
-    ``name`` is that by which the file is found, ``problem`` the name in it; ``size`` is nodes times
-    steps that the noise is correlated over; no design has an objective (squared noise) below
-    ``lower``, and some design has none above ``upper``; ``holds`` is OPTIMUM or BEST_FOUND.
-    """
+    No design has an objective (squared noise) below ``lower``, and some design has none above
+    ``upper``; ``holds`` is OPTIMUM or BEST_FOUND."""
 
     name: str
     problem: str
@@ -119,12 +116,8 @@ def described(name: str, loaded: LoadedProblem, **proved: Any) -> Instance:
 
 
 def data_sha256(loaded: LoadedProblem) -> str:
-    """The sha256 of what a problem is made of.
-
-    It is that of a JSON text with sorted keys: the tables of the file without its name and what is
-    for people, the sha256 of every file that they name, and the links as pairs of numbers of nodes,
-    i < j where every link goes both ways; of a schedule those of every step.
-    """
+    """The sha256 of what a problem is made of: its tables, the files they name, and the links."""
+    # A JSON text with sorted keys is hashed; links are (i, j), i < j where they go both ways.
     if loaded.path is None:
         raise InputError("problem", expected="one that was read from a file", got="a text")
     problem = loaded.problem

@@ -2,8 +2,7 @@
 
 A time is that of building and solving a model; starting a solver's process and judging its answer
 are the same for all backends and left out. A problem counts as solved where the answer is certified
-to the gap asked for within the time limit, whatever its solver said.
-"""
+to the gap asked for within the time limit, whatever its solver said."""
 
 from __future__ import annotations
 
@@ -45,9 +44,7 @@ if TYPE_CHECKING:
 
 
 TIME_LIMIT_SECONDS = 600.0  # of one solve: an unsolved problem has to count as some limit
-WARM_UP = TimeProblem.prefix(participation=FixedEpoch(epochs=2, separation=2))
-"""A problem solved before the clock runs for the first time."""
-
+WARM_UP = TimeProblem.prefix(participation=FixedEpoch(epochs=2, separation=2))  # unclocked
 SHORT_SECONDS = 0.1  # seconds up to which a solve is run RUNS times, and the median kept
 RUNS = 3
 
@@ -229,9 +226,7 @@ def _computed(row: _Wanted) -> Record:
     return found | answers[len(answers) // 2]
 
 
-SHIFT_SECONDS = 10.0
-"""Added to every time before the geometric mean, as in Mittelmann's benchmarks: differences far
-below it, which nobody waits for, hardly count."""
+SHIFT_SECONDS = 10.0  # before geometric means, as in Mittelmann's: nobody waits for less
 
 WITHIN, WITHIN_SECONDS = "within_", (0.01, 0.1, 1.0, 10.0, 100.0)
 
@@ -285,12 +280,9 @@ def profiles(rows: Sequence[Row]) -> list[Profile]:
 
 
 def summary(rows: Sequence[Row]) -> list[Record]:
-    """One record a backend: counts, shifted geometric means, and the curve at some times.
-
-    ``best_found`` counts local optima, ``late`` certified answers past the time limit, which are
-    not solved. An unsolved problem counts as the time limit in the means; ``mean_seconds_common``
-    is over the ``common`` problems, which every backend takes that takes any.
-    """
+    """One record a backend: counts, shifted geometric means, and the curve at some times."""
+    # ``best_found`` counts local optima, ``late`` what is certified past the limit: not solved.
+    # An unsolved problem counts as the time limit; ``mean_seconds_common`` is over ``common``.
     groups = _by_backend(rows)
     limit = max(float(row["time_limit"]) for row in rows)
     taken = [{row["name"] for row in own if row["status"] != REFUSED} for own in groups.values()]

@@ -1,8 +1,7 @@
 """Means of times, failures charged, and performance profiles, by checked results.
 
 Runs are matched by the accuracy that they reached: of each solver and problem the fastest run
-within the time limit counts that reached it.
-"""
+within the time limit counts that reached it."""
 
 from __future__ import annotations
 
@@ -30,8 +29,7 @@ def times(found: CheckedResults, *, accuracy: float) -> dict[str, dict[str, floa
 
 
 def summary(found: CheckedResults) -> list[Record]:
-    """A record a solver and accuracy: problems on which it was reached, wrong runs, and the shifted
-    geometric mean of the seconds, failures charged."""
+    """A record a solver and accuracy: problems reached, wrong runs, shifted mean seconds."""
     charge = found.time_limit * found.penalty
     records = []
     for accuracy in LEVELS:
@@ -97,8 +95,7 @@ def record(found: CheckedResults) -> Record:
 
 @style()
 def figure_of(found: CheckedResults, *, title: str = "") -> Figure:
-    """A panel an accuracy, and in it of every solver the share of the problems against the ratio of
-    its time to that of the fastest."""
+    """A panel an accuracy: the share of problems against the time over the fastest's."""
     figure = new_figure(9.6, 3.9)
     panels = figure.subplots(1, len(LEVELS), sharey=True)
     drawn = [profiles(found, accuracy=accuracy) for accuracy in LEVELS]

@@ -4,8 +4,7 @@ A row that was put is on the disk when ``put`` returns. CSV is appended to, and 
 a last line is dropped when the file is opened again; parquet is written anew, the whole file.
 
 One process at a time has a table: the operating system lets go of its lock however a process ends.
-The lock is on an empty file beside the table, for a table is replaced now and then.
-"""
+The lock is on an empty file beside the table, for a table is replaced now and then."""
 
 from __future__ import annotations
 
@@ -44,9 +43,7 @@ def format_column(kind: str) -> str:
 class ResultsFile:
     """A CSV file of rows by key, a row a line, with ``columns`` after the version and the key.
 
-    An InputError names ``output``: a folder, a file that cannot be written, other columns, another
-    version, or damage: cells of another type, a key twice, no numbers in a row that is solved.
-    """
+    An InputError names ``output``: no file to write, other columns, another version, or damage."""
 
     grows = True  # whether rows are appended to the file
 
@@ -239,11 +236,8 @@ def open_results(
 
 @contextmanager
 def _alone_with(path: Path) -> Iterator[None]:
-    """Hold the lock of the file at ``path``, which need not exist.
-
-    The file that is locked, ``.NAME.lock`` in the same folder, is removed while it is held; who
-    then gets the lock of a file that is no longer there asks again.
-    """
+    """Hold the lock of the file at ``path``, which need not exist."""
+    # ``.NAME.lock`` is removed while it is held: who then gets the lock of no file asks again.
     target = target_of(path)
     lock = filelock.FileLock(target.with_name(f".{target.name}.lock"))
     try:

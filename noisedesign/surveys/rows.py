@@ -35,13 +35,12 @@ solver left (:mod:`noisedesign.conic.data`).
 """
 
 _TEXT = ("name", "design", "backend", "status", "reason", "adjacency", "which", "versions")
-TYPES: dict[str, type] = {
+TYPES: dict[str, type] = {  # types of the columns that are not text
     **{column: float for column in COLUMNS if column not in _TEXT},
     "solved": bool,
     "feasible": bool,
     "evaluations": int,
 }
-"""Types of the columns that are not text."""
 
 SEARCHED_REASONS = {
     LOCAL: "the best that was found; its gap is that to designs without the structure",
@@ -52,8 +51,7 @@ SEARCHED_REASONS = {
 Progress = Callable[[int, int], None]
 
 
-R = TypeVar("R", bound=Any)
-"""A row to compute, which has a ``key``."""
+R = TypeVar("R", bound=Any)  # a row to compute, which has a ``key``
 
 
 def named(name: str, design: str, backend: str) -> Record:
@@ -64,11 +62,8 @@ def named(name: str, design: str, backend: str) -> Record:
 def answered(
     problem: Problem, *, backend: str, formulation: str | None = None, **how: Any
 ) -> tuple[Record, Design | None]:
-    """The columns of an answer, and the design where there is one.
-
-    ``how`` has the gap that every solver is asked for and judged by, the time limit and the start.
-    A KeyboardInterrupt passes: a row half done is no row.
-    """
+    """The columns of an answer, and the design where there is one."""
+    # A KeyboardInterrupt passes: a row half done is no row.
     if len(get_backend(backend).formulations) > 1:
         how["formulation"] = formulation
     solution = solve(problem, backend=backend, isolate=True, **how)
@@ -114,12 +109,8 @@ def kept(
     retry: bool,
     progress: Progress | None = None,
 ) -> tuple[dict[str, Record], int]:
-    """All rows by their key, and how many of them the table had.
-
-    Every row is in the table as soon as ``compute`` yields it, so that whatever ends this, the next
-    call goes on from there. With ``retry``, rows that were not solved are missing too, but for
-    local optima.
-    """
+    """All rows by their key, and how many of them the table had."""
+    # Rows are in the table as soon as ``compute`` yields them: the next call goes on from there.
     rows = {} if table is None else table.rows
     # A table has no way to say None of a text.
     known: dict[str, Record] = {

@@ -3,8 +3,7 @@
 What is missing from the table is computed here, by processes of this machine with one BLAS thread
 each, or on a Dask cluster. A row is the same to its gap wherever it is computed, and never an
 error. Rows of a grid are alike, so a row starts from the nearest that the same process solved
-before it: that saves evaluations and changes no answer by more than its gap.
-"""
+before it: that saves evaluations and changes no answer by more than its gap."""
 
 from __future__ import annotations
 
@@ -136,17 +135,13 @@ _worker = Neighbours()  # the designs that this process found as a worker, of wh
 
 
 def columns_of(keys: Iterable[str]) -> tuple[str, ...]:
-    """Columns after version and key: the swept keys (but for name and design, which the comparison
-    tells), what was asked, how it started, and those of a comparison."""
+    """Columns after version and key: those swept, those asked, the start, and a comparison's."""
     swept = (key for key in keys if key not in judging.COLUMNS)
     return (*swept, "asked_gap", "time_limit", "warm", *judging.COLUMNS)
 
 
 def row_of(row: SweepRow, neighbours: Neighbours = _worker) -> Record:
-    """Solve and judge one problem; whatever goes wrong is a status with a reason.
-
-    ``neighbours`` is what the row may start from; its own design is added.
-    """
+    """Solve and judge a problem, from ``neighbours``; what goes wrong is a status with a reason."""
     blank = _blank(row)
 
     def answer() -> Record:
@@ -178,13 +173,8 @@ def _blank(row: SweepRow) -> Record:
 
 
 def _on_cluster(rows: Sequence[SweepRow], *, address: str, timeout: float) -> Iterator[Record]:
-    """The rows as they are finished by the workers of the scheduler at ``address``.
-
-    The cluster begins the rows of a worker that is lost again elsewhere. It gives up on rows that
-    lose one worker after the other, without telling which of those on a worker ended it: each of
-    them is run again alone, after the others, and is "failed" if it ends its workers then, too.
-    Files that problems name must be where they are here.
-    """
+    """The rows as they are finished by the workers of the scheduler at ``address``."""
+    # The cluster gives up rows that lose workers, whichever ended them: each is run again alone.
     try:
         import distributed
     except ImportError as error:

@@ -23,10 +23,7 @@ from noisedesign.files.toml import dumped, opened, parsed, read_text, renamed
 from noisedesign.surveys.results_file import RESULTS_FORMAT, SWEEP
 
 FIELD = "sweep"
-
-OWN_KEYS = ("problem", "grid", "backends", "gap", "time_limit")
-"""Keys of a sweep file; all others are those of its problem."""
-
+OWN_KEYS = ("problem", "grid", "backends", "gap", "time_limit")  # others are the problem's
 FOR_PEOPLE = ("description", "source", "tags", "reference")
 """Keys of a problem that change no answer: rewording one is no reason to solve again."""
 
@@ -213,8 +210,7 @@ def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, lis
 def points(
     base: Mapping[str, Any], grid: Mapping[str, list[Any]]
 ) -> Iterator[tuple[Parameters, dict[str, Any]]]:
-    """Every point of the grid, the last key fastest: its parameters, and the tables of the base
-    problem with them set."""
+    """Every point of the grid, the last key fastest: parameters, and tables with them set."""
     for values in itertools.product(*grid.values()):
         parameters = dict(zip(grid, values, strict=True))
         tables = copy.deepcopy(dict(base))

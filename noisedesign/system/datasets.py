@@ -170,9 +170,8 @@ def _ego_file(ego: int) -> DataFile:
 
 
 def peertube() -> nx.Graph:
-    """The PeerTube servers that follow each other (Fedivertex: Damie and Cyffers 2025): a list in
-    the folder of ``NOISEDESIGN_DATA``, without a checksum, else by ``fedivertex``, as
-    Mafalda-SGD."""
+    """PeerTube servers that follow each other (Fedivertex: Damie and Cyffers 2025)."""
+    # A list in the folder of ``NOISEDESIGN_DATA`` needs no checksum: others ask ``fedivertex``.
     path = local_peertube()
     if path is None:
         return _fedivertex()

@@ -234,12 +234,9 @@ def mixing_norm(mixing: Array) -> float:
 def norm_lower_bound(
     edges: NDArray[np.integer[Any]], *, nodes: int, distance: Array, self_weights: Array
 ) -> float:
-    """A bound below ||W - J||_2 for every symmetric W >= 0 on the edges (m, 2) with W 1 = 1.
-
-    For Y (``distance``) of nuclear norm 1 it is <Y, W - J> = tr(Y (I - J)) - sum_e w_e y_e with
-    y_e = b_e^T Y b_e, at most z_i + z_j at the price sum z (``self_weights``), the rest paid at the
-    largest weight. Multipliers may have any scale; those that are not finite give 0.
-    """
+    """A bound below ||W - J||_2 for all symmetric W >= 0 on the edges (m, 2) with W 1 = 1."""
+    # For Y of nuclear norm 1 it is <Y, W - J> = tr(Y (I - J)) - sum_e w_e y_e, y_e = b_e^T Y b_e,
+    # at most z_i + z_j at the price sum z, the rest paid at the largest weight; infinite Y gives 0.
     if not np.isfinite(distance).all():
         return 0.0
     i, j = edges[:, 0], edges[:, 1]
@@ -293,9 +290,8 @@ def fastest_mixing(graph: nx.Graph) -> FastestMixing:
 
 
 def stated_fastest_mixing(graph: nx.Graph, *, known: Array | None = None) -> Array:
-    """W, positive on exactly the links of ``graph``, with ||W - J||_2 at most ``NORM_TOLERANCE``
-    above the least: the stored one as long as it proves to be, as a solver's last digits are its
-    own."""
+    """W, positive on the links alone, at most ``NORM_TOLERANCE`` above the least ||W - J||_2."""
+    # The stored one as long as it proves to be, as a solver's last digits are its own.
     plain = mixing_matrix(graph)
     found = fastest_mixing(graph)
     allowed = found.lower_bound + NORM_TOLERANCE

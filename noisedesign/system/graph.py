@@ -24,10 +24,7 @@ WEIGHTS: tuple[str, ...] = get_args(Weights)
 
 BEYOND = 64  # dimensions beyond which a hypercube fits no machine, and its nodes are not counted
 NODE_BYTES = 500  # memory that networkx takes for a node, with its name and its row
-
 LARGER = 'Noise of structure.space = "polynomial" in space takes W as a sparse array instead.'
-"""Remedy where a dense W does not fit."""
-
 _ROWS = "Every design needs rows that sum to 1; W need not be symmetric."
 
 
@@ -550,8 +547,7 @@ def _edge_text(path: str | Path) -> str:
 
 
 def edge_list_graph(text: str, *, source: str, directed: bool = False) -> nx.Graph:
-    """The largest component of an edge list, two names a line; nodes come sorted, as numbers where
-    every name is one."""
+    """The largest component of an edge list, nodes sorted, as numbers where all are."""
     pairs = _pairs(text, source=source)
     integers = all(name.removeprefix("-").isdecimal() for pair in pairs for name in pair)
     to_node: Callable[[str], Any] = int if integers else str

@@ -231,8 +231,8 @@ def _edges(weights: Array, gram: Array) -> Array:
 
 
 def _stars(weights: Array, gram: Array, excess: Array) -> Array:
-    """Sum over nodes k of r_k L_k G L_k, L_k the Laplacian of the edges at k alone, r = excess: its
-    entry v_kj v_kl (G_kk - G_kl - G_jk + G_jl) is at (j, l), and rows sum to zero."""
+    """Sum over nodes k of r_k L_k G L_k, L_k the Laplacian of the edges at k, r = excess."""
+    # Entries v_kj v_kl (G_kk - G_kl - G_jk + G_jl) are at (j, l), and rows sum to zero.
     diagonal = np.diagonal(gram)
     scaled = excess[:, None] * weights
     cross = scaled.T @ (weights * gram)

@@ -43,11 +43,8 @@ class Deployed:
 def deploy(
     design: Design, folder: str | Path, *, batch_size: int | None = None
 ) -> tuple[Deployed, ...]:
-    """Write one file a node: its part of the noise, its row of W, horizon, clip and participation.
-
-    No file has what another node adds alone, nor any secret: nodes draw and agree on theirs.
-    Trainers that divide sums of gradients by ``batch_size`` have their noise divided too.
-    """
+    """Write one file a node: its part of the noise, its row of W, horizon, clip, participation."""
+    # No file has what another node adds alone, nor any secret: nodes draw and agree on theirs.
     design = design_of(design)
     mixing = fixed_mixing(design, once=False)
     plans = [design.node_plan(u, batch_size=batch_size) for u in range(len(mixing))]
@@ -115,12 +112,8 @@ def rehearse(
     seconds: float = 120.0,
     progress: Callable[[int, int], None] | None = None,
 ) -> Rehearsal:
-    """Train on this machine, a process a node, as they would on machines of their own.
-
-    A node that is killed is started again, and goes on where it was; so does the whole rehearsal
-    when it is called again. ``data`` is an .npz of ``features``, shape (m, p), and ``labels``, 0 or
-    1; a node waits ``seconds`` for another.
-    """
+    """Train on this machine, a process a node, on an .npz of ``features`` (m, p) and ``labels``."""
+    # A node that is killed is started again, and goes on where it was, as a rehearsal does.
     for field, value in (("step_size", step_size), ("seconds", seconds)):
         _checks.real(value, field=field, low=0)
     nodes, at = plans_in(folder), Path(folder)

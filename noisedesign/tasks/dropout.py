@@ -10,8 +10,7 @@ that are gone from the first step on; privacy is for nodes that go at any step.
   block is scaled alike. What nodes sent before they went was accounted for, too.
 - The others can leave out the seeds they hold with G, so that noise cancels again. Then, or where
   the nodes gone give their seeds away, the covariance is that of the seeds that nobody of G holds:
-  it hides less than was designed for, unless the design is for known seeds (SecLDP).
-"""
+  it hides less than was designed for, unless the design is for known seeds (SecLDP)."""
 
 from __future__ import annotations
 
@@ -211,8 +210,7 @@ def mu_to_holders(design: Design) -> float | None:
 
 
 def ratio_to_holders(design: Design) -> tuple[float, int] | None:
-    """mu of the worst node that knows the seeds it holds, over mu of a reader who knows no noise
-    (not squared), and its row of W; None where noise is not made of seeds, or nobody is another."""
+    """mu (not squared) before holders of seeds over that before a reader, worst, and its row."""
     network = _Network(_checked(design))
     found = network.to_holders()
     if not found:
@@ -290,8 +288,7 @@ class _Network:
         return np.asarray(kept @ kept.T)
 
     def to_holders(self) -> list[float]:
-        """Largest precision of the noise of another node, to each that knows the seeds it holds;
-        empty where noise is not made of seeds, or nobody is another."""
+        """Largest precision of another node's noise, to each holder of seeds; or empty."""
         if self.root is None or len(self.names) == 1:
             return []
         rows = range(len(self.names))

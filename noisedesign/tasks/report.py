@@ -86,8 +86,7 @@ def at_target(design: Design | None) -> Record:
 
 
 def at_random(design: Design | None) -> Record:
-    """The estimate beside an epsilon that is proved, and the bound on designs for fixed
-    participation."""
+    """The estimate beside a proved epsilon, and the bound on fixed participation's designs."""
     if design is None or not is_random(design.problem):
         return {}
     account = account_of(design)
@@ -174,8 +173,7 @@ def theorem_notes(records: Sequence[Record]) -> list[str]:
 
 
 def _drawn(record: Record) -> Record:
-    """The values of an account: mu has another name where steps are drawn at random, for epsilon
-    does not follow from it."""
+    """The values of an account; mu has another name, as epsilon does not follow from it."""
     left_out = {"random", *(key for key in BOUNDED if record[key] is None)}
     left_out.update(() if record["random"] else DRAWN)
     names = {"mu": UNAMPLIFIED_MU} if record["random"] else {}

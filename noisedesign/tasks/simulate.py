@@ -165,13 +165,9 @@ def _variance(design: Design, how: dict[str, Any]) -> VarianceReport:
 
 
 def _audit(design: Design, how: dict[str, Any], responses: Answers | None = None) -> AuditReport:
-    """Audit the worst change of one record, before a reader of all messages, or the worst of the
-    chosen observers, or the worst coalition where seeds are taken as known.
-
-    Of a space-time design the noise of the other nodes is given to the attacker: that of the worst
-    node then has covariance (C^T C)^-1 / [R^-1]_uu, and mixing adds nothing that is not known. A
-    full design is one such node with a step a coordinate.
-    """
+    """Audit the worst change of one record, before those whom the design is made against."""
+    # Where noise is in space and time, the others' is known: (C^T C)^-1 / [R^-1]_uu is left, and
+    # mixing adds nothing. A full design is one such node with a step a coordinate.
     problem = design.problem
     noise = design.noise
     how = how | {"claimed_mu": AUDITED_MU, "noise_stddev": 1 / AUDITED_MU}
@@ -219,12 +215,8 @@ def _sparse_audit(covariance: SparseCovariance, *, mixing: Any, **how: Any) -> A
 
 
 def _random_audit(design: Design, how: dict[str, Any]) -> RandomAudit:
-    """Audit a record of the least protected node that takes part at random, at the target.
-
-    An update of node v at step s weighs (C^T C)_st [R^-1]_vu in the log-likelihood ratio of a
-    change of node u at step t; C is the identity where noise is drawn afresh at every step, and R
-    where nodes draw their own.
-    """
+    """Audit a record of the least protected node that takes part at random, at the target."""
+    # An update of v at s weighs (C^T C)_st [R^-1]_vu in the ratio of a change of u at t.
     problem, found = design.problem, calibration_of(design.problem)
     scheme: Any = problem.use
     nodes = 1 if problem.mixing is None else int(problem.mixing.shape[-1])

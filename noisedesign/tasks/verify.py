@@ -1,8 +1,7 @@
 """Does a stored design keep its word? Everything it claims, computed again in plain numpy.
 
 Only the stored arrays are believed to be what they are. Whoever made the design, each row of a
-table of claims says what its file claims, what follows from the arrays, and when the two agree.
-"""
+table of claims says what its file claims, what follows from the arrays, and when the two agree."""
 
 from __future__ import annotations
 
@@ -49,27 +48,15 @@ from noisedesign.privacy.amplification.directions import UNAMPLIFIED
 from noisedesign.problem.problem import Problem, problem_of, theorem_of
 from noisedesign.system.workloads import WORKLOADS
 
-RELATIVE_TOLERANCE = 1e-9
-"""Relative difference of a number computed on another machine: sums of a few million products agree
-to about 1e-12, and a gap of 1e-9 on request stays meaningful."""
-
-PROBLEM_TOLERANCE = 1e-12
-"""Relative difference of a W or H rebuilt from text: closed forms, perhaps by another BLAS."""
-
-ROUNDINGS = 8
-"""Multiple of size * EPS * condition allowed to an inverse; the certificate's own head room."""
-
-PROOF_TOLERANCE = 1e-10
-"""Relative difference of a claim from what is proved, besides the roundings that the proof allows
-for: a tenth of what two machines may differ by."""
-
-MOST_WORK = 1e12
-"""Operations of the longest verification: some minutes on one core."""
+RELATIVE_TOLERANCE = 1e-9  # of a number computed on another machine: long sums agree to 1e-12
+PROBLEM_TOLERANCE = 1e-12  # relative, of W or H rebuilt from text, perhaps by another BLAS
+ROUNDINGS = 8  # times size * EPS * condition is allowed to an inverse, as in certificates
+PROOF_TOLERANCE = 1e-10  # relative, of a claim and what is proved, besides the proof's roundings
+MOST_WORK = 1e12  # operations of the longest verification: some minutes on one core
 
 _BY_PROBLEM = "name the problem file, and it is compared with that"
 
-DIGEST = 36
-"""Characters of a claim that are shown: of a digest the beginning is enough."""
+DIGEST = 36  # characters of a claim that are shown: of a digest the beginning is enough
 
 Value = float | str | None
 
@@ -306,16 +293,15 @@ class _Evidence:
         return min(ROUNDINGS * settings.rank_tolerance(self.design.size) * condition, 1e-6)
 
     def allowed(self, spread: float | None) -> float:
-        """Relative difference allowed to a number of which random vectors leave ``spread`` open:
-        at most a twentieth, for who wrote the file chose how many there are."""
+        """Relative difference allowed to a number of which random vectors leave ``spread`` open."""
+        # A twentieth at most, for who wrote the file chose how many there are.
         if self.found.confidence is None:
             return RELATIVE_TOLERANCE
         return max(RELATIVE_TOLERANCE, min(spread or 0.0, 0.05))
 
     @cached_property
     def inverse(self) -> tuple[float, float, float]:
-        """Largest entry of C and C^-1 above the diagonal and of C^-1 C - I, and what of the latter
-        rounding explains."""
+        """Largest of C and C^-1 above the diagonal, of C^-1 C - I, and its rounding."""
         noising = self.arrays.get("noising_matrix")
         # C^-1 is what the bands, coefficients, buffers or modes of the file say, unless stored.
         stored = None if noising is None else [(self.design.strategy, noising)]
@@ -331,8 +317,7 @@ class _Evidence:
 
     @cached_property
     def rebuilt(self) -> Rebuilt:
-        """Whether the problem is the given one, or else that of the stored text; what differs; and
-        why they could not be compared."""
+        """Whether the problem is the given or the text's; what differs; or why none could tell."""
         design, text = self.problem, self.stored.problem_text
         try:
             if self.asked is not None:
@@ -542,8 +527,8 @@ def _epsilon(e: _Evidence) -> Outcome:
 
 
 def _sampled(account: Amplified | None) -> float:
-    """Relative difference of two accounts of the same noise: that of two machines, which round the
-    factor of a Gram matrix otherwise, where samples decide; else rounding."""
+    """Relative difference of two accounts of the same noise."""
+    # Machines round the factor of a Gram matrix otherwise, which samples show; else rounding.
     return RELATIVE_TOLERANCE if account is None or account.confidence is None else 1e-6
 
 
@@ -697,9 +682,8 @@ _SAID: tuple[Claim, ...] = (
     ("proved fixed bound", partial(_with_proof, FIXED), partial(_proved_bound, FIXED)),
     ("rigorous", lambda e: e.proof is not None, _rigorous),
 )
-"""The claims of files of both kinds, and what is proved with every rounding accounted for."""
 
-_CLAIMS: tuple[Claim, ...] = (
+_CLAIMS: tuple[Claim, ...] = (  # the claims of a design file, in the order in which they are told
     ("covariance", lambda e: "covariance" in e.arrays, _covariance),
     ("causal", _in_time, _causal),
     ("inverse", _in_time, _inverse),
@@ -720,9 +704,8 @@ _CLAIMS: tuple[Claim, ...] = (
     ("fixed bound", _with_fixed_bound, _fixed_bound),
     *_SAID,
 )
-"""The claims of a design file, in the order in which they are told."""
 
-_STREAMING: tuple[Claim, ...] = (
+_STREAMING: tuple[Claim, ...] = (  # the claims of the file of a streaming design
     (
         "squared error",
         _always,
@@ -737,4 +720,3 @@ _STREAMING: tuple[Claim, ...] = (
     ),
     *_SAID,
 )
-"""The claims of the file of a streaming design."""

@@ -28,7 +28,7 @@ from noisedesign.system.participation import FixedEpoch
 ACCEPTS = ("time",)
 DESCRIPTION = "C for MFDL: a .npy file, or its cache folder, laid out as it looks files up"
 
-_GRAPHS = {
+_GRAPHS = {  # kinds of graph that are the same in both programs; random ones are not
     "florentine": "florentine",
     "ring": "cycle",
     "path": "chain",
@@ -36,7 +36,6 @@ _GRAPHS = {
     "star": "star",
     "hypercube": "hypercube",
 }
-"""Kinds of graph that are the same in both programs; its random graphs are drawn otherwise."""
 
 _RUN_NOTE = (
     "MFDL needs Python 3.12 and numpy below 2. Leave --nb_resets at 1: each further one draws the "

@@ -3,8 +3,7 @@
 
 Takes the arguments of ``train.py`` but for those that the design says. Left alone that program adds
 the same noise of edges at every step, which protects nothing after the first; multiplies it by W;
-runs one step more than it is told; and divides a smaller last batch by its own size.
-"""
+runs one step more than it is told; and divides a smaller last batch by its own size."""
 
 import os
 import sys
@@ -21,24 +20,21 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-NUMBERS = "decor.json"
-"""Name of the file of numbers, beside this one."""
+NUMBERS = "decor.json"  # name of the file of numbers, beside this one
 
 TOPOLOGY = "noisedesign"
 DEFAULT_BATCH_SIZE = 64
-SAID = (
+SAID = (  # arguments of the trainer that the design says
     *("--num-nodes", "--topology-name", "--method", "--num-iter", "--gradient-clip"),
     *("--sigma", "--sigma-cor", "--epsilon", "--delta"),
 )
-"""Arguments of the trainer that the design says."""
 
 
 class Edges:
     """The noise of edges, drawn again for every step: the trainer's V.
 
     ``V[i]`` is what node i adds at a step, one row an edge; the second time a node is asked for is
-    the next step.
-    """
+    the next step."""
 
     def __init__(self, links: list[tuple[int, int]], *, size: int, stddev: float, device: Any):
         self.links, self.size, self.stddev, self.device = links, size, stddev, device

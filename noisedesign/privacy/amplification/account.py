@@ -57,10 +57,10 @@ LARGEST_SQUARE = 200.0  # squared sensitivity beyond which nothing is composed: 
 
 @dataclass(frozen=True, kw_only=True)
 class Amplified:
-    """The account of a record: ``epsilon`` is proved at ``delta``, infinite where nothing finite
-    is, by ``which`` bound, with probability ``confidence`` where samples enter;
-    ``epsilon_estimate`` is no bound. ``remove`` and ``add`` are those of the directions, parts of
-    epsilon under "replace"."""
+    """The account of a record: ``epsilon`` is proved at ``delta``, by ``which`` bound, or infinite.
+
+    ``confidence`` is for samples, ``epsilon_estimate`` no bound; ``remove`` and ``add`` are the
+    directions, parts of epsilon under "replace"."""
 
     epsilon: float
     delta: float
@@ -79,8 +79,7 @@ class How(TypedDict, total=False):
         last two batches are divided by a fixed number, never by the size drawn.
     confidence: probability that epsilon is right where it rests on samples; default 1 - 1e-6.
     samples: draws of each direction; None: as many as the kind takes by default.
-    seed: of the samples, >= 0. Nobody who gains by a small epsilon should choose it.
-    """
+    seed: of the samples, >= 0. Nobody who gains by a small epsilon should choose it."""
 
     adjacency: str
     confidence: float
@@ -135,9 +134,7 @@ def amplified_epsilon(
     method: str = AUTO,
     **how: Unpack[How],
 ) -> Amplified:
-    """The smallest epsilon that is proved at delta, of a mixture for unit changes and unit noise,
-    under ``noise_multiplier`` over the clip, not squared. ``method`` is "proved", without samples;
-    "monte-carlo", by samples alone, of which too few are refused; or "auto", the least of all."""
+    """The smallest epsilon that is proved at delta, of a mixture for unit changes and noise."""
     asked = Asked(delta=delta, method=method, **how)
     noise = _checks.scale(noise_multiplier, field="noise_multiplier")
     return _told(_of_mixture(mixture, noise, asked), asked)
@@ -172,9 +169,8 @@ def amplified_delta(
 def amplified_noise(
     mixture: Mixture, *, epsilon: float, delta: float, method: str = AUTO, **how: Unpack[How]
 ) -> tuple[float, Amplified]:
-    """The smallest noise over the clip that is proved to meet (epsilon, delta), and its account.
-    Where it rests on samples it is searched with some and proved by fresh ones, each time with a
-    little more noise and its share of 1 - confidence."""
+    """The smallest noise over the clip that is proved to meet (epsilon, delta), and its account."""
+    # What some samples find, fresh ones prove, with a little more noise, a share of 1 - confidence.
     epsilon = _checks.scale(epsilon, field="epsilon")
     asked = Asked(delta=delta, method=method, **how)
     samples = _samples(mixture, asked)
@@ -361,14 +357,7 @@ def amplified(
     noise_multiplier: float = 1.0,
     **how: Unpack[How],
 ) -> Amplified:
-    """The smallest epsilon that is proved at delta for a record that takes part at random.
-
-    ``participation`` is drawn in secret. ``rows``, shape (m, T), nonnegative, are those of the
-    strategy or of a whitened view, for a unit change and unit noise; ``noise_multiplier`` is over
-    the clip, not squared. Raises InputError for a scheme that is not random, negative rows, what
-    its account does not hold for, and a delta lost in rounding; ModuleNotFoundError without
-    dp-accounting, which composes privacy losses.
-    """
+    """The smallest epsilon that is proved at delta for rows (m, T) >= 0 of a random record."""
     if not participation.random or participation.kind not in KINDS:
         expected = f"one of {', '.join(KINDS)}"
         raise InputError("participation", expected=expected, got=str(participation))
@@ -475,7 +464,6 @@ KINDS: dict[str, Callable[[Any, Array, Asked], list[Directions]]] = {
     "truncated-poisson": _truncated_poisson,
     "b-min-sep": _b_min_sep,
 }
-"""The bounds that a kind of participation has, given rows over unit noise."""
 
 
 # --- noise for a target ---------------------------------------------------------------------------
@@ -484,9 +472,7 @@ KINDS: dict[str, Callable[[Any, Array, Asked], list[Directions]]] = {
 def amplified_noise_of(
     participation: Participation, rows: Any, *, epsilon: float, delta: float, **how: Unpack[How]
 ) -> tuple[float, Amplified]:
-    """The noise over the clip that is proved to meet (epsilon, delta), to 1e-4, or to a hundredth
-    where it rests on samples, and the account under it; each account of the search is of fresh
-    samples, with its share of 1 - confidence."""
+    """The noise over the clip proved to meet (epsilon, delta), and the account under it."""
     epsilon = _checks.scale(epsilon, field="epsilon")
     asked = Asked(delta=delta, **how)
     if participation.binned:

@@ -89,8 +89,8 @@ class Remembered:
 def least_epsilon(
     remove: Curve, add: Curve, *, delta: float, adjacency: str, share: float | None = None
 ) -> Parts:
-    """The smallest epsilon at delta, rounded up. Under "replace" the removal has ``share`` of
-    delta, by default the best, which bounds by samples must not choose, as each may fail."""
+    """The smallest epsilon at delta, rounded up; under "replace" removal has ``share`` of delta."""
+    # The best share is the default, which bounds by samples must not choose, as each may fail.
     removal, addition = _remembered(remove), _remembered(add)
     if adjacency != REPLACE:
         first, second = removal.epsilon(delta), addition.epsilon(delta)
@@ -255,9 +255,7 @@ class Bins:
         as_if: int | None = None,
         share: float | None = None,
     ) -> Directions:
-        """Bounds with fresh samples, drawn so that they are good at the epsilons ``at``, each with
-        half of a failure; ``alone`` leaves the unamplified one beside them, and ``as_if`` forecasts
-        so many samples."""
+        """Bounds with fresh samples, good at the epsilons ``at``; ``as_if`` forecasts so many."""
         mixture, orders = self.mixture.scaled(noise), self._orders(noise)
         proposal = Proposal(mixture.gram, orders, remove_at=at[0], add_at=at[1])
         drawn = {True: proposal.remove(samples, generator), False: proposal.add(samples, generator)}

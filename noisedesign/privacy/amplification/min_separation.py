@@ -159,8 +159,7 @@ class Tilt:
         return found
 
     def _choices(self, s: int, held: NDArray[np.intp], ahead: Array) -> Array:
-        """log weights of who takes part in step s and what follows, (2^m, N), given who is ``held``
-        back."""
+        """log weights of who takes part in s and what follows, (2^m, N), given who is ``held``."""
         rate, theta = self.chain.participation.rate, self.theta
         square = float(self.chain.squares[s])
         free = held == 0

@@ -21,10 +21,7 @@ from noisedesign.privacy.runs import LEMMA
 from noisedesign.system.participation import Participation
 
 MOST_MULTISETS = 60_000  # multisets of bins that are listed: a few hundredths of a second each
-
 THETAS = (1.0, 1.2, 1.45, 1.75, 2.1, 2.5, 3.0, 3.7, 4.5, 6.0, 8.0, 11.0, 16.0, 32.0, 128.0, 1024.0)
-"""Exponents of single ratios that are tried."""
-
 ORDERS = np.arange(2, 61)  # orders of the moments of bins that are alike
 
 
@@ -84,9 +81,8 @@ class Mixture:
 
 
 def bins_of(rows: Any, participation: Participation) -> Mixture:
-    """The mixture of a nonnegative strategy for unit noise, or of whitened rows, shape (m, T): a
-    mean is the sum of a bin's columns, as equal gradients of norm 1 are worst, also where they are
-    adaptive (docs/mathematics.md, T2). G is rounded up."""
+    """The mixture of a nonnegative strategy, or of whitened rows, (m, T), for unit noise."""
+    # Equal gradients of norm 1 are worst, adaptive ones included (docs/mathematics.md, T2).
     array = _checks.matrix(rows, field="strategy")
     if array.shape[1] != participation.horizon:
         expected = f"{participation.horizon} columns, one a step of the participation"
@@ -208,8 +204,8 @@ def sizes_for(bins: int) -> range:
 
 
 def even_orders(c: float, bins: int, *, common: float = 0.0) -> list[Order]:
-    """Moments of L for c I + common J, rounded up: m! times a coefficient of a power (Mironov
-    2017)."""
+    """Moments of L for c I + common J, rounded up."""
+    # m! times a coefficient of a power (Mironov 2017).
     n = np.arange(ORDERS[-1] + 1.0)
     series: Array = c * n * (n - 1) / 2 - gammaln(n + 1)
     power = _log_power(series, bins)

@@ -2,8 +2,7 @@
 
 Source: docs/runs.md, theorem 4, "By magnitudes". Every node's own noise takes up a share of what
 its gradients differ by, all of it where the observer sees the node; the rest travels on. Whatever
-the shares, they prove a bound: finding good ones is a quadratic program in the shifts.
-"""
+the shares, they prove a bound: finding good ones is a quadratic program in the shifts."""
 
 from __future__ import annotations
 
@@ -18,18 +17,10 @@ from scipy.optimize import minimize
 from noisedesign.base.checks import Array
 from noisedesign.privacy.views.mechanism import LinearMechanism, Step
 
-ROOM = 1 + 1e-6
-"""Factor above sums of nonnegative numbers, at most 1e7 one after the other, of shifts that hide a
-node to 1e-14; a larger one is a larger bound."""
-
-EVALUATIONS = 40
-"""Evaluations of a search for shares: more make bounds less than a percent smaller."""
-
-LOOKED_AT = 64
-"""Victims that shares are found for, and hold for all: more cost time, and make bounds smaller."""
-
-NEGLIGIBLE = 1e-6
-"""Squared sensitivity that a search need not make smaller, as that of who is never heard of."""
+ROOM = 1 + 1e-6  # above sums of 1e7 numbers >= 0 of shifts that hide to 1e-14; more is a bound
+EVALUATIONS = 40  # of a search for shares: more make bounds less than a percent smaller
+LOOKED_AT = 64  # victims that shares are found for: more cost time, and make bounds smaller
+NEGLIGIBLE = 1e-6  # squared sensitivity that no search need make smaller, as of one never heard
 
 
 class _Phase(NamedTuple):
@@ -52,8 +43,7 @@ class Magnitudes:
     def of(
         cls, mechanism: LinearMechanism, nodes: NDArray[np.intp], *, growth: float
     ) -> Self | None:
-        """The differences of ``nodes``, which answers multiply by ``growth`` at most; None where
-        noise is correlated over time or no shift of it hides a node."""
+        """The differences of ``nodes``; None where noise has a time or no shift hides a node."""
         if mechanism.strategy is not None or mechanism.joint is not None:
             return None
         phases = [_phase(step.restricted(nodes)) for step in mechanism.steps]
@@ -63,8 +53,7 @@ class Magnitudes:
         return cls(phases=known, horizon=mechanism.horizon, growth=growth)
 
     def bounds(self, victims: NDArray[np.intp], patterns: Sequence[Sequence[int]]) -> Array:
-        """Squared sensitivities, shape (victims,): the largest of any pattern, by shares that are
-        found for some of the victims."""
+        """Squared sensitivities, (victims,), of any pattern, by shares found for some victims."""
         places = np.unique(np.linspace(0, len(victims) - 1, LOOKED_AT).astype(int))
         some = victims[places]
         shape = (self.horizon, len(self.phases[0].seen))
@@ -95,8 +84,7 @@ class Magnitudes:
     def evaluate(
         self, shares: Array, victims: NDArray[np.intp], pattern: Sequence[int]
     ) -> tuple[Array, Array]:
-        """The energy of shifts that hide ``shares``, shape (T, N), of what every victim moves, and
-        the slope of the sum of its logarithms along the shares."""
+        """Energy of shifts that hide ``shares``, (T, N), and the slope of the log-sum in them."""
         columns = np.arange(len(victims))
         away = np.zeros((shares.shape[1], len(victims)))
         values, passed = np.zeros(len(victims)), []

@@ -2,8 +2,7 @@
 
 With symmetric responses D_t, fixed in advance, and unit gradients g_t the observer faces one
 Gaussian mechanism of squared sensitivity M = min sum |u_t|^2 (docs/runs.md, "How good the bound
-is"). A search climbs over both, on the line, with signs, and in three dimensions.
-"""
+is"). A search climbs over both, on the line, with signs, and in three dimensions."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The published algorithms as values: how models mix, and which noise is added where.
 
-At step t node u sends m_u = x_u + g_u + N_u; then x <- W m (Mafalda-SGD, equation (6)).
-"""
+At step t node u sends m_u = x_u + g_u + N_u; then x <- W m (Mafalda-SGD, equation (6))."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """The view of one observer of one algorithm, as a linear system that is never stacked.
 
 The observations O = A G + B Z (Mafalda-SGD, Definition 4) are kept as x_{t+1} = F (x_t + g_t) + q_t
-and y_t = H (x_t + g_t) + r_t, with q_t and r_t linear in the unknown noise of step t.
-"""
+and y_t = H (x_t + g_t) + r_t, with q_t and r_t linear in the unknown noise of step t."""
 
 from __future__ import annotations
 

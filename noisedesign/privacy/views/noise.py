@@ -179,9 +179,9 @@ class MessageNoise:
         return np.zeros_like(result) if revealed else result
 
     def full_view(self, known: Knowledge, horizon: int, *, rounds: int = 1) -> FullView:
-        """The closed form: node a is an integrator x <- w (x + g), w = sum_v W_va, told in every
-        round with information i_a, and M_ss' = sum_{t >= max(s, s')} J_t q_ts q_ts' with J_t = i_a
-        (1 + w^2 + ... + w^(2 K - 2)) and q_ts the product of w^K from s to t - 1."""
+        """The closed form: node a integrates x <- w (x + g), and tells it with information i_a."""
+        # M_ss' = sum_{t >= max(s, s')} J_t q_ts q_ts' with w = sum_v W_va, q_ts the product of w^K
+        # from s to t - 1, and J_t = i_a (1 + w^2 + ... + w^(2 K - 2)).
         n, phases = len(self.mixing), self.phases
         growth = np.stack([phase.mixing.sum(axis=0) for phase in phases]).round(12)
         told = np.zeros((len(phases), n))
@@ -315,8 +315,7 @@ class Whitening(NamedTuple):
 
 
 def whitening(factor: Array, *, noise_scale: float) -> Whitening:
-    """Observations of noise F times white noise, shape (m, q), split by singular values of F; what
-    cancellation leaves of ``noise_scale``, from which F was computed, counts as none."""
+    """Split noise F times white noise, (m, q), by singular values, none below ``noise_scale``."""
     m = len(factor)
     if m == 0:
         return Whitening(*[np.zeros((0, 0))] * 3)

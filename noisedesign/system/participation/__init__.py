@@ -1,7 +1,6 @@
 """Participation: at which steps one record may take part, by the patterns that a scheme names.
 
-A new scheme is a subclass of :class:`Participation` and a line of :data:`SCHEMES`.
-"""
+A new scheme is a subclass of :class:`Participation` and a line of :data:`SCHEMES`."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ from noisedesign.system.participation.scheme import (
     single as single,
 )
 
-SCHEMES: dict[str, type[Participation]] = {
+SCHEMES: dict[str, type[Participation]] = {  # every scheme by its ``kind``
     scheme.kind: scheme
     for scheme in (
         FixedEpoch,
@@ -42,7 +41,6 @@ SCHEMES: dict[str, type[Participation]] = {
         Patterns,
     )
 }
-"""Every scheme by its ``kind``."""
 
 
 def participation_of(rule: Rule, horizon: int) -> Participation:

@@ -1,8 +1,7 @@
 """The error that a design is to keep small, before any mixing matrix is known.
 
 The state follows x_{t+1} = W (x_t + u_t), x_1 = 0, with m_t = beta m_{t-1} + g_t + z_t and
-u_t = eta_t m_t up to sign; the error is the sum over steps of a_t x_{t+1}^T Q_t x_{t+1}.
-"""
+u_t = eta_t m_t up to sign; the error is the sum over steps of a_t x_{t+1}^T Q_t x_{t+1}."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 Noise has one coordinate a step and node, in time-major order; tr(H Sigma) is the expected squared
 error. All H follow from the suffix Grams S_s = W_s^T (a_s Q_s + S_{s+1}) W_s (docs/mathematics.md,
-"Workloads in closed form"). A new kind of temporal workload is a line of :data:`WORKLOADS`.
-"""
+"Workloads in closed form"). A new kind of temporal workload is a line of :data:`WORKLOADS`."""
 
 from __future__ import annotations
 
@@ -99,12 +98,9 @@ class Workload:
             raise InputError("error", expected=expected, got=got, remedy=remedy)
 
     def time_gram(self, node_covariance: Any = None) -> Array:
-        """H = F^T H' F of noise that is correlated across steps, the same at every node, (T, T).
-
-        H'_ss' = sum_t a_t tr( R (W^(t-s+1))^T Q_t W^(t-s'+1) ) for the covariance R of nodes, in
-        O(T n^2 + T^2 n) time for a fixed symmetric W, O(T n^3 + T^2 n^2) for another, P times the
-        first term for a schedule, and O(T n^2 + T^2) memory at most.
-        """
+        """H = F^T H' F of noise that is correlated across steps, the same at every node, (T, T)."""
+        # H'_ss' = sum_t a_t tr( R (W^(t-s+1))^T Q_t W^(t-s'+1) ), O(T n^2 + T^2 n) for a fixed
+        # symmetric W, O(T n^3 + T^2 n^2) for another, P times the first term for a schedule.
         n, r = self.nodes, None
         if node_covariance is not None:
             r = _covariance(node_covariance, field="node_covariance", size=n, each="node")
@@ -186,12 +182,9 @@ class Workload:
         return np.asarray((sums @ powers).T)
 
     def space_gram(self, time_covariance: Any = None) -> Array:
-        """H of noise that is correlated across nodes, of covariance K over steps, shape (n, n).
-
-        H = sum_ss' (F K F^T)_ss' sum_t a_t (W^(t-s+1))^T Q_t W^(t-s'+1); a step of all iterates is
-        W^T W (Whisper D-SGD, problem (10)). Takes O(T n^3) time and O(n^2) memory where F K F^T is
-        diagonal, else T^2 n^2 more time and O(T n^2) memory, P times that for a schedule.
-        """
+        """H of noise that is correlated across nodes, of covariance K over steps, shape (n, n)."""
+        # H = sum_ss' (F K F^T)_ss' sum_t a_t (W^(t-s+1))^T Q_t W^(t-s'+1), O(T n^3); T^2 n^2 more
+        # time where F K F^T is not diagonal. All iterates of a step: W^T W (Whisper D-SGD, (10)).
         horizon, given = self.horizon, None
         if time_covariance is not None:
             given = _covariance(time_covariance, field="time_covariance", size=horizon, each="step")
@@ -260,9 +253,7 @@ class Workload:
         return result.reshape(n * horizon, n * horizon)
 
     def rows(self) -> Array | None:
-        """L, shape (r, nT), with L^T L = :meth:`gram` up to rounding and r at most nT / 2, a root
-        of Q_t times W_t ... W_s for every step that counts; None where there are more rows, or W is
-        drawn."""
+        """L, (r, nT), L^T L = :meth:`gram`; None where r > nT / 2 or W is drawn."""
         counted = np.flatnonzero(self.error.steps)
         if self._plain or isinstance(self.mixing, RandomMixing) or not len(counted):
             return None
@@ -452,11 +443,10 @@ def decentralized_gram(
     return workload.time_gram()
 
 
-WORKLOADS: dict[str, WorkloadKind] = {
+WORKLOADS: dict[str, WorkloadKind] = {  # every kind by its name in files
     "decentralized": WorkloadKind(
         form=decentralized_gram, definition="closed form from W", of_graph=True, run=True
     ),
     "prefix": WorkloadKind(form=prefix_gram, definition="prefix sums", run=True),
     "gram": WorkloadKind(form=None, definition="no negative eigenvalue"),
 }
-"""Every kind by its name in files."""

@@ -86,11 +86,8 @@ def setting_of(
     adjacency: str | None = None,
     responses: str | Responses = "any",
 ) -> Setting:
-    """A design as it would be run: scaled to its privacy target, else as it is.
-
-    ``steps`` is for a spatial design whose problem does not say how long its noise is used: one
-    record takes part in every one of them.
-    """
+    """A design as it would be run: scaled to its privacy target, else as it is."""
+    # ``steps`` is for spatial designs without a horizon: a record takes part in every one of them.
     problem, calibration = design.problem, calibration_of(design.problem)
     participation = calibration.participation
     if participation is None and steps is None:
@@ -133,12 +130,8 @@ def every_model(
     bounded: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[ModelRow]:
-    """A row a threat model, for the node that looks wherever a node does.
-
-    A network of one node has the rows of observers who are no node. Where ``bounded``, observers
-    who see a part of the messages get the number of a reader of all of them who knows the same.
-    That observations are too many for a model is no error but the note of its row.
-    """
+    """A row a threat model, for the node that looks wherever a node does."""
+    # Where ``bounded``, observers of a part get the number of a reader of all who knows the same.
     algorithm, noise = setting.algorithm, setting.algorithm.noise
     observers = list(_observers(node, alone=len(algorithm.mixing) == 1))
     rows = []

@@ -2,8 +2,7 @@
 
 At models x they add a x. Of several records, each of which is clipped, they add the sum of what
 clips leave of it: gradients of quadratic losses, as a trainer computes them. Before an observer who
-does not see the models, they carry a record further than messages that mix do.
-"""
+does not see the models, they carry a record further than messages that mix do."""
 
 from __future__ import annotations
 

@@ -9,8 +9,7 @@ Noise of shared seeds is drawn seed by seed, as nodes in the field would.
 In time an audit looks for the worst gradient change that a participation pattern allows: vectors
 v_i of norm 1 at its steps that maximise sum_ij X_ij <v_i, v_j>, X = C^T C, by block coordinate
 ascent at a rank where local maxima are global but for exceptional X (Boumal, Voroninski and
-Bandeira, 2016). Any ascent point is a real attack, so an audit stays valid where it stops short.
-"""
+Bandeira, 2016). Any ascent point is a real attack, so an audit stays valid where it stops short."""
 
 from __future__ import annotations
 
@@ -33,20 +32,15 @@ from noisedesign.tasks.simulation import dynamics
 from noisedesign.tasks.simulation.answers import Answers
 from noisedesign.tasks.simulation.audit import Attack, AuditReport, Draw, Drawn, audit
 
-Source = Callable[[int, np.random.SeedSequence], Iterable[Array]]
-"""(columns, seed) -> noise of every step, shape (n, columns)."""
-
+Source = Callable[[int, np.random.SeedSequence], Iterable[Array]]  # of columns, seed
 SPACE_STEPS = 2  # the difference is at the last step, after a message that is subtracted
 
 # --- readers of all messages ----------------------------------------------------------------------
 
 
 def audit_space(*, mixing: Any, covariance: Any, budget: Any = None, **how: Any) -> AuditReport:
-    """Audit of spatial noise of covariance R: one step, one changed gradient, the worst node.
-
-    The change at node u has norm 1 / sqrt(budget_u), where [R^-1]_uu <= budget_u. ``mixing`` is W
-    of a step, all rounds of it, or those of a schedule, and may be singular.
-    """
+    """Audit of spatial noise of covariance R: one step, one changed gradient, the worst node."""
+    # The change at u has norm 1 / sqrt(budget_u); W, of a step or of a schedule, may be singular.
     w = dynamics.mixings(mixing)
     n = w.shape[-1]
     root, tau = _root(covariance, n), _budgets(budget, n)
@@ -61,10 +55,7 @@ def audit_space(*, mixing: Any, covariance: Any, budget: Any = None, **how: Any)
 def audit_node(
     *, mixing: Any, root: Any, node: int, row: Array, budget: Any = None, **how: Any
 ) -> AuditReport:
-    """Audit of spatial noise as :func:`audit_space`, of one node, with R = F F^T known by products.
-
-    ``root`` is F, and ``row`` the row of R^-1 of the node; any other is a worse attack.
-    """
+    """Audit a node's spatial noise F F^T known by products, with its ``row`` of the inverse."""
     everybody = np.arange(mixing.shape[-1])
     tau, draw = _budgets(budget, len(everybody)), _in_space(root, SPACE_STEPS)
     return audit(_changed(mixing, node=node, row=row, outside=everybody, tau=tau, draw=draw), **how)
@@ -78,11 +69,7 @@ def audit_time(
     draw: Source | None = None,
     **how: Any,
 ) -> AuditReport:
-    """Audit of temporal noise over the whole horizon: the worst pattern and directions.
-
-    ``patterns`` are zero-based steps, shape (patterns, k), at every one of which the change has
-    norm 1, and ``draw`` is noise that another program draws from C^-1.
-    """
+    """Audit of temporal noise, of the worst of ``patterns`` (patterns, k) and directions."""
     noising = streams.check_noising(noising_matrix)
     w = dynamics.mixings(mixing)
     n, chosen = w.shape[-1], check_patterns(patterns, horizon=len(noising))
@@ -172,8 +159,8 @@ def _changed(
 def audit_coalition(
     *, mixing: Any, plan: SeedPlan, coalition: Sequence[int], budget: Any = None, **how: Any
 ) -> AuditReport:
-    """Audit of spatial noise from shared seeds: the worst node outside a coalition that pools its
-    seeds. What is claimed is for the covariance of the seeds that the coalition does not hold."""
+    """Audit of noise from shared seeds: the worst node outside a coalition that pools its seeds."""
+    # What is claimed is for the covariance of the seeds that the coalition does not hold.
     w = dynamics.mixings(mixing)
     n = w.shape[-1]
     if plan.nodes != n:
@@ -199,8 +186,7 @@ def audit_coalition(
 
 
 def worst_coalition(plan: SeedPlan, *, size: int, budget: Any = None) -> tuple[int, ...]:
-    """The ``size`` nodes whose seeds, once pooled, leave some other node least hidden; all are
-    tried, and one before which a node has no noise left is the worst there is."""
+    """The ``size`` nodes, of all, whose pooled seeds leave some other node least hidden."""
     n = plan.nodes
     if _checks.positive_int(size, field="size", minimum=0) >= n:
         raise InputError("size", expected=f"fewer than the {n} nodes", got=str(size))
@@ -274,15 +260,9 @@ def audit_observers(
     responses: Answers | None = None,
     **how: Any,
 ) -> AuditReport:
-    """Audit of spatial noise against observers of a run: the worst of them, node and step.
-
-    All that an observer has is Gaussian, with a covariance computed here by running unit noise
-    through the nodes' own recursion, gradients that answer to models included. Where these are
-    clipped, the attacker's statistic is that of unclipped ones: no longer the best, and still an
-    attack, of which ``lower_bound`` holds. ``changes`` are those of the gradients of one record,
-    over the clip, shape (patterns, T), each of which is tried; by default at one step alone.
-    ``budget`` may be of pairs, shape (watchers, n).
-    """
+    """Audit of spatial noise against observers of a run: the worst of them, node and step."""
+    # Covariances come of unit noise run through the nodes' own recursion, answers included. Under
+    # clips the statistic of unclipped ones is no longer the best, and still a valid attack.
     w = dynamics.mixings(mixing)
     n = w.shape[-1]
     root = _root(covariance, n)
@@ -365,8 +345,7 @@ def check_patterns(patterns: Any, *, horizon: int) -> NDArray[np.intp]:
 
 
 def worst_difference(gram: Array, patterns: NDArray[np.intp]) -> tuple[NDArray[np.intp], Array]:
-    """The pattern and changes of largest squared effect under the Gram matrix X, shape (T, T): its
-    steps, shape (k,), and v, shape (k, rank), of as few coordinates as rows of norm 1 need."""
+    """Steps (k,) and changes v (k, rank) of largest squared effect under the Gram matrix X."""
     grams = gram[patterns[:, :, None], patterns[:, None, :]]
     count, k = patterns.shape
     rank = min(k, math.isqrt(2 * k) + 1)

@@ -145,8 +145,7 @@ class Attack:
 def audit(
     attack: Attack, *, claimed_mu: float, noise_stddev: float = 1.0, **how: Any
 ) -> AuditReport:
-    """Run both worlds, a block of runs at a time; ``claimed_mu`` (not squared) is for the changed
-    gradients with noise ``noise_stddev`` * z, and ``how`` is of :class:`dynamics.Runs`."""
+    """Run both worlds, a block of runs at a time; ``claimed_mu`` is not squared."""
     claimed = _checks.real(claimed_mu, field="claimed_mu", low=0)
     sigma = _checks.real(noise_stddev, field="noise_stddev", low=0)
     plan = Runs(**how)
@@ -184,8 +183,7 @@ class RandomAudit(Verdict):
     """Measured against claimed advantage of an attacker: power less size of the best test.
 
     ``interval`` holds Clopper-Pearson limits on both shares, ``claimed`` is delta at epsilon = 0 by
-    the account of the noise, and ``bins`` is the number of batches that a record may be in.
-    """
+    the account of the noise, and ``bins`` is the number of batches that a record may be in."""
 
     advantage: float
     interval: tuple[float, float]
@@ -209,12 +207,8 @@ def audit_random_bins(
     noise_multiplier: float,
     **how: Any,
 ) -> RandomAudit:
-    """Run both worlds, a block of runs at a time.
-
-    ``weights`` are those of the updates in the ratio of every batch, at unit noise and for changes
-    of norm 1, shape (b, T, n); ``bins`` the steps of every batch, shape (b, k), zero-based;
-    ``claimed`` is power less size that the account allows.
-    """
+    """Run both worlds, a block of runs at a time, of a record in one of ``bins`` (b, k)."""
+    # ``weights`` (b, T, n) are the updates' in the ratio of every batch, at unit noise and norm 1.
     sigma = _checks.real(noise_multiplier, field="noise_multiplier", low=0)
     plan, (b, horizon, nodes) = Runs(**how), weights.shape
     # What a change moves its own ratio by, at unit noise.

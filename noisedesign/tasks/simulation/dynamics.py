@@ -1,7 +1,6 @@
 """D-SGD's recursion, run as nodes run it: the one place where noise is propagated.
 
-Then independent runs, their moments, and confidence limits. Nothing here knows of noise designs.
-"""
+Then independent runs, their moments, and confidence limits. Nothing here knows of noise designs."""
 
 from __future__ import annotations
 
@@ -33,11 +32,8 @@ Responses = Callable[[int, Array], Array]
 def run(
     mixing: Any, updates: Iterable[Array], *, rounds: int = 1, responses: Responses | None = None
 ) -> Iterator[tuple[Array, Array]]:
-    """Yield messages theta_{t+1/2} and iterates theta_{t+1}, both of shape (n, columns).
-
-    theta_1 = 0; theta_{t+1/2} = theta_t + x_t is sent; theta_{t+1} = W_t^K theta_{t+1/2}, K the
-    ``rounds``. ``mixing`` may also be what makes iterates of messages in one gossip round.
-    """
+    """Yield messages theta_{t+1/2} and iterates theta_{t+1}, both of shape (n, columns)."""
+    # theta_1 = 0; theta_{t+1/2} = theta_t + x_t is sent; theta_{t+1} = W_t^K theta_{t+1/2}.
     iterates: Array | float = 0.0
     found = [] if callable(mixing) else _in_turn(mixing)
     for step, update in enumerate(updates):
@@ -60,10 +56,8 @@ def _sparse(mixing: Any) -> bool:
 
 
 def message_weights(mixing: Any, weights: Array) -> Array:
-    """Weights v of messages with <v, messages> = <``weights``, updates>, shape (T, n, columns).
-
-    x_t = theta_{t+1/2} - W_{t-1} theta_{t-1/2}, W singular or not, so v_t = w_t - W_t^T w_{t+1}.
-    """
+    """Weights v of messages with <v, messages> = <``weights``, updates>, shape (T, n, columns)."""
+    # x_t = theta_{t+1/2} - W_{t-1} theta_{t-1/2}, W singular or not, so v_t = w_t - W_t^T w_{t+1}.
     stack = _in_turn(mixing)
     found = weights.copy()
     for step, later in enumerate(weights[1:]):
@@ -151,10 +145,7 @@ class RunningMoments:
 
 
 def proportion_upper_limit(successes: int, trials: int, *, confidence: float) -> float:
-    """Clopper-Pearson upper limit of a proportion: one-sided, exact whatever the proportion.
-
-    The p at which P(Binomial(trials, p) <= successes) falls to 1 - confidence, by bisection.
-    """
+    """Clopper-Pearson upper limit of a proportion, one-sided, exact, by bisection."""
     if successes >= trials:
         return 1.0
     low, high = successes / trials, 1.0
@@ -185,10 +176,8 @@ def _binomial_tail(successes: int, trials: int, p: float) -> float:
 
 
 def gaussian_separation(false_positives: float, false_negatives: float) -> float:
-    """mu of the Gaussian test with these error rates, never below 0.
-
-    mu-GDP allows no test with Phi^-1(1 - alpha) - Phi^-1(beta) > mu (Dong, Roth and Su, 2022).
-    """
+    """mu of the Gaussian test with these error rates, never below 0."""
+    # mu-GDP allows no Phi^-1(1 - alpha) - Phi^-1(beta) > mu (Dong, Roth and Su, 2022).
     if false_positives + false_negatives >= 1:
         return 0.0
     return _NORMAL.inv_cdf(1 - false_positives) - _NORMAL.inv_cdf(false_negatives)

@@ -1,8 +1,7 @@
 """Monte-Carlo variance of D-SGD's error against the objective a design was solved for.
 
 Noise is drawn from the exported matrix and sent through D-SGD's recursion; the formula the
-design minimises is never evaluated, so an error in it cannot hide here.
-"""
+design minimises is never evaluated, so an error in it cannot hide here."""
 
 from __future__ import annotations
 
@@ -74,17 +73,9 @@ def simulate_variance(
     workload_factor: Any = None,
     **how: Any,
 ) -> VarianceReport:
-    """The squared error of ``error`` in runs of D-SGD, against ``predicted`` tr(H cov(z)).
-
-    Every run follows x_{t+1} = W_t^K (x_t + eta_t m_t) with m_t = beta m_{t-1} + z_t, its own noise
-    and, with ``random``, its own draws of W_t, a fresh one in each of K ``rounds``; with a
-    ``workload_factor`` L, shape (m, T), in place of ``mixing``, the error is |L z|^2.
-
-    The interval is the normal one for the mean of the run totals. Totals are weighted sums of
-    chi-squares, so coverage falls short for few runs: for a single chi-square the default interval
-    misses 2 times in 10,000 at 2,000 runs, 8 times at 300 and 160 times at 30. Memory is O(n T) a
-    run of a block, plus a constant working set, whatever the number of runs.
-    """
+    """The squared error of ``error`` in runs of D-SGD, against ``predicted`` tr(H cov(z))."""
+    # The interval is the normal one for the mean of run totals, weighted sums of chi-squares: for a
+    # single one the default misses 2 times in 10,000 at 2,000 runs, 8 at 300 and 160 at 30.
     horizon = error.horizon
     field, factor = "workload_factor", None
     if workload_factor is not None:
