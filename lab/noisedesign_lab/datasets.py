@@ -35,8 +35,7 @@ class Examples:
         object.__setattr__(self, "targets", targets)
         owners = self.owners
         if owners is not None and (owners.dtype.kind != "i" or owners.shape != shape):
-            expected = f"integers of shape {shape}"
-            raise InputError("owners", expected=expected, got=describe(owners))
+            raise InputError("owners", expected=f"integers of shape {shape}", got=describe(owners))
 
     def __len__(self) -> int:
         """N."""

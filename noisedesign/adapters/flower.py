@@ -159,8 +159,7 @@ def dropout_metrics(replies: list[RecordDict], weighted_by_key: str) -> MetricRe
     said: list[ConfigRecord] = []
     for reply in replies:
         if RECORD not in reply.config_records:
-            remedy = "Give every ClientApp the mod DesignedNoise."
-            got = "a reply without noise"
+            got, remedy = "a reply without noise", "Give every ClientApp the mod DesignedNoise."
             raise InputError("replies", expected="noise in each", got=got, remedy=remedy)
         said.append(reply.config_records[RECORD])
     for key in ("digest", "step"):
@@ -200,8 +199,7 @@ def _model(content: RecordDict, field: str) -> tuple[str, ArrayRecord]:
 def _difference(name: str, trained: np.ndarray, received: np.ndarray) -> np.ndarray:
     if trained.dtype not in (np.float32, np.float64) or trained.shape != received.shape:
         expected = f"float32 or float64 of shape {received.shape}, as it was sent"
-        got = _checks.describe(trained)
-        remedy = "Send what is trained, and nothing that counts."
+        got, remedy = _checks.describe(trained), "Send what is trained, and nothing that counts."
         raise InputError(f"reply[{name!r}]", expected=expected, got=got, remedy=remedy)
     return np.asarray(trained - received, dtype=trained.dtype, order="C")
 

@@ -21,8 +21,7 @@ from noisedesign.base import checks as _checks
 from noisedesign.base.checks import InputError
 from noisedesign.noise.source import NodeNoise
 
-_NOISY = "_noisedesign_noisy"
-"""Attribute of a gradient that noise was added to and no optimizer has taken."""
+_NOISY = "_noisedesign_noisy"  # attribute of a gradient with noise that no optimizer has taken
 
 
 class Gradients(Run):

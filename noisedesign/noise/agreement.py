@@ -38,7 +38,6 @@ from noisedesign.noise.plan import OWN, SHARED, Plan
 FORMAT, VERSION = "noisedesign-agreement", 1
 MOST_BYTES = 1 << 20  # most bytes of a message
 KEY_BYTES, SIGNATURE_BYTES, TAG_BYTES = 32, 64, 32
-
 HELLO, CONFIRM, SEED, TAG = "hello", "confirm", "seed", "tag"
 _LABEL = b"noisedesign agreement 1 "
 _ONE_USE = bytes(12)  # the nonce of a key that seals one message

@@ -19,7 +19,6 @@ from noisedesign.noise.rules import RULE, Randomness, Rule
 Places = NDArray[np.intp]
 Words = NDArray[np.uint64]
 Draw = Callable[[int], Words]  # gives so many new random words of 64 bits
-
 USE = "batches"  # use that keys are derived for: no noise is drawn from them
 
 
@@ -173,9 +172,8 @@ class RandomBatches(_Steps):
         _checks.instance(secret, Secret, field="secret", expected="a Secret")
         rule = plan.claim.rule
         if rule is None or rule.random is None:
-            expected = "a design for random participation"
+            expected, got = "a design for random participation", plan.claim.participation or "none"
             remedy = "Batches of a fixed order are noisedesign.noise.Batches."
-            got = plan.claim.participation or "none"
             raise InputError("participation", expected=expected, got=got, remedy=remedy)
         super().__init__(rule, horizon=plan.horizon, records=records)
         key = secret.step_key(f"node {plan.node}", 0, digest=plan.digest, use=USE)

@@ -40,20 +40,15 @@ from noisedesign.base.checks import InputError
 from noisedesign.noise.normals import key_stream
 
 Integers = NDArray[np.int64]
-
-CHUNK = 1 << 13
-"""Draws that are made together; what is computed of them stays in a processor's cache."""
+CHUNK = 1 << 13  # draws that are made together: their arrays stay in a processor's cache
 LARGEST_VARIANCE = 1 << 80
 SMALLEST_VARIANCE = Fraction(1, 1 << 40)
-LARGEST = 1 << 62
-"""No magnitude is larger: one that is, of probability below exp(-2^43), is an error."""
-
+LARGEST = 1 << 62  # a larger magnitude, of probability below exp(-2^43), is an error
 _COLUMNS = 1 << 12  # most columns of the alias table: 96 kB
 _PRECISION = 192  # bits after the point of the exponentials that weights are rounded up from
 _UNIFORM_BITS = 32
 _WORD = 1 << 64
-_PROPOSED, _SPARE = 0, 1
-"""Streams of a chunk: words of attempts, and words for what they leave open."""
+_PROPOSED, _SPARE = 0, 1  # streams of a chunk: words of attempts, and for what they leave open
 
 
 def exp_bounds(numerator: int, denominator: int, bits: int) -> tuple[int, int]:

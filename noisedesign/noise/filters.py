@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from noisedesign.base.checks import Array
 
 White = Callable[[int], NDArray[Any]]  # zero-based step -> white noise of that step
-
 DOUBLE = 2.0**-53  # unit roundoff of float64
 _COLUMNS = 256  # columns of C^-1 that are held together
 

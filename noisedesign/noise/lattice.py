@@ -71,7 +71,6 @@ from noisedesign.noise.plan import CHANGE_OVER_CLIP, OWN, Plan, Stream
 from noisedesign.noise.rules import Number, Rule, heaviest_sums
 
 Integers = NDArray[np.int64]
-
 PLACES = 12  # bits after the point of C, whose largest diagonal entry is between 1 and 2
 NOISE_STEPS, CLIP_STEPS, MOST_CLIP_STEPS, MOST_SIGMA = 20, 24, 30, 37
 """log2 of the steps to one ``noise_stddev`` and to one clip, where no lattice is asked for: at

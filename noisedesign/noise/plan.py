@@ -28,9 +28,7 @@ FORMAT, VERSION = "noisedesign-node", 1
 MOST_BYTES = 2**32
 _MANIFEST = "plan.json"
 _STATED = ("digest", "node", "nodes", "name", "horizon", "weights", "rounds")
-
 OWN, SHARED, DEALT = "own", "shared", "dealt"
-
 CHANGE_OVER_CLIP = {"replace": 2.0, "zero-out": 1.0, "add-remove": 1.0}
 """Largest Euclidean change of one step's sum of clipped gradients over the clip (not squared), by
 adjacency. A record that is added or removed fills or empties a slot that nobody else takes, and

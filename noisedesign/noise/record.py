@@ -346,7 +346,5 @@ def other_data(step: int) -> InputError:
 
 def other_records(before: int, now: int) -> InputError:
     """Make the error for batches that are drawn for another number of records."""
-    expected = f"{before} records, as before"
-    got = str(now)
-    remedy = "Batches of other data are another run: draw a new secret for it."
-    return InputError("records", expected=expected, got=got, remedy=remedy)
+    got, remedy = str(now), "Batches of other data are another run: draw a new secret for it."
+    return InputError("records", expected=f"{before} records, as before", got=got, remedy=remedy)

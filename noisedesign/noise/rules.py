@@ -14,11 +14,9 @@ from noisedesign.base import checks as _checks
 from noisedesign.base.checks import InputError
 
 RULE = "the Rule of a design, as plan.claim.rule is"
-
 Number = TypeVar("Number", np.float64, np.int64)
-
+# Kinds of participation whose steps a node draws, in secret.
 RANDOM = ("balls-in-bins", "random-allocation", "cyclic-poisson", "truncated-poisson", "b-min-sep")
-"""Kinds of participation whose steps a node draws, in secret."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -42,11 +42,9 @@ OVER_CLIP = 1e-3
 """Relative excess over the clip that rounding explains: a float32 sum of n gradients is off by at
 most n 2^-24 of n clips (Higham 2002, section 4.2). A larger one lets unclipped sums pass."""
 _DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
-
 Floats = NDArray[np.float32] | NDArray[np.float64]
 Numbers = NDArray[Any]
-Records = int | Iterable[Hashable]
-"""Records in a sum, by number or word; or how many there are at most."""
+Records = int | Iterable[Hashable]  # in a sum, by number or word; or how many there are at most
 
 
 class NodeSource(ABC):

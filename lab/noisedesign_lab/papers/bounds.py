@@ -214,8 +214,7 @@ def theorem_17(
     L = _checks.real(smoothness, field="smoothness", low=0)
     mu = _checks.real(strong_convexity, field="strong_convexity", low=0)
     if mu > L:
-        expected = f"at most smoothness = {L:g}"
-        raise InputError("strong_convexity", expected=expected, got=f"{mu:g}")
+        raise InputError("strong_convexity", expected=f"at most smoothness = {L:g}", got=f"{mu:g}")
     zeta2 = _checks.nonnegative(heterogeneity_squared, field="heterogeneity_squared")
     start2 = _checks.nonnegative(start_distance_squared, field="start_distance_squared")
     squared = theorem_15_squared_sensitivity(mixing=w, observers=(0,), horizon=steps)

@@ -37,10 +37,9 @@ from noisedesign.system.workloads import ErrorMeasure
 from noisedesign_lab.training.noise import MessageNoise, NodeNoise, Source, common_noise
 
 FIELD = "mechanisms"
-
 NOTHING = "nothing"
+# A server is trusted with everything but what it releases.
 EVERY_MESSAGE, THE_AVERAGE = PROTECTS["local"], PROTECTS["central"]
-"""Whom a budget protects from; a server is trusted with everything but what it releases."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -115,11 +114,8 @@ class Mechanism(Shown):
             adjacency=target.adjacency,
         )
         if not math.isfinite(stddev):
-            raise InputError(
-                FIELD,
-                expected="a budget that some finite noise meets",
-                got=f"epsilon = {target.epsilon:g} for {self.name}",
-            )
+            got = f"epsilon = {target.epsilon:g} for {self.name}"
+            raise InputError(FIELD, expected="a budget that some finite noise meets", got=got)
         return self.excess * stddev
 
 
@@ -145,12 +141,9 @@ def mechanism(name: str, network: Network) -> Mechanism:
     try:
         made = kind.make(network) if number is None else kind.make(network, number)
     except InputError as error:
-        raise InputError(
-            FIELD,
-            expected=f"mechanisms that this network can have ({error.field}: {error.expected})",
-            got=f"{name}: {error.got}",
-            remedy=error.remedy,
-        ) from error
+        expected = f"mechanisms that this network can have ({error.field}: {error.expected})"
+        got = f"{name}: {error.got}"
+        raise InputError(FIELD, expected=expected, got=got, remedy=error.remedy) from error
     used = None if made.source is None else participation
     return replace(made, name=name, participation=used)
 
@@ -231,12 +224,10 @@ def _server(network: Network, variance: float, *, excess: float = 1.0) -> Mechan
 def _zip_dl(network: Network) -> Mechanism:
     changes = network.random is not None or np.ndim(network.mixing) > 2
     if changes or network.rounds > 1:
-        raise InputError(
-            "mixing",
-            expected="one round of a W that is the same at every step",
-            got="one that changes" if changes else "several rounds",
-            remedy="Noise on messages cancels under the weights it was made for.",
-        )
+        expected = "one round of a W that is the same at every step"
+        got = "one that changes" if changes else "several rounds"
+        remedy = "Noise on messages cancels under the weights it was made for."
+        raise InputError("mixing", expected=expected, got=got, remedy=remedy)
     algorithm = views.zip_dl(mixing=network.mixing, horizon=network.horizon)
     found = exposure.account(
         algorithm,
@@ -247,13 +238,12 @@ def _zip_dl(network: Network) -> Mechanism:
     )
     worst = max(found, key=lambda one: one.sensitivity_squared)
     if math.isinf(worst.sensitivity_squared):
-        raise InputError(
-            "responses",
-            expected="a class of losses, or fixed, for noise on messages over several steps",
-            got=str(network.responses),
-            remedy="The model that a node keeps is hidden from who reads its messages, so that "
-            "gradients which answer to it in any way may tell everything.",
+        expected = "a class of losses, or fixed, for noise on messages over several steps"
+        remedy = (
+            "The model that a node keeps is hidden from who reads its messages, so that "
+            "gradients which answer to it in any way may tell everything."
         )
+        raise InputError("responses", expected=expected, got=str(network.responses), remedy=remedy)
     return Mechanism(
         source=MessageNoise(mixing=network.mixing),
         sensitivity_squared=worst.sensitivity_squared,
@@ -267,13 +257,11 @@ def _zip_dl(network: Network) -> Mechanism:
 def of_design(design: Design, *, name: str, rounds: int = 1) -> Mechanism:
     """Make a mechanism of a feasible design that protects every message and says how long."""
     if not design.certificate.feasible or design.trust != "local":
-        raise InputError(
-            "design", expected="a feasible design that protects every message", got=describe(design)
-        )
+        expected = "a feasible design that protects every message"
+        raise InputError("design", expected=expected, got=describe(design))
     if design.problem.use is None:
-        raise InputError(
-            "participation", expected="a design that says how long it is used", got="nothing"
-        )
+        expected = "a design that says how long it is used"
+        raise InputError("participation", expected=expected, got="nothing")
     use, strategy, squared = design.problem.use, _strategy(design), design.problem.sensitivity**2
     if use.random and strategy is not None:  # what sensitivity says there is of no fixed batches
         squared = bins_of(strategy, use).sensitivity_squared
@@ -353,19 +341,16 @@ def _in_both(network: Network, *, gap: float | None = None, **how: Any) -> Mecha
 
 def _target(network: Network) -> PrivacyTarget:
     if not network.participation.binned:
-        raise InputError(
-            "participation.kind",
-            expected='"balls-in-bins"',
-            got=str(network.participation),
-            remedy="Take mafalda or kronecker, the optima for batches in any order.",
-        )
+        got = str(network.participation)
+        remedy = "Take mafalda or kronecker, the optima for batches in any order."
+        raise InputError("participation.kind", expected='"balls-in-bins"', got=got, remedy=remedy)
     if network.target is None:
         expected = "budgets by epsilon, one of which the design is for"
         raise InputError("epsilons", expected=expected, got="none")
     return network.target
 
 
-MECHANISMS: dict[str, Kind] = {
+MECHANISMS: dict[str, Kind] = {  # the catalogue, by name; docs/guides/training.md describes each
     "none": Kind(_none),
     "ldp": Kind(_ldp),
     # Noise of variance sigma^2 / n^2 is what the released average needs, as one record moves it by
@@ -399,7 +384,6 @@ MECHANISMS: dict[str, Kind] = {
     "muffliato": Kind(lambda network, rounds: replace(_ldp(network), rounds=rounds), numbered=True),
     "bsr": Kind(_bsr, numbered=True),
 }
-"""The catalogue, by name; ``docs/guides/training.md`` describes each."""
 
+# Those that are designed for batches drawn at random.
 RANDOM = tuple(name for name, kind in MECHANISMS.items() if kind.random)
-"""Names of mechanisms that are designed for batches drawn at random."""

@@ -16,11 +16,8 @@ from noisedesign.base.checks import Array, InputError
 from noisedesign_lab.datasets import Places
 from noisedesign_lab.training.seeding import Use, generator
 
-KEPT_FLOATS = 2**26
-"""White noise that is kept (512 MB); what does not fit is drawn again."""
-
-PANEL_FLOATS, PANEL_STEPS = 2**22, 32
-"""Steps of noise made at a time: as one matrix product, of at most 32 MB."""
+KEPT_FLOATS = 2**26  # white noise that is kept (512 MB); what does not fit is drawn again
+PANEL_FLOATS, PANEL_STEPS = 2**22, 32  # of one matrix product of noise: at most 32 MB
 
 
 class WhiteNoise:

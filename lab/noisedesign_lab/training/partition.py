@@ -111,12 +111,10 @@ def dirichlet(targets: Any, nodes: int, *, concentration: float, minimum: int = 
             if totals.min() >= minimum:
                 break
         else:
-            raise InputError(
-                "partition.concentration",
-                expected=f"shares that leave every node {minimum} records or more",
-                got=f"{concentration} and {nodes} nodes, and none in {_TRIES} draws",
-                remedy="Raise the concentration, or take fewer nodes.",
-            )
+            expected = f"shares that leave every node {minimum} records or more"
+            got = f"{concentration} and {nodes} nodes, and none in {_TRIES} draws"
+            remedy = "Raise the concentration, or take fewer nodes."
+            raise InputError("partition.concentration", expected=expected, got=got, remedy=remedy)
         dealt = [np.split(rng.permutation(of), cut) for of, cut in zip(places, cuts, strict=True)]
         return [np.sort(np.concatenate(parts)) for parts in zip(*dealt, strict=True)]
 
@@ -252,11 +250,8 @@ def deal(
         dealt = Batches(rule, horizon=horizon, records=records, batch_size=batch_size, seed=seed)
         return Dealing(dealt, dealt.round, float(len(dealt[0])))  # the largest are dealt first
     if batch_size is not None:
-        raise InputError(
-            "batch_size",
-            expected="none where batches are drawn at random, of any size",
-            got=str(batch_size),
-            remedy="Leave it out: the participation says how many records a batch has on average.",
-        )
+        expected = "none where batches are drawn at random, of any size"
+        remedy = "Leave it out: the participation says how many records a batch has on average."
+        raise InputError("batch_size", expected=expected, got=str(batch_size), remedy=remedy)
     drawn = drawn_batches(rule, horizon=horizon, records=records, rng=rng)
     return Dealing(drawn, horizon, expected_size(rule, horizon=horizon, records=records))

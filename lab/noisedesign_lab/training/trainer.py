@@ -29,8 +29,7 @@ from noisedesign_lab.training.noise import MessageNoise, Source, WhiteNoise
 from noisedesign_lab.training.partition import Dealing, Partition, deal
 from noisedesign_lab.training.seeding import Use, generator
 
-DIVERGED = 1e6
-"""Default bound on a loss, over its size at the start (or 1), beyond which a run diverged."""
+DIVERGED = 1e6  # loss over its size at the start (or 1) beyond which a run diverged, by default
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -187,9 +186,8 @@ class _Dealt:
                 expected, got = "an array of places for every node", _checks.describe(part)
                 raise InputError(field, expected=expected, got=f"{got} at node {node}")
             if part.min() < 0 or part.max() >= len(run.examples):
-                expected = f"places 0 to {len(run.examples) - 1}"
                 got = f"{part.min()} to {part.max()} at node {node}"
-                raise InputError(field, expected=expected, got=got)
+                raise InputError(field, expected=f"places 0 to {len(run.examples) - 1}", got=got)
         return parts
 
     @staticmethod
@@ -284,12 +282,9 @@ def train(
         _checks.seed(seed, field="seeds")
     for lane in lanes:
         if lane.counts_on not in (None, run.rule):
-            raise InputError(
-                "rule",
-                expected=f"batches drawn at random, as the noise of {lane.name!r} counts on",
-                got="others",
-                remedy="Train by that rule, or scale the noise for batches in any order.",
-            )
+            expected = f"batches drawn at random, as the noise of {lane.name!r} counts on"
+            remedy = "Train by that rule, or scale the noise for batches in any order."
+            raise InputError("rule", expected=expected, got="others", remedy=remedy)
     width = len(seeds) * run.nodes * run.loss.dimension
     # A step holds models before and after mixing, gradients, and what a loss makes of them.
     memory.require(lambda count: 4 * 8 * width * count, len(lanes), field="lanes", of="lanes")
@@ -376,12 +371,9 @@ class _Block:
         norms = np.sqrt(np.einsum("sned,sned->sne", shared, shared))
         most = self.run.clip * batch.present.sum(axis=2)[..., None]
         if (norms > most * (1 + 1e-9)).any():  # a batch of a million rounds by less
-            raise InputError(
-                "loss",
-                expected=f"sums of gradients, each clipped to a norm of {self.run.clip:g}",
-                got="a longer sum",
-                remedy="Clip in clipped_sums: no account holds for gradients of any length.",
-            )
+            expected = f"sums of gradients, each clipped to a norm of {self.run.clip:g}"
+            remedy = "Clip in clipped_sums: no account holds for gradients of any length."
+            raise InputError("loss", expected=expected, got="a longer sum", remedy=remedy)
 
     @cached_property
     def _largest_scale(self) -> Array:

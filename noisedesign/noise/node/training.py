@@ -250,8 +250,7 @@ class Run:
             address, MODEL, t, most=8 * dimension + (1 << 20)
         )  # to tell of another size
         if len(body) != 8 * dimension:
-            expected = f"{dimension} numbers from node {v}"
-            got = f"{len(body) / 8:g}"
+            expected, got = f"{dimension} numbers from node {v}", f"{len(body) / 8:g}"
             raise InputError("model", expected=expected, got=got, remedy="Give all the same data.")
         found = np.frombuffer(body, dtype="<f8").astype(np.float64)
         if not np.isfinite(found).all():

@@ -20,13 +20,12 @@ if TYPE_CHECKING:
 
 Announce = Callable[[str], None]
 
-_FIGURES = {
+_FIGURES = {  # names, and where each is; loaded when it is asked for
     "pndp-by-distance": ("pndp", "BY_DISTANCE"),
     "gossip-single-view": ("gossip", "SINGLE_VIEW"),
     "gossip-spectral": ("gossip", "SPECTRAL"),
     "algorithms-by-observer": ("algorithms_by_observer", "FIGURE"),
 }
-"""Names, and where each is; loaded when it is asked for."""
 
 NAMES = tuple(_FIGURES)
 

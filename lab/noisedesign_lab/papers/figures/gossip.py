@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 SEED = 0
-
 SINGLE_NODE, SECURE_SUM = "single-node", "secure-sum"
 
 _VIEWS = {
@@ -31,7 +30,6 @@ _VIEWS = {
     SECURE_SUM: "weighted sums received by one node, its noise known to it",
 }
 _PAIRS = {"neighbours": BLUE, "not neighbours": ORANGE}
-
 HORIZONS = (1, 2, 3, 4, 6, 8, 11, 15, 20, 30, 45, 65, 100, 150, 220, 330, 500, 700, 1000)
 QUICK_HORIZONS = (1, 2, 4, 8, 15, 30)
 

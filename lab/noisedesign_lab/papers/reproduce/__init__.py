@@ -13,7 +13,6 @@ from noisedesign.files.toml import lookup, opened, parsed
 from noisedesign_lab.papers.reproduce.experiment import Experiment, Settings, settings_of
 
 FIELD = "experiment"
-
 NAMES = ("mafalda", "whisper", "zip-dl", "gossip", "ours", "balls-in-bins")
 """Names of experiments: those of their modules, with hyphens; one is loaded when asked for."""
 
@@ -38,7 +37,6 @@ def load_settings(name: str | Path, *, quick: bool = False) -> tuple[Experiment,
 def _found(path: Path) -> Path:
     found = lookup(path)
     if not found.is_file():
-        expected = f"one of {', '.join(NAMES)}, or a file of settings"
-        remedy = did_you_mean(str(path), NAMES)
-        raise InputError(FIELD, expected=expected, got=str(path), remedy=remedy)
+        expected, got = f"one of {', '.join(NAMES)}, or a file of settings", str(path)
+        raise InputError(FIELD, expected=expected, got=got, remedy=did_you_mean(str(path), NAMES))
     return found

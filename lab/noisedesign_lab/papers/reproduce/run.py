@@ -29,10 +29,7 @@ UNIT, OF = "unit", "rows_of_unit"
 """Columns of a row's unit and of how many rows that has: all of them, or it is run again."""
 
 ROWS, SUMMARY_FILE, README = "rows.csv", "summary.csv", "README.md"
-
-MOST = 60
-"""Lines of the summary that the page shows."""
-
+MOST = 60  # lines of the summary that the page shows
 Progress = Callable[[int, int], None]
 
 

@@ -75,8 +75,7 @@ def over_seeds(rows: Rows, *others: str) -> list[Record]:
     return found
 
 
-NOISELESS = "none"
-"""The mechanism without noise."""
+NOISELESS = "none"  # the mechanism without noise
 
 
 def costs_of_noise(rows: Rows, mechanism: str) -> list[float]:

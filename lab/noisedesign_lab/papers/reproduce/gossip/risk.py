@@ -57,8 +57,6 @@ NONE, CENTRAL, OTHERS, VIEW, LDP, PAPER, THEOREM = (
 )
 
 CONSTANT, TUNED = "constant", "tuned"
-
-
 CALIBRATED = f"Noise against {OTHERS} and {VIEW} is for fixed responses, which no training keeps to"
 
 

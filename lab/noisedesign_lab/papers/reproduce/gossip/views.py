@@ -30,16 +30,9 @@ COLUMNS = columns(
 (``exact``), its ``spectral`` bound, and what Theorem 15 is ``claimed`` to bound."""
 
 ITSELF, NEAR, FAR = "the node itself", "neighbours", "not neighbours"
-
 NAMES = {"erdos-renyi": "Erdős–Rényi", "preferential-attachment": "preferential attachment"}
-
-
-TENTH = 0.1
-"""Relative excess of the spectral bound over the truth that the paper states."""
-
-Lines = Sequence[tuple[str, Literal["-", "--"], str]]
-"""Columns, how they are drawn, and what they are."""
-
+TENTH = 0.1  # relative excess of the spectral bound over the truth that the paper states
+Lines = Sequence[tuple[str, Literal["-", "--"], str]]  # columns, how drawn, and what they are
 QUANTILES = (0.05, 0.5, 0.95)
 
 

@@ -175,8 +175,7 @@ def quadratics_rows(unit: Unit) -> list[Record]:
     return rows
 
 
-EXAMPLE, NODE = "example", "node"
-"""The unit that a budget protects."""
+EXAMPLE, NODE = "example", "node"  # the unit that a budget protects
 
 
 def incomes_units(table: Any, network: Any) -> Iterator[Unit]:
