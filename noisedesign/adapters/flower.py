@@ -205,10 +205,9 @@ def _difference(name: str, trained: np.ndarray, received: np.ndarray) -> np.ndar
 
 
 def _clip(update: list[np.ndarray], clip: float) -> None:
-    """Clip in place to the norm ``clip``, taken in float64 over the largest entry, as squares
-    overflow. What is not finite is left for the noise to refuse."""
+    """Clip in place to the norm ``clip``, taken in float64 over the largest entry."""
     peak = max((float(np.abs(u).max(initial=0.0)) for u in update), default=0.0)
-    if not 0 < peak < np.inf:
+    if not 0 < peak < np.inf:  # what is not finite is left for the noise to refuse
         return
     square = sum(np.sum(np.square(np.divide(u, peak, dtype=np.float64))) for u in update)
     length = float(np.sqrt(square))  # from 1 on

@@ -132,8 +132,7 @@ class Gradients(Run):
                 raise InputError(f"model.{name}", expected=expected, got=got, remedy=remedy)
 
     def _check_ranks(self, arrays: Sequence[np.ndarray], records: list[Any], group: Any) -> None:
-        """Check that all ranks of the model do the same: else the difference of two sums would
-        leave without noise."""
+        """Check that all ranks do the same: the difference of two sums has no noise."""
         sums = hashlib.blake2b()
         for array in arrays:
             sums.update(array.data)

@@ -191,8 +191,7 @@ class RandomBatches(_Steps):
 def drawn_batches(
     rule: Rule, *, horizon: int, records: int, rng: np.random.Generator
 ) -> list[Places]:
-    """The records of every step, ascending, of a simulation, by a seed that anybody may know; a
-    node takes RandomBatches."""
+    """The records of every step, ascending, of a simulation; a node takes RandomBatches."""
     _checks.instance(rule, Rule, field="rule", expected=RULE)
     expected = "a numpy Generator"
     _checks.instance(rng, np.random.Generator, field="rng", expected=expected)
@@ -206,8 +205,7 @@ def drawn_batches(
 
 
 def expected_size(rule: Rule, *, horizon: int, records: int) -> float:
-    """Return the mean number of records of a batch, over steps and draws, those beyond a largest
-    batch among them."""
+    """Return the mean number of records of a batch, those beyond a largest batch among them."""
     kind, rate = _random(rule).kind, _random(rule).rate or 1.0
     if kind == "b-min-sep":
         return records / (rule.min_sep - 1 + 1 / rate)
@@ -265,8 +263,7 @@ def _balls_in_bins(rule: Rule, horizon: int, records: int, words: Draw) -> list[
 
 
 def _allocation(rule: Rule, horizon: int, records: int, words: Draw) -> list[Places]:
-    """Draw by Floyd's algorithm for every record: a step among the first j + 1, or the last of them
-    where that one is taken, for j = T - t, ..., T - 1."""
+    """Draw the steps of every record by Floyd's algorithm."""
     steps = np.empty((records, rule.most), dtype=np.intp)
     for i, last in enumerate(range(horizon - rule.most, horizon)):
         one = _below(last + 1, records, words)

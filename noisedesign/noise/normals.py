@@ -89,8 +89,7 @@ class Normals:
 
 
 def key_stream(key: bytes, start: int, count: int, *, nonce: int = 0) -> NDArray[np.uint64]:
-    """Return 64-bit words ``start`` to ``start + count``, little-endian, that ChaCha20 makes of a
-    key and a nonce of 96 bits (RFC 8439): another nonce is another stream of 2^35 words."""
+    """Return 64-bit words, little-endian, of ChaCha20 by a key and a nonce (RFC 8439)."""
     block, skipped = divmod(start, _WORDS_PER_BLOCK)
     place = block.to_bytes(4, "little") + nonce.to_bytes(12, "little")
     cipher = Cipher(algorithms.ChaCha20(key, place), mode=None).encryptor()

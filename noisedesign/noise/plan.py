@@ -319,8 +319,7 @@ def _array(archive: zipfile.ZipFile, name: str, shape: tuple[int, ...]) -> Array
 
 
 def claim_of_json(said: Mapping[str, Any]) -> Claim:
-    """Read what :meth:`Claim.to_json` gave; other values raise a KeyError, TypeError or
-    ValueError."""
+    """Read :meth:`Claim.to_json`; other values raise a KeyError, TypeError or ValueError."""
     said = {"confidence": None, **said}
     numbers = ("noise_stddev", "mu", "epsilon", "delta", "clip", "confidence")
     for name in numbers:

@@ -214,8 +214,7 @@ class Uses:
             pass
 
     def use(self, step: int, *, data: bytes, dimension: int, who: bytes | None) -> None:
-        """Record that the noise of a step is added to so many numbers with this hash, in which,
-        unless nobody says, are ``who``, as of :meth:`attend`."""
+        """Record that the noise of a step hides so many numbers with this hash, of ``who``."""
         with self._drawing() as database:
             for where in self._places:
                 (size,) = database.execute(f"SELECT dimension FROM uses {_HERE}", where).fetchone()

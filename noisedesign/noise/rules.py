@@ -149,8 +149,7 @@ class Rule:
 
 
 def heaviest_sums(weights: NDArray[Number], *, separation: int, counts: int) -> NDArray[Number]:
-    """Return the largest sums of at most 0, 1, ..., ``counts`` nonnegative weights, shape (...,
-    T), at positions ``separation`` b apart, shape (counts + 1, ...), in their dtype, by
+    """Return the largest sums of at most 0, 1, ..., ``counts`` nonnegative weights, b apart, by
     best(i, t) = max(best(i, t - 1), w_t + best(i - 1, t - b))."""
     sums = np.zeros((counts + 1, *weights.shape[:-1]), dtype=weights.dtype)
     prefix = np.zeros_like(weights)

@@ -1,6 +1,5 @@
-"""The noise a mechanism needs for a budget, by the account ``fixed``, which holds for batches in
-any order, or ``random``, which counts on batches that are drawn at random and kept secret. Noise
-that no lemma covers keeps the fixed account, and says so."""
+"""The noise a mechanism needs for a budget, by the account ``fixed``, of batches in any order, or
+``random``; noise that no lemma covers keeps the fixed account, and says so."""
 
 from __future__ import annotations
 

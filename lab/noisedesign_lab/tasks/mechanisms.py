@@ -1,5 +1,4 @@
-"""The mechanisms a run may be protected by: their unit noise, and what it protects from whom. A new
-one is a :class:`Kind` in :data:`MECHANISMS`, made by a function of a :class:`Network`."""
+"""The mechanisms of :data:`MECHANISMS`: their unit noise, and what it protects from whom."""
 
 from __future__ import annotations
 
@@ -44,9 +43,8 @@ EVERY_MESSAGE, THE_AVERAGE = PROTECTS["local"], PROTECTS["central"]
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Network(Shown):
-    """The network that noise is designed for: W, shape (n, n), or a schedule (P, n, n); K gossip
-    ``rounds``; a cap on diag(R) (squared, at unit budgets), without which noise on some graphs
-    grows without bound; the target of designs for random participation."""
+    """The network that noise is designed for: W, (n, n) or (P, n, n), K gossip ``rounds``, a cap on
+    diag(R) (squared, at unit budgets), and the target of designs for random participation."""
 
     mixing: Array
     participation: Participation
@@ -69,14 +67,9 @@ class Network(Shown):
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Mechanism(Shown):
-    """Unit noise, and its account.
-
-    ``sensitivity_squared`` is that of what the adversary sees to one record in all its
-    participations, for contributions that change by at most 1 a step. ``server`` puts the average
-    of all nodes in place of gossip; ``excess`` is the factor (standard deviation) by which
-    published noise exceeds its budget. ``strategy`` is C, shape (T, T), where the adversary sees C
-    times a record's contributions in white noise of unit variance.
-    """
+    """Unit noise, and its account: the squared sensitivity of what is seen to changes of 1 a step;
+    ``excess`` is the factor (standard deviation) by which published noise exceeds its budget, and
+    ``strategy`` is C, (T, T), where a record is seen through C in white noise of unit variance."""
 
     name: str = ""
     source: Source | None
@@ -129,14 +122,11 @@ class Kind(NamedTuple):
 
 
 def mechanism(name: str, network: Network) -> Mechanism:
-    """Return the mechanism of that name, one of :func:`known_names`, on a network. Where its
-    participation is random, noise is that of the scheme without randomness, but for designs made
-    for it. An InputError names ``mechanisms``: a name that is unknown, or that the network cannot
-    have."""
+    """Return a mechanism by its name; one that a network cannot have is refused."""
     _checks.instance(network, Network, field="network", expected="a Network")
     participation = network.participation
     kind, number = kind_of(name)
-    if not kind.random:
+    if not kind.random:  # noise is that of batches in any order
         network = replace(network, participation=network.participation.fixed)
     try:
         made = kind.make(network) if number is None else kind.make(network, number)
@@ -277,9 +267,7 @@ def of_design(design: Design, *, name: str, rounds: int = 1) -> Mechanism:
 
 
 def _strategy(design: Design) -> Array | None:
-    """Return C of what a reader of all messages sees of one record, at the node that shows most.
-    Less what the others' noise tells of node u's, variance 1 / [R^-1]_uu is left; a budget above it
-    holds even before who knows some seeds."""
+    """Return C of what a reader of all messages sees of one record, at the most exposed node."""
     noise = design.noise
     if noise.full:
         return None
@@ -289,6 +277,8 @@ def _strategy(design: Design) -> Array | None:
     strategy = np.eye(use.horizon) if noise.strategy is None else noise.strategy.dense()
     if noise.space is None:
         return strategy
+    # Of node u, others' noise leaves a variance of 1 / [R^-1]_uu; a budget above it holds even
+    # before who knows some seeds.
     told = float(np.diag(inverse_of_positive(noise.covariance)).max()) * (1 + 1e-9)  # rounding
     budget = design.problem.sensitivity**2 / (use.largest_size if white else 1)
     return np.asarray(strategy * math.sqrt(max(told, budget)))

@@ -1,6 +1,5 @@
-"""Training files: strict TOML in, the data, loss, network and budgets of a training task out. A
-table knows its keys and makes its value; a new kind of data, loss or partition is a class and a
-line of ``_DATA``, ``_LOSSES`` or ``_PARTITIONS``."""
+"""Training files: strict TOML in, a training task out. A new kind of data, loss or partition is a
+class and a line of ``_DATA``, ``_LOSSES`` or ``_PARTITIONS``."""
 
 from __future__ import annotations
 

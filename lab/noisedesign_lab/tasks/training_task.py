@@ -427,10 +427,7 @@ def run(
     seeds: Iterable[int] | None = None,
     observer: Observer | None = None,
 ) -> list[Row]:
-    """Train, and return a row for every mechanism, budget, seed and recorded step.
-    Mechanisms of one call, by default all of the task, are run side by side on the same batches and
-    see the same white noise. ``observer`` is called at every step of every block of seeds; lanes
-    come in the order of mechanisms and, within one, of budgets."""
+    """Train lanes side by side on the same batches and white noise, and return all rows."""
     asked = mechanisms or task.names
     chosen = [one if isinstance(one, Mechanism) else task.named(one) for one in asked]
     pairs = [pair for one in chosen for pair in task.lanes(one)]

@@ -1,8 +1,5 @@
-"""Partitions of records over nodes, the batches of a node, splits for testing, and standardisation.
-Records are named by their places in :class:`~noisedesign_lab.datasets.Examples`; a partition is a
-function of a random generator, so that every seed has its own. Batches are dealt once or drawn at
-random by numpy's generator; in a deployment the draw is a secret of the node: see
-:class:`noisedesign.noise.RandomBatches`."""
+"""Partitions of records over nodes, the batches of a node, splits for testing, and standardisation,
+by numpy's generator; a deployed node draws :class:`noisedesign.noise.RandomBatches` in secret."""
 
 from __future__ import annotations
 

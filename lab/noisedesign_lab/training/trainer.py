@@ -1,9 +1,6 @@
-"""Decentralised SGD with noise, all seeds and lanes of a block at once.
-
-    theta <- W^K (theta - eta_t (sum of clipped gradients + sigma z_t) / b)
-
-A trusted server's lane has 11^T / n in the place of W^K; noise on messages comes after mixing.
-"""
+"""Decentralised SGD, all seeds and lanes of a block at once:
+theta <- W^K (theta - eta_t (sum of clipped gradients + sigma z_t) / b). A trusted server's lane has
+11^T / n in the place of W^K; noise on messages comes after mixing."""
 
 from __future__ import annotations
 
@@ -34,9 +31,8 @@ DIVERGED = 1e6  # loss over its size at the start (or 1) beyond which a run dive
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Lane:
-    """One column of models: unit noise ``source`` scaled by ``stddev`` (not squared, in units of a
-    step's sum of gradients), step sizes, K ``rounds`` or a ``server``'s average, and the rule whose
-    random batches the noise counts on, if any."""
+    """One column of models: noise ``source`` times ``stddev`` (not squared, in units of a step's
+    sum), step sizes, K ``rounds`` or a ``server``, and the rule of random batches it counts on."""
 
     source: Source | None = None
     stddev: float = 0.0
@@ -55,12 +51,8 @@ class Lane:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Seen:
-    """The view of one step; arrays are read-only and gone after it.
-
-    ``gradients`` are clipped sums without noise and ``messages`` what nodes send, (S, n, E, d),
-    before any noise on messages; ``message_noise`` is that by number of lane, (S, M, d), for
-    sources that draw it (:attr:`MessageNoise.edges`); ``models`` are those after mixing.
-    """
+    """The view of one step; arrays are read-only and gone after it. ``gradients`` and ``messages``,
+    (S, n, E, d), are without noise on messages, which ``message_noise`` has by number of lane."""
 
     step: int
     batch: Batch
@@ -422,10 +414,10 @@ class _Block:
 
     @cached_property
     def _stddev(self) -> Array:
-        """Standard deviation of the noise in sums of gradients, (S, n, E). A server averages sums
-        that nodes with smaller batches divide by less: its noise is scaled for the smallest."""
+        """Standard deviation of the noise in sums of gradients, (S, n, E)."""
         sizes = self.dealt.sizes[:, :, None]
         server = np.array([self.lanes[k].server for k in self.sorted.order])
+        # A server averages sums that smaller batches divide by less: the smallest one decides.
         factor = np.where(server, sizes / sizes.min(axis=1, keepdims=True), 1.0)
         return np.asarray(factor * self.sorted.stddev)
 

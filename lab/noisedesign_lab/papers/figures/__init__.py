@@ -1,5 +1,4 @@
-"""Published figures and one of our own: a picture and its numbers each. To add one, write a
-:class:`Figure` in a module here and a line below. Files are written after every finished part."""
+"""Published figures and one of our own; a module here and a line below add one."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Every published algorithm before every kind of observer, at equal utility: noise is scaled so
-that all models carry the same squared error, summed over nodes and steps. What is left to compare
-is what each observer learns of the node it learns most about."""
+"""Every published algorithm before every kind of observer, at equal squared error of all models."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """Squared sensitivity of gossip averaging as the run gets longer (Koskela and Kulkarni, Figures 1
-and 2): one observed node, one victim that is its neighbour and one that is not, on two random
-graphs with Metropolis-Hastings weights. Added are gradients that vary over time, and secure
-summation. Numbers are squared, for unit noise and gradients of norm at most 1, per step."""
+and 2): one observed node, a neighbour and another victim, for unit noise and gradients, a step."""
 
 from __future__ import annotations
 

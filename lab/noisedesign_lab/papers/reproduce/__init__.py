@@ -1,6 +1,5 @@
-"""Experiments of papers: rows, a summary, pictures and what they say. To add one: a module here
-with its ``EXPERIMENT``, its line in ``NAMES``, and its settings in
-``problems/papers/<name>.toml``."""
+"""Experiments of papers. To add one: a module here with its ``EXPERIMENT``, its line in ``NAMES``,
+and its settings in ``problems/papers/<name>.toml``."""
 
 from __future__ import annotations
 
@@ -24,8 +23,7 @@ def named(name: str) -> Experiment:
 
 
 def load_settings(name: str | Path, *, quick: bool = False) -> tuple[Experiment, Settings]:
-    """Return experiment and settings of one of ``NAMES``, or of a file that says ``experiment``;
-    ``quick`` puts the keys of its [quick] table in place of the others."""
+    """Return experiment and settings of a name or file; ``quick`` takes those of its [quick]."""
     path = Path("papers", name) if name in NAMES else Path(name)
     with opened(_found(path), field=FIELD) as (_, text):
         tables = parsed(text, field=FIELD)

@@ -358,8 +358,7 @@ def tables(rows: Rows, settings: OurSettings) -> Mapping[str, Rows]:
 
 
 def costs(rows: Rows) -> list[Record]:
-    """Return what noise costs in test loss after the last step, by setting, mechanism and budget,
-    and ``error_over_ldp``, the squared error of all iterates over that of independent noise."""
+    """Return what noise costs after the last step, and its squared error over that of LDP."""
     found = []
     for (setting, epsilon), members in groups(rows, "setting", "epsilon"):
         free = [row for row in rows if row["setting"] == setting and row["mechanism"] == NOISELESS]

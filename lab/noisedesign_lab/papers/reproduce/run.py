@@ -42,9 +42,7 @@ def reproduce(
     to: str = VECTOR,
     progress: Progress | None = None,
 ) -> list[Path]:
-    """Run an experiment, or a file of settings, and return the files, the page first. Units whose
-    rows the table has are not run again, so that the next call goes on from whatever ended this
-    one; ``progress`` is told finished units and all."""
+    """Run an experiment or what is missing of it, and return the files, the page first."""
     _checks.one_of(to, field="format", allowed=FORMATS)
     jobs = _checks.positive_int(jobs, field="jobs")
     experiment, settings = load_settings(name, quick=quick)

@@ -1,6 +1,5 @@
-"""Squared sensitivity of one observed node's messages to the gradients of others (Figures 1, 2):
-DP-D-SGD with Metropolis-Hastings weights, read by someone who knows nobody's noise. Numbers are
-squared, for unit noise and gradients of norm at most 1, per step."""
+"""Squared sensitivity of one observed node's messages to the gradients of others (Figures 1, 2), a
+step of DP-D-SGD, for unit noise and gradients of norm at most 1, read by who knows no noise."""
 
 from __future__ import annotations
 
