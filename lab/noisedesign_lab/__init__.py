@@ -10,13 +10,12 @@ if TYPE_CHECKING:
     from noisedesign_lab.tasks.training_file import load_training
     from noisedesign_lab.tasks.training_task import TrainingTask
 
-_HOMES = {
+_HOMES = {  # public name -> its module in tasks
     "TrainingResult": "table",
     "TrainingTask": "training_task",
     "load_training": "training_file",
     "train": "table",
 }
-"""Public name -> its module in ``tasks``."""
 
 __all__ = ["TrainingResult", "TrainingTask", "load_training", "train"]
 

@@ -1,5 +1,4 @@
-"""Records to train on: incomes (a9a), house prices (California), ratings of films (MovieLens);
-fetched from their official source, never shipped, always checked."""
+"""Records to train on, fetched from their official source, never shipped, always checked."""
 
 from __future__ import annotations
 
@@ -20,8 +19,7 @@ Places = NDArray[np.intp]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Examples:
-    """Records of a data set: features (N, p), targets (N,), and ``owners`` (N,), persons.
-    Ratings have the numbers of user and film as features."""
+    """Records of a data set: features (N, p), targets (N,), and ``owners`` (N,), persons."""
 
     features: Array
     targets: Array
@@ -35,8 +33,7 @@ class Examples:
         object.__setattr__(self, "targets", targets)
         owners = self.owners
         if owners is not None and (owners.dtype.kind != "i" or owners.shape != shape):
-            expected = f"integers of shape {shape}"
-            raise InputError("owners", expected=expected, got=describe(owners))
+            raise InputError("owners", expected=f"integers of shape {shape}", got=describe(owners))
 
     def __len__(self) -> int:
         """N."""
@@ -101,8 +98,7 @@ MOVIELENS_SMALL = _File(
 
 
 def a9a() -> tuple[Examples, Examples]:
-    """Load who earns more than 50,000 dollars (LIBSVM a9a, of UCI Adult; Kohavi 1996): 32,561
-    records to train on and 16,281 to test on, features (N, 123) of 0 and 1, targets 1 and -1."""
+    """Load a9a of LIBSVM (UCI Adult; Kohavi 1996), to train and to test on; targets -1 and 1."""
     return _libsvm(A9A_TRAIN), _libsvm(A9A_TEST)
 
 
@@ -118,8 +114,7 @@ def _libsvm(file: DataFile) -> Examples:
 
 
 def california_housing() -> Examples:
-    """Load median house values of 20,640 Californian blocks in 100,000 dollars (StatLib; Pace and
-    Barry 1997), features as scikit-learn has them, not standardised."""
+    """Load house values in 100,000 dollars (StatLib; Pace and Barry 1997), not standardised."""
     table = np.loadtxt(io.BytesIO(CALIFORNIA_HOUSING.read()), delimiter=",")
     longitude, latitude, age, rooms, bedrooms, people, households, income, value = table.T
     a_household = [column / households for column in (rooms, bedrooms, people)]
@@ -128,8 +123,7 @@ def california_housing() -> Examples:
 
 
 def movielens_small() -> Examples:
-    """Load 100,836 ratings of 9,724 films by 610 users (GroupLens, September 2018; Harper and
-    Konstan 2015): features are the numbers of user and film, owners the users."""
+    """Load ratings (GroupLens 2018; Harper and Konstan 2015): user and film, owned by users."""
     content = io.BytesIO(MOVIELENS_SMALL.read())
     table = np.loadtxt(content, delimiter=",", skiprows=1, usecols=(0, 1, 2))
     pairs = [np.unique(column, return_inverse=True)[1] for column in table[:, :2].T]

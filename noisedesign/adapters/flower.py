@@ -159,8 +159,7 @@ def dropout_metrics(replies: list[RecordDict], weighted_by_key: str) -> MetricRe
     said: list[ConfigRecord] = []
     for reply in replies:
         if RECORD not in reply.config_records:
-            remedy = "Give every ClientApp the mod DesignedNoise."
-            got = "a reply without noise"
+            got, remedy = "a reply without noise", "Give every ClientApp the mod DesignedNoise."
             raise InputError("replies", expected="noise in each", got=got, remedy=remedy)
         said.append(reply.config_records[RECORD])
     for key in ("digest", "step"):
@@ -200,17 +199,15 @@ def _model(content: RecordDict, field: str) -> tuple[str, ArrayRecord]:
 def _difference(name: str, trained: np.ndarray, received: np.ndarray) -> np.ndarray:
     if trained.dtype not in (np.float32, np.float64) or trained.shape != received.shape:
         expected = f"float32 or float64 of shape {received.shape}, as it was sent"
-        got = _checks.describe(trained)
-        remedy = "Send what is trained, and nothing that counts."
+        got, remedy = _checks.describe(trained), "Send what is trained, and nothing that counts."
         raise InputError(f"reply[{name!r}]", expected=expected, got=got, remedy=remedy)
     return np.asarray(trained - received, dtype=trained.dtype, order="C")
 
 
 def _clip(update: list[np.ndarray], clip: float) -> None:
-    """Clip in place to the norm ``clip``, taken in float64 over the largest entry, as squares
-    overflow. What is not finite is left for the noise to refuse."""
+    """Clip in place to the norm ``clip``, taken in float64 over the largest entry."""
     peak = max((float(np.abs(u).max(initial=0.0)) for u in update), default=0.0)
-    if not 0 < peak < np.inf:
+    if not 0 < peak < np.inf:  # what is not finite is left for the noise to refuse
         return
     square = sum(np.sum(np.square(np.divide(u, peak, dtype=np.float64))) for u in update)
     length = float(np.sqrt(square))  # from 1 on

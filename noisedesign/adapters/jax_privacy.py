@@ -197,8 +197,7 @@ class Training(Run):
     def _on_host(
         self, function: Any, step: Any, records: Any, leaves: list[Any], *, traced: bool
     ) -> tuple[Any, list[Any]]:
-        """Return the next state and ``function(records, *leaves)``: at once or, of values that are
-        traced, whenever the program is run, once and in order."""
+        """Return the next state and ``function(records, *leaves)``, of traced values when run."""
         if records is None:
             if not self._announced:
                 raise _nobody()

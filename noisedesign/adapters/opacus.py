@@ -113,8 +113,7 @@ class RoundBatches(Sampler[list[int]]):
             yield self._batches[t].tolist()
 
     def _of_next_step(self, samples: int) -> list[int]:
-        """The records of the next step, by number, once it is so many gradients of them that are
-        there."""
+        """Return the records of the next step, once as many gradients of them are there."""
         t = self._run.step
         if self.given != t:
             got = "none of them" if self.given is None else f"that of step {self.given}"

@@ -21,8 +21,7 @@ from noisedesign.base import checks as _checks
 from noisedesign.base.checks import InputError
 from noisedesign.noise.source import NodeNoise
 
-_NOISY = "_noisedesign_noisy"
-"""Attribute of a gradient that noise was added to and no optimizer has taken."""
+_NOISY = "_noisedesign_noisy"  # attribute of a gradient with noise that no optimizer has taken
 
 
 class Gradients(Run):
@@ -133,8 +132,7 @@ class Gradients(Run):
                 raise InputError(f"model.{name}", expected=expected, got=got, remedy=remedy)
 
     def _check_ranks(self, arrays: Sequence[np.ndarray], records: list[Any], group: Any) -> None:
-        """Check that all ranks of the model do the same: else the difference of two sums would
-        leave without noise."""
+        """Check that all ranks do the same: the difference of two sums has no noise."""
         sums = hashlib.blake2b()
         for array in arrays:
             sums.update(array.data)

@@ -51,7 +51,6 @@ _NAMES = {
     "source": "NodeNoise noise",
 }
 _MODULES = {name: home for home, names in _NAMES.items() for name in names.split()}
-
 __all__ = list(_MODULES)
 
 

@@ -1,18 +1,11 @@
 """Seeds that nodes share: agreed between them without a dealer, or given away by one.
 
-Two nodes agree by X25519 (RFC 7748) with keys made for this run. The key of the pair is HKDF-SHA256
-of what they have in common, salted with the hash of a transcript: digest of the design, numbers,
-public keys and identities of both, and names and holders of the streams they share. Each proves by
-a tag (HMAC-SHA256 of the transcript and its own number) that it has the same key, so that whatever
-differs at the two is noticed before noise is drawn.
-
-Three nodes or more take a seed that the lowest of them draws and sends to each other member, sealed
-under the key of the pair (ChaCha20-Poly1305, RFC 8439); all of them prove to all that theirs is the
-same, each pair under its own key, so that no lead can speak for another member.
-
-With long-term identities (Ed25519, RFC 8032) every node signs the transcript, and takes no key that
-the other did not sign, as in the SIGMA protocols (Krawczyk, CRYPTO 2003). Without them an attacker
-who replaces messages can agree with each of two nodes in place of the other."""
+Two nodes agree by X25519 (RFC 7748). The key of the pair is HKDF-SHA256 of what they have in
+common, salted with the hash of a transcript of all they must agree on; each proves by a tag that it
+has the same key. Three or more take a seed of the lowest of them, sealed under the key of each pair
+(ChaCha20-Poly1305, RFC 8439); all prove to all that theirs is the same, so that no lead can speak
+for another member. With identities (Ed25519, RFC 8032) every node signs the transcript, as in the
+SIGMA protocols (Krawczyk, CRYPTO 2003); without, who replaces messages can take a node's place."""
 
 from __future__ import annotations
 
@@ -38,7 +31,6 @@ from noisedesign.noise.plan import OWN, SHARED, Plan
 FORMAT, VERSION = "noisedesign-agreement", 1
 MOST_BYTES = 1 << 20  # most bytes of a message
 KEY_BYTES, SIGNATURE_BYTES, TAG_BYTES = 32, 64, 32
-
 HELLO, CONFIRM, SEED, TAG = "hello", "confirm", "seed", "tag"
 _LABEL = b"noisedesign agreement 1 "
 _ONE_USE = bytes(12)  # the nonce of a key that seals one message
@@ -511,8 +503,7 @@ class _Circle:
         return _bound("group", self.digest, self.members, self.names)
 
     def tag(self, secret: Secret, sender: int, pair: _Pair) -> bytes:
-        """Return the proof that ``sender`` has this seed, under the key of the pair: the lead,
-        which may have given two members different seeds, does not know that key."""
+        """Return the proof that ``sender`` has this seed, by a key that the lead lacks."""
         salt = pair.derived(b"group")
         key = derived(secret.value, salt=salt, info=_LABEL + b"confirm group")
         return hmac.digest(key, _bound("tag", sender) + self.transcript, "sha256")

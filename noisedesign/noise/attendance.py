@@ -1,5 +1,4 @@
-"""Who took part when: privacy holds for records that take part as the design says, and a record
-that comes too often or too soon is refused before its gradient is used."""
+"""Who took part when: records that come too often or too soon are refused."""
 
 from __future__ import annotations
 
@@ -124,8 +123,7 @@ class Attendance:
         self._note(found, t)
 
     def _allowed(self, records: Iterable[Hashable], t: int) -> dict[Hashable, tuple[int, ...]]:
-        """All steps of each of ``records``, this one among them, where they may be in its batch;
-        :meth:`_note` counts them."""
+        """Return all steps of ``records``, this one among them; :meth:`_note` counts them."""
         t = _checks.positive_int(t, field="step", minimum=0)
         if t >= self.horizon:
             raise InputError("step", expected=f"0 to {self.horizon - 1}", got=str(t))
@@ -171,8 +169,7 @@ class Attendance:
             self._register.keep(t, new)
 
     def _check_all(self, records: list[Any], t: int) -> None:
-        """Check that they are those drawn for the step. Nothing is kept: it would tell of the
-        draws."""
+        """Check that they are those drawn for the step; keep nothing, which would tell of draws."""
         assert self._drawn is not None
         drawn: list[int] = self._drawn[t].tolist()
         keys = [_key(record) for record in records]

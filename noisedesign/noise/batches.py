@@ -19,7 +19,6 @@ from noisedesign.noise.rules import RULE, Randomness, Rule
 Places = NDArray[np.intp]
 Words = NDArray[np.uint64]
 Draw = Callable[[int], Words]  # gives so many new random words of 64 bits
-
 USE = "batches"  # use that keys are derived for: no noise is drawn from them
 
 
@@ -173,9 +172,8 @@ class RandomBatches(_Steps):
         _checks.instance(secret, Secret, field="secret", expected="a Secret")
         rule = plan.claim.rule
         if rule is None or rule.random is None:
-            expected = "a design for random participation"
+            expected, got = "a design for random participation", plan.claim.participation or "none"
             remedy = "Batches of a fixed order are noisedesign.noise.Batches."
-            got = plan.claim.participation or "none"
             raise InputError("participation", expected=expected, got=got, remedy=remedy)
         super().__init__(rule, horizon=plan.horizon, records=records)
         key = secret.step_key(f"node {plan.node}", 0, digest=plan.digest, use=USE)
@@ -193,8 +191,7 @@ class RandomBatches(_Steps):
 def drawn_batches(
     rule: Rule, *, horizon: int, records: int, rng: np.random.Generator
 ) -> list[Places]:
-    """The records of every step, ascending, of a simulation, by a seed that anybody may know; a
-    node takes RandomBatches."""
+    """The records of every step, ascending, of a simulation; a node takes RandomBatches."""
     _checks.instance(rule, Rule, field="rule", expected=RULE)
     expected = "a numpy Generator"
     _checks.instance(rng, np.random.Generator, field="rng", expected=expected)
@@ -208,8 +205,7 @@ def drawn_batches(
 
 
 def expected_size(rule: Rule, *, horizon: int, records: int) -> float:
-    """Return the mean number of records of a batch, over steps and draws, those beyond a largest
-    batch among them."""
+    """Return the mean number of records of a batch, those beyond a largest batch among them."""
     kind, rate = _random(rule).kind, _random(rule).rate or 1.0
     if kind == "b-min-sep":
         return records / (rule.min_sep - 1 + 1 / rate)
@@ -267,8 +263,7 @@ def _balls_in_bins(rule: Rule, horizon: int, records: int, words: Draw) -> list[
 
 
 def _allocation(rule: Rule, horizon: int, records: int, words: Draw) -> list[Places]:
-    """Draw by Floyd's algorithm for every record: a step among the first j + 1, or the last of them
-    where that one is taken, for j = T - t, ..., T - 1."""
+    """Draw the steps of every record by Floyd's algorithm."""
     steps = np.empty((records, rule.most), dtype=np.intp)
     for i, last in enumerate(range(horizon - rule.most, horizon)):
         one = _below(last + 1, records, words)

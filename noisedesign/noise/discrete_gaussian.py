@@ -40,28 +40,20 @@ from noisedesign.base.checks import InputError
 from noisedesign.noise.normals import key_stream
 
 Integers = NDArray[np.int64]
-
-CHUNK = 1 << 13
-"""Draws that are made together; what is computed of them stays in a processor's cache."""
+CHUNK = 1 << 13  # draws that are made together: their arrays stay in a processor's cache
 LARGEST_VARIANCE = 1 << 80
 SMALLEST_VARIANCE = Fraction(1, 1 << 40)
-LARGEST = 1 << 62
-"""No magnitude is larger: one that is, of probability below exp(-2^43), is an error."""
-
+LARGEST = 1 << 62  # a larger magnitude, of probability below exp(-2^43), is an error
 _COLUMNS = 1 << 12  # most columns of the alias table: 96 kB
 _PRECISION = 192  # bits after the point of the exponentials that weights are rounded up from
 _UNIFORM_BITS = 32
 _WORD = 1 << 64
-_PROPOSED, _SPARE = 0, 1
-"""Streams of a chunk: words of attempts, and words for what they leave open."""
+_PROPOSED, _SPARE = 0, 1  # streams of a chunk: words of attempts, and for what they leave open
 
 
 def exp_bounds(numerator: int, denominator: int, bits: int) -> tuple[int, int]:
-    """Return integers around 2^bits exp(-numerator / denominator), for a fraction >= 0.
-
-    The argument is halved h times to at most 1/2. There the alternating series, its terms rounded
-    down, errs by at most 4 units a term: an error e of one term becomes e / 2 + 2 of the next. Each
-    squaring after that rounds the bounds outwards."""
+    """Return integers around 2^bits exp(-numerator / denominator), for a fraction >= 0, by a series
+    at most at 1/2, whose terms err by 4 units each, and squarings that round bounds outwards."""
     if numerator == 0:
         return 1 << bits, 1 << bits
     halvings = (2 * numerator // denominator).bit_length()
@@ -82,11 +74,8 @@ def exp_bounds(numerator: int, denominator: int, bits: int) -> tuple[int, int]:
 
 
 class _Table(NamedTuple):
-    """Proposals of one variance.
-
-    ``thresholds`` and ``aliases`` are those of the alias method; outcomes are ``buckets`` buckets
-    of 2^``width_bits`` integers, the tail and nothing. (1) surely holds for r in bucket k where the
-    32 bits of U and ``slopes``[k] r / 2^30 are together below 2^32 - 2."""
+    """Proposals of one variance: the alias method over ``buckets`` of 2^``width_bits`` integers,
+    the tail and nothing; r is surely kept where U + ``slopes`` r / 2^30 is below 2^32 - 2."""
 
     column_bits: int
     buckets: int
@@ -140,8 +129,7 @@ def _bits_to_reach(count: int) -> int:
 
 
 def _alias(weights: list[int], column_bits: int) -> tuple[list[int], list[int]]:
-    """Return thresholds and aliases of weights that sum to 2^64: column i gives i below its
-    threshold, its alias from there on."""
+    """Return thresholds of weights that sum to 2^64, and aliases from there on, by column."""
     columns, room = 1 << column_bits, _WORD >> column_bits
     left = weights + [0] * (columns - len(weights))
     thresholds, aliases = [room] * columns, list(range(columns))
@@ -157,9 +145,8 @@ def _alias(weights: list[int], column_bits: int) -> tuple[list[int], list[int]]:
 
 
 class DiscreteGaussian:
-    """Integers x with probability proportional to exp(-x^2 / (2 ``variance``)), for an integer or
-    fraction in [2^-40, 2^80]. The variance of the draws never exceeds it, and falls short by less
-    than 1e-6 of it from sigma = 1 on."""
+    """Integers x with probability proportional to exp(-x^2 / (2 ``variance``)), a variance in
+    [2^-40, 2^80]; that of draws is never above it, and less by under 1e-6 from sigma = 1 on."""
 
     def __init__(self, variance: int | Fraction) -> None:
         if isinstance(variance, bool) or not isinstance(variance, (int, Fraction)):
@@ -172,8 +159,7 @@ class DiscreteGaussian:
         self._table = _table(*self.variance.as_integer_ratio())
 
     def fill(self, key: bytes, out: Integers, *, start: int = 0) -> None:
-        """Fill ``out``, int64, with draws ``start`` and following of a key; whole chunks are
-        made."""
+        """Fill ``out``, int64, with draws ``start`` and following of a key."""
         end = start + len(out)
         for number in range(start // CHUNK, -(-end // CHUNK)):
             low, high = number * CHUNK, (number + 1) * CHUNK

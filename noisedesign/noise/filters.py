@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from noisedesign.base.checks import Array
 
 White = Callable[[int], NDArray[Any]]  # zero-based step -> white noise of that step
-
 DOUBLE = 2.0**-53  # unit roundoff of float64
 _COLUMNS = 256  # columns of C^-1 that are held together
 
@@ -39,8 +38,7 @@ class Recursion(ABC):
 
     @abstractmethod
     def step(self, t: int, white: White, kept: NDArray[Any]) -> NDArray[Any]:
-        """Return z_t from white noise and the ``rows`` arrays of ``kept``, which are moved on to
-        step t. Where there are none, steps can be asked for in any order."""
+        """Return z_t from white noise and ``kept``, moved on to t; in any order without rows."""
 
     def latest(self, t: int, kept: NDArray[Any]) -> NDArray[Any] | None:
         """z_t as :meth:`step` left it in ``kept``; None where it is not in there."""
@@ -56,17 +54,14 @@ class Filter(Recursion):
 
     @abstractmethod
     def rounding(self, unit: float, *, horizon: int) -> Rounding:
-        """Bound the rounding of arrays that are kept and noise that leaves at that unit
-        roundoff."""
+        """Bound the rounding of what is kept and of noise that leaves, at that unit roundoff."""
 
     def strategy(self, horizon: int) -> Array | None:
-        """Return diagonals of C, shape (p, T), C[t + i, t] at [i, t] and anything past the last
-        row; None where C is known by its inverse only and that has a structure of its own."""
+        """Return diagonals of C, shape (p, T), C[t + i, t] at [i, t]; None where it has none."""
         return None
 
     def noising_columns(self, horizon: int) -> Iterator[Array]:
-        """Yield C^-1, some columns at a time, shape (T, columns); of a stationary filter the first
-        alone."""
+        """Yield C^-1, some columns at a time; the first alone of a stationary filter."""
         for first in range(0, 1 if self.stationary else horizon, _COLUMNS):
             width = 1 if self.stationary else min(_COLUMNS, horizon - first)
             impulses = np.eye(horizon, width, -first)
@@ -165,8 +160,7 @@ class Banded(Filter):
         return self.strategy_bands
 
     def rounding(self, unit: float, *, horizon: int) -> Rounding:
-        """Bound forward substitution (Higham 2002, Accuracy and stability of numerical algorithms,
-        theorem 8.5), with noise that is rounded before later steps see it."""
+        """Bound forward substitution (Higham 2002, theorem 8.5) with noise that is rounded."""
         sums = np.zeros(horizon)
         for i, band in enumerate(np.abs(self.strategy_bands)):
             sums[i:] += band[: horizon - i]
@@ -281,8 +275,7 @@ def _accumulated(operations: int) -> float:
 
 
 def filter_of(kind: str, arrays: Mapping[str, Array], *, horizon: int) -> Filter:
-    """Make the filter of a :attr:`Filter.kind` and :meth:`Filter.arrays`; other values raise a
-    KeyError, TypeError or ValueError."""
+    """Make a filter; other values raise a KeyError, TypeError or ValueError."""
     for name, array in arrays.items():
         shape = {"noising_matrix": (horizon, horizon), "strategy_bands": (len(array), horizon)}
         if not array.size or array.shape != shape.get(name, (array.size,)):

@@ -325,8 +325,7 @@ def _is_below(integers: Integers, most: int) -> bool:
 
 
 def _check_below(integers: Integers, most: int) -> None:
-    """Refuse draws so large that they have a probability below exp(-2^12), whatever the
-    gradient."""
+    """Refuse draws of a probability below exp(-2^12), whatever the gradient."""
     if not _is_below(integers, most):
         raise OverflowError("noise beyond 64 bits")
 

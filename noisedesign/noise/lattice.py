@@ -71,7 +71,6 @@ from noisedesign.noise.plan import CHANGE_OVER_CLIP, OWN, Plan, Stream
 from noisedesign.noise.rules import Number, Rule, heaviest_sums
 
 Integers = NDArray[np.int64]
-
 PLACES = 12  # bits after the point of C, whose largest diagonal entry is between 1 and 2
 NOISE_STEPS, CLIP_STEPS, MOST_CLIP_STEPS, MOST_SIGMA = 20, 24, 30, 37
 """log2 of the steps to one ``noise_stddev`` and to one clip, where no lattice is asked for: at
@@ -88,11 +87,8 @@ MOST_CLIP = 1 << 31  # most steps of a clip: squares fit int64
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Lattice:
-    """The integers that a node draws and adds.
-
-    ``exponent`` is log2 of ``grid``; ``strategy`` has C[t + i, t] at [i, t]; ``clip_squared`` is
-    the most of a record's squared norm; ``own_variance`` is sigma^2 of the node's noise in y and
-    ``seed_variance`` tau^2 of draws from shared seeds, which ``coefficients`` multiply; ``rho`` is
+    """The integers of a node: ``strategy`` has C[t + i, t] at [i, t], ``own_variance`` is that of
+    its noise in y, ``seed_variance`` of draws from shared seeds, times ``coefficients``; ``rho`` is
     the zCDP of the whole run, None where shared seeds are a part of the privacy."""
 
     exponent: int
@@ -110,9 +106,7 @@ class Lattice:
 
 
 def lattice_of(plan: Plan, *, grid: float | None = None) -> Lattice:
-    """Return the integers of a plan. ``grid`` is a power of two in units of the gradients, by
-    default the lesser of 2^-20 of the claim's ``noise_stddev`` and 2^-24 of the clip, coarser where
-    that leaves too little room in 64 bits."""
+    """Return the integers of a plan; ``grid`` is a power of two in units of the gradients."""
     claim = plan.claim
     if claim.mu is None or claim.clip is None or claim.adjacency is None or claim.rule is None:
         remedy = "Design with a [privacy] table that states epsilon, delta and clip."
@@ -180,13 +174,10 @@ def _holders(stream: Stream, node: int) -> int:
 
 
 def squared_sensitivity(strategy: Integers, rule: Rule) -> int:
-    """Return an upper bound of max |sum over t of C_t d_t|^2 (squared) over the sets of steps a
-    record may take part in and vectors |d_t| <= 1, C_t the columns, from the diagonals of C, shape
-    (p, T).
+    """Return at least max |sum over t of C_t d_t|^2 over sets of steps of a record and |d_t| <= 1.
 
-    It is the largest sum of |C^T C| over such a set, or more. The two are equal for sets of one
-    residue class or from a list, and where columns of one set do not overlap; what is bounded is
-    the sensitivity itself where, besides, signs make those entries of C^T C nonnegative."""
+    It is the largest sum of |C^T C| over such a set, or more; equal for sets of one residue class
+    or from a list, and where columns of one set do not overlap."""
     bands, horizon = len(strategy), strategy.shape[1]
     _check_sums(strategy, rule)
 
@@ -233,8 +224,7 @@ def squared_sensitivity(strategy: Integers, rule: Rule) -> int:
 
 
 def _check_sums(strategy: Integers, rule: Rule) -> None:
-    """Check the sums of :func:`squared_sensitivity`: no entry of C^T C is larger than the largest
-    squared column, and one more than the steps of a record are ever added up with as many."""
+    """Check that no sum of :func:`squared_sensitivity` passes 64 bits."""
     largest = int(np.abs(strategy).max())
     columns = largest**2 * len(strategy)
     if columns < LARGEST:
@@ -332,8 +322,7 @@ def _ceiling(value: Fraction) -> int:
 
 
 def _check_room(lattice: Lattice, *, amplified: float) -> None:
-    """Check that noise of 2^7 standard deviations, which nobody ever sees, fits; ``amplified`` is
-    the largest absolute sum of a row of the inverse of the rounded C."""
+    """Check that noise of 2^7 standard deviations, which nobody ever sees, fits."""
     own, seeds = isqrt(lattice.own_variance) + 1, isqrt(lattice.seed_variance) + 1
     white = own + seeds * sum(map(abs, lattice.coefficients.values()))
     weight = int(np.abs(lattice.strategy).sum(axis=0).max())

@@ -26,14 +26,10 @@ from noisedesign.base.checks import Array
 
 KEY_BYTES = 32
 _WORDS_PER_BLOCK = 8
-
 LARGEST = 8.5717  # no normal is larger: u >= 2^-53, and sqrt(2 * 53 * log 2) = 8.571674
-RELATIVE_ERROR = 1.2e-15
-"""Largest error of a normal against the exact transform of its words, over the radius."""
+RELATIVE_ERROR = 1.2e-15  # largest error against the exact transform, over the radius
 MOST_SAMPLES = 2**35  # most samples of one key: the block counter of ChaCha20 has 32 bits
-
-CHUNK = 1 << 14
-"""Samples at a time: the dozen arrays of half as many doubles stay in a processor's cache."""
+CHUNK = 1 << 14  # samples at a time: a dozen arrays of half as many stay in a processor's cache
 
 _LN2_HIGH, _LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10
 _SQRT_HALF = np.uint64(0x3FE6A09E << 32)
@@ -93,8 +89,7 @@ class Normals:
 
 
 def key_stream(key: bytes, start: int, count: int, *, nonce: int = 0) -> NDArray[np.uint64]:
-    """Return 64-bit words ``start`` to ``start + count``, little-endian, that ChaCha20 makes of a
-    key and a nonce of 96 bits (RFC 8439): another nonce is another stream of 2^35 words."""
+    """Return 64-bit words, little-endian, of ChaCha20 by a key and a nonce (RFC 8439)."""
     block, skipped = divmod(start, _WORDS_PER_BLOCK)
     place = block.to_bytes(4, "little") + nonce.to_bytes(12, "little")
     cipher = Cipher(algorithms.ChaCha20(key, place), mode=None).encryptor()

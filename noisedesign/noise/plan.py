@@ -28,9 +28,7 @@ FORMAT, VERSION = "noisedesign-node", 1
 MOST_BYTES = 2**32
 _MANIFEST = "plan.json"
 _STATED = ("digest", "node", "nodes", "name", "horizon", "weights", "rounds")
-
 OWN, SHARED, DEALT = "own", "shared", "dealt"
-
 CHANGE_OVER_CLIP = {"replace": 2.0, "zero-out": 1.0, "add-remove": 1.0}
 """Largest Euclidean change of one step's sum of clipped gradients over the clip (not squared), by
 adjacency. A record that is added or removed fills or empties a slot that nobody else takes, and
@@ -321,8 +319,7 @@ def _array(archive: zipfile.ZipFile, name: str, shape: tuple[int, ...]) -> Array
 
 
 def claim_of_json(said: Mapping[str, Any]) -> Claim:
-    """Read what :meth:`Claim.to_json` gave; other values raise a KeyError, TypeError or
-    ValueError."""
+    """Read :meth:`Claim.to_json`; other values raise a KeyError, TypeError or ValueError."""
     said = {"confidence": None, **said}
     numbers = ("noise_stddev", "mu", "epsilon", "delta", "clip", "confidence")
     for name in numbers:

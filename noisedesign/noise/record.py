@@ -214,8 +214,7 @@ class Uses:
             pass
 
     def use(self, step: int, *, data: bytes, dimension: int, who: bytes | None) -> None:
-        """Record that the noise of a step is added to so many numbers with this hash, in which,
-        unless nobody says, are ``who``, as of :meth:`attend`."""
+        """Record that the noise of a step hides so many numbers with this hash, of ``who``."""
         with self._drawing() as database:
             for where in self._places:
                 (size,) = database.execute(f"SELECT dimension FROM uses {_HERE}", where).fetchone()
@@ -346,7 +345,5 @@ def other_data(step: int) -> InputError:
 
 def other_records(before: int, now: int) -> InputError:
     """Make the error for batches that are drawn for another number of records."""
-    expected = f"{before} records, as before"
-    got = str(now)
-    remedy = "Batches of other data are another run: draw a new secret for it."
-    return InputError("records", expected=expected, got=got, remedy=remedy)
+    got, remedy = str(now), "Batches of other data are another run: draw a new secret for it."
+    return InputError("records", expected=f"{before} records, as before", got=got, remedy=remedy)

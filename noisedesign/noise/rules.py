@@ -14,11 +14,9 @@ from noisedesign.base import checks as _checks
 from noisedesign.base.checks import InputError
 
 RULE = "the Rule of a design, as plan.claim.rule is"
-
 Number = TypeVar("Number", np.float64, np.int64)
-
+# Kinds of participation whose steps a node draws, in secret.
 RANDOM = ("balls-in-bins", "random-allocation", "cyclic-poisson", "truncated-poisson", "b-min-sep")
-"""Kinds of participation whose steps a node draws, in secret."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,8 +149,7 @@ class Rule:
 
 
 def heaviest_sums(weights: NDArray[Number], *, separation: int, counts: int) -> NDArray[Number]:
-    """Return the largest sums of at most 0, 1, ..., ``counts`` nonnegative weights, shape (...,
-    T), at positions ``separation`` b apart, shape (counts + 1, ...), in their dtype, by
+    """Return the largest sums of at most 0, 1, ..., ``counts`` nonnegative weights, b apart, by
     best(i, t) = max(best(i, t - 1), w_t + best(i - 1, t - b))."""
     sums = np.zeros((counts + 1, *weights.shape[:-1]), dtype=weights.dtype)
     prefix = np.zeros_like(weights)

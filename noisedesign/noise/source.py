@@ -42,11 +42,9 @@ OVER_CLIP = 1e-3
 """Relative excess over the clip that rounding explains: a float32 sum of n gradients is off by at
 most n 2^-24 of n clips (Higham 2002, section 4.2). A larger one lets unclipped sums pass."""
 _DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
-
 Floats = NDArray[np.float32] | NDArray[np.float64]
 Numbers = NDArray[Any]
-Records = int | Iterable[Hashable]
-"""Records in a sum, by number or word; or how many there are at most."""
+Records = int | Iterable[Hashable]  # in a sum, by number or word; or how many there are at most
 
 
 class NodeSource(ABC):
@@ -124,17 +122,14 @@ class NodeSource(ABC):
         return new_secret(resume, field="batch_secret") if given is None else given
 
     def _drawn_from(self, stream: Stream) -> Secret:
-        """Return its secret; where noise is dealt, the seed that :func:`noisedesign.noise.deal`
-        gives away."""
+        """Return its secret; where noise is dealt, the seed that a dealer would give away."""
         held = self._of[stream.name]
         if stream.source == DEALT and held is self.secret:
             return held.child(stream.name, digest=self.plan.digest)
         return held
 
     def _claimed(self, record: Record | None, resume: bool) -> tuple[tuple[str, ...], Uses | None]:
-        """Return the fingerprints of its secrets, and their uses as recorded.
-
-        No two streams of different sources may come from one secret."""
+        """Return fingerprints of its secrets and their uses; two sources never share a secret."""
         entries: dict[str, tuple[str, bool]] = {}
         for stream in self.plan.streams:
             print_ = self._of[stream.name].fingerprint
@@ -199,8 +194,7 @@ class NodeSource(ABC):
                 flat[first - start : last - start] = self._block(t, block, place, flat.dtype)
 
     def _here(self) -> None:
-        """Check that this is the process that made it: a fork draws the same noise for other
-        data."""
+        """Check that this is the process that made it: a fork draws the same noise again."""
         if os.getpid() != self._process:
             expected = f"the process that made it, {self._process}"
             got = f"a fork of it, {os.getpid()}"
@@ -377,8 +371,7 @@ class NodeSource(ABC):
         self._untold.add(t)
 
     def _all_told(self, attendance: Attendance, t: int, *, now: bool) -> None:
-        """Check that who is in the sums is known of every step, once it is of one: else a record
-        would take part unseen."""
+        """Check that who is in the sums is known of every step, once it is of one."""
         told = attendance.told
         if not (now or told):
             return

@@ -1,18 +1,9 @@
 """Published bounds of gossip algorithms, as baselines for the exact accounts: functions of W and a
-few numbers that compute what their sources claim. Not every claim holds; docstrings say on which
-side of the truth a number may fall, and tests keep a counterexample to every claim that fails.
-
-Network privacy is that of Muffliato (Cyffers et al. 2022), corrected: the original sums the
-divergences of single messages; the correction counts every gradient step, since the gradient of
-step t is in all messages sent later.
-
-Koskela and Kulkarni tell the growth of the sensitivity of gossip averaging (section 4), and excess
-risk under that calibration (Theorem 17), for messages m^t = W m^(t-1) + g^t + N^t. A set A of m
-nodes is observed, with all its messages; H_T is the stacked system, and Delta_T(j -> A)^2 = max
-over signs c of ||H_T^+ H_T (c x e_j)||^2. ``docs/errata.md`` lists where their theorems fail. What
-holds: m T / n is the mean over all victims j of the trace of their Gram matrices, and 1 / n the
-slope for one observed node and gradients that are constant in time. Theorem 17 hides constants and
-logarithms, so its terms are a *scale*, no bound, and not even that with its constant step 1 / L.
+few numbers that compute what their sources claim. Not every claim holds: ``docs/errata.md`` lists
+where theorems fail, and tests keep a counterexample to each. Network privacy is that of Muffliato
+(Cyffers et al. 2022), corrected: it counts every gradient step, not single messages. Koskela and
+Kulkarni tell the growth of the sensitivity of gossip averaging for messages
+m^t = W m^(t-1) + g^t + N^t (section 4), and excess risk (Theorem 17), whose terms are a *scale*.
 """
 
 from __future__ import annotations
@@ -70,8 +61,7 @@ def symmetric_mixing(mixing: Any, *, source: str) -> Array:
 
 
 def primitive_mixing(mixing: Any, *, source: str) -> Array:
-    """Return W, symmetric, doubly stochastic and primitive: by Wielandt W^k > 0 for every k >= (n -
-    1)^2 + 1. The pattern of zeros decides, so that tiny weights are not taken for rounding."""
+    """Return W if some power of it is positive, which its pattern of zeros decides (Wielandt)."""
     w = symmetric_mixing(mixing, source=source)
     reached, exponent = w > 0, 1
     while exponent < (len(w) - 1) ** 2 + 1:
@@ -93,20 +83,10 @@ NUMERATORS = get_args(Numerator)
 def network_squared_sensitivity(
     *, mixing: Any, observer: int, horizon: int, rounds: int = 1, numerator: Numerator = "unsquared"
 ) -> Array:
-    """Return what one observer is said to learn of every victim, squared, for gradients of norm <=
-    1.
+    """Return what one observer is said to learn of every victim, squared, for gradients of norm 1.
 
-    With K = ``rounds`` gossip rounds per gradient step, T = ``horizon`` steps, in all of which the
-    victim takes part, and the weights W of the nodes w the observer v listens to, where T is what a
-    reader of all messages learns,
-
-        min(T, sum_{s < K T} (T - floor(s / K)) sum_w r(w, u, s)),
-
-        unsquared:  r = (W^s)_wu / sum_x (W^s)_wx^2,    w = v or W_vw > 0   (published code)
-        squared:    r = (W^s)_wu^2 / sum_x (W^s)_wx^2,  w != v and W_vw > 0.
-
-    Print has (W^s)_uw and the norm of column w, the same for symmetric W only. **Neither form is an
-    upper bound** (``docs/errata.md``). The exact number is ``exposure.account``.
+    The published code takes (W^s)_wu over sum_x (W^s)_wx^2 of every node w that is listened to;
+    ``squared`` takes its square, of other nodes. Neither is an upper bound (``docs/errata.md``).
     """
     w = check_mixing(mixing, stochastic="row", connected=False)
     v = node(observer, field="observer", nodes=len(w))
@@ -134,9 +114,7 @@ def second_eigenvalue(*, mixing: Any) -> float:
 
 
 def theorem_15_squared_sensitivity(*, mixing: Any, observers: Sequence[int], horizon: int) -> float:
-    """Return the claimed bound on Delta_T(j -> A)^2 (squared) for every j, as the proof has it:
-    (m/n) T + 2 / (1 - rho)^2 sqrt(m T / n) + 2 / (1 - rho)^4, which is also equation (5.4) with
-    m = 1. It is no upper bound, see ``docs/errata.md``."""
+    """Return the claimed bound, also equation (5.4); it is no upper bound (``docs/errata.md``)."""
     w = primitive_mixing(mixing, source="Theorem 15")
     share = len(coalition(observers, field="observers", nodes=len(w))) / len(w)
     steps = _checks.positive_int(horizon, field="horizon")
@@ -147,8 +125,7 @@ def theorem_15_squared_sensitivity(*, mixing: Any, observers: Sequence[int], hor
 def per_step(
     mixing: Array, observer: Any, victims: Sequence[int], *, horizon: int
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield squared sensitivities under DP-D-SGD, per step, of every victim: to ``constant``
-    gradients, to any (``exact``) with its ``kind``, and their ``spectral`` bound."""
+    """Yield squared sensitivities under DP-D-SGD, per step, of every victim."""
     mechanism = views.view(views.dp_d_sgd(mixing=mixing, horizon=horizon), observer)
     for victim, seen in views.grams(mechanism, victims):
         gram = np.asarray(seen.gram)
@@ -174,8 +151,8 @@ def spectral_upper_bound(*, gram: Any) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class UtilityScale:
-    """The terms of Theorem 17 with every hidden constant and logarithm set to 1: a scale, not a
-    bound; ``noise_stddev`` (not squared) is that of equation (5.5), and certifies nothing."""
+    """The terms of Theorem 17 with every hidden constant and logarithm set to 1: a scale, no bound;
+    ``noise_stddev`` (not squared) is that of equation (5.5), and certifies nothing."""
 
     noise_stddev: float
     squared_sensitivity_as_claimed: float
@@ -206,16 +183,14 @@ def theorem_17(
     heterogeneity_squared: float,
     start_distance_squared: float,
 ) -> UtilityScale:
-    """Return the terms of Theorem 17, the constant c of its exponent taken as 1, and its noise;
-    ``heterogeneity_squared`` is the mean of |grad f_i(theta*)|^2."""
+    """Return the terms of Theorem 17, the constant c of its exponent taken as 1, and its noise."""
     w = primitive_mixing(mixing, source="Theorem 17")
     n, steps = len(w), _checks.positive_int(horizon, field="horizon")
     d = _checks.positive_int(dimension, field="dimension")
     L = _checks.real(smoothness, field="smoothness", low=0)
     mu = _checks.real(strong_convexity, field="strong_convexity", low=0)
     if mu > L:
-        expected = f"at most smoothness = {L:g}"
-        raise InputError("strong_convexity", expected=expected, got=f"{mu:g}")
+        raise InputError("strong_convexity", expected=f"at most smoothness = {L:g}", got=f"{mu:g}")
     zeta2 = _checks.nonnegative(heterogeneity_squared, field="heterogeneity_squared")
     start2 = _checks.nonnegative(start_distance_squared, field="start_distance_squared")
     squared = theorem_15_squared_sensitivity(mixing=w, observers=(0,), horizon=steps)

@@ -1,6 +1,5 @@
-"""The noise a mechanism needs for a budget, by the account ``fixed``, which holds for batches in
-any order, or ``random``, which counts on batches that are drawn at random and kept secret. Noise
-that no lemma covers keeps the fixed account, and says so."""
+"""The noise a mechanism needs for a budget, by the account ``fixed``, of batches in any order, or
+``random``; noise that no lemma covers keeps the fixed account, and says so."""
 
 from __future__ import annotations
 
@@ -20,16 +19,10 @@ from noisedesign.system.participation import Participation
 from noisedesign_lab.tasks.mechanisms import Mechanism
 
 Found = TypeVar("Found")
-
 FIXED, RANDOM = "fixed", "random"
 ACCOUNTS = (FIXED, RANDOM)
-
-GAUSSIAN = "gaussian"
-"""Kind of a fixed account's number: that of the Gaussian mechanism, exact."""
-
-UNCOVERED = "fixed"
-"""Kind of number where a random account was asked for and no lemma covers the noise."""
-
+GAUSSIAN = "gaussian"  # kind of a fixed account's number: that of the Gaussian mechanism, exact
+UNCOVERED = "fixed"  # kind where a random account was asked for and no lemma covers the noise
 REASONS = {
     "participation": "columns of C of one record share rows",
     "adjacency": "truncated Poisson sampling has no account of add-remove",

@@ -1,5 +1,4 @@
-"""The mechanisms a run may be protected by: their unit noise, and what it protects from whom. A new
-one is a :class:`Kind` in :data:`MECHANISMS`, made by a function of a :class:`Network`."""
+"""The mechanisms of :data:`MECHANISMS`: their unit noise, and what it protects from whom."""
 
 from __future__ import annotations
 
@@ -37,17 +36,15 @@ from noisedesign.system.workloads import ErrorMeasure
 from noisedesign_lab.training.noise import MessageNoise, NodeNoise, Source, common_noise
 
 FIELD = "mechanisms"
-
 NOTHING = "nothing"
+# A server is trusted with everything but what it releases.
 EVERY_MESSAGE, THE_AVERAGE = PROTECTS["local"], PROTECTS["central"]
-"""Whom a budget protects from; a server is trusted with everything but what it releases."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Network(Shown):
-    """The network that noise is designed for: W, shape (n, n), or a schedule (P, n, n); K gossip
-    ``rounds``; a cap on diag(R) (squared, at unit budgets), without which noise on some graphs
-    grows without bound; the target of designs for random participation."""
+    """The network that noise is designed for: W, (n, n) or (P, n, n), K gossip ``rounds``, a cap on
+    diag(R) (squared, at unit budgets), and the target of designs for random participation."""
 
     mixing: Array
     participation: Participation
@@ -70,14 +67,9 @@ class Network(Shown):
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Mechanism(Shown):
-    """Unit noise, and its account.
-
-    ``sensitivity_squared`` is that of what the adversary sees to one record in all its
-    participations, for contributions that change by at most 1 a step. ``server`` puts the average
-    of all nodes in place of gossip; ``excess`` is the factor (standard deviation) by which
-    published noise exceeds its budget. ``strategy`` is C, shape (T, T), where the adversary sees C
-    times a record's contributions in white noise of unit variance.
-    """
+    """Unit noise, and its account: the squared sensitivity of what is seen to changes of 1 a step;
+    ``excess`` is the factor (standard deviation) by which published noise exceeds its budget, and
+    ``strategy`` is C, (T, T), where a record is seen through C in white noise of unit variance."""
 
     name: str = ""
     source: Source | None
@@ -115,11 +107,8 @@ class Mechanism(Shown):
             adjacency=target.adjacency,
         )
         if not math.isfinite(stddev):
-            raise InputError(
-                FIELD,
-                expected="a budget that some finite noise meets",
-                got=f"epsilon = {target.epsilon:g} for {self.name}",
-            )
+            got = f"epsilon = {target.epsilon:g} for {self.name}"
+            raise InputError(FIELD, expected="a budget that some finite noise meets", got=got)
         return self.excess * stddev
 
 
@@ -133,24 +122,18 @@ class Kind(NamedTuple):
 
 
 def mechanism(name: str, network: Network) -> Mechanism:
-    """Return the mechanism of that name, one of :func:`known_names`, on a network. Where its
-    participation is random, noise is that of the scheme without randomness, but for designs made
-    for it. An InputError names ``mechanisms``: a name that is unknown, or that the network cannot
-    have."""
+    """Return a mechanism by its name; one that a network cannot have is refused."""
     _checks.instance(network, Network, field="network", expected="a Network")
     participation = network.participation
     kind, number = kind_of(name)
-    if not kind.random:
+    if not kind.random:  # noise is that of batches in any order
         network = replace(network, participation=network.participation.fixed)
     try:
         made = kind.make(network) if number is None else kind.make(network, number)
     except InputError as error:
-        raise InputError(
-            FIELD,
-            expected=f"mechanisms that this network can have ({error.field}: {error.expected})",
-            got=f"{name}: {error.got}",
-            remedy=error.remedy,
-        ) from error
+        expected = f"mechanisms that this network can have ({error.field}: {error.expected})"
+        got = f"{name}: {error.got}"
+        raise InputError(FIELD, expected=expected, got=got, remedy=error.remedy) from error
     used = None if made.source is None else participation
     return replace(made, name=name, participation=used)
 
@@ -231,12 +214,10 @@ def _server(network: Network, variance: float, *, excess: float = 1.0) -> Mechan
 def _zip_dl(network: Network) -> Mechanism:
     changes = network.random is not None or np.ndim(network.mixing) > 2
     if changes or network.rounds > 1:
-        raise InputError(
-            "mixing",
-            expected="one round of a W that is the same at every step",
-            got="one that changes" if changes else "several rounds",
-            remedy="Noise on messages cancels under the weights it was made for.",
-        )
+        expected = "one round of a W that is the same at every step"
+        got = "one that changes" if changes else "several rounds"
+        remedy = "Noise on messages cancels under the weights it was made for."
+        raise InputError("mixing", expected=expected, got=got, remedy=remedy)
     algorithm = views.zip_dl(mixing=network.mixing, horizon=network.horizon)
     found = exposure.account(
         algorithm,
@@ -247,13 +228,12 @@ def _zip_dl(network: Network) -> Mechanism:
     )
     worst = max(found, key=lambda one: one.sensitivity_squared)
     if math.isinf(worst.sensitivity_squared):
-        raise InputError(
-            "responses",
-            expected="a class of losses, or fixed, for noise on messages over several steps",
-            got=str(network.responses),
-            remedy="The model that a node keeps is hidden from who reads its messages, so that "
-            "gradients which answer to it in any way may tell everything.",
+        expected = "a class of losses, or fixed, for noise on messages over several steps"
+        remedy = (
+            "The model that a node keeps is hidden from who reads its messages, so that "
+            "gradients which answer to it in any way may tell everything."
         )
+        raise InputError("responses", expected=expected, got=str(network.responses), remedy=remedy)
     return Mechanism(
         source=MessageNoise(mixing=network.mixing),
         sensitivity_squared=worst.sensitivity_squared,
@@ -267,13 +247,11 @@ def _zip_dl(network: Network) -> Mechanism:
 def of_design(design: Design, *, name: str, rounds: int = 1) -> Mechanism:
     """Make a mechanism of a feasible design that protects every message and says how long."""
     if not design.certificate.feasible or design.trust != "local":
-        raise InputError(
-            "design", expected="a feasible design that protects every message", got=describe(design)
-        )
+        expected = "a feasible design that protects every message"
+        raise InputError("design", expected=expected, got=describe(design))
     if design.problem.use is None:
-        raise InputError(
-            "participation", expected="a design that says how long it is used", got="nothing"
-        )
+        expected = "a design that says how long it is used"
+        raise InputError("participation", expected=expected, got="nothing")
     use, strategy, squared = design.problem.use, _strategy(design), design.problem.sensitivity**2
     if use.random and strategy is not None:  # what sensitivity says there is of no fixed batches
         squared = bins_of(strategy, use).sensitivity_squared
@@ -289,9 +267,7 @@ def of_design(design: Design, *, name: str, rounds: int = 1) -> Mechanism:
 
 
 def _strategy(design: Design) -> Array | None:
-    """Return C of what a reader of all messages sees of one record, at the node that shows most.
-    Less what the others' noise tells of node u's, variance 1 / [R^-1]_uu is left; a budget above it
-    holds even before who knows some seeds."""
+    """Return C of what a reader of all messages sees of one record, at the most exposed node."""
     noise = design.noise
     if noise.full:
         return None
@@ -301,6 +277,8 @@ def _strategy(design: Design) -> Array | None:
     strategy = np.eye(use.horizon) if noise.strategy is None else noise.strategy.dense()
     if noise.space is None:
         return strategy
+    # Of node u, others' noise leaves a variance of 1 / [R^-1]_uu; a budget above it holds even
+    # before who knows some seeds.
     told = float(np.diag(inverse_of_positive(noise.covariance)).max()) * (1 + 1e-9)  # rounding
     budget = design.problem.sensitivity**2 / (use.largest_size if white else 1)
     return np.asarray(strategy * math.sqrt(max(told, budget)))
@@ -353,19 +331,16 @@ def _in_both(network: Network, *, gap: float | None = None, **how: Any) -> Mecha
 
 def _target(network: Network) -> PrivacyTarget:
     if not network.participation.binned:
-        raise InputError(
-            "participation.kind",
-            expected='"balls-in-bins"',
-            got=str(network.participation),
-            remedy="Take mafalda or kronecker, the optima for batches in any order.",
-        )
+        got = str(network.participation)
+        remedy = "Take mafalda or kronecker, the optima for batches in any order."
+        raise InputError("participation.kind", expected='"balls-in-bins"', got=got, remedy=remedy)
     if network.target is None:
         expected = "budgets by epsilon, one of which the design is for"
         raise InputError("epsilons", expected=expected, got="none")
     return network.target
 
 
-MECHANISMS: dict[str, Kind] = {
+MECHANISMS: dict[str, Kind] = {  # the catalogue, by name; docs/guides/training.md describes each
     "none": Kind(_none),
     "ldp": Kind(_ldp),
     # Noise of variance sigma^2 / n^2 is what the released average needs, as one record moves it by
@@ -399,7 +374,6 @@ MECHANISMS: dict[str, Kind] = {
     "muffliato": Kind(lambda network, rounds: replace(_ldp(network), rounds=rounds), numbered=True),
     "bsr": Kind(_bsr, numbered=True),
 }
-"""The catalogue, by name; ``docs/guides/training.md`` describes each."""
 
+# Those that are designed for batches drawn at random.
 RANDOM = tuple(name for name, kind in MECHANISMS.items() if kind.random)
-"""Names of mechanisms that are designed for batches drawn at random."""

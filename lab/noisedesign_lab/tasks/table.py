@@ -39,11 +39,8 @@ from noisedesign_lab.tasks.training_task import (
 )
 from noisedesign_lab.training.noise import NodeNoise
 
-KEY_DIGITS = 20
-"""Hexadecimal digits of a key: two of ten million rows collide with a probability of 4e-11."""
-
+KEY_DIGITS = 20  # hexadecimal: two of ten million rows collide with a probability of 4e-11
 Progress = Callable[[int, int], None]
-
 _TYPES = {name: of for name, of in COLUMNS.items() if of is not str}
 
 
@@ -130,8 +127,7 @@ def _over_seeds(rows: Sequence[Row]) -> LaneResult:
     return LaneResult(**shared, **means, seeds=len(rows), diverged=len(rows) - len(kept))
 
 
-_Unit = tuple[TrainingTask, tuple[Mechanism, ...], tuple[int, ...]]
-"""The grain of work of one process: mechanisms side by side, for a block of seeds."""
+_Unit = tuple[TrainingTask, tuple[Mechanism, ...], tuple[int, ...]]  # work of one process at a time
 
 
 def rows_of(unit: _Unit) -> list[Row]:
@@ -194,12 +190,9 @@ def train(
     jobs = _checks.positive_int(jobs, field="jobs")
     _checks.instance(retry, bool, field="retry", expected="True or False")
     if output is not None and not made.identity:
-        raise InputError(
-            "output",
-            expected="nothing for a task without identity",
-            got=_checks.describe(output),
-            remedy="Read the task from a file, or say identity=, so that its rows are known again.",
-        )
+        expected = "nothing for a task without identity"
+        remedy = "Read the task from a file, or say identity=, so that its rows are known again."
+        raise InputError("output", expected=expected, got=_checks.describe(output), remedy=remedy)
     opened: AbstractContextManager[ResultsFile | None] = nullcontext()
     if output is not None:
         opened = open_results(output, columns=tuple(COLUMNS), kind=TRAINING, types=_TYPES)
@@ -211,8 +204,7 @@ def train(
     return TrainingResult(rows, skipped=skipped, output=None if table is None else table.path)
 
 
-_Place = tuple[str, str, int, int]
-"""Mechanism, budget, seed and step of a row."""
+_Place = tuple[str, str, int, int]  # mechanism, budget, seed and step of a row
 
 
 def _places(task: TrainingTask) -> Iterator[_Place]:

@@ -1,6 +1,5 @@
-"""Training files: strict TOML in, the data, loss, network and budgets of a training task out. A
-table knows its keys and makes its value; a new kind of data, loss or partition is a class and a
-line of ``_DATA``, ``_LOSSES`` or ``_PARTITIONS``."""
+"""Training files: strict TOML in, a training task out. A new kind of data, loss or partition is a
+class and a line of ``_DATA``, ``_LOSSES`` or ``_PARTITIONS``."""
 
 from __future__ import annotations
 
@@ -35,6 +34,7 @@ from noisedesign_lab.training.seeding import Use, generator
 from noisedesign_lab.training.trainer import DIVERGED
 
 FIELD = "training"
+MOST_RECORDED = 100_000  # measurements of a run: more is a mistake
 
 _BELONGS = {
     **{
@@ -49,8 +49,7 @@ _BELONGS = {
 
 # --- data -----------------------------------------------------------------------------------------
 
-Split = tuple[Examples, Examples | None]
-"""Examples to train on, and to test on."""
+Split = tuple[Examples, Examples | None]  # examples to train on, and to test on
 
 
 class DataTable(Table):
@@ -328,10 +327,6 @@ class HowTable(Table):
         return sorted({*range(0, horizon + 1, every), horizon})
 
 
-MOST_RECORDED = 100_000
-"""Measurements of a run: more is a mistake."""
-
-
 class BudgetsTable(ResponsesKeys):
     """[privacy] of training files: several budgets, and how gradients answer to models."""
 
@@ -371,10 +366,8 @@ def training_tables(text: str) -> tuple[TrainingFile, dict[str, Any]]:
 # --- a file as a task ---
 
 
-_SAME = ("clip", "rounds", "batch_size", "measured", "max_variance")
-"""Arguments of the library that are keys of [training], too."""
-
-_KEYS = {
+_SAME = ("clip", "rounds", "batch_size", "measured", "max_variance")  # keys of [training], too
+_KEYS = {  # arguments of the library and the keys of a file that set them
     **{name: f"training.{name}" for name in _SAME},
     **{name: f"privacy.{name}" for name in ("accounts", "epsilons", "noise_multipliers")},
     "workload.rounds": "training.rounds",
@@ -384,7 +377,6 @@ _KEYS = {
     "privacy.epsilon": "privacy.epsilons",
     "privacy.clip": "training.clip",
 }
-"""Arguments of the library and the keys of a file that set them."""
 
 
 def load_training(path: str | Path) -> TrainingTask:

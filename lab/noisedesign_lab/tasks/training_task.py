@@ -31,7 +31,6 @@ from noisedesign_lab.training.trainer import DIVERGED, Lane, Observer, Run, chec
 
 Row = dict[str, Any]
 Value = TypeVar("Value", int, float, str)
-
 FINISHED, DIVERGED_STATUS = "ok", "diverged"
 
 
@@ -54,18 +53,11 @@ a random account; ``stddev`` is that of noise in a node's sum of clipped gradien
 what proves epsilon, and where the account is the fixed one after all, why.
 """
 
-NO_NOISE = "none"
-"""The mechanism that needs no budget."""
-
-NO_BUDGET = "none"
-"""The budget of a mechanism without noise."""
-
-
-BLOCK_FLOATS, MOST_SEEDS = 2**22, 8
-"""Seeds are run together while their models take at most so many numbers, and so many seeds."""
-
-LANE_FLOATS = 2**25
-"""Numbers of the models of one seed at a time (256 MB); lanes beyond are run after the others."""
+NO_NOISE = "none"  # the mechanism that needs no budget
+NO_BUDGET = "none"  # the budget of a mechanism without noise
+MOST_ASKED = 100_000  # seeds of a task: more is a mistake
+BLOCK_FLOATS, MOST_SEEDS = 2**22, 8  # numbers of models, and seeds, that are run together at most
+LANE_FLOATS = 2**25  # numbers of the models of one seed at a time (256 MB); others come after
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -197,12 +189,9 @@ class TrainingTask(Shown):
         for epsilon in self.epsilons or (1.0,):
             self._target(epsilon)
         if self.epsilons is not None and self.loss.private is not None:
-            raise InputError(
-                "epsilons",
-                expected="noise_multipliers for a loss that keeps coordinates at a node",
-                got="budgets",
-                remedy="A node remembers its examples there: no account of one of them holds.",
-            )
+            expected = "noise_multipliers for a loss that keeps coordinates at a node"
+            remedy = "A node remembers its examples there: no account of one of them holds."
+            raise InputError("epsilons", expected=expected, got="budgets", remedy=remedy)
         given = _checks.listed(self.mechanisms, field="mechanisms", expected="a list of names")
         object.__setattr__(self, "mechanisms", tuple(given))
         catalogue.check_names(list(self.names))
@@ -420,10 +409,6 @@ def _accounts(value: Any, scheme: Participation) -> tuple[str, ...]:
     return accounts
 
 
-MOST_ASKED = 100_000
-"""Seeds of a task: more is a mistake."""
-
-
 def _budgets(value: Any, *, field: str) -> tuple[float, ...]:
     given = _checks.listed(value, field=field, expected="a list of numbers")
     found = tuple(_checks.scale(one, field=field) for one in given)
@@ -442,10 +427,7 @@ def run(
     seeds: Iterable[int] | None = None,
     observer: Observer | None = None,
 ) -> list[Row]:
-    """Train, and return a row for every mechanism, budget, seed and recorded step.
-    Mechanisms of one call, by default all of the task, are run side by side on the same batches and
-    see the same white noise. ``observer`` is called at every step of every block of seeds; lanes
-    come in the order of mechanisms and, within one, of budgets."""
+    """Train lanes side by side on the same batches and white noise, and return all rows."""
     asked = mechanisms or task.names
     chosen = [one if isinstance(one, Mechanism) else task.named(one) for one in asked]
     pairs = [pair for one in chosen for pair in task.lanes(one)]

@@ -1,5 +1,4 @@
-"""Unit noise of a mechanism, a step at a time, from white noise that all mechanisms share: C^-1
-over steps, a root of R over nodes, or the noise that Zip-DL puts on single messages."""
+"""Unit noise of a mechanism, a step at a time, from white noise that all mechanisms share."""
 
 from __future__ import annotations
 
@@ -16,11 +15,8 @@ from noisedesign.base.checks import Array, InputError
 from noisedesign_lab.datasets import Places
 from noisedesign_lab.training.seeding import Use, generator
 
-KEPT_FLOATS = 2**26
-"""White noise that is kept (512 MB); what does not fit is drawn again."""
-
-PANEL_FLOATS, PANEL_STEPS = 2**22, 32
-"""Steps of noise made at a time: as one matrix product, of at most 32 MB."""
+KEPT_FLOATS = 2**26  # white noise that is kept (512 MB); what does not fit is drawn again
+PANEL_FLOATS, PANEL_STEPS = 2**22, 32  # of one matrix product of noise: at most 32 MB
 
 
 class WhiteNoise:
@@ -146,10 +142,8 @@ def common_noise(nodes: int, *, variance: float) -> NodeNoise:
 class MessageNoise(Source):
     """Zip-DL: unit noise on every message, zero-sum over the closed neighbourhood of its sender.
 
-    Node u draws Y_v for the d receivers v of its closed neighbourhood and adds to the message for v
-    Z_uv = Y_v - (1 / (d W_vu)) sum_j W_ju Y_j, so that sum_v W_vu Z_uv = 0 (Zip-DL, Algorithm 1).
-    Node v is left with sum_u W_vu Z_uv; ``every_message`` draws Z for those who look at messages,
-    and not that sum alone, which has the same distribution and costs less.
+    Node u adds Z_uv = Y_v - (1 / (d W_vu)) sum_j W_ju Y_j for each of d receivers v (Algorithm 1).
+    Node v is left with sum_u W_vu Z_uv, which is drawn alone but where ``every_message`` is seen.
     """
 
     mixing: Any

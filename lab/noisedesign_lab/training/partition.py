@@ -1,8 +1,5 @@
-"""Partitions of records over nodes, the batches of a node, splits for testing, and standardisation.
-Records are named by their places in :class:`~noisedesign_lab.datasets.Examples`; a partition is a
-function of a random generator, so that every seed has its own. Batches are dealt once or drawn at
-random by numpy's generator; in a deployment the draw is a secret of the node: see
-:class:`noisedesign.noise.RandomBatches`."""
+"""Partitions of records over nodes, the batches of a node, splits for testing, and standardisation,
+by numpy's generator; a deployed node draws :class:`noisedesign.noise.RandomBatches` in secret."""
 
 from __future__ import annotations
 
@@ -111,12 +108,10 @@ def dirichlet(targets: Any, nodes: int, *, concentration: float, minimum: int = 
             if totals.min() >= minimum:
                 break
         else:
-            raise InputError(
-                "partition.concentration",
-                expected=f"shares that leave every node {minimum} records or more",
-                got=f"{concentration} and {nodes} nodes, and none in {_TRIES} draws",
-                remedy="Raise the concentration, or take fewer nodes.",
-            )
+            expected = f"shares that leave every node {minimum} records or more"
+            got = f"{concentration} and {nodes} nodes, and none in {_TRIES} draws"
+            remedy = "Raise the concentration, or take fewer nodes."
+            raise InputError("partition.concentration", expected=expected, got=got, remedy=remedy)
         dealt = [np.split(rng.permutation(of), cut) for of, cut in zip(places, cuts, strict=True)]
         return [np.sort(np.concatenate(parts)) for parts in zip(*dealt, strict=True)]
 
@@ -252,11 +247,8 @@ def deal(
         dealt = Batches(rule, horizon=horizon, records=records, batch_size=batch_size, seed=seed)
         return Dealing(dealt, dealt.round, float(len(dealt[0])))  # the largest are dealt first
     if batch_size is not None:
-        raise InputError(
-            "batch_size",
-            expected="none where batches are drawn at random, of any size",
-            got=str(batch_size),
-            remedy="Leave it out: the participation says how many records a batch has on average.",
-        )
+        expected = "none where batches are drawn at random, of any size"
+        remedy = "Leave it out: the participation says how many records a batch has on average."
+        raise InputError("batch_size", expected=expected, got=str(batch_size), remedy=remedy)
     drawn = drawn_batches(rule, horizon=horizon, records=records, rng=rng)
     return Dealing(drawn, horizon, expected_size(rule, horizon=horizon, records=records))

@@ -1,6 +1,4 @@
-"""Random streams of one seed of a training run, named by the seed, the use and the step, so that
-all mechanisms of one seed see the same data, mixing matrices and white noise. The generator is
-numpy's and not cryptographic: this is simulation."""
+"""Random streams of one seed of a training run: not cryptographic, for this is simulation."""
 
 from __future__ import annotations
 
@@ -22,5 +20,5 @@ class Use(enum.IntEnum):
 
 
 def generator(seed: int, use: Use, *path: int) -> np.random.Generator:
-    """The stream of one seed and use, and step or node where it has one."""
+    """The stream of one seed, use and step or node, the same under all mechanisms."""
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(use, *path)))

@@ -1,9 +1,6 @@
-"""Decentralised SGD with noise, all seeds and lanes of a block at once.
-
-    theta <- W^K (theta - eta_t (sum of clipped gradients + sigma z_t) / b)
-
-A trusted server's lane has 11^T / n in the place of W^K; noise on messages comes after mixing.
-"""
+"""Decentralised SGD, all seeds and lanes of a block at once:
+theta <- W^K (theta - eta_t (sum of clipped gradients + sigma z_t) / b). A trusted server's lane has
+11^T / n in the place of W^K; noise on messages comes after mixing."""
 
 from __future__ import annotations
 
@@ -29,15 +26,13 @@ from noisedesign_lab.training.noise import MessageNoise, Source, WhiteNoise
 from noisedesign_lab.training.partition import Dealing, Partition, deal
 from noisedesign_lab.training.seeding import Use, generator
 
-DIVERGED = 1e6
-"""Default bound on a loss, over its size at the start (or 1), beyond which a run diverged."""
+DIVERGED = 1e6  # loss over its size at the start (or 1) beyond which a run diverged, by default
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Lane:
-    """One column of models: unit noise ``source`` scaled by ``stddev`` (not squared, in units of a
-    step's sum of gradients), step sizes, K ``rounds`` or a ``server``'s average, and the rule whose
-    random batches the noise counts on, if any."""
+    """One column of models: noise ``source`` times ``stddev`` (not squared, in units of a step's
+    sum), step sizes, K ``rounds`` or a ``server``, and the rule of random batches it counts on."""
 
     source: Source | None = None
     stddev: float = 0.0
@@ -56,12 +51,8 @@ class Lane:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Seen:
-    """The view of one step; arrays are read-only and gone after it.
-
-    ``gradients`` are clipped sums without noise and ``messages`` what nodes send, (S, n, E, d),
-    before any noise on messages; ``message_noise`` is that by number of lane, (S, M, d), for
-    sources that draw it (:attr:`MessageNoise.edges`); ``models`` are those after mixing.
-    """
+    """The view of one step; arrays are read-only and gone after it. ``gradients`` and ``messages``,
+    (S, n, E, d), are without noise on messages, which ``message_noise`` has by number of lane."""
 
     step: int
     batch: Batch
@@ -187,9 +178,8 @@ class _Dealt:
                 expected, got = "an array of places for every node", _checks.describe(part)
                 raise InputError(field, expected=expected, got=f"{got} at node {node}")
             if part.min() < 0 or part.max() >= len(run.examples):
-                expected = f"places 0 to {len(run.examples) - 1}"
                 got = f"{part.min()} to {part.max()} at node {node}"
-                raise InputError(field, expected=expected, got=got)
+                raise InputError(field, expected=f"places 0 to {len(run.examples) - 1}", got=got)
         return parts
 
     @staticmethod
@@ -284,12 +274,9 @@ def train(
         _checks.seed(seed, field="seeds")
     for lane in lanes:
         if lane.counts_on not in (None, run.rule):
-            raise InputError(
-                "rule",
-                expected=f"batches drawn at random, as the noise of {lane.name!r} counts on",
-                got="others",
-                remedy="Train by that rule, or scale the noise for batches in any order.",
-            )
+            expected = f"batches drawn at random, as the noise of {lane.name!r} counts on"
+            remedy = "Train by that rule, or scale the noise for batches in any order."
+            raise InputError("rule", expected=expected, got="others", remedy=remedy)
     width = len(seeds) * run.nodes * run.loss.dimension
     # A step holds models before and after mixing, gradients, and what a loss makes of them.
     memory.require(lambda count: 4 * 8 * width * count, len(lanes), field="lanes", of="lanes")
@@ -376,12 +363,9 @@ class _Block:
         norms = np.sqrt(np.einsum("sned,sned->sne", shared, shared))
         most = self.run.clip * batch.present.sum(axis=2)[..., None]
         if (norms > most * (1 + 1e-9)).any():  # a batch of a million rounds by less
-            raise InputError(
-                "loss",
-                expected=f"sums of gradients, each clipped to a norm of {self.run.clip:g}",
-                got="a longer sum",
-                remedy="Clip in clipped_sums: no account holds for gradients of any length.",
-            )
+            expected = f"sums of gradients, each clipped to a norm of {self.run.clip:g}"
+            remedy = "Clip in clipped_sums: no account holds for gradients of any length."
+            raise InputError("loss", expected=expected, got="a longer sum", remedy=remedy)
 
     @cached_property
     def _largest_scale(self) -> Array:
@@ -430,10 +414,10 @@ class _Block:
 
     @cached_property
     def _stddev(self) -> Array:
-        """Standard deviation of the noise in sums of gradients, (S, n, E). A server averages sums
-        that nodes with smaller batches divide by less: its noise is scaled for the smallest."""
+        """Standard deviation of the noise in sums of gradients, (S, n, E)."""
         sizes = self.dealt.sizes[:, :, None]
         server = np.array([self.lanes[k].server for k in self.sorted.order])
+        # A server averages sums that smaller batches divide by less: the smallest one decides.
         factor = np.where(server, sizes / sizes.min(axis=1, keepdims=True), 1.0)
         return np.asarray(factor * self.sorted.stddev)
 

@@ -1,9 +1,6 @@
-"""Messages between neighbours: each node shows what it has to say, and asks the others.
-
-A question is one line of JSON with the design's digest, who asks, and what for; the answer is one
-line of JSON and a body. Who asks waits until the answer is there, so that it does not matter who
-starts first, and asks again where a connection breaks, so that a node may be restarted. Nothing is
-encrypted here: what is sent may be seen by anybody, which is what the noise is for."""
+"""Messages between neighbours: each node shows what it has to say, and asks the others. Who asks
+waits until the answer is there, and asks again where a connection breaks. Nothing is encrypted:
+what is sent may be seen by anybody, which is what the noise is for."""
 
 from __future__ import annotations
 
@@ -55,8 +52,7 @@ class Board:
             self._changed.notify_all()
 
     def answer(self, question: Mapping[str, Any]) -> tuple[dict[str, Any], bytes]:
-        """Return head and body of an answer; a head with "refused" where nothing will ever come,
-        with "later" where it is not there yet."""
+        """Return head and body; "refused" where nothing will ever come, "later" where not yet."""
         if question.get("digest") != self.digest:
             return self._refused(f"node {self.node} runs the design {self.digest[:12]}")
         kind, step = str(question.get("kind")), question.get("step")
@@ -143,9 +139,7 @@ def ask(
     seconds: float,
     most: int = LARGEST_BODY,
 ) -> bytes:
-    """Return what the node at ``address`` shows, asking again for up to ``seconds``; a
-    MismatchError tells that it runs another design, is past that step, or shows more than ``most``
-    bytes."""
+    """Return what a node shows; a MismatchError says that asking again does not help."""
     question = {"digest": digest, "from": node, "kind": kind, "step": step}
     line, deadline = json.dumps(question).encode() + b"\n", time.monotonic() + seconds
     while True:

@@ -1,9 +1,6 @@
 """D-SGD of one node: theta_u <- sum_v W_uv (theta_v - eta (sum of clipped gradients + noise) / B),
-and the average over neighbours once more for every further gossip round of the plan.
-
-Everything a node must remember is in its folder: its secret, the seeds it shares, and after every
-step the model. So it can be killed at any time and started again: it computes the same step with
-the same noise, and its neighbours wait for it."""
+averaged once more a further gossip round. All it must remember is in its folder, so that it can be
+killed and started again: it computes the same step with the same noise, and neighbours wait."""
 
 from __future__ import annotations
 
@@ -41,10 +38,8 @@ Places = NDArray[np.intp]
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """The data of logistic regression, a small real model: ``features``, shape (m, p), and
-    ``labels``, shape (m,), each 0 or 1.
-
-    Loss of an example (x, y): log(1 + exp(-s)), s = (2 y - 1) <theta, (x, 1)>."""
+    """The data of logistic regression: ``features``, (m, p), and ``labels``, (m,), each 0 or 1;
+    the loss is log(1 + exp(-s)), s = (2 y - 1) <theta, (x, 1)>."""
 
     features: Array
     labels: Array
@@ -79,8 +74,7 @@ class Examples:
         return float((self._margins(model) > 0).mean())
 
     def clipped_sum(self, model: Array, batch: Places, *, clip: float) -> Array:
-        """Sum the gradients of a batch (places), each scaled to a norm of at most ``clip``, shape
-        (d,)."""
+        """Sum the gradients of a batch (places), each scaled to a norm of at most ``clip``."""
         x, sign = self.features[batch], 2.0 * self.labels[batch] - 1.0
         slope = -sign / (1.0 + np.exp(np.clip(sign * (x @ model), -700.0, 700.0)))
         norms = np.abs(slope) * np.sqrt(np.square(x).sum(axis=1))
@@ -178,11 +172,10 @@ class Run:
         return Secret.load(file)
 
     def _seeds(self, peers: Peers, board: Board) -> dict[str, Secret]:
-        """The secrets of the shared streams, by name: those in the folder, or new ones that all
-        holders have confirmed. A node that is killed before its seeds are in the folder cannot
-        agree again with others that went on: all start afresh."""
+        """Return the secrets of shared streams: those in the folder, or new ones all confirmed."""
         names = [stream.name for stream in self.plan.streams if stream.source == SHARED]
         kept = self.folder / "seeds"
+        # A node killed before they are here cannot agree with those that went on: all start afresh.
         if names and not kept.exists():
             found = self._agreement(peers, board).secrets()
             partial = kept.with_suffix(".partial")  # all of them, or none
@@ -194,8 +187,7 @@ class Run:
         return {name: Secret.load(kept / name) for name in names}
 
     def _agreement(self, peers: Peers, board: Board) -> Agreement:
-        """Agree over the board: letters for a node are shown one after the other, and it asks for
-        them in that order."""
+        """Agree over the board: letters for a node are shown in order, and asked for in it."""
         found, shown = Agreement(self.plan), Counter[int]()
         heard: queue.Queue[bytes | InputError] = queue.Queue()
         over = threading.Event()
@@ -235,8 +227,7 @@ class Run:
         return found
 
     def _mixed(self, own: Array, t: int, peers: Mapping[int, Address]) -> Array:
-        """Return sum_v W_uv x_v of a gossip round, in the order of the nodes: the same bits after a
-        restart."""
+        """Return sum_v W_uv x_v, in the order of the nodes: the same bits after a restart."""
         total = np.zeros_like(own)
         for v, weight in self.plan.weights:
             sent = own
@@ -250,8 +241,7 @@ class Run:
             address, MODEL, t, most=8 * dimension + (1 << 20)
         )  # to tell of another size
         if len(body) != 8 * dimension:
-            expected = f"{dimension} numbers from node {v}"
-            got = f"{len(body) / 8:g}"
+            expected, got = f"{dimension} numbers from node {v}", f"{len(body) / 8:g}"
             raise InputError("model", expected=expected, got=got, remedy="Give all the same data.")
         found = np.frombuffer(body, dtype="<f8").astype(np.float64)
         if not np.isfinite(found).all():
@@ -271,8 +261,7 @@ class Run:
 
     @cached_property
     def _name(self) -> str:
-        """Name of the design and of these data in this order: others would have records take part
-        again."""
+        """Name of the design and of these data in this order: others would take part again."""
         found = hashlib.sha256(f"{self.plan.digest} {self.examples.features.shape}".encode())
         for array in (self.examples.features, self.examples.labels):
             found.update(np.ascontiguousarray(array, dtype="<f8").data)

@@ -1,5 +1,4 @@
-"""Published figures and one of our own: a picture and its numbers each. To add one, write a
-:class:`Figure` in a module here and a line below. Files are written after every finished part."""
+"""Published figures and one of our own; a module here and a line below add one."""
 
 from __future__ import annotations
 
@@ -20,13 +19,12 @@ if TYPE_CHECKING:
 
 Announce = Callable[[str], None]
 
-_FIGURES = {
+_FIGURES = {  # names, and where each is; loaded when it is asked for
     "pndp-by-distance": ("pndp", "BY_DISTANCE"),
     "gossip-single-view": ("gossip", "SINGLE_VIEW"),
     "gossip-spectral": ("gossip", "SPECTRAL"),
     "algorithms-by-observer": ("algorithms_by_observer", "FIGURE"),
 }
-"""Names, and where each is; loaded when it is asked for."""
 
 NAMES = tuple(_FIGURES)
 

@@ -1,6 +1,4 @@
-"""Every published algorithm before every kind of observer, at equal utility: noise is scaled so
-that all models carry the same squared error, summed over nodes and steps. What is left to compare
-is what each observer learns of the node it learns most about."""
+"""Every published algorithm before every kind of observer, at equal squared error of all models."""
 
 from __future__ import annotations
 
@@ -31,7 +29,7 @@ ALGORITHMS = {name: {"rounds": 3} if name == "muffliato" else {} for name in _NA
 
 LABELS = {"muffliato": "muffliato, K = 3"}
 
-MODELS = {
+MODELS = {  # threat models of the picture, those that read messages, in few words
     "ldp": "reader of\nall messages",
     "pndp": "neighbour",
     "pndp-counted": "neighbour,\nown noise\nunknown",
@@ -40,10 +38,8 @@ MODELS = {
     "secldp": "all messages,\nown seeds",
     "shared-seed": "all messages,\nall seeds",
 }
-"""Threat models of the picture, those that read messages, in few words."""
 
-UNIT_MU = 1.0
-"""mu of DP-D-SGD before a reader of all messages; it sets the common total error."""
+UNIT_MU = 1.0  # mu of DP-D-SGD before a reader of all messages; it sets the common total error
 
 
 class Row(NamedTuple):

@@ -1,7 +1,5 @@
 """Squared sensitivity of gossip averaging as the run gets longer (Koskela and Kulkarni, Figures 1
-and 2): one observed node, one victim that is its neighbour and one that is not, on two random
-graphs with Metropolis-Hastings weights. Added are gradients that vary over time, and secure
-summation. Numbers are squared, for unit noise and gradients of norm at most 1, per step."""
+and 2): one observed node, a neighbour and another victim, for unit noise and gradients, a step."""
 
 from __future__ import annotations
 
@@ -23,7 +21,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 SEED = 0
-
 SINGLE_NODE, SECURE_SUM = "single-node", "secure-sum"
 
 _VIEWS = {
@@ -31,7 +28,6 @@ _VIEWS = {
     SECURE_SUM: "weighted sums received by one node, its noise known to it",
 }
 _PAIRS = {"neighbours": BLUE, "not neighbours": ORANGE}
-
 HORIZONS = (1, 2, 3, 4, 6, 8, 11, 15, 20, 30, 45, 65, 100, 150, 220, 330, 500, 700, 1000)
 QUICK_HORIZONS = (1, 2, 4, 8, 15, 30)
 

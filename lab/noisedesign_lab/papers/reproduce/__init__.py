@@ -1,6 +1,5 @@
-"""Experiments of papers: rows, a summary, pictures and what they say. To add one: a module here
-with its ``EXPERIMENT``, its line in ``NAMES``, and its settings in
-``problems/papers/<name>.toml``."""
+"""Experiments of papers. To add one: a module here with its ``EXPERIMENT``, its line in ``NAMES``,
+and its settings in ``problems/papers/<name>.toml``."""
 
 from __future__ import annotations
 
@@ -13,7 +12,6 @@ from noisedesign.files.toml import lookup, opened, parsed
 from noisedesign_lab.papers.reproduce.experiment import Experiment, Settings, settings_of
 
 FIELD = "experiment"
-
 NAMES = ("mafalda", "whisper", "zip-dl", "gossip", "ours", "balls-in-bins")
 """Names of experiments: those of their modules, with hyphens; one is loaded when asked for."""
 
@@ -25,8 +23,7 @@ def named(name: str) -> Experiment:
 
 
 def load_settings(name: str | Path, *, quick: bool = False) -> tuple[Experiment, Settings]:
-    """Return experiment and settings of one of ``NAMES``, or of a file that says ``experiment``;
-    ``quick`` puts the keys of its [quick] table in place of the others."""
+    """Return experiment and settings of a name or file; ``quick`` takes those of its [quick]."""
     path = Path("papers", name) if name in NAMES else Path(name)
     with opened(_found(path), field=FIELD) as (_, text):
         tables = parsed(text, field=FIELD)
@@ -38,7 +35,6 @@ def load_settings(name: str | Path, *, quick: bool = False) -> tuple[Experiment,
 def _found(path: Path) -> Path:
     found = lookup(path)
     if not found.is_file():
-        expected = f"one of {', '.join(NAMES)}, or a file of settings"
-        remedy = did_you_mean(str(path), NAMES)
-        raise InputError(FIELD, expected=expected, got=str(path), remedy=remedy)
+        expected, got = f"one of {', '.join(NAMES)}, or a file of settings", str(path)
+        raise InputError(FIELD, expected=expected, got=got, remedy=did_you_mean(str(path), NAMES))
     return found

@@ -20,10 +20,7 @@ if TYPE_CHECKING:
 
 Record = dict[str, Any]
 Rows = Sequence[Record]
-Unit = dict[str, Any]
-"""Plain values of JSON, which hold all that decides the rows of a unit."""
-
-
+Unit = dict[str, Any]  # plain values of JSON, which hold all that decides the rows of a unit
 SUMMARY = (
     *("setting", "mechanism", "epsilon"),
     *("test_loss", "test_loss_low", "test_loss_high", "accuracy"),
@@ -90,8 +87,7 @@ def _merged(values: Mapping[str, Any], others: Any, field: str) -> dict[str, Any
     merged = dict(values)
     for key, value in others.items():
         if key not in merged:
-            expected = "keys that stand outside it, too"
-            remedy = did_you_mean(key, tuple(values))
+            expected, remedy = "keys that stand outside it, too", did_you_mean(key, tuple(values))
             raise InputError(f"{field}.{key}", expected=expected, got=key, remedy=remedy)
         inside = isinstance(merged[key], dict)
         merged[key] = _merged(merged[key], value, f"{field}.{key}") if inside else value

@@ -252,8 +252,7 @@ def pictures(rows: Rows, found: Rows, settings: MafaldaSettings) -> Pictures:
     return drawn
 
 
-TOP = {"loss-against-epsilon": 30, "loss-against-steps": 6}
-"""Losses that pictures show, over the least: what is beyond learns nothing."""
+TOP = {"loss-against-epsilon": 30, "loss-against-steps": 6}  # largest loss shown, over the least
 
 
 def _rounded(rows: Rows) -> list[Record]:

@@ -55,21 +55,18 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-LDP = "ldp"
-"""The mechanism that others are compared with."""
-
+LDP = "ldp"  # the mechanism that others are compared with
 OBSERVER_COLUMNS = columns("graph:str mechanism:str model:str mu which:str squared_error note:str")
 """Columns of a row; ``mu`` (not squared) is that of unit noise, ``squared_error`` that of noise
 scaled to mu = 1, per coordinate and squared clip."""
 
-MODELS = {
+MODELS = {  # threat models by their names in accounts, and in words
     "ldp": "eavesdropper",
     "pndp": "neighbour",
     "pndp-counted": "neighbour, own\nnoise unknown",
     "secure-sum": "neighbour, secure\naggregation",
     "insider": "eavesdropper with\nown noise",
 }
-"""Threat models by their names in accounts, and in words."""
 
 
 def observer_units(table: Any) -> Iterator[Unit]:
@@ -208,8 +205,7 @@ TRAINING_COLUMNS = columns(
 """Columns of a row; ``epsilon`` is infinite without noise, ``error`` the squared error of all
 iterates summed over steps and nodes at a step size of 1, None for a trusted server."""
 
-POINTS = 16
-"""Steps that are measured beside the start."""
+POINTS = 16  # steps that are measured beside the start
 
 
 def training_units(table: Any) -> Iterator[Unit]:
@@ -362,8 +358,7 @@ def tables(rows: Rows, settings: OurSettings) -> Mapping[str, Rows]:
 
 
 def costs(rows: Rows) -> list[Record]:
-    """Return what noise costs in test loss after the last step, by setting, mechanism and budget,
-    and ``error_over_ldp``, the squared error of all iterates over that of independent noise."""
+    """Return what noise costs after the last step, and its squared error over that of LDP."""
     found = []
     for (setting, epsilon), members in groups(rows, "setting", "epsilon"):
         free = [row for row in rows if row["setting"] == setting and row["mechanism"] == NOISELESS]

@@ -15,16 +15,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MARKERS = "os^vDPX"
-
-COLUMNS = 3
-"""Panels side by side, and names in a line of the legend."""
-
-LONGEST = 48
-"""Letters of a panel's title."""
-
+COLUMNS = 3  # panels side by side, and names in a line of the legend
+LONGEST = 48  # letters of a panel's title
 Style = Mapping[str, Any]
-Pictures = Mapping[str, "Figure"]
-"""Figures by the names of their files."""
+Pictures = Mapping[str, "Figure"]  # figures by the names of their files
 
 
 def styles(names: Iterable[str]) -> dict[str, Style]:

@@ -29,10 +29,7 @@ UNIT, OF = "unit", "rows_of_unit"
 """Columns of a row's unit and of how many rows that has: all of them, or it is run again."""
 
 ROWS, SUMMARY_FILE, README = "rows.csv", "summary.csv", "README.md"
-
-MOST = 60
-"""Lines of the summary that the page shows."""
-
+MOST = 60  # lines of the summary that the page shows
 Progress = Callable[[int, int], None]
 
 
@@ -45,9 +42,7 @@ def reproduce(
     to: str = VECTOR,
     progress: Progress | None = None,
 ) -> list[Path]:
-    """Run an experiment, or a file of settings, and return the files, the page first. Units whose
-    rows the table has are not run again, so that the next call goes on from whatever ended this
-    one; ``progress`` is told finished units and all."""
+    """Run an experiment or what is missing of it, and return the files, the page first."""
     _checks.one_of(to, field="format", allowed=FORMATS)
     jobs = _checks.positive_int(jobs, field="jobs")
     experiment, settings = load_settings(name, quick=quick)

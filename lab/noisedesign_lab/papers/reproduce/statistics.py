@@ -24,8 +24,7 @@ class Interval(NamedTuple):
 
 
 def interval(values: Sequence[float]) -> Interval:
-    """Return the mean of independent runs and its 95 % Student t interval. Runs that diverged are
-    infinite or nan and make the mean infinite; that and a single run have no interval."""
+    """Return mean and 95 % Student t interval; a run that diverged makes the mean infinite."""
     from scipy import stats  # late: it takes longer to load than to use
 
     runs = np.asarray(values, dtype=np.float64)
@@ -75,13 +74,11 @@ def over_seeds(rows: Rows, *others: str) -> list[Record]:
     return found
 
 
-NOISELESS = "none"
-"""The mechanism without noise."""
+NOISELESS = "none"  # the mechanism without noise
 
 
 def costs_of_noise(rows: Rows, mechanism: str) -> list[float]:
-    """Return what a mechanism's noise costs in test loss, a number a seed: the mean over its rows
-    less the noiseless loss of that seed; infinite where a run diverged."""
+    """Return the loss over that without noise, seed by seed; infinite where a run diverged."""
     free = {row["seed"]: row["test_loss"] for row in rows if row["mechanism"] == NOISELESS}
     by_seed: dict[int, list[float]] = {}
     for row in rows:

@@ -101,8 +101,7 @@ def clipped_weights(norms: Array, present: Array, *, clip: float) -> Array:
     return np.asarray(factors * present[..., None])
 
 
-ENTRIES = 2**15
-"""Doubles of the largest array of a block: a quarter of a megabyte, which caches of a core hold."""
+ENTRIES = 2**15  # doubles of the largest array of a block: 256 kB, which caches of a core hold
 
 
 def spans(count: int, entries_each: int) -> Iterator[slice]:

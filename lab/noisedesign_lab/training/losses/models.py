@@ -1,5 +1,4 @@
-"""Losses of models that learn from data: logistic regression of labels -1 and 1, regression by one
-hidden layer, and ratings as products of what a user likes and what a film is."""
+"""Losses of models that learn from data."""
 
 from __future__ import annotations
 
@@ -155,9 +154,7 @@ class MLP(Loss):
     def _sums(
         self, models: Array, inputs: Array, targets: Array, present: Array, clip: float
     ) -> Array:
-        """Return the sums of a few nodes: models (k, E, d), inputs (k, m, p + 1), targets (k, m).
-        The squared norm of a gradient is 4 r^2 (|x, 1|^2 sum over units that are on of v^2 +
-        |units|^2 + 1)."""
+        """Return the sums of a few nodes, of models (k, E, d) and inputs (k, m, p + 1)."""
         k, lanes, _ = models.shape
         m, h = inputs.shape[1], self.hidden
         first, second, constant = self._layers(models)
@@ -169,6 +166,7 @@ class MLP(Loss):
         residual = 2 * (output - targets[:, None])
         through = np.einsum("kmeh,keh->kem", on, second**2)
         through *= np.einsum("kmp,kmp->km", inputs, inputs)[:, None]
+        # |gradient|^2 = 4 r^2 (|x, 1|^2 sum over units that are on of v^2 + |units|^2 + 1)
         squares = residual**2 * (through + np.einsum("kmeh,kmeh->kem", units, units) + 1)
         norms = np.sqrt(squares).swapaxes(1, 2)[None]  # (1, k, m, E)
         weights = clipped_weights(norms, present[None], clip=clip)[0].swapaxes(1, 2) * residual

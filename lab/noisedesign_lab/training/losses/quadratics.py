@@ -15,9 +15,7 @@ from noisedesign_lab.training.losses.loss import Batch, Loss, clipped_weights
 
 @dataclass(frozen=True, kw_only=True)
 class Quadratic:  # its field `dimension` cannot stand for the property of Loss
-    """``curvature / 2 |theta|^2 - <x, theta>`` for examples x of d features. With curvature 1 the
-    best model is the mean of the examples; with 0 gradients are constant, and models are sums of
-    noise and constants, as the certified objective of a design counts them."""
+    """``curvature / 2 |theta|^2 - <x, theta>``; with 0 models are sums of noise and constants."""
 
     dimension: int
     curvature: float = 1.0

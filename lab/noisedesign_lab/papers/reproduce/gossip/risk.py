@@ -1,16 +1,8 @@
 """Excess risk of ridge logistic regression by gossip averaging, beside the terms of Theorem 17.
 
-Every node i has ``records`` features x of norm 1 and labels y in {-1, 1}, and
-
-    f_i(theta) = mean of log(1 + exp(-y x^T theta)) + ridge |theta|^2 / 2,
-
-so that one record moves a node's gradient by at most D = 1 / records (a record is left out, the
-divisor stays), f_i is ridge-strongly convex and L-smooth, L = ridge + max_i lambda_max(X_i^T X_i) /
-(4 records). Full batches, start at 0, as equation (5.1). The labels of node i are drawn with
-theta_i = 3 (u + spread v_i), u and v_i of standard normal entries: ``spread`` makes nodes differ.
-
-``docs/experiments/gossip.md`` has the step sizes and the noise scales. The risk is the mean over
-t < T of f(mean of the models at t) less the minimum of f, on the records that are trained on.
+Every node i has ``records`` features x of norm 1 and labels y in {-1, 1}, and f_i(theta) = mean of
+log(1 + exp(-y x^T theta)) + ridge |theta|^2 / 2. One record moves a gradient by D = 1 / records at
+most (the divisor stays). ``docs/experiments/gossip.md`` has data, step sizes and noise scales.
 """
 
 from __future__ import annotations
@@ -57,8 +49,6 @@ NONE, CENTRAL, OTHERS, VIEW, LDP, PAPER, THEOREM = (
 )
 
 CONSTANT, TUNED = "constant", "tuned"
-
-
 CALIBRATED = f"Noise against {OTHERS} and {VIEW} is for fixed responses, which no training keeps to"
 
 
@@ -196,8 +186,7 @@ class Task:
         return largest if rule == CONSTANT else min(largest, tuned)
 
     def excess_risk(self, w: Array, noise: Array, *, step: float) -> tuple[Array, Array]:
-        """Return the excess risk of the mean model, the mean over t < T and that at T, (S, E) each,
-        for noise of these standard deviations, (E,). Lanes of a seed share their unit noise."""
+        """Return the excess risk of the mean model, mean over t < T and that at T, (S, E) each."""
         s, n, _, d = self.features.shape
         models = np.zeros((s, n, len(noise), d))
         rngs = [np.random.default_rng((seed, 1)) for seed in range(s)]
@@ -242,8 +231,7 @@ def summary(rows: Rows) -> list[Record]:
 
 
 def growth(rows: Rows) -> list[Record]:
-    """Return the ``factor`` from one horizon to the next of the last risk: the geometric mean over
-    seeds, which are pairs, and the ends of its Student t interval."""
+    """Return the ``factor`` from one horizon to the next of the last risk, and its t interval."""
     found = []
     noisy = [row for row in rows if row["last_risk"] is not None and row["noise_stddev"]]
     for (_, _, mechanism, epsilon), members in groups(

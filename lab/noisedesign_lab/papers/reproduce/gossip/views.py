@@ -1,6 +1,5 @@
-"""Squared sensitivity of one observed node's messages to the gradients of others (Figures 1, 2):
-DP-D-SGD with Metropolis-Hastings weights, read by someone who knows nobody's noise. Numbers are
-squared, for unit noise and gradients of norm at most 1, per step."""
+"""Squared sensitivity of one observed node's messages to the gradients of others (Figures 1, 2), a
+step of DP-D-SGD, for unit noise and gradients of norm at most 1, read by who knows no noise."""
 
 from __future__ import annotations
 
@@ -30,16 +29,9 @@ COLUMNS = columns(
 (``exact``), its ``spectral`` bound, and what Theorem 15 is ``claimed`` to bound."""
 
 ITSELF, NEAR, FAR = "the node itself", "neighbours", "not neighbours"
-
 NAMES = {"erdos-renyi": "Erdős–Rényi", "preferential-attachment": "preferential attachment"}
-
-
-TENTH = 0.1
-"""Relative excess of the spectral bound over the truth that the paper states."""
-
-Lines = Sequence[tuple[str, Literal["-", "--"], str]]
-"""Columns, how they are drawn, and what they are."""
-
+TENTH = 0.1  # relative excess of the spectral bound over the truth that the paper states
+Lines = Sequence[tuple[str, Literal["-", "--"], str]]  # columns, how drawn, and what they are
 QUANTILES = (0.05, 0.5, 0.95)
 
 

@@ -125,9 +125,7 @@ def _last(rows: Rows, settings: WhisperSettings) -> list[Record]:
 
 
 def saved(rows: Rows) -> list[Record]:
-    """Return what each mechanism saves of the loss that independent noise costs, over all budgets:
-    1 - cost / (that of independent noise), None where the interval of the latter reaches 0;
-    ``rows`` are of the last step."""
+    """Return what each saves of the cost of independent noise; None where that is none."""
     records = []
     for (setting,), members in groups(rows, "setting"):
         mechanisms = dict.fromkeys(row["mechanism"] for row in members if row["mechanism"] != NONE)

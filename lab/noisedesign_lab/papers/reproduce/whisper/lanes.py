@@ -1,12 +1,7 @@
 """The experiments themselves, every mechanism and budget side by side on one random graph.
-
-Quadratic objectives: a valley a node, whole clipped gradients, step sizes eta_1 / sqrt t, and as
-``test_loss`` the mean objective at every node's model, less its minimum. Incomes, logistic
-regression on a9a: every seed splits all 48,842 records anew and deals them to nodes by a Dirichlet
-distribution. Step sizes are tuned on a part of the training records; then all of them are trained
-on. Clipped and protected is the gradient of an example, as in the published code, or the mean
-gradient of a node's batch, as in the paper.
-"""
+Quadratics: a valley a node, step sizes eta_1 / sqrt t, ``test_loss`` the objective less its
+minimum. Incomes: every seed splits a9a anew, deals it by a Dirichlet distribution, and tunes step
+sizes on a part of the training records."""
 
 from __future__ import annotations
 
@@ -64,8 +59,7 @@ def said(unit: Unit, *more: str) -> dict[str, Any]:
 
 
 def covariance(w: Array, made: Mechanism, steps: int) -> Array | None:
-    """Return the covariance (n, n) of the noise of one step where independent noise of the same
-    budget has variance 1; None without noise."""
+    """Return the covariance (n, n) of one step, over that of LDP; None without noise."""
     if made.source is None:
         return None
     n, each = len(w), made.sensitivity_squared / steps * made.excess**2
@@ -89,9 +83,7 @@ def side_by_side(
     among: Sequence[tuple[str, float, int]] | None = None,
     scale: float = 1.0,
 ) -> Iterator[Record]:
-    """Yield a row of every mechanism, budget, step size and seed at every recorded step, with the
-    ``number`` of the step size. ``among`` picks lanes by mechanism, epsilon and that number;
-    ``scale`` multiplies all noise."""
+    """Yield a row of every lane and step size at every recorded step; ``among`` picks lanes."""
     lanes: list[Lane] = []
     told: list[Record] = []
     for one in task.made:
@@ -123,15 +115,14 @@ def sizes(table: Unit) -> Array:
 
 
 def workload(w: Array, loss: Quadratics, step_sizes: Array) -> Array:
-    """Return H (n, n): tr(H R) is the expected squared distance of the last models to those without
-    noise where nothing is clipped, from e_{t+1} = (W x I) ((I - eta_t A) e_t - eta_t z_t), A the
-    curvatures."""
+    """Return H, (n, n), with tr(H R) the expected squared distance to models without noise."""
     n, d = loss.centers.shape
     blocks = np.zeros((n, d, n, d))
     blocks[range(n), :, range(n)] = loss.curvatures
     curvature = blocks.reshape(n * d, n * d)
     mixing = np.kron(w, np.eye(d))
     later, found = np.eye(n * d), np.zeros((n, n))
+    # e_{t+1} = (W x I) ((I - eta_t A) e_t - eta_t z_t), A the curvatures, nothing clipped
     for eta in step_sizes[::-1]:
         mixed = mixing.T @ later @ mixing
         found += eta**2 * np.einsum("icjc->ij", mixed.reshape(n, d, n, d))
@@ -175,8 +166,7 @@ def quadratics_rows(unit: Unit) -> list[Record]:
     return rows
 
 
-EXAMPLE, NODE = "example", "node"
-"""The unit that a budget protects."""
+EXAMPLE, NODE = "example", "node"  # the unit that a budget protects
 
 
 def incomes_units(table: Any, network: Any) -> Iterator[Unit]:
@@ -228,8 +218,7 @@ class OfNodes(Logistic):
 
 
 def _tuned(unit: Unit) -> list[tuple[str, float, int]]:
-    """Return mechanism, epsilon and number of the best step size; runs that diverged are best only
-    where all did."""
+    """Return mechanism, epsilon and number of the best step size; diverged runs are the last."""
     losses: dict[tuple[str, float], dict[int, float]] = {}
     for seed in range(unit["tuning_seeds"]):
         task = _task(unit, seed, tuning=True)
@@ -246,8 +235,7 @@ def _of_nodes(unit: Unit) -> bool:
 
 
 def _scale(unit: Unit) -> float:
-    """Noise in sums over that of one clipped gradient: a node's mean is a sum over the most that
-    a batch has."""
+    """Noise in sums over that of one gradient: a mean is a sum over the most of a batch."""
     return float(unit["batch_size"]) if _of_nodes(unit) else 1.0
 
 

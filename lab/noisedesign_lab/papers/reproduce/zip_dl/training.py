@@ -1,8 +1,6 @@
 """MovieLens at 100 nodes: ratings as products, all factors shared, noise on what is sent, and
-membership attacks on models that a victim sends. Levels are standard deviations of what is added to
-a message. A node that is out of a step keeps its model; noise of Zip-DL that was made for it is
-then missing elsewhere. Attacks score a rating by its loss under the victim's messages; the higher
-the score, the more likely a member."""
+membership attacks on a victim's messages. A node that is out of a step keeps its model; noise of
+Zip-DL that was made for it is then missing elsewhere."""
 
 from __future__ import annotations
 
@@ -269,8 +267,7 @@ def true_positives_at(rate: float, members: Array, others: Array) -> float:
 
 
 def classified(members: Array, others: Array, rng: np.random.Generator) -> tuple[Array, Array]:
-    """Return the scores of members and others that logistic regression on standardised logarithms
-    of series of losses, (m, K) and (o, K), gives to those it did not learn from."""
+    """Return the scores that logistic regression of log losses gives to those it did not see."""
     parts = [np.split(rng.permutation(len(x)), [round(0.7 * len(x))]) for x in (members, others)]
     logs = [np.log(x + 1e-9) for x in (members, others)]
     known = np.concatenate([x[learn] for x, (learn, _) in zip(logs, parts, strict=True)])
