@@ -95,8 +95,7 @@ def bounds(program: Program, point: Point, *, gap: float, slack: bool) -> tuple[
 
 
 def _shortfall(point: Point) -> float:
-    """The least relative distance of the dual value to its maximum, by the quadratic model, as G
-    lies below diag(S) / 2."""
+    """The least relative distance of the dual value to its maximum, as G <= diag(S) / 2."""
     share = point.diag / point.trace
     residual = share - point.v / point.price
     tiny = float(np.finfo(np.float64).tiny)
@@ -114,8 +113,7 @@ def _slack(point: Point) -> bool:
 
 
 def _gram(point: Point) -> Array:
-    """X(v) = D^-1/2 S D^-1/2 in NumPy, with a positive diagonal: where nothing has a price X
-    vanishes, and whoever repairs it fills the slack."""
+    """X(v) = D^-1/2 S D^-1/2 in NumPy, of a positive diagonal also where X vanishes."""
     gram = on_host(point.root.gram(point.v))
     diagonal = np.diagonal(gram)
     np.fill_diagonal(gram, np.maximum(diagonal, settings.EPS * diagonal.max()))

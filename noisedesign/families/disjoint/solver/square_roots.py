@@ -58,8 +58,7 @@ class SquareRoot(NamedTuple):
         return schur
 
     def rescaled(self, ratio: DeviceArray) -> float:
-        """tr(H X^-1) of X(v) with row and column i divided by ratio_i^1/2, shape (n,); infinite
-        where S is singular."""
+        """tr(H X^-1), row and column i of X divided by ratio_i^1/2; infinite for singular S."""
         if not float(self.root[0]) > 0:
             return float("inf")
         mixed = (self.basis.T * self.xp.sqrt(ratio)) @ self.basis
