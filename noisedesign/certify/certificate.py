@@ -128,8 +128,7 @@ class Certificate(Shown):
 
 
 def repaired_dual(program: Program, dual: DualPoint) -> DualPoint:
-    """The nearest sensible feasible multipliers: U_j >= 0 with constant diagonal, w >= 0, u >= 0;
-    u is lowered, all of it by one factor, until H + diag(w) - diag(u) is positive semidefinite."""
+    """The nearest feasible multipliers: u is lowered until H + diag(w) - diag(u) >= 0."""
     cap = None
     if program.cap is not None:
         cap = np.zeros(program.size) if dual.cap is None else np.maximum(dual.cap, 0.0)
@@ -307,8 +306,7 @@ class InTime(Protocol):
 def judge_strategy(
     program: InTime, strategy: Array, *, bound: float, root: Array | None = None
 ) -> Certificate:
-    """Certify a temporal design C, shape (T, T), at its own scale; its squared sensitivity is that
-    of C diag(1 / root) where square roots of the budgets are given. ``bound`` is passed on."""
+    """Certify a temporal C, (T, T), at its own scale; ``root`` are roots of the budgets."""
     try:
         noise = np.asarray(np.linalg.solve(strategy.T, program.factor.T), dtype=np.float64)
         objective = _linalg.inner(noise, noise)

@@ -33,8 +33,7 @@ HOPED = 10  # gain to expect of a guess, in mean squares of what is missing of o
 def nuclear_norm(
     a: Enclosure | Outer | Rounded, *, guess: Array | None = None, enough: float = 0.0
 ) -> Interval:
-    """The sum of singular values from below, and about what it is; ``guess`` is about the polar
-    factor of A, and above ``enough`` singular values are not worth their time."""
+    """The sum of singular values from below, by a guessed polar factor, and about what it is."""
     best, least = Interval(0.0, 0.0), min(a.mid.shape)
     for steps in _polar_factors(a.mid, guess):
         for z, away in steps:

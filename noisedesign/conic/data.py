@@ -121,8 +121,7 @@ class Stacked:
 
 
 def triangles(program: ConicProgram, *, upper: bool) -> Stacked:
-    """Data for solvers that take the upper (Clarabel) or lower (SCS) triangle by columns, entries
-    off the diagonal times sqrt 2, which keeps inner products."""
+    """Data by the upper (Clarabel) or lower (SCS) triangle, times sqrt 2 off the diagonal."""
     import scipy.sparse as sp
 
     parts = [rows_of(program)]

@@ -35,12 +35,12 @@ BUILD = "pip install --no-binary scs scs --config-settings=setup-args=-Duse_spec
 
 @cache
 def missing() -> str | None:
-    """Say why the SCS that is installed has no such cone, or None: two lists of sizes that do not
-    fit are refused by a build that knows them, and ignored by others."""
+    """Say why the SCS that is installed has no such cone, or None."""
     import scipy.sparse as sp
     import scs
 
     one = {"A": sp.csc_matrix([[1.0]]), "b": np.ones(1), "c": np.ones(1)}
+    # Two lists of sizes that do not fit are refused by a build that knows them, else ignored.
     try:
         scs.SCS(one, {"l": 1, "nuc_m": [1, 1], "nuc_n": [1]}, verbose=False)
     except ValueError:
@@ -49,8 +49,7 @@ def missing() -> str | None:
 
 
 def penalised(program: ConicProgram) -> Stacked:
-    """The data of a program that has a penalty: x is followed by the t of every block, linear rows
-    by t and the matrix of every block."""
+    """The data of a program with a penalty: after x the t and the matrix of every block."""
     import scipy.sparse as sp
 
     assert program.penalty > 0

@@ -147,8 +147,7 @@ def prove(design: Design) -> Proof:
 
 
 def prove_streaming(design: StreamingDesign) -> Proof:
-    """Prove a streaming design over its horizon by arrays of that size; of longer ones, nothing.
-    The squared sensitivity is over that which is claimed, and which the noise is scaled by."""
+    """Prove a streaming design over its horizon by arrays of that size; longer ones not at all."""
     steps, left_out = design.horizon, "" if design.privacy is None else OF_GAUSSIAN_NOISE
     if steps > STREAMED:
         why = f"streaming noise over {steps} steps, of which at most {STREAMED} are covered"
@@ -183,8 +182,7 @@ def prove_streaming(design: StreamingDesign) -> Proof:
 
 
 def proof_on_save(design: Design) -> Proof | None:
-    """Prove a design as it is written to a file, unless it has more than PROVED_ON_SAVE
-    coordinates; it is shown and not stored, as a number in a file proves nothing."""
+    """Prove a design that is written to a file, if small; no proof is stored."""
     rows = design.size
     if design.noise.strategy is not None and design.noise.space is not None:
         rows *= len(design.covariance)

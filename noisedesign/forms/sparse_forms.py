@@ -175,8 +175,7 @@ class PolynomialCovariance(SparseCovariance):
 
 
 def clenshaw(coefficients: Any, product: Callable[[Array], Array], block: Array) -> Array:
-    """A Chebyshev series on [0, b] of B times a block, by products with 4 B / b (Clenshaw 1955), in
-    arrays that are there already: blocks are far larger than a cache."""
+    """A Chebyshev series on [0, b] of B times a block (Clenshaw 1955), in place."""
     previous, current = np.zeros_like(block), coefficients[-1] * block
     for coefficient in coefficients[-2:0:-1]:
         following = product(current)

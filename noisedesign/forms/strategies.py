@@ -290,8 +290,7 @@ class _Coefficients(StationaryStrategy):
         return min(len(self.coefficients), _checks.positive_int(horizon, field="horizon")) - 1
 
     def noise_of(self, white: Iterable[Array]) -> Iterator[Array]:
-        """C^-1 w from the last p - 1 arrays, of noise where C has p diagonals and of w where C^-1
-        has them; the oldest is overwritten, and there may be no last step."""
+        """C^-1 w from the last p - 1 arrays; the oldest is overwritten."""
         first, taps, kept = self.coefficients[0], self.coefficients[1:], np.empty(0)
         for step, draw in enumerate(islice(white, self.steps)):
             if step == 0:  # untouched pages cost nothing

@@ -106,8 +106,7 @@ def time_noise_stream(
 
 
 def block_noise(noising_matrix: Any, white: Iterable[Array], *, nodes: int) -> Iterator[Array]:
-    """Noise of a full C^-1, (nT, nT) in time-major order, of white noise: at most T arrays (n, d).
-    All draws are kept."""
+    """Noise of a full C^-1, (nT, nT), of white noise: at most T arrays (n, d)."""
     noising = check_noising(noising_matrix)
     nodes = _checks.positive_int(nodes, field="nodes")
     if len(noising) % nodes:

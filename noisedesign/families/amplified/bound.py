@@ -135,8 +135,7 @@ def best_region(bins: int, *, epsilon: float, delta: float, replaced: bool) -> R
 
 
 def largest_alone(bins: int, *, epsilon: float, delta: float) -> float:
-    """The largest squared sensitivity of one bin, that of a Gaussian mechanism with the others at
-    0, which makes delta least; infinite where delta is that of a bin seen without noise."""
+    """The largest squared sensitivity of one bin: delta is least with the others at 0."""
     if bins * delta >= 1:
         return math.inf
     other = math.log1p(bins * math.expm1(epsilon))

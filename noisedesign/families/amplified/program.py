@@ -139,8 +139,7 @@ def mu_of_target(target: PrivacyTarget) -> float:
 
 
 def equivalent_sensitivity(epsilon: float, target: PrivacyTarget) -> float:
-    """The squared sensitivity of the Gaussian mechanism of this epsilon, where one of 1 meets the
-    target."""
+    """The squared sensitivity of the Gaussian mechanism of this epsilon at a target of 1."""
     if not math.isfinite(epsilon):
         return math.inf
     if epsilon <= 0:

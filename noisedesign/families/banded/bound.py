@@ -41,8 +41,7 @@ def lower_bound(
 
 
 def multipliers_of(program: BandedProgram, proof: Arrays, *, noise: Noise | None) -> Array | None:
-    """U, shape (T, T), as it is stored or as C, at any scale, and the shares z, shape (m,), of the
-    diagonal of X prove it (see :mod:`.program`); None without either."""
+    """U, (T, T), as stored or from C, at any scale, and the shares z, (m,), of diag(X); or None."""
     multipliers, shares = proof.get("dual_matrix"), proof.get("dual_shares")
     if multipliers is not None:
         return multipliers
@@ -78,8 +77,7 @@ def rigorous_lower_bound(
 
 
 def repaired_multipliers(program: BandedProgram, multipliers: Array) -> Array | None:
-    """Feasible U from any matrix, shape (T, T), or None where there is nothing to repair: what does
-    not fit is dropped, and entries outside the band shrunk until U >= 0."""
+    """Feasible U from any matrix, (T, T): entries outside the band are shrunk until U >= 0."""
     if multipliers.shape != program.gram.shape or not np.isfinite(multipliers).all():
         return None
     scale = float(np.abs(multipliers).max())
@@ -114,8 +112,7 @@ def banded_lower_bound(
 
 
 def factored_lower_bound(program: BandedProgram, factor: Array) -> float:
-    """The bound on tr(H X^-1) by any V = ``factor``, shape (T, T), or 0, in O(T^2 p). Rounding of
-    the sum of products is taken off, that of :func:`multipliers_above` V V^T is part of it."""
+    """The bound on tr(H X^-1) by V = ``factor``, (T, T), or 0, in O(T^2 p), rounding taken off."""
     if factor.shape != program.gram.shape or not np.isfinite(factor).all():
         return 0.0
     scale = float(np.abs(factor).max())
@@ -166,8 +163,7 @@ def diagonal_above(band: Array) -> Array:
 def witness(
     program: BandedProgram, *, columns: Array, shares: Array, inverse: Array
 ) -> tuple[Array, float]:
-    """V, shape (T, T), and the bound it proves, of ``columns`` of C, shape (T, p), zero beyond the
-    horizon, ``shares`` z, shape (m,), with diag(X) = P z, and ``inverse`` L^-1, shape (T, T)."""
+    """V, (T, T), and its bound, of columns of C, (T, p), shares z with diag(X) = P z, and L^-1."""
     solver, reach = BandedSolver(columns), program.bands - 1
     factor = solver.solve(solver.solve_transposed(program.factor.T))
     gram = banded_product(solver.c.T, reach, solver.c)

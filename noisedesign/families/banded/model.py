@@ -25,9 +25,7 @@ from noisedesign.forms import BandedStrategy, Noise
 
 
 def compact(program: BandedProgram, *, scaled: bool = False) -> Model:
-    """X_ij = 0 for |i - j| >= bands, H divided by its size where ``scaled``. Where patterns
-    overlap, diag(X) <= P z with z >= 0 and <cost, z> <= 1; else every pattern is a sum of its own.
-    """
+    """X_ij = 0 for |i - j| >= bands; where patterns overlap diag(X) <= P z, <cost, z> <= 1."""
     size, rank = program.size, len(program.factor)
     free = ~program.outside()
     scheme, allowed = program.participation, program.allowance
@@ -69,8 +67,7 @@ def compact(program: BandedProgram, *, scaled: bool = False) -> Model:
 
 
 def _answer(program: BandedProgram, gram: Array, shares: Array, multipliers: Array) -> Answer:
-    """The answer of X and U, (T, T), and z, (m,), none feasible: rows are scaled until diag(X) = P
-    z."""
+    """The answer of X and U, (T, T), and z, (m,): rows are scaled until diag(X) = P z."""
     allowed = program.allowance
     shares = allowed.normalized(np.maximum(shares, 0.0))
     strategy = reversed_cholesky(gram)

@@ -96,8 +96,7 @@ class BandedProgram(TemporalProgram):
 
 
 def banded_program(*, gram: Any, participation: Participation, bands: int) -> BandedProgram:
-    """The program of strategies with ``bands`` diagonals for H = ``gram``, shape (T, T), if
-    patterns are diagonal in X."""
+    """The program of ``bands`` diagonals for H, (T, T), if patterns are diagonal in X."""
     allowance(participation)
     horizon, b = participation.horizon, participation.stride
     bands = positive_int(bands, field="bands")

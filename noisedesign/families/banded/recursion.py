@@ -20,9 +20,7 @@ LONGEST_MEMORY = 8  # largest r looked for: rates, weights, momentum, prefix sum
 
 
 def inverse_factor(factor: Array, *, tolerance: float) -> Array | None:
-    """N = L^-1 by its columns, shape (T, r + 1), for L = ``factor``, shape (T, T); None where that
-    takes r > LONGEST_MEMORY or the Frobenius norm of L N - I is above ``tolerance``, the relative
-    difference of roots of errors by N."""
+    """N = L^-1 by columns, (T, r + 1); None for r > LONGEST_MEMORY or |L N - I| > ``tolerance``."""
     if np.triu(factor, 1).any():
         return None
     horizon = len(factor)
@@ -92,8 +90,7 @@ class RecursiveError:
         return float(diagonals[: self.horizon].sum()), gradient
 
     def _in_blocks(self, band: Array) -> tuple[Array, Array]:
-        """Blocks of B on and below its diagonal, at their rows; beyond the horizon steps are white
-        noise."""
+        """Blocks of B on and below its diagonal; beyond the horizon steps are white."""
         n, b = self.blocks, self.rows
         padded = np.zeros((n * b, band.shape[1]))
         padded[: self.horizon], padded[self.horizon :, 0] = band, 1.0

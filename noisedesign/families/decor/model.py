@@ -19,8 +19,7 @@ from noisedesign.forms import Noise
 
 
 def scaled(program: DecorProgram) -> Model:
-    """The model at budgets of at most one, and H such that the multipliers of the budgets are about
-    one."""
+    """The model at budgets of at most one, H such that their multipliers are about one."""
     unit = (_linalg.nuclear_norm(program.normalized().factor) / program.size) ** 2
     largest = float(program.budget.max())
     own = replace(

@@ -49,8 +49,7 @@ class Unbounded(NamedTuple):
 
 
 def along_null_direction(program: Program, dual: DualPoint) -> Unbounded:
-    """The null direction of H, 0 < rank < m, in which designs that are as good as positive
-    multipliers of ``program.normalized()`` tell are largest; of single participation."""
+    """The null direction of H in which designs as good as these multipliers tell are largest."""
     unit = program.normalized()
     m = unit.size
     start = np.maximum(dual.blocks[:, 0, 0], np.finfo(np.float64).tiny)
@@ -145,8 +144,7 @@ def suggested_cap(program: Program) -> float:
 
 
 def cost_of_cap(program: Program, answer: Found, *, cap: float) -> float:
-    """The relative distance of the optimum under a cap to the infimum, from above: that of the
-    answer's X blended with independent noise, no more than it takes to keep the cap."""
+    """The distance of the optimum under a cap to the infimum, above: X blended to keep the cap."""
     unit = program.normalized()
     assert answer.dual is not None
     assert answer.gram is not None

@@ -107,8 +107,7 @@ def unable(program: Program, formulation: str) -> str | None:
 
 
 def build(program: Program, *, formulation: str, parts: int = 1, scaled: bool = True) -> ConicModel:
-    """The model of a program, "balanced" cut into ``parts``, H divided by :func:`lower_bound_scale`
-    where ``scaled``; "compact" gives way to "covariance" under limits."""
+    """The model of a program, "balanced" in ``parts``; under limits "compact" is "covariance"."""
     scale, remarks = 1.0, tuple[str, ...]()
     if scaled:
         scale = lower_bound_scale(program.factor)
@@ -142,16 +141,14 @@ def largest_multiplier(program: Program) -> float:
 
 
 def lower_bound_scale(factor: Array) -> float:
-    """The bound of uniform multipliers, (tr H^1/2)^2 / m for H = L^T L of L = ``factor``, shape (r,
-    m): the size of the objective to expect."""
+    """The bound of uniform multipliers, (tr H^1/2)^2 / m for L = ``factor``, (r, m)."""
     return float(_linalg.nuclear_norm(factor) ** 2 / factor.shape[1])
 
 
 def model_size(
     size: int, *, epochs: int, rank: int, formulation: str, limited: bool, parts: int
 ) -> ModelSize:
-    """The size of a model of m = ``size`` coordinates, ``epochs`` of them in a pattern, and an H of
-    that ``rank``, without building it."""
+    """The size of a model of m = ``size`` and an H of that ``rank``, without building it."""
     if formulation == PAPER:
         return ModelSize(variables=triangle(size) + 1, blocks=(size, *(size + 1,) * size))
     if formulation == COVARIANCE or (formulation == COMPACT and limited):
@@ -207,8 +204,7 @@ def compact(program: Program) -> Formulation:
 def gram_under_factor(
     assembly: Assembly, factor: Array, *, free: NDArray[np.bool_] | None = None
 ) -> Numbers:
-    """X, shape (m, m), at the cost tr(Y), [[Y, L], [L^T, X]] >= 0, for L = ``factor``, (r, m); X is
-    zero where it is not ``free``."""
+    """X, (m, m), zero where not ``free``, at the cost tr(Y), [[Y, L], [L^T, X]] >= 0."""
     rank, size = factor.shape
     y = assembly.symmetric(
         "Y", rank, cost=np.eye(rank), meaning="error of the noise, L X^-1 L^T where it is optimal"
@@ -249,8 +245,7 @@ def covariance_variables(assembly: Assembly, gram: Array) -> Numbers:
 
 
 def precision_within(assembly: Assembly, r: Sequence[Piece], budget: Array) -> None:
-    """Require diag(R^-1) <= budget, shape (n,), of R in pieces of its lower triangle: [[R, I], [I,
-    X]] >= 0, diag(X) <= budget."""
+    """Require diag(R^-1) <= budget, (n,): [[R, I], [I, X]] >= 0, diag(X) <= budget."""
     size = len(budget)
     x = assembly.symmetric("X", size, meaning="precision, R^-1 where it is optimal")
     assembly.block(2 * size, [*r, constant(np.eye(size), row=size), lower_triangle(x, at=size)])
@@ -320,8 +315,7 @@ PRICE_LIFT, OBJECTIVE_LIFT = 0.03, 1e-2
 
 
 def balanced(program: Program, *, parts: int = 1) -> Formulation:
-    """(P) at unit budgets, limits on variances included where patterns have one coordinate, with Y,
-    or under limits X, cut into ``parts`` inequalities."""
+    """(P) at unit budgets with Y, or under limits with X, cut into ``parts`` inequalities."""
     near = _near(program)
     covariance = _linalg.inverse_of_positive(near)
     nodes = _node_scale(program, near, covariance)

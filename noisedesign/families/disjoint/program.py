@@ -70,17 +70,14 @@ def program_of(problem: Problem) -> Program:
 
 
 def unlimited(program: Program) -> bool:
-    """Whether H is singular, over time perhaps nearly so, and nothing caps the noise that it does
-    not see."""
+    """Whether H is singular, over time perhaps nearly so, and nothing caps the noise."""
     if program.cap is not None:
         return False
     return program.singular or (program.axes != "space" and program.nearly_singular)
 
 
 def may_diverge(program: Program) -> bool:
-    """Whether it takes an optimum to tell that it is attained: in space, where H is singular and
-    nothing capped (noise over time is as large as its gap asks); with floors besides it is refused.
-    """
+    """Whether it takes an optimum to tell that it is attained: in space, H singular, no cap."""
     if program.axes != "space" or not unlimited(program):
         return False
     if program.floored:

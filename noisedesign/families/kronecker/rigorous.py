@@ -113,8 +113,7 @@ class Power(NamedTuple):
 
 
 def powers(w: Array, start: Array, count: int) -> Iterator[Power]:
-    """W X, W^2 X, ..., W^count X of X = ``start``, shape (n, m); errors are carried on by W in the
-    norm of largest entries or of column sums, the smaller one."""
+    """W X, ..., W^count X of X, (n, m); errors are carried on in the norm that is smaller."""
     size, w = len(w), np.ascontiguousarray(w)
     entries = float(up(np.abs(w).sum(axis=1), size).max())
     columns = float(up(np.abs(w).sum(axis=0), size).max())
@@ -228,8 +227,7 @@ def all_coordinates(program: SpaceTimeProgram) -> Program:
 
 
 def turned_bound(program: SpaceTimeProgram, turned: Turned) -> Interval:
-    """The bound of :func:`turned.lower_bound`, of the plain error of one W, for any q_m and a_lm,
-    which are about eigenvectors and the powers of their eigenvalues."""
+    """The bound of :func:`turned.lower_bound` for one W and any q_m and a_lm."""
     workload, largest = program.workload, float(np.abs(turned.roots).max())
     modes, w = workload.modes, workload.one_mixing
     if not (0 < largest < np.inf and all(np.isfinite(a).all() for a in turned.arrays().values())):

@@ -155,8 +155,7 @@ def covariance(form: ModalStrategy) -> Enclosure:
 
 
 def _inverse(modes: Array) -> Enclosure:
-    """M^-1 = Y (M Y)^-1, with |M^-1 - Y| at most rows of Y times ||I - M Y|| / (1 - ||I - M
-    Y||)."""
+    """M^-1 = Y (M Y)^-1, off by at most rows of Y times ||I - M Y|| / (1 - ||I - M Y||)."""
     try:
         y = np.asarray(np.linalg.inv(modes), dtype=np.float64)
     except np.linalg.LinAlgError:

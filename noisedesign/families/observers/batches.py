@@ -233,9 +233,7 @@ def shared_out(
     *,
     barrier: float,
 ) -> tuple[Array, Array]:
-    """Find t, shape (observers,), in the order of ``owners``, and w, shape (n,), strictly feasible,
-    for N_a = Q_a diag(v_a) Q_a^T, ``weights`` v_a. They begin near t = 1 and w = ``prices`` > 0,
-    and nu at ``barrier``, in squared error."""
+    """Find t, (observers,), and w, (n,), strictly feasible for N_a = Q_a diag(v_a) Q_a^T."""
     lower = np.linalg.cholesky(program.gram + np.diag(prices))
     largest = max(1.0, largest_in(lower, batches.used(sight, weights)))
     groups: Indices = np.arange(len(batches.owners))
@@ -275,8 +273,7 @@ def shared_out(
 def _regions(
     program: UnitProgram, batches: Batches, sight: Sight, weights: list[Array]
 ) -> NDArray[np.intp]:
-    """Group observers, in the order of ``owners``, by the region of whom they are told most, where
-    they are too many for a group each."""
+    """Group observers, where they are many, by the region of whom they are told most."""
     count = max(1, DENSE // program.size**2)
     if len(batches.owners) <= count:
         return np.arange(len(batches.owners))

@@ -277,8 +277,7 @@ class EveryCoalition:
     def told(
         self, noise: Array, *, level: float = np.inf, among: NDArray[np.bool_] | None = None
     ) -> Told:
-        """Find what is told at noise R, shape (n, n), in units in which all budgets are 1; of those
-        ``among``, shape (coalitions,), alone."""
+        """Find what is told at noise R, (n, n), at unit budgets; of those ``among``, alone."""
         worst, of_node = np.zeros(len(self.members)), np.zeros(self.size)
         above: list[tuple[Any, ...]] = [(np.zeros(0),) * 3]
         for places, heard, inside in self.together():

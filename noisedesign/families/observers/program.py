@@ -140,8 +140,7 @@ class ObserverProgram:
         return self.among(self.foremost(covariance, count=1))._worst_of(covariance)
 
     def foremost(self, covariance: Array, *, count: int = 20) -> Array:
-        """Return the nodes of the ``count`` coalitions, ``pooled``, that are told most, and of all
-        that need an account, shape (any, size)."""
+        """Return the nodes of ``count`` coalitions that are told most and who need an account."""
         noise = covariance / np.multiply.outer(self.unit, self.unit)
         told = self.every_coalition.told(noise).by_coalition
         most = np.argsort(-told, kind="stable")[: count + int(np.isinf(told).sum())]
@@ -236,8 +235,7 @@ class ObserverProgram:
         return UnitProgram(gram=gram, observers=reached, cap=self.cap / self.unit**2)
 
     def _observed(self, observer: Observer, budgets: Array) -> ObservedNoise:
-        """B_a and G_a, in units of its budgets, shape (n,), in as few rows as they have rank. Noise
-        enters messages as gradients do, so one response serves both."""
+        """B_a and G_a at unit budgets, in as few rows as they have rank, by one response."""
         n, rank = self.size, settings.rank_tolerance
         if self.rounds == 1 and self._hears_nodes(observer):
             if self.horizon == 1:

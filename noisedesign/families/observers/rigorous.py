@@ -56,8 +56,7 @@ MOST_NODES = 64
 
 
 def judge(program: ObserverProgram, covariance: Array) -> Judged:
-    """:func:`bound.judge` with every rounding accounted for, of all gradients of all steps; what
-    makes R positive definite is part of what is judged."""
+    """:func:`bound.judge` with every rounding accounted for, of all gradients of all steps."""
     if not (covariance == covariance.T).all():
         raise NotProvedError("R is not symmetric")
     noise = raised(covariance)
@@ -85,8 +84,7 @@ def _worst_of(program: ObserverProgram, r: Enclosure) -> float:
 
 
 def _worst_of_coalitions(program: ObserverProgram, r: Enclosure) -> float:
-    """Bound it for all coalitions together, and for those of whom that proves too little one by
-    one, the largest first."""
+    """Bound it for all coalitions together, then one by one where that proves too little."""
     told = told_above(program.every_coalition, r.mid, program.budget)
     for place in np.argsort(-told, kind="stable"):
         if told[place] <= 1:
@@ -142,8 +140,7 @@ def lower_bound(program: ObserverProgram, multipliers: Multipliers) -> Interval:
 def _within(
     program: ObserverProgram, used: Enclosure, gains: list[Interval], prices: Array
 ) -> Interval:
-    """Bound the error once the multipliers of the cap pay for what is exceeded, by the better of a
-    few scales of N, as :func:`bound.lower_bound` does."""
+    """Bound the error once the cap's multipliers pay for excess, by a few scales of N."""
     factor = program.exact_factor
     h = symmetric_part(program.gram) if factor is None else gram(factor)
     root = np.sqrt(program.cap)
@@ -239,8 +236,7 @@ class Seen:
         return np.asarray(found[self.victims])
 
     def used(self, factor: Array) -> Iterator[Enclosure]:
-        """K*(F^T F), F of shape (any, m T), as a sum of matrices of shape (n, n); of a local
-        observer one of its rows alone."""
+        """K*(F^T F), F of shape (any, m T), as a sum of matrices of shape (n, n)."""
         if self.local:
             yield gram(factor)
             return

@@ -180,8 +180,7 @@ class _Path:
         return np.asarray(self.program.gram + np.diag(self.prices))
 
     def grow(self) -> bool:
-        """Look at gradients that the noise tells much of, and late no longer at those that it tells
-        little of; whether they are others than before."""
+        """Look at gradients that much is told of; whether they are others than before."""
         if not self.working.due():
             return False
         keys = self.working.keys_of(self.batches)

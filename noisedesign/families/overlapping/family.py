@@ -31,8 +31,7 @@ from noisedesign.system.participation import Participation
 
 
 def overlapping_program(*, gram: Any, participation: Participation) -> TemporalProgram:
-    """The program of strategies without a structure for H = ``gram``, shape (T, T); a step in no
-    pattern is refused."""
+    """The program without a structure for H, (T, T); a step in no pattern is refused."""
     program = temporal_program(gram=gram, participation=participation)
     taking_part = participation.taking_part
     if not taking_part.all():

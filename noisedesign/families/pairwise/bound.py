@@ -44,8 +44,7 @@ def contraction(coupling: Any) -> tuple[float, Array]:
 
 
 def inverse_diagonal(coupling: Any, rho: float, *, steps: int, nodes: Any = None) -> Bounds:
-    """Bounds on the diagonal of (I - N)^-1 at some nodes, by default all, by as many products with
-    N as there are Lanczos steps; rho < 1 is a bound on |N|_2."""
+    """Bounds on the diagonal of (I - N)^-1 at some nodes, or all; rho < 1 bounds |N|_2."""
     n = coupling.shape[0]
     which = np.arange(n) if nodes is None else np.asarray(nodes)
     lower, upper = np.empty(len(which)), np.empty(len(which))
@@ -104,8 +103,7 @@ def normalized(noise: PairwiseCovariance) -> tuple[Any, Array]:
 
 
 def squared_sensitivity(noise: PairwiseCovariance, budget: Array, *, steps: int | None) -> float:
-    """Bound the largest [R^-1]_ii over its budget tau, shape (n,); infinite where nothing does.
-    Lanczos ``steps`` are chosen where they are not given."""
+    """Bound the largest [R^-1]_ii / tau_i, tau of shape (n,); infinite where nothing does."""
     coupling, variance = normalized(noise)
     if not (
         np.isfinite(coupling.data).all() and np.isfinite(variance).all() and variance.min() > 0

@@ -124,8 +124,7 @@ def _orthogonal(columns: list[Array]) -> Array:
 
 
 def improving_numbers(search: Search) -> Iterator[Array]:
-    """Yield the first numbers, and those on the way to the least error, by BFGS with steps cut
-    until it falls."""
+    """Yield the first numbers, and those on the way to the least error, by damped BFGS."""
     x = search.start()
     yield x
     value, slope = search(x)

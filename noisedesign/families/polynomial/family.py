@@ -209,8 +209,7 @@ class Polynomial(
 
 
 def _written_out(program: SparseProgram, beside: str = "") -> Program:
-    """The program of the same W as an array; a ``NotProvedError``, with what is to be said
-    ``beside``, where it has too many nodes."""
+    """The program of the same W as an array; a ``NotProvedError`` for too many nodes."""
     if program.size > WRITTEN_OUT:
         why = (
             f"it and the error are estimates, that hold with confidence {judging.CONFIDENCE!r}, of "

@@ -20,8 +20,7 @@ LOST = 3e-4  # share of the mean of a root that a polynomial below it may lose
 
 
 def proved_range(p: Chebyshev, *, points: int = 32) -> tuple[float, float]:
-    """An interval that holds all values of ``p`` on its domain, by so many points a degree. From 32
-    it is known to 1.3e-3 of its width, from 512 to 5e-6."""
+    """An interval that holds all values of ``p``: 32 points a degree tell it to 1.3e-3."""
     degree = max(p.degree(), 1)
     count = points * degree
     first, last = p.domain
@@ -38,8 +37,7 @@ def _points(count: int, top: float) -> Array:
 
 
 def precision(points: Array, gain: Array, price: Array, *, degree: int, top: float) -> Chebyshev:
-    """A polynomial that nearly minimises the sum of gain / p(x) + price * p(x), x in ``points``,
-    and is proved to be positive on [0, ``top``]."""
+    """A polynomial, proved positive, that nearly minimises the sum of gain / p + price * p."""
     # A uniform part of the measure keeps p away from 0 where the spectrum seems to have nothing.
     many, floor = 40 * (degree + 1), 1e-3
     even = _points(many, top)

@@ -59,8 +59,7 @@ class SparseProgram:
 
     @property
     def independent_error(self) -> float:
-        """The error of independent noise at the same budgets (LDP), squared noise; of many powers
-        on a large graph an estimate, within about a part in a thousand at 100,000 nodes."""
+        """The error of independent noise (LDP), squared noise; on large graphs an estimate."""
         if self.plain:
             columns: Array = np.asarray(self.mixing.power(2).sum(axis=0))
             return float(self.powers[0] * np.sum(columns / self.budget))

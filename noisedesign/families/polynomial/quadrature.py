@@ -143,8 +143,7 @@ class Bidiagonal:
         return np.array([rule(np.sqrt(rule.nodes)) for rule in rules])
 
     def root_times(self) -> tuple[Array, Array]:
-        """About (A^T A)^(1/2) times every column, by a second run of most steps, and how far off
-        each is."""
+        """About (A^T A)^(1/2) times every column, by a second run, and how far off each is."""
         k = int(0.625 * self.steps)  # half and three quarters are a tenth worse
         found = [self._root_times(column, k) for column in range(len(self._squares))]
         again = Bidiagonal(self._forward, self._backward, self._starts)
@@ -176,8 +175,7 @@ class Bidiagonal:
 
 
 def _interior(diagonal: Array, beside: Array, first: int) -> Rule | None:
-    """The rule of steps from the vector after ``first`` of them, with a node 0; None if rounding
-    leaves none."""
+    """The rule of steps after the ``first``, with a node 0; None if rounding leaves none."""
     if not (steps := len(diagonal) - first - 1):
         return None
     basis = np.zeros((steps + 1, len(diagonal)))
@@ -225,8 +223,7 @@ FULL = 0.1  # share of entries from which a block of sparse columns is an array
 def jacobi(
     product: Callable[[Any], Any], size: int, nodes: Array, steps: int
 ) -> tuple[Array, Array]:
-    """The diagonals, and squared entries beside them, of the Jacobi matrices that Lanczos' method
-    makes of a symmetric matrix and unit vectors; shape (steps, m)."""
+    """Diagonals and squared entries beside them, (steps, m), of Lanczos' Jacobi matrices."""
     m = len(nodes)
     before: Any = sparse.csr_array((size, m))
     current: Any = sparse.csr_array((np.ones(m), (nodes, np.arange(m))), shape=(size, m))

@@ -321,8 +321,7 @@ def semidefinite(mid: Array, rad: Array) -> NDArray[np.bool_]:
 
 
 def rigorous_judge(program: SeedProgram, blocks: Sequence[Array], stored: Array) -> Judged:
-    """:func:`judge` with every rounding accounted for, of the sum of the blocks, raised until they
-    are positive semidefinite, and of ``stored``, R."""
+    """:func:`judge` with every rounding accounted for, of raised blocks and of ``stored`` R."""
     layout, flat = _flat(program, raised_blocks(blocks))
     total, worst = _sum_of(layout, flat), 0.0
     for coalition in program.coalitions:

@@ -46,8 +46,7 @@ def scaled(program: SeedProgram) -> Model:
 
 
 def _model(program: SeedProgram, own: SeedProgram, *, unit: float) -> Model:
-    """R = sum_c E_c P_c E_c^T, P_c >= 0; [[R_A, I], [I, X_A]] >= 0 on the nodes outside of every
-    coalition, R_A without the blocks it touches. ``own`` is ``program`` in the model's units."""
+    """R = sum_c E_c P_c E_c^T, P_c >= 0; [[R_A, I], [I, X_A]] >= 0 outside of every coalition."""
     size, outside = own.size, own.size - own.known_seeds
     coalitions = comb(size, own.known_seeds)
     entries = sum(triangle(len(nodes)) for nodes in own.sets)

@@ -200,8 +200,7 @@ def feasible_curvature(point: Point, gram: Array) -> Array:
 
 
 def blocks_of(layout: Layout, pattern: Pattern, entries: Array) -> Array:
-    """Blocks that sum to R, flat: with M d > 0 that of a pair has |R_ij| d_j / d_i on its diagonal,
-    and what is left of R_ii is shared out."""
+    """Blocks that sum to R, flat: with M d > 0 that of a pair has |R_ij| d_j / d_i at i."""
     d = np.linalg.solve(pattern.comparison(entries, 0.0), np.ones(pattern.size))
     d = np.maximum(d, settings.EPS * d.max())
     on, left = pattern.split(entries.copy())

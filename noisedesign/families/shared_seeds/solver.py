@@ -285,8 +285,7 @@ def _change(
     near: Solved | None = None,
     tolerance: float,
 ) -> _Change:
-    """The change towards products of mu. What conjugate gradients leave is moved into N, whose
-    entries outside of the sets are free, so that the multipliers stay feasible."""
+    """The change towards products of mu; what is left unsolved moves into free entries of N."""
     setting, point = system.setting, system.point
     layout, x, v = setting.layout, point.precisions, point.weights
     barrier, wanted = mu * inverses(layout, point.blocks), np.full_like(v, mu)

@@ -284,11 +284,7 @@ def diagonals(matrices: Array) -> Array:
 
 
 def feasible_blocks(setting: Setting, blocks: Array, program: SeedProgram) -> list[Array] | None:
-    """Blocks in the order of the sets of least objective found that keep budgets and caps, or None.
-
-    Rows are rescaled to use up budgets, or not, where some budget is better left slack; where a cap
-    is in the way, they are blended with independent noise strictly within the constraints.
-    """
+    """Blocks of least objective that keep budgets and caps, as they are or rescaled; or None."""
     layout = setting.layout
     try:
         row = np.sqrt(setting.spent(blocks).max(axis=0))

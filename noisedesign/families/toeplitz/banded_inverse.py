@@ -50,8 +50,7 @@ def error_and_gradient(workload: PoleWorkload, *, bands: int) -> Form:
 
 
 def sensitivity_and_gradient(participation: Participation) -> Form:
-    """The squared norm of the sum of columns 0, b, 2b, ... of C, squared sensitivity where they
-    fall."""
+    """The squared norm of the sum of columns 0, b, 2b, ..., the sensitivity if they fall."""
     stride, count = participation.stride, participation.largest_size
     steps = np.zeros(participation.horizon)
     steps[: count * stride : stride] = 1

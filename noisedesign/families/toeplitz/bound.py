@@ -24,8 +24,7 @@ DENSE_HORIZON = 512
 
 
 def lower_bound_of_unrestricted_optimum(workload: Workload, participation: Participation) -> float:
-    """A lower bound of tr(H (C^T C)^-1) over *all* C of unit squared sensitivity, in squared error,
-    by patterns of p = ``even_size`` steps that are weighted evenly."""
+    """A lower bound of tr(H (C^T C)^-1) over *all* C of unit squared sensitivity."""
     horizon = same_horizon(workload, participation)
     rounding = 1 - settings.rank_tolerance(horizon)
     return (root_trace_lower_bound(workload) * rounding) ** 2 * participation.even_size / horizon

@@ -129,8 +129,7 @@ def _squared_sensitivity(scales: Any, logs: Any, participation: Participation) -
 def sensitivity_and_gradient(
     scales: Array, logs: Array, participation: Participation
 ) -> tuple[float, Array, Array]:
-    """Squared norm of the sum of columns 0, b, 2b, ..., which is squared sensitivity where columns
-    fall; and its gradient in scales and log(theta)."""
+    """Squared norm of the sum of columns 0, b, 2b, ...; its gradient in scales and log(theta)."""
     m = len(scales)
     ahead = np.tile(np.concatenate([scales, logs]), (2 * m, 1)) + 1j * STEP * np.eye(2 * m)
     found = _squared_sensitivity(ahead[:, :m], ahead[:, m:], participation)

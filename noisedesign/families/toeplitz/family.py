@@ -89,8 +89,7 @@ class Toeplitz(TemporalFamily[ToeplitzProgram]):
 
 
 def _more_than(buffers: int, coefficients: Array) -> float:
-    """The singular value of the Hankel matrix after the first ``buffers``, relative to the largest:
-    0 for sums of as many exponentials (Kronecker)."""
+    """The first singular value of the Hankel matrix to be 0 for so many buffers (Kronecker)."""
     rows = (len(coefficients) + 1) // 2
     if rows <= buffers:
         return 0.0

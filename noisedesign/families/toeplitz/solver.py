@@ -444,8 +444,7 @@ def minimized(
     flat: float = 1e-13,  # the last digits
     most: int = 3000,  # six times what the slowest family takes
 ) -> Found:
-    """The best point of L-BFGS from ``start``, on the logarithm of a positive objective, until that
-    changes by less than ``flat`` or ends otherwise; ``lower`` is reported with progress."""
+    """The best point of L-BFGS on the log of an objective, until that changes by ``flat``."""
     best_x, best, evaluations = start, math.inf, 0
 
     def evaluate(x: Array) -> tuple[float, Array]:

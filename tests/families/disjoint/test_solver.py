@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import networkx as nx
@@ -26,7 +27,7 @@ from noisedesign.families.disjoint.solver import (
 from noisedesign.families.disjoint.solver.square_roots import Preconditioner
 from noisedesign.files.problem_file import load_problem
 from noisedesign.problem.problem import Problem, SpaceProblem, TimeProblem
-from noisedesign.system.participation import FixedEpoch
+from noisedesign.system.participation import FixedEpoch, single
 from tests.support import ROOT, oracles
 
 FLORENTINE = oracles.metropolis(nx.florentine_families_graph())
@@ -629,6 +630,52 @@ def test_identity_mixing_is_not_a_network_but_diagonal_h_is_fine() -> None:
 def test_stars(leaves: int) -> None:
     w = oracles.metropolis(nx.star_graph(leaves))
     assert_meets(solved(space(w)), oracles.diagonal_interval(w @ w, width=1e-7))
+
+
+@pytest.mark.parametrize("leaves", [2, 5, 100])
+def test_a_star_by_one_number(leaves: int) -> None:
+    """With 1/n on edges, n = leaves + 1, W D^1/2 at v = (s, 1, ..., 1) has the singular value
+    1 - 1/n leaves - 1 times, and those of a 2 x 2 block. The best s is 0: the hub has slack."""
+    n = leaves + 1
+    w = np.array([[1 / n, np.sqrt(leaves) / n], [np.sqrt(leaves) / n, 1 - 1 / n]])
+
+    def bound(s: float) -> float:
+        trace = np.linalg.norm(w * np.sqrt([s, 1]), "nuc") + (leaves - 1) * (1 - 1 / n)
+        return float(trace**2 / (s + leaves))
+
+    best = bound(0.0)
+    assert best >= max(bound(s) for s in np.geomspace(1e-9, 1e6, 301))
+    found = solved(space(oracles.metropolis(nx.star_graph(leaves))), gap=1e-9)
+    assert_holds(found, best, rounding=1e-6)
+
+
+@pytest.mark.parametrize("name", ["ring of 5", "torus", "hypercube"])
+def test_nodes_that_look_alike_take_one_evaluation(name: str) -> None:
+    assert solved(space(oracles.metropolis(TRANSITIVE[name])), gap=1e-9).evaluations == 1
+
+
+def test_rounding_of_small_eigenvalues_is_left_to_the_factor() -> None:
+    """A ring whose W has an eigenvalue of 1e-7: H has one of 1e-14, known to a per cent or so."""
+    a = (1 - 1e-7) / (2 - 2 * np.cos(2 * np.pi * 4 / 9))
+    w = (1 - 2 * a) * np.eye(9) + a * nx.to_numpy_array(nx.cycle_graph(9))
+    assert np.abs(np.linalg.eigvalsh(w)).min() == pytest.approx(1e-7, rel=1e-6)
+    program = Program(gram=w.T @ w, participation=single(9), budget=np.ones(9), exact_factor=w)
+    answer = diagonal.solve(program, monitor=Monitor(gap=1e-10))
+    assert answer.stop is Stop.SOLVED
+    optimum = oracles.vertex_transitive_optimum(w)
+    assert lower_bound(program, answer.dual) == pytest.approx(optimum, rel=1e-12)
+
+
+@pytest.mark.parametrize("graph", [nx.lollipop_graph(30, 270), nx.path_graph(301)])
+def test_symmetric_graphs_are_solved_within_eight_arrays(graph: nx.Graph) -> None:
+    w = oracles.metropolis(graph)
+    program = program_of(space(w)).normalized()
+    tracemalloc.start()
+    answer = diagonal.solve(program, monitor=Monitor(gap=1e-9))
+    peak = tracemalloc.get_traced_memory()[1] / w.nbytes
+    tracemalloc.stop()
+    assert answer.stop is Stop.SOLVED
+    assert 2 + peak < 8
 
 
 @pytest.mark.parametrize("nodes", [59, 60, 61])

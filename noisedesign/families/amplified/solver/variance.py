@@ -136,8 +136,7 @@ class Sampled(NamedTuple):
 
 
 def sampled(gram: Array, goal: Goal, *, samples: int, seed: int) -> Sampled:
-    """log sigma^2 by so many samples of a seed, and its gradient; those without randomness where
-    samples tell nothing, as for delta above 1 / b or epsilon of 30."""
+    """log sigma^2 by so many samples and its gradient; without where they tell nothing."""
     bins = len(gram)
     # No covariance that rounding makes indefinite is factorised.
     gram = gram + np.eye(bins) * (settings.sqrt_eps() * float(np.trace(gram)) / bins)
@@ -162,8 +161,7 @@ def sampled(gram: Array, goal: Goal, *, samples: int, seed: int) -> Sampled:
 
 
 def _fitted(gram: Array, goal: Goal, rng: np.random.Generator) -> tuple[float, _Law]:
-    """log sigma^2 by few samples, and the law of samples that suits it, by the cross-entropy
-    method: the variance goes up from where the event is no longer rare."""
+    """log sigma^2 by few samples, and the law of samples that suits it (cross-entropy method)."""
     alone = largest_alone(len(gram), epsilon=goal.epsilon, delta=goal.delta)
     log = math.log(float(np.diagonal(gram).max()) / min(alone, 200.0))
     count = min(max(2**17 // len(gram), 2**9), 2**12)

@@ -44,8 +44,7 @@ def solve(program: Program, *, monitor: Monitor) -> Found:
 
 
 def _without_floors(program: Program, monitor: Monitor, device: Device) -> Found:
-    """The answer of the quick method for the program, and of the central path where there is none
-    or it falls short, as it may with an H that is nearly singular."""
+    """The answer of the quick method, or of the central path where it has none or falls short."""
     singular = program.singular
     if program.participation.epochs > 1:
         if program.cap is not None or singular:

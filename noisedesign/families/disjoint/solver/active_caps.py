@@ -92,10 +92,9 @@ def evaluate(gram: DeviceArray, v: DeviceArray, w: DeviceArray) -> Point:
 
 
 def bounds(gram: DeviceArray, cap: DeviceArray, point: Point) -> tuple[float, float, float]:
-    """Lower bound, the objective of R made feasible, and what X made feasible may have. Rows are
-    scaled until all budgets are used up. The identity, to which R or X is then drawn, is below any
-    cap, and no budget is overdrawn on the way, as inverses are convex. X is the better one, but
-    what it leads to takes an inverse to tell, and is told here to first order."""
+    """Lower bound, the objective of R made feasible, and about what X made feasible may have."""
+    # Rows are scaled to use up budgets, then drawn to the identity, which is below any cap: no
+    # budget is overdrawn on the way, as inverses are convex.
     xp = namespace(gram, cap)
     trace = float(xp.sum(point.frame.root))
     lower = trace**2 / float(xp.sum(point.v)) - float(cap @ point.w)

@@ -99,8 +99,7 @@ def room(point: Point, *, gap: float) -> tuple[float, Array]:
 
 
 def upper_bound(point: Point, *, gap: float) -> float:
-    """tr(H X^-1) of that X, which is positive definite: tr(S) - tr(S (S + G)^-1 S) with G = B
-    diag(1 - x / theta)^-1 B^T and S = theta diag(s)."""
+    """tr(H X^-1) = tr(S) - tr(S (S + G)^-1 S), G = B diag(slack)^-1 B^T, S = theta diag(s)."""
     theta, slack = room(point, gap=gap)
     scaled = theta * point.root
     inner = (point.base / slack) @ point.base.T + np.diag(scaled)
@@ -161,8 +160,7 @@ def placed(point: Point, *, gap: float) -> Point:
 
 
 def _end(point: Point, *, gap: float) -> float:
-    """mu of a point on the path with AIM of the gap, were K the same there: G = K^1/2 / mu then
-    (see :func:`upper_bound`), and both bounds are sums over the roots of K."""
+    """mu of a point on the path with AIM of the gap, were K the same there: G = K^1/2 / mu."""
     n, t, root = len(point.v), point.trace, point.root
     mu = AIM * gap * t / max(n - len(root), 1)
     while float((root / (1 + mu / root)).sum()) * (t + n * mu) > t**2 * (1 + AIM * gap):
@@ -171,8 +169,7 @@ def _end(point: Point, *, gap: float) -> float:
 
 
 def _step(point: Point, *, gap: float, found: float) -> tuple[Array, Array, float]:
-    """z = v_new / v from a point at the gap ``found``, a z with less trust in the model, and the mu
-    of both."""
+    """z = v_new / v from a point at the gap ``found``, a more careful z, and the mu of both."""
     n, t = len(point.v), point.trace
     # The model is in error by about the square of the gap.
     mu = max(_end(point, gap=gap), 0.05 * min(found, 1.0) ** 2 * t / n)

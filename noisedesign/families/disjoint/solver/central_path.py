@@ -99,8 +99,7 @@ def mean_product(blocks: Array, caps: Array, room: Array, slack: Array) -> float
 
 
 def evaluate(path: Path, blocks: Array, caps: Array, room: Array, slack: Array) -> Point:
-    """The point, by one singular value decomposition, in which no condition number is squared.
-    Raises LinAlgError where a block is not positive definite."""
+    """The point, by one singular value decomposition; LinAlgError if a block is not positive."""
     factor = path.factor
     if len(caps):
         factor = np.asarray(np.linalg.cholesky(path.gram + np.diag(caps)).T, dtype=np.float64)
@@ -116,8 +115,7 @@ def evaluate(path: Path, blocks: Array, caps: Array, room: Array, slack: Array) 
 
 
 def bounds(path: Path, point: Point) -> tuple[float, float, Callable[[], Array]]:
-    """Lower bound; objective of X made feasible, diagonal on the patterns and the rest as it is;
-    and that X, of unit sensitivity, in the order of the patterns."""
+    """Lower bound; objective of X made feasible; and that X, in the order of the patterns."""
     price = float(point.blocks[:, 0, 0].sum())
     lower = point.trace**2 / price - float(path.cap @ point.caps)
     shares = np.einsum("jii->ji", point.grams) + np.einsum("jii->ji", point.room)

@@ -6,14 +6,12 @@ v <- v / (1 - x / 2)^2; the fixed point v <- diag(S) is the safeguard where that
 (docs/mathematics.md, "Native solvers": Diagonal budgets).
 
 That is for an H of full rank: where it is singular multipliers of slack budgets run away, and
-:mod:`barrier` takes over. Where H has symmetries (:mod:`symmetry`) the same is done with its blocks
-(:class:`Split`), an orbit in the place of a node. All of it is written against the Python array API
-standard and runs where the arrays are; the answer is NumPy's.
+:mod:`barrier` takes over. All of it is written against the Python array API standard and runs where
+the arrays are; the answer is NumPy's.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,12 +35,9 @@ from noisedesign.families.disjoint.program import Found
 from noisedesign.families.disjoint.solver import barrier
 from noisedesign.families.disjoint.solver.square_roots import (
     Preconditioner,
-    Split,
-    SplitRoot,
     SquareRoot,
     square_root,
 )
-from noisedesign.families.disjoint.solver.symmetry import symmetry_of
 
 MAX_EVALUATIONS = 500
 FAR = 0.05  # squared Newton decrement above which the preconditioner alone gives as good a step
@@ -51,7 +46,6 @@ CG_FLOOR = 0.1
 """Accuracy of a Newton system that suffices once every budget is active, over the gap asked for. A
 multiplier that is to vanish has a vanishing share in the residual and needs more."""
 MAX_LOG_STEP = 6.0  # longest move of one log v in one step
-SYMMETRY_FROM = 64  # nodes below which looking for symmetries takes longer than doing without them
 
 
 class Point(NamedTuple):
@@ -59,7 +53,7 @@ class Point(NamedTuple):
 
     log_v: DeviceArray
     v: DeviceArray
-    root: SquareRoot | SplitRoot  # S
+    root: SquareRoot  # S
     diag: DeviceArray  # diag(S)
     trace: float  # t
     price: float  # sum(v)
@@ -67,14 +61,13 @@ class Point(NamedTuple):
     xp: Any  # the functions of the library these arrays are of
 
 
-def evaluate(workload: Workload | Split, log_v: DeviceArray) -> Point:
-    """Value and gradient data at v = exp(log_v): one eigendecomposition, or one a block, where an
-    orbit stands for a node and its price for v."""
+def evaluate(workload: Workload, log_v: DeviceArray) -> Point:
+    """Value and gradient data at v = exp(log_v): one eigendecomposition."""
     xp = namespace(log_v)
     # Below this share of the largest multiplier, what is divided by it overflows.
     log_v = xp.maximum(log_v - xp.max(log_v), -600.0)
     v = xp.exp(log_v)
-    root = workload.square_root(v) if isinstance(workload, Split) else square_root(workload, v)
+    root = square_root(workload, v)
     trace, price = root.trace, float(xp.sum(v))
     phi = float(2 * np.log(trace) - np.log(price))
     return Point(log_v, v, root, root.diag, trace, price, phi, xp)
@@ -102,8 +95,7 @@ def bounds(program: Program, point: Point, *, gap: float, slack: bool) -> tuple[
 
 
 def _shortfall(point: Point) -> float:
-    """The least relative distance of the dual value to its maximum, by the quadratic model, as G
-    lies below diag(S) / 2."""
+    """The least relative distance of the dual value to its maximum, as G <= diag(S) / 2."""
     share = point.diag / point.trace
     residual = share - point.v / point.price
     tiny = float(np.finfo(np.float64).tiny)
@@ -121,8 +113,7 @@ def _slack(point: Point) -> bool:
 
 
 def _gram(point: Point) -> Array:
-    """X(v) = D^-1/2 S D^-1/2 in NumPy, with a positive diagonal: where nothing has a price X
-    vanishes, and whoever repairs it fills the slack."""
+    """X(v) = D^-1/2 S D^-1/2 in NumPy, of a positive diagonal also where X vanishes."""
     gram = on_host(point.root.gram(point.v))
     diagonal = np.diagonal(gram)
     np.fill_diagonal(gram, np.maximum(diagonal, settings.EPS * diagonal.max()))
@@ -152,9 +143,7 @@ def _newton_direction(point: Point, gradient: DeviceArray, *, enough: float) -> 
     return x if bool(xp.any(x != 0)) else None
 
 
-def _advance(
-    workload: Workload | Split, point: Point, *, gap: float, slack: bool
-) -> tuple[Point, int]:
+def _advance(workload: Workload, point: Point, *, gap: float, slack: bool) -> tuple[Point, int]:
     """The next point and the eigendecompositions it took."""
     xp = point.xp
     gradient = point.diag / point.trace - point.v / point.price
@@ -180,43 +169,19 @@ def _start(program: Program) -> Array:
 
 def solve(program: Program, *, monitor: Monitor, device: Device = CPU) -> Found:
     """Solve a normalised program of single participation without a cap, on ``device``; a singular H
-    on the CPU, by :mod:`barrier`, unless symmetries make it easy."""
+    on the CPU, by :mod:`barrier`."""
     kept = monitor.resumed(program)
     start = np.exp(_start(program)) if kept is None else kept[:, 0, 0]
-    evaluations = 0
-    symmetry = None
-    if device is CPU and program.size >= SYMMETRY_FROM:
-        symmetry = symmetry_of(program.gram)
-    if symmetry is not None:
-        split = Split(program, symmetry)
-        answer = _search(program, split, np.log(split.collected(start)), monitor=monitor)
-        if answer.stop is not Stop.INACCURATE or answer.dual is None:
-            return answer
-        # What rounding keeps from the gap in blocks, it may not in one.
-        start, evaluations = answer.dual.blocks[:, 0, 0], answer.evaluations
-        del split  # freed early: peak memory
+    before = 0
     if 0 < program.null_space.shape[1] < program.size:
         answer = barrier.search(program, start, monitor=monitor)
         if answer.stop is not Stop.INACCURATE:
-            return replace(answer, evaluations=answer.evaluations + evaluations)
+            return answer
         # Seldom, where budgets differ by orders of magnitude; from as near as that came.
         assert answer.dual is not None
-        start, evaluations = answer.dual.blocks[:, 0, 0], evaluations + answer.evaluations
-    placed = Placed(program, device)
-    answer = _search(program, placed, device.put(np.log(start)), monitor=monitor)
-    return replace(answer, evaluations=answer.evaluations + evaluations)
-
-
-def _search(
-    program: Program, workload: Workload | Split, log_v: DeviceArray, *, monitor: Monitor
-) -> Found:
-    """Newton's method from log v on, of nodes or of orbits."""
-
-    def multipliers(point: Point) -> Array:
-        v = on_host(point.v)
-        return workload.spread(v) if isinstance(workload, Split) else v
-
-    point = evaluate(workload, log_v)
+        start, before = answer.dual.blocks[:, 0, 0], answer.evaluations
+    workload = Placed(program, device)
+    point = evaluate(workload, device.put(np.log(start)))
     best, best_gap, evaluations, stalls = point, np.inf, 1, 0
     with Search(monitor) as search:
         while evaluations < MAX_EVALUATIONS:
@@ -229,12 +194,13 @@ def _search(
                 best, best_gap = point, gap
             monitor.report(lower=lower, upper=upper)
             if monitor.due:
-                monitor.keep(program, diagonal_dual(multipliers(best)).blocks)
+                monitor.keep(program, diagonal_dual(on_host(best.v)).blocks)
             if search.ended(solved=gap <= REACHED * monitor.gap):
                 break
             if stalls > 2:
                 break
             point, used = _advance(workload, point, gap=monitor.gap, slack=slack)
             evaluations += used
-    dual = diagonal_dual(multipliers(best))
-    return Found(stop=search.stop, gram=_gram(best), dual=dual, evaluations=evaluations)
+    dual = diagonal_dual(on_host(best.v))
+    gram = _gram(best)
+    return Found(stop=search.stop, gram=gram, dual=dual, evaluations=evaluations + before)

@@ -64,8 +64,7 @@ class Point(NamedTuple):
 
 
 def _evaluate(shape: Blocks, blocks: DeviceArray) -> Point:
-    """Value, gradient and spectral data: one eigendecomposition. Raises LinAlgError where a block
-    is not positive definite."""
+    """Value, gradient, spectral data; LinAlgError where a block is not positive definite."""
     xp = namespace(shape.factor, blocks)
     rows = shape.factor.shape[0]
     split = xp.reshape(shape.factor, (rows, shape.patterns, shape.epochs))
@@ -119,8 +118,7 @@ def _bounds(shape: Blocks, point: Point) -> tuple[float, float]:
 
 
 def _start(shape: Blocks) -> DeviceArray:
-    """Multipliers near the correlations of each pattern's block of H, the optimum where H is block
-    diagonal, at prices p_j proportional to the mean root of the workload's diagonal."""
+    """Multipliers near the correlations of patterns' blocks of H, best for a block diagonal H."""
     xp = namespace(shape.factor)
     split = xp.reshape(shape.factor, (-1, shape.patterns, shape.epochs))
     split = xp.permute_dims(split, (1, 0, 2))
@@ -173,8 +171,7 @@ def _advance(
 
 
 def _preconditioner(shape: Blocks, point: Point) -> ConstantDiagonal:
-    """The inverse of Z_jj (.) Z_jj / 2 on blocks with constant diagonals; where H is as good as
-    singular U^-1 (.) U^-1, scaled alike, stands for it."""
+    """The inverse of Z_jj (.) Z_jj / 2 on blocks, or, of a nearly singular H, of U^-1 (.) U^-1."""
     xp = namespace(point.blocks)
     size, rank = point.spread.shape
     rounding = settings.rank_tolerance(size) * float(point.root[-1]) ** 2

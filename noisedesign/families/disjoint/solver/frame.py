@@ -59,8 +59,7 @@ class Frame(NamedTuple):
         return _row_products(self.inner @ f, self.inner)
 
     def second(self, f: DeviceArray, seen: DeviceArray) -> tuple[DeviceArray, DeviceArray]:
-        """G and F^2 - G: X changes by T G T^T and R by B (F^2 - G) B^T in second order along
-        multipliers whose first-order change of X is ``f``; ``seen`` is T^T diag(dv) T."""
+        """G and F^2 - G: in second order X changes by T G T^T and R by B (F^2 - G) B^T."""
         half = f @ (self.root[:, None] * f / 2 + seen)
         g = -self.shared(half + half.T)
         return g, f @ f.T - g  # F is symmetric, and this half the work

@@ -23,8 +23,8 @@ Blocks = Sequence[Array]
 
 
 def onto_constant_diagonal(blocks: DeviceArray) -> DeviceArray:
-    """Orthogonal projection onto symmetric blocks whose diagonal is constant, on their device. It
-    takes out the antisymmetric part that rounding leaves, whose growth nothing else would stop."""
+    """Orthogonal projection onto symmetric blocks of constant diagonals, on their device."""
+    # Rounding leaves an antisymmetric part, whose growth nothing else would stop.
     xp = namespace(blocks)
     projected = (blocks + xp.permute_dims(blocks, (0, 2, 1))) / 2
     mean = xp.mean(xp.linalg.diagonal(projected), axis=1)

@@ -211,9 +211,7 @@ class Smoothed:
         return on_host((now + moved) * root[:, None] * root)
 
     def step(self, d: Array, *, ahead: float) -> tuple[Point | None, float, int]:
-        """The point at the end of a step along d, the share of d it took and the decompositions
-        that took; no point where none is safe. Where ``ahead`` is below mu a step ends anywhere
-        inside."""
+        """The point after a step along d, or None; the share of d taken; the decompositions."""
         rise = float(self.slope() @ d)
         length, used = self.dual.longest(self.point, d), 1
         while length > 1e-9:  # below it is rounding that forbids a step
