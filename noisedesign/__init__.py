@@ -18,8 +18,7 @@ A SpaceProblem, TimeProblem or SpaceTimeProblem is solved by ``solve``, checked 
 has them by what they are for; ``help(nd.solve)`` and the like have an example each.
 
 :mod:`noisedesign.noise` draws the noise of a design in a training run, and
-:mod:`noisedesign.adapters` in trainers; both need numpy and cryptography alone.
-"""
+:mod:`noisedesign.adapters` in trainers; both need numpy and cryptography alone."""
 
 # A public name is loaded with its module when it is first asked for (PEP 562); the import itself
 # loads nothing. No module has the name of a function: loading the one would hide the other.

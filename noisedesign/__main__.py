@@ -1,8 +1,7 @@
 """The command ``noisedesign``, also as ``python -m noisedesign``.
 
 Ctrl-C ends it quietly from here on: loading takes a second, and an exception in the middle of it
-would be printed, or be taken for another by a module that is compiled.
-"""
+would be printed, or be taken for another by a module that is compiled."""
 
 import os
 import signal

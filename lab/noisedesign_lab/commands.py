@@ -32,8 +32,7 @@ def figure(name: str, output: str, as_json: bool, **how: Any) -> None:
     pndp-by-distance        Mafalda-SGD, Figure 2, before one node
     gossip-single-view      Koskela and Kulkarni, Figure 1
     gossip-spectral         Koskela and Kulkarni, Figure 2
-    algorithms-by-observer  every algorithm before every observer, at equal error
-    """
+    algorithms-by-observer  every algorithm before every observer, at equal error"""
     from noisedesign_lab.papers.figures import make
 
     show_files(make(name, output, announce=note, **how), as_json=as_json, figure=name)
@@ -58,8 +57,7 @@ def reproduce(name: str, output: str, as_json: bool, **how: Any) -> None:
     whisper        Whisper D-SGD: quadratic objectives, and incomes (a9a)
     zip-dl         Zip-DL: ratings of films, membership attacks, dropout
     ours           designs across nodes, over time and both, before every observer
-    balls-in-bins  batches drawn at random: noise at equal privacy, and loss
-    """
+    balls-in-bins  batches drawn at random: noise at equal privacy, and loss"""
     from noisedesign_lab.papers.reproduce.run import reproduce as run
 
     files = run(name, output, progress=counter(f"reproducing {name}", "units"), **how)
@@ -76,8 +74,7 @@ def reproduce(name: str, output: str, as_json: bool, **how: Any) -> None:
 def train(task: str, as_json: bool, **how: Any) -> None:
     """Train under every mechanism and budget of TASK.toml.
 
-    Rows that the table has are kept.
-    """
+    Rows that the table has are kept."""
     from noisedesign_lab.tasks.table import train as run
 
     found = run(task, progress=counter("training", "rows"), **how)

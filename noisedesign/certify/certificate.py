@@ -1,8 +1,7 @@
 """Judging an answer: plain numpy, independent of every backend.
 
 A lower bound comes from any multipliers, repaired until they are feasible; the objective and the
-constraint come from the very matrix that is exported. A backend's own word is never used.
-"""
+constraint come from the very matrix that is exported. A backend's own word is never used."""
 
 from __future__ import annotations
 
@@ -108,8 +107,7 @@ class Certificate(Shown):
     def relative_to_fixed(self) -> float | None:
         """Objective over the bound on designs for fixed participation; None without random one.
 
-        Below 1 no such design has so small an error at the target.
-        """
+        Below 1 no such design has so small an error at the target."""
         bound = self.fixed_lower_bound
         return self.objective / bound if bound else None
 
@@ -117,8 +115,7 @@ class Certificate(Shown):
     def relative_to_unrestricted(self) -> float | None:
         """Objective over the bound on all designs; None where none is proved.
 
-        The structure costs no more.
-        """
+        The structure costs no more."""
         bound = self.unrestricted_lower_bound
         bound = self.lower_bound if bound is None else bound
         return self.objective / bound if bound > 0 else None

@@ -1,7 +1,6 @@
 """Nuclear norms from below, by a matrix Z near the polar factor, whoever computed it.
 
-||A||_* >= <A, Z> / ||Z||_2 for any Z at all, so that how Z was found costs nothing but time.
-"""
+||A||_* >= <A, Z> / ||Z||_2 for any Z at all, so that how Z was found costs nothing but time."""
 
 from __future__ import annotations
 

@@ -17,8 +17,7 @@ U may be scaled freely, so any U at all proves  ( tr (N^1/2 U N^1/2)^1/2 )^2 / s
 the same optimum: designs here are diagonal on patterns, where every notion of sensitivity agrees
 (docs/mathematics.md, "One program" and "Dual and lower bound").
 
-In space every node is a pattern of its own and U is a nonnegative diagonal.
-"""
+In space every node is a pattern of its own and U is a nonnegative diagonal."""
 
 from __future__ import annotations
 
@@ -42,8 +41,7 @@ class Program:
     ``exact_factor`` is L with L^T L = gram where the problem comes with one (L = W in space),
     ``rows`` one of fewer rows up to rounding, and ``workload`` that of H. ``axes`` says what the
     coordinates are ("space": nodes, X = R^-1; "time": steps, X = C^T C; "space-time": pairs of
-    both), ``names`` their names.
-    """
+    both), ``names`` their names."""
 
     gram: Array
     participation: FixedEpoch

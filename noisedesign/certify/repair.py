@@ -3,8 +3,7 @@
 A floor is linear in R = X^-1 and not convex in X. Multiplying row and column i by d_i >= 1 raises
 R_ii by d_i^2 and lowers [R^-1]_ii by as much: so floors are met, at no cost to the budgets. Caps
 come between: X is blended with independent noise at full budget, which lowers variances; rows
-that fall below a floor are raised again, to the floor, which is not above the cap.
-"""
+that fall below a floor are raised again, to the floor, which is not above the cap."""
 
 from __future__ import annotations
 

@@ -6,8 +6,7 @@ somebody else may have computed: docs/mathematics.md, "Proofs without a rounding
 
 The numbers of a problem and of a design are taken for exactly what they are in float64, H too,
 where it is not W^T W of the W that is stored. An H that is singular to rounding is that of the W
-and the error it is formed of.
-"""
+and the error it is formed of."""
 
 from __future__ import annotations
 
@@ -92,8 +91,7 @@ class Judged:
     ``objective`` holds tr(H X^-1), squared noise; no squared sensitivity, variance or floor is
     larger, relative to its budget, cap or variance, than the ratios say. For guesses of polar
     factors there are about R = X^-1 and X, L with L^T L <= H, L R (``shaped``); or of a strategy C
-    its ``halves`` L D and D, R = D D^T, with the triangles of L D and D^T in ``shapes``.
-    """
+    its ``halves`` L D and D, R = D D^T, with the triangles of L D and D^T in ``shapes``."""
 
     objective: Interval
     sensitivity_squared: float

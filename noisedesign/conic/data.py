@@ -7,8 +7,7 @@ from nothing that a solver reports about itself (docs/mathematics.md, "DIMACS er
     minimise <c, x>  subject to  s_k = b_k + F_k x in the cone K_k, for every block k,
 
 is the dual of that paper: its X are our multipliers z_k, which have to meet sum_k F_k^T z_k = c.
-Slacks s_k are computed, and equations, of err3, do not occur.
-"""
+Slacks s_k are computed, and equations, of err3, do not occur."""
 
 from __future__ import annotations
 

@@ -16,8 +16,7 @@ sdpa
 mosek-task
     MOSEK's own files, written by the ``mosek`` package, which needs no licence for it. MOSEK reads
     the program from the Conic Benchmark Format and writes it as it holds it: an affine conic
-    constraint for every block, whose off-diagonal entries it multiplies by the root of two.
-"""
+    constraint for every block, whose off-diagonal entries it multiplies by the root of two."""
 
 from __future__ import annotations
 

@@ -15,8 +15,7 @@ with the same equations. Unlike S >= 0 the penalty leaves the cone an interior.
 
 The cone is {(t, X): |X|_* <= t}, with X column by column; SCS has it from 3.2.8 on where it is
 compiled with -Duse_spectral_cones=true, which its wheels are not.
-Source: Cederberg and Boyd (2025), "Projections onto spectral matrix cones".
-"""
+Source: Cederberg and Boyd (2025), "Projections onto spectral matrix cones"."""
 
 from __future__ import annotations
 

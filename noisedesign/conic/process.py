@@ -3,8 +3,7 @@
 Compiled solvers ignore Ctrl-C, have no time limit or overrun theirs, and some print. A conic
 program goes over as plain arrays in an .npz file and the point comes back the same way. Run as
 ``python -m noisedesign.conic.process NAME FOLDER SETTINGS``. Its standard input is a pipe that
-only the parent holds open, so that the child ends however the parent does.
-"""
+only the parent holds open, so that the child ends however the parent does."""
 
 from __future__ import annotations
 

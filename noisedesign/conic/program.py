@@ -6,8 +6,7 @@
 
 This is the problem SDPA calls primal, that of the PSDCON of the Conic Benchmark Format, and an
 affine conic constraint of MOSEK. Equalities do not occur: an entry that has to vanish is no
-variable. Variables count from 1, and number 0 stands for the constant, as in SDPA's F_0.
-"""
+variable. Variables count from 1, and number 0 stands for the constant, as in SDPA's F_0."""
 
 from __future__ import annotations
 
@@ -69,8 +68,7 @@ class ConicProgram:
     bound is ``flat`` where errors of multipliers count in the second order, so that a certified gap
     goes with the square of the tolerance; an answer is made feasible at ``margin`` times its
     errors. Where ``penalty`` is positive, no multiplier of a block at an optimum has a larger
-    eigenvalue, and solvers get the blocks as penalties (:mod:`noisedesign.conic.nuclear`).
-    """
+    eigenvalue, and solvers get the blocks as penalties (:mod:`noisedesign.conic.nuclear`)."""
 
     cost: Array
     blocks: tuple[Block, ...]

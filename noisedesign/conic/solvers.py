@@ -47,8 +47,7 @@ class ConicSolver:
     its process will do); ``memory`` is the least a model takes, in bytes. ``tuned`` gives options
     of balanced programs, by the gap asked for; ``parts`` is how many inequalities a model is cut
     into. ``direct`` hands it arrays, in place of CVXPY. ``cones`` say, by formulations that only
-    some solvers take, why an installed solver lacks one, or None.
-    """
+    some solvers take, why an installed solver lacks one, or None."""
 
     name: str
     solver: str

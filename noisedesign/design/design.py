@@ -182,8 +182,7 @@ class Design(Shown):
         It is sigma_mix^2 of Whisper D-SGD, where R = sigma_mix^2 I + R_cor: the part of the noise
         that every node could draw by itself, which is the smallest eigenvalue of R. No weighted sum
         of the nodes' noise, of weights whose squares sum to 1, has less variance. None where there
-        is no R alone, or no array of it.
-        """
+        is no R alone, or no array of it."""
         if self.axes != "space" or isinstance(self.noise.space, SparseCovariance):
             return None
         return max(0.0, float(eigenvalues(self.covariance)[0]))
@@ -249,8 +248,7 @@ class Design(Shown):
     @property
     def fixed_mu(self) -> float | None:
         """GDP parameter of its noise at the target before an adversary who chooses who takes part
-        when; not squared. It says what random participation is worth. None without a target.
-        """
+        when; not squared. It says what random participation is worth. None without a target."""
         problem = self.problem
         found = calibration_of(problem)
         if problem.privacy is None or problem.use is None or not problem.use.random:

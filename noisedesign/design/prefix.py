@@ -7,8 +7,7 @@ the steps so far are post-processing.
 
 Where participation is random, mu is that of any order of records in these steps, and epsilon the
 smaller of what follows from it and of that of the whole run. The number of steps must not depend
-on the data.
-"""
+on the data."""
 
 from __future__ import annotations
 

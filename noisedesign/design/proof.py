@@ -1,8 +1,7 @@
 """A proof of what a design claims, with every rounding accounted for.
 
 Whoever made the design, and whatever its certificate says: the arrays of the noise, of the problem
-and of the multipliers are all that counts (:mod:`noisedesign.certify.rigorous`).
-"""
+and of the multipliers are all that counts (:mod:`noisedesign.certify.rigorous`)."""
 
 from __future__ import annotations
 
@@ -62,8 +61,7 @@ class Proof(Shown):
     larger, relative to its limit, than the ratios say. ``why_not`` is empty where all is proved;
     ``left_out`` names what no proof here covers. ``fixed_lower_bound`` is that of random
     participation for participation that an adversary chooses. Noise of a trusted server is not
-    ``bounded``.
-    """
+    ``bounded``."""
 
     objective: Interval = UNPROVED
     lower_bound: Interval = UNPROVED

@@ -113,8 +113,7 @@ class Solution(Shown):
         """Whether the design is an answer.
 
         Where a solver is stopped with nothing in its hands, the design is independent noise, for
-        which nobody had to look.
-        """
+        which nobody had to look."""
         return self.design is not None and (
             self.status == OPTIMAL or self.design.provenance.method != STAND_IN
         )

@@ -1,7 +1,6 @@
 """Starts of a solve: multipliers, a design, or the nearest of those found before.
 
-Any multipliers will do as a start, so the answer means the same; near ones save evaluations.
-"""
+Any multipliers will do as a start, so the answer means the same; near ones save evaluations."""
 
 from __future__ import annotations
 

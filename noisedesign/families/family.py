@@ -65,8 +65,7 @@ class Answer:
 
     ``noises`` are one answer made feasible in several ways, cheap ones first, as they are asked
     for; ``proof`` the multipliers and what else its family keeps, by name; ``evaluations`` those of
-    native solvers, or conic iterations; ``measure`` the DIMACS errors of the conic model.
-    """
+    native solvers, or conic iterations; ``measure`` the DIMACS errors of the conic model."""
 
     stop: Stop
     noises: Iterable[Noise] = ()
@@ -108,8 +107,7 @@ class Form(NamedTuple):
 class Family(ABC, Generic[Q, P]):
     """One representation of the feasible set; ``program`` is whatever it makes of a problem.
 
-    Every family answers these twelve members; what some can do besides is in the mixins below.
-    """
+    Every family answers these twelve members; what some can do besides is in the mixins below."""
 
     name: ClassVar[str]
     convex: ClassVar[bool] = True
@@ -149,8 +147,7 @@ class Family(ABC, Generic[Q, P]):
         """Bound the error of all noise of the family, whoever made ``proof``; 0 proves nothing.
 
         Multipliers follow from ``noise`` where ``proof`` does not hold them; rounding below the
-        relative ``negligible`` need not be computed away.
-        """
+        relative ``negligible`` need not be computed away."""
 
     @abstractmethod
     def judge(self, program: P, noise: Noise, proof: Arrays, *, bound: float) -> Certificate:
@@ -235,8 +232,7 @@ class Modelled(Generic[P]):
         """The size of the scaled model, told without building it; None where only that tells.
 
         ``size`` and ``rank`` are those of another program and its H; by default its own, whose rank
-        may take as long as a decomposition.
-        """
+        may take as long as a decomposition."""
         return None
 
     def answer_by(self, program: P, ask: Ask, form: Form, *, monitor: Monitor) -> Answer:
@@ -338,8 +334,7 @@ def certified(
 ) -> Certificate:
     """Certify noise; ``everywhere`` is a bound on noise of every structure, where there is one.
 
-    Noise that need not be the optimum of its family has no other bound.
-    """
+    Noise that need not be the optimum of its family has no other bound."""
     value = bound.value if family.convex else max(bound.value, everywhere or 0.0)
     if family.bounds_all and everywhere is None:
         everywhere = value

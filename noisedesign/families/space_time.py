@@ -4,8 +4,7 @@ The convex program (P) once more, on nT coordinates in time-major order (step * 
 H = A^T A of the whole workload, "node u takes part at steps j, j + b, ..." is (k, b n)
 participation. A full design solves that program. A Kronecker design restricts the noise covariance
 to S x R, costs no more than its two factors, and is certified against all designs, full ones
-included.
-"""
+included."""
 
 from __future__ import annotations
 
@@ -34,8 +33,7 @@ class SpaceTimeProgram:
 
     The participation is (k, b), k b = T, for every node; ``budget`` tau, (n,), the squared
     sensitivity allowed to a record over all its participations; ``cap`` is on the variance of every
-    node at every step or, of a Kronecker design, on diag(R) at unit sensitivity in time, (n,).
-    """
+    node at every step or, of a Kronecker design, on diag(R) at unit sensitivity in time, (n,)."""
 
     workload: Workload
     participation: FixedEpoch

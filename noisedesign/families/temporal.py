@@ -1,8 +1,7 @@
 """Families in time under any participation: a strategy C, its program at unit scale and its judge.
 
 Patterns may overlap here, as under min-separation participation, and C may have a structure; in
-:class:`noisedesign.certify.program.Program` patterns are disjoint.
-"""
+:class:`noisedesign.certify.program.Program` patterns are disjoint."""
 
 from __future__ import annotations
 
@@ -54,8 +53,7 @@ def temporal_program(*, gram: Any, participation: Participation) -> TemporalProg
     """The program of a positive definite H, shape (T, T), squared error per squared noise.
 
     A singular H is refused: noise along a null direction costs nothing, so the best may be
-    infinite.
-    """
+    infinite."""
     h = symmetric_matrix(gram, field="gram", tolerance=settings.SYMMETRY_TOLERANCE)
     if len(h) != participation.horizon:
         expected = f"shape {(participation.horizon,) * 2}, the participation's horizon"

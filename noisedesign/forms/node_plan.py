@@ -34,8 +34,7 @@ def node_plan(
 
     ``node`` is needed where nodes differ; ``mixing`` is W, (n, n), where one is known;
     ``batch_size`` is what the trainer divides sums by. InputError for no such node, or a batch_size
-    < 1.
-    """
+    < 1."""
     if batch_size is not None:
         batch_size = _checks.positive_int(batch_size, field="batch_size")
         claim = replace(claim, batch_size=batch_size)

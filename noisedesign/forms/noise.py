@@ -1,8 +1,7 @@
 """z_t = sum_s (C^-1)_ts F w_s, w_s white: noise of n nodes, over steps, from C and a root F of R.
 
 Its covariance is (C^T C)^-1 x R. Without C, steps are independent; without R, nodes are, at unit
-variance. A ``full`` design is a C of nT coordinates in time-major order.
-"""
+variance. A ``full`` design is a C of nT coordinates in time-major order."""
 
 from __future__ import annotations
 
@@ -35,8 +34,7 @@ class Noise:
 
     ``steps`` is T, after which nothing may be drawn, or None where no horizon is known; ``nodes``
     is n, or None where all nodes use C alike. ``full``: C is that of all pairs of step and node,
-    (nT, nT).
-    """
+    (nT, nT)."""
 
     steps: int | None
     nodes: int | None = None

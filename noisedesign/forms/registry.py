@@ -12,8 +12,7 @@ class Entry:
 
     ``needs`` is the key of [structure] that the kind needs; ``named`` whether [structure] names it,
     or other words of a problem imply it; ``sparse`` whether W is a sparse array and none is n x n;
-    ``seeds`` whether budgets can hold against nodes that pool the seeds they know.
-    """
+    ``seeds`` whether budgets can hold against nodes that pool the seeds they know."""
 
     module: str
     needs: str | None = None

@@ -7,8 +7,7 @@ polynomial       ``precision_coefficients`` and ``noise_coefficients`` of p and 
                  ``spectral_bound`` b, ``node_weights`` v and ``node_scales`` D
 pairwise         ``own_shares``, ``seed_nodes`` and ``seed_shares``: what nodes multiply their own
                  normals by, who shares each seed, and what the two multiply its normal by
-===============  ============================================================================
-"""
+===============  ============================================================================"""
 
 from __future__ import annotations
 
@@ -87,8 +86,7 @@ class PolynomialCovariance(SparseCovariance):
 
     r and p are polynomials by their Chebyshev coefficients (``noise``, ``precision``) on [0, b], b
     the ``bound`` on eigenvalues of B, so that R^-1 is at most D^(-1/2) p(B) D^(-1/2); V and D are
-    diagonals (n,), ``weights`` and ``scale``.
-    """
+    diagonals (n,), ``weights`` and ``scale``."""
 
     kind: ClassVar[str] = "polynomial"
     names: ClassVar[Mapping[str, str]] = {

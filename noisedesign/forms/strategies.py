@@ -15,8 +15,7 @@ modal            ``mode_strategies`` (n, T, T), ``modes`` (n, n) and           a
 
 Those from "toeplitz" to "blt" are constant along diagonals and mean something at any horizon;
 :meth:`at` gives them one. A privacy statement holds for one participation scheme and its horizon
-only, and noise ends with the horizon: what follows was never accounted for.
-"""
+only, and noise ends with the horizon: what follows was never accounted for."""
 
 from __future__ import annotations
 
@@ -353,8 +352,7 @@ class BufferedToeplitz(StationaryStrategy):
 
     Sources: Dvijotham et al. 2024, "Efficient and near-optimal noise generation for streaming
     differential privacy"; McMahan, Xu and Zhang 2024, "A hassle-free algorithm for private learning
-    in practice".
-    """
+    in practice"."""
 
     kind: ClassVar[str] = "blt"
     names: ClassVar[Mapping[str, str]] = {

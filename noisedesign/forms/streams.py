@@ -2,8 +2,7 @@
 
 For simulation: Philox, which draws here, is no cryptographic generator, and one seed gives the
 noise of all nodes. White noise of step s comes from a generator keyed by (seed, s), so it can be
-drawn again instead of being kept.
-"""
+drawn again instead of being kept."""
 
 from __future__ import annotations
 

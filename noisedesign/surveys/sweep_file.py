@@ -62,8 +62,7 @@ class SweepRow(ShownInline):
         """Digest of all that decides the answer, and of the format its columns have.
 
         A time limit decides nothing about an answer that was found. Files named in the problem
-        count by their names.
-        """
+        count by their names."""
         parts = json.dumps([RESULTS_FORMAT[SWEEP], self.text, self.backend, self.gap])
         return hashlib.sha256(parts.encode()).hexdigest()[:KEY_DIGITS]
 

@@ -3,8 +3,7 @@ few numbers that compute what their sources claim. Not every claim holds: ``docs
 where theorems fail, and tests keep a counterexample to each. Network privacy is that of Muffliato
 (Cyffers et al. 2022), corrected: it counts every gradient step, not single messages. Koskela and
 Kulkarni tell the growth of the sensitivity of gossip averaging for messages
-m^t = W m^(t-1) + g^t + N^t (section 4), and excess risk (Theorem 17), whose terms are a *scale*.
-"""
+m^t = W m^(t-1) + g^t + N^t (section 4), and excess risk (Theorem 17), whose terms are a *scale*."""
 
 from __future__ import annotations
 
@@ -86,8 +85,7 @@ def network_squared_sensitivity(
     """Return what one observer is said to learn of every victim, squared, for gradients of norm 1.
 
     The published code takes (W^s)_wu over sum_x (W^s)_wx^2 of every node w that is listened to;
-    ``squared`` takes its square, of other nodes. Neither is an upper bound (``docs/errata.md``).
-    """
+    ``squared`` takes its square, of other nodes. Neither is an upper bound (``docs/errata.md``)."""
     w = check_mixing(mixing, stochastic="row", connected=False)
     v = node(observer, field="observer", nodes=len(w))
     steps = _checks.positive_int(horizon, field="horizon")

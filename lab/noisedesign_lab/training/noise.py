@@ -76,8 +76,7 @@ class NodeNoise(Source):
 
     ``root`` is F with F F^T = R, shape (n, n); None: independent nodes. ``noising`` is C^-1, lower
     triangular, (T, T); None: independent steps. With ``full`` it is that of all pairs of step and
-    node in time-major order, (nT, nT), and there is no root.
-    """
+    node in time-major order, (nT, nT), and there is no root."""
 
     root: Any = None
     noising: Any = None

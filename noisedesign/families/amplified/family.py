@@ -1,8 +1,7 @@
 """Strategies without negative entries: the best that a search finds, beside what is proved.
 
 Under random participation noise meets the privacy target by an account, and two bounds are stated:
-on all linear mechanisms, and on designs for an adversary's choice of steps, which may be above.
-"""
+on all linear mechanisms, and on designs for an adversary's choice of steps, which may be above."""
 
 from __future__ import annotations
 

@@ -11,8 +11,7 @@ The diagonals x allowed by that are x <= P z with z >= 0 and costs adding up to 
 - (k, b) participation: P = I, one budget for each residue class;
 - min separation: one column of P for every window of b consecutive steps, at cost 1, and, where
   at most k participations is a restriction, a column of ones at cost k (linear programming
-  duality, see :meth:`noisedesign.system.participation.MinSeparation.cover`).
-"""
+  duality, see :meth:`noisedesign.system.participation.MinSeparation.cover`)."""
 
 from __future__ import annotations
 

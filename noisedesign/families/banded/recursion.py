@@ -6,8 +6,7 @@ the steps none. Then the error is that of a banded B = C N, p + r diagonals, aga
     tr(H X^-1)  =  || B^-1 ||_F^2  =  total variance of y,  B y = z,  z white.
 
 With steps in blocks, y is a Markov chain: its covariances follow forwards, their prices backwards,
-and every entry of the gradient is a product of the two. All terms are positive, nothing cancels.
-"""
+and every entry of the gradient is a product of the two. All terms are positive, nothing cancels."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 X = C^T C runs over all banded positive definite matrices once while C runs over banded triangles
 with a positive diagonal, so a stationary point in C is the optimum of the convex problem in X.
 Columns of C are normalised and multiplied by the square roots of x = P z, the diagonal of X, with
-z_i = w_i^2 divided by the cost-weighted sum of squares of its budget: no constraint is left.
-"""
+z_i = w_i^2 divided by the cost-weighted sum of squares of its budget: no constraint is left."""
 
 from __future__ import annotations
 

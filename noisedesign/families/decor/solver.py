@@ -23,8 +23,7 @@ def decor_variances(
     For a ratio of the two the least feasible scale is explicit. Pairs of a bounded objective, above
     a floor under diag(R) or within a cap on it form convex sets, so that the objective is
     quasi-convex along the ratio, a floor raises the scale and a cap shortens the search. Where no
-    pair keeps both, the one that exceeds its cap by the least factor is returned.
-    """
+    pair keeps both, the one that exceeds its cap by the least factor is returned."""
     gram, budget, cap, floor = program.gram, program.budget, program.cap, program.floor
     values, vectors = np.linalg.eigh(laplacian)
     weights = np.square(vectors) / budget[:, None]

@@ -23,8 +23,7 @@ multipliers are of the size of their partners, as K K = U # X^-1 and G G = Y^-1/
 the geometric mean, where X, R and U are those of a design nearby: the feasible design from H^1/2,
 and U = X^-1 H X^-1 of it on every pattern (docs/mathematics.md, "Native solvers"). Only the trace
 of Y is asked for, so it may be cut into parts, each with an inequality of its own; under limits R
-is needed whole, and X is cut, of which only diag(X) is.
-"""
+is needed whole, and X is cut, of which only diag(X) is."""
 
 from __future__ import annotations
 

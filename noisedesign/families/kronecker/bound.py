@@ -8,8 +8,7 @@ a node. For a workload with modes, A = sum_j A_j x q_j q_j^T up to an orthogonal
     P^1/2||_*,
 
 by sum_j Z_j x q_j s_j^T, Z_j the polar factor of A_j P^1/2, of any orthonormal s_j: it is exact
-where all nodes look alike.
-"""
+where all nodes look alike."""
 
 from __future__ import annotations
 

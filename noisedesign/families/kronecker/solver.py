@@ -4,8 +4,7 @@ With one factor fixed the other one is the convex program again, so tr(H (S x R)
 What proves the bound on all designs begins with the multipliers of the factors. L-BFGS improves
 them, where pairs are few or :mod:`.turned` does not fit, by the logarithm of the bound of
 :mod:`.bound` over log v, log p_j and unit rows V_j with P_j = p_j V_j V_j^T. At the end every node
-gets multipliers of its own (:mod:`.turned`), where arrays of that fit and patterns are given.
-"""
+gets multipliers of its own (:mod:`.turned`), where arrays of that fit and patterns are given."""
 
 from __future__ import annotations
 

@@ -8,8 +8,7 @@ prove the bound of docs/mathematics.md ("Noise with a structure", multipliers of
     F_m = sum_u q_um B_u E diag_i( [S_i]_um ),      A = sum_m A_m x q_m q_m^T.
 
 Where B_u = v_u^1/2 P^1/2 and all S_i are alike it is that of
-:mod:`noisedesign.families.kronecker.bound`, low by what one S and one P miss.
-"""
+:mod:`noisedesign.families.kronecker.bound`, low by what one S and one P miss."""
 
 from __future__ import annotations
 

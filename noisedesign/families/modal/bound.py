@@ -2,8 +2,7 @@
 
 With S = M^-T the messages of node u are moved by X_u = sum_m S_um^2 C_m^T C_m over d_us d_ut. For a
 workload H = sum_j H_j x q_j q_j^T the error is the sum over j and m of
-tr( H_j diag(b) (C_m^T C_m)^-1 diag(b) ), b_t = sum_u q_ju d_ut M_um.
-"""
+tr( H_j diag(b) (C_m^T C_m)^-1 diag(b) ), b_t = sum_u q_ju d_ut M_um."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 For the plain error of one symmetric W nothing of size nT is formed ("Noise of modes" in "Proofs
 without a rounding assumption", docs/mathematics.md); for other errors cov(z) and H are formed.
-Messages of node u see X_u = sum_m [M^-1]_mu^2 C_m^T C_m over d_u d_u^T.
-"""
+Messages of node u see X_u = sum_m [M^-1]_mu^2 C_m^T C_m over d_u d_u^T."""
 
 from __future__ import annotations
 

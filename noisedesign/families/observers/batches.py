@@ -2,8 +2,7 @@
 
 With S_a = K_a*(N_a) and g_a what it proves, the best t, w >= 0 for sum_a t_a g_a - <cap, w> with
 Z = H + diag(w) - sum_a t_a S_a >= 0 are found by Newton's method on the barrier
-nu ( log det Z + sum log t + sum log w ); see "Against chosen observers" in docs/mathematics.md.
-"""
+nu ( log det Z + sum log t + sum log w ); see "Against chosen observers" in docs/mathematics.md."""
 
 from __future__ import annotations
 
@@ -42,8 +41,7 @@ class _Batch(NamedTuple):
     They have ``places`` among all observers (g,); ``support``, nodes whose noise is seen (g, s);
     ``responses`` B_a on it (g, k, m, s), or None where they are orthogonal and square: messages are
     then in coordinates of the noise, and turned back by ``basis``, (g, m, m); a ``run`` and who of
-    it is ``heard`` (g, m / T) instead; ``signals`` G_a (g, m, c); ``victims`` (g, c).
-    """
+    it is ``heard`` (g, m / T) instead; ``signals`` G_a (g, m, c); ``victims`` (g, c)."""
 
     places: Indices
     support: Indices

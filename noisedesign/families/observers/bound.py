@@ -6,8 +6,7 @@ K_a*(N) = sum_j B_aj^T N B_aj, prove, in the words of :mod:`.program`,
     tr(H R) >= sum_a ( tr (V_a^1/2 G_a^T N_a G_a V_a^1/2)^1/2 )^2 / sum(v_a) - <cap, w>,
 
 because <N, K> + <v, diag(G^T K^-1 G)> >= 2 tr((V^1/2 G^T N G V^1/2)^1/2) for every K > 0, and the
-scale of v_a is free.
-"""
+scale of v_a is free."""
 
 from __future__ import annotations
 

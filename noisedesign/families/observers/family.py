@@ -2,8 +2,7 @@
 
 Small problems are solved by Newton's method, others by sweeps along a central path, and any by a
 conic search where a solver is named. What a search proves is kept per node of the noise, not per
-message of its own whitening, whose basis another machine may choose otherwise.
-"""
+message of its own whitening, whose basis another machine may choose otherwise."""
 
 from __future__ import annotations
 

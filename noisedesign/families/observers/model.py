@@ -5,8 +5,7 @@ digits of that ratio, unless the unknown is Q in R = S^1/2 Q S^1/2 with an S tha
 alike, and what an observer sees is whitened by K_a(S):
 
     minimise <S^1/2 H S^1/2, Q>  subject to  [[K'_a(Q), G'_a], [G'_a^T, X_a]] >= 0,
-    diag(X_a) <= 1,  diag(S^1/2 Q S^1/2) <= cap,  Q >= 0.
-"""
+    diag(X_a) <= 1,  diag(S^1/2 Q S^1/2) <= cap,  Q >= 0."""
 
 from __future__ import annotations
 
@@ -53,8 +52,7 @@ def search(program: ObserverProgram, ask: Callable[[Model], Answer], *, monitor:
 
     One solve is enough for a cap of some hundred times the variance needed, a second for one of a
     million times. Noise is independent where the search ended early, and none where the solver
-    found nothing. The gap is infinite where the optimum is zero.
-    """
+    found nothing. The gap is infinite where the optimum is zero."""
     best, noise = Answer(stop=Stop.INACCURATE), Noise.of_covariance(program.independent())
     certificate, answers = judge(program, noise.covariance, bound=0.0), []
     stop = Stop.INACCURATE

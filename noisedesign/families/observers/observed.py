@@ -4,8 +4,7 @@ Covariances of the states x_t = W x_(t-1) + z_t + g_t, which nodes send, are fou
 observers: K_ts of one is the rows and columns of C_ts that it hears ("Many steps" in
 docs/mathematics.md). A coalition in one step has the noise of the nodes S that it hears, and
 diag( [R_SS]^-1 )_u is what it is told of node u in S outside of it: of all coalitions, those who
-hear equally many nodes side by side.
-"""
+hear equally many nodes side by side."""
 
 from __future__ import annotations
 
@@ -129,8 +128,7 @@ class ObservedNoise:
     ``support`` are the s nodes of whose noise it has anything, ascending, and ``blocks`` the
     columns of B_a there, (k, m, s); or, of many steps, it is what nodes ``heard``, (m / T,), send
     of a ``run``. ``signals`` is G_a, (m, c), one column for each of the ``victims`` whose gradient
-    is limited. ``hidden`` says that noise unknown to it is in whatever tells of them.
-    """
+    is limited. ``hidden`` says that noise unknown to it is in whatever tells of them."""
 
     size: int
     support: Indices

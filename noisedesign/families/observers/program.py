@@ -9,8 +9,7 @@ well it tells the change is matrix-fractional in R, so that
 
 is convex. Noise values known to an observer are rows of B_a that no gradient moves. Gradients of
 the first step suffice: what follows a later one is a shorter run from a state that the observer
-does not know, which tells less. The account still checks every step.
-"""
+does not know, which tells less. The account still checks every step."""
 
 from __future__ import annotations
 

@@ -4,8 +4,7 @@ What an observer has is written anew, in rows that are independent by constructi
 without a rounding assumption" in docs/mathematics.md). With B_0, B_1, ... these rows by their lag,
 K_ts = sum_r B_(t-r) R B_(s-r)^T is known with its error, and the squared sensitivities are
 diag(G^T K^-1 G), G of the columns of all gradients of all steps. Noises that it knows are rows that
-no gradient moves.
-"""
+no gradient moves."""
 
 from __future__ import annotations
 

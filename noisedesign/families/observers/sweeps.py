@@ -7,8 +7,7 @@ S = sum_a K_a*(Q_a diag(v_a) Q_a^T), a sweep minimises a majorant of the Lagrang
 
 ("Against chosen observers" in docs/mathematics.md). The multipliers follow as on a central path,
 v <- v told + mu_v and w <- w R_ii / cap + mu / cap. Falling mu as fast as the sweeps can follow
-keeps noise away from the singular covariances they would take long to leave.
-"""
+keeps noise away from the singular covariances they would take long to leave."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """The gradients that a search looks at: all that observers see, or those that come near a budget.
 
 The optimum against some budgets is a lower bound of that against all, and what their multipliers
-prove holds for all; noise is judged before every one of them.
-"""
+prove holds for all; noise is judged before every one of them."""
 
 from __future__ import annotations
 

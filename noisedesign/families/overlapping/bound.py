@@ -5,8 +5,7 @@ q_pi, because <U_pi, X_pi> <= q_pi for every feasible X. With U the sum of the b
 
     tr(H X^-1)  >=  ( tr (H^1/2 U H^1/2)^1/2 )^2 / sum of q_pi      for every feasible X.
 
-Patterns overlap, so that U is not block diagonal and X need not be diagonal on them.
-"""
+Patterns overlap, so that U is not block diagonal and X need not be diagonal on them."""
 
 from __future__ import annotations
 

@@ -10,8 +10,7 @@ pairs of steps that meet in some pattern, a Newton step solves
 
 one Cholesky factorisation of the order of the number of pairs. Blocks are singular up to mu and H
 may be up to rounding, so that no product that squares either is formed: roots are singular values
-of L K with K K^T = U, and D is applied through factors of the blocks.
-"""
+of L K with K K^T = U, and D is applied through factors of the blocks."""
 
 from __future__ import annotations
 

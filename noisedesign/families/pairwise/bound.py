@@ -2,8 +2,7 @@
 
 With S = diag(R)^(1/2) and R = S (I - N) S, Lanczos steps from a unit vector, a product with N each,
 bound (I - N)^-1_ii by quadratures of Gauss and Radau ("Seeds of neighbours alone" in
-docs/mathematics.md).
-"""
+docs/mathematics.md)."""
 
 from __future__ import annotations
 

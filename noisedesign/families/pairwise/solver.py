@@ -5,8 +5,7 @@ Budgets determine S ("Seeds of neighbours alone" in docs/mathematics.md). What i
     N_ij = exp(c_0 + c_1 log W_ij + c_2 log H_ij + c_3 log(H_ii H_jj)),  H = W^T W,
 
 in units in which all budgets are 1. The four numbers are found from estimates; budgets and error of
-what they give are then sums.
-"""
+what they give are then sums."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Noise of polynomial precision, judged and bounded by code that made none of it.
 
 Budgets are finite sums over neighbourhoods, which a judge adds up by another route than the solver.
-Error and bound are traces, within what random vectors tell of them.
-"""
+Error and bound are traces, within what random vectors tell of them."""
 
 from __future__ import annotations
 
@@ -304,8 +303,7 @@ def rest_of_root(
     A and A^T are x -> A x and y -> A^T y of blocks; so is Q, ``outer``, symmetric, of a norm of at
     most ``stretch``, the identity where it is None. ``top`` bounds the squared eigenvalues of S.
     Either side is exceeded with probability ``failure``. ``apart`` and ``most`` are those of
-    :meth:`Bidiagonal.until_close`. The same steps tell S z closely enough for |S - K|_F.
-    """
+    :meth:`Bidiagonal.until_close`. The same steps tell S z closely enough for |S - K|_F."""
 
     def probed(number: int) -> tuple[Array, Array, Array]:
         z = starts.block(number)

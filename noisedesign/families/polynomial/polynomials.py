@@ -2,8 +2,7 @@
 
 A polynomial of degree d is known on an interval from its values at N > d Chebyshev points: with
 their mid-range c and half-range h, |p - c| <= h / cos(pi d / (2 N)) everywhere (Ehlich and Zeller,
-1964). So no polynomial here is positive, or small, because a grid says so.
-"""
+1964). So no polynomial here is positive, or small, because a grid says so."""
 
 from __future__ import annotations
 

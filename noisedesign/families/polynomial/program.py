@@ -21,8 +21,7 @@ class SparseProgram:
     ``mixing`` W is a sparse array, (n, n), nonnegative, of rows that sum to 1, strongly connected;
     ``budget`` tau of shape (n,) or a scalar; ``powers`` c_1 to c_T, nonnegative, the last positive.
     ``seed`` is that of the vectors by which a judge estimates traces, None the operating system's;
-    ``share`` of them are drawn, fewer leave more open. An ``InputError`` names the field.
-    """
+    ``share`` of them are drawn, fewer leave more open. An ``InputError`` names the field."""
 
     mixing: Any
     budget: Any = 1.0

@@ -6,8 +6,7 @@ Any v_A >= 0 and N_A >= 0, one pair per coalition, and w >= 0 with
 
 for every set c prove  tr(H R) >= sum_A (tr (V_A^1/2 N_A V_A^1/2)^1/2)^2 / <budget, v_A> -
 <cap, w>, because <N, R> + <v, diag(R^-1)> >= 2 tr((V^1/2 N V^1/2)^1/2) for every R > 0 and the
-scale of v is free. Entries of N between nodes that share no set are free too.
-"""
+scale of v is free. Entries of N between nodes that share no set are free too."""
 
 from __future__ import annotations
 

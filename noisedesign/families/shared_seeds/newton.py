@@ -8,8 +8,7 @@ points of the blocks, a change dP with dR = sum_c E_c dP_c E_c^T satisfies on ev
 w / room * diag(dR) is added where variances are capped, and with coalitions the bracket is a sum
 over those that leave the set alone. The preconditioner takes the third term, stiff near the
 boundary, as it is, by a Schur complement, and the first two block by block, with 2 Y (.) Y, Y the
-geometric mean of X_cc and N_cc, for X (.) N + N (.) X: both then diagonalise along with W^-1.
-"""
+geometric mean of X_cc and N_cc, for X (.) N + N (.) X: both then diagonalise along with W^-1."""
 
 from __future__ import annotations
 
@@ -240,8 +239,7 @@ class Explicit:
     Coordinates of a symmetric block are its entries on and above the diagonal, those above times
     the root of two. With the matrices E_e and E_f of two of them, and X, N of a coalition,
     K_ef = <E_e, X E_f N + N E_f X> and Z_eu = <E_e, x_u x_u^T> depend on the entries of R that e
-    and f are of alone. Z diag(theta) Z^T would drown K in rounding: a Schur complement takes it.
-    """
+    and f are of alone. Z diag(theta) Z^T would drown K in rounding: a Schur complement takes it."""
 
     def __init__(self, system: NewtonSystem) -> None:
         setting, point = system.setting, system.point

@@ -15,8 +15,7 @@ satisfies on the entries
 The preconditioner inverts the first two terms without the restriction to entries, diagonal in the
 basis F of X = F F^T, N = F diag(l) F^T; stiff kinks are added exactly, 1 / (l_k + l_l) being a
 short sum of products h(l_k) h(l_l); row scalings dR = diag(t) R + R diag(t), the stiff directions
-of budgets, are projected out and solved for as a matrix of order n.
-"""
+of budgets, are projected out and solved for as a matrix of order n."""
 
 from __future__ import annotations
 

@@ -6,8 +6,7 @@
 
 Where coalitions of f nodes know the seeds they hold (SecLDP), what hides a node from coalition A
 are the blocks that A does not touch, R_A = sum of those, and the budgets of the nodes outside A are
-asked of R_A. A smaller coalition sees less, so coalitions of exactly f nodes are enough.
-"""
+asked of R_A. A smaller coalition sees less, so coalitions of exactly f nodes are enough."""
 
 from __future__ import annotations
 

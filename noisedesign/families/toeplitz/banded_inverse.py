@@ -5,8 +5,7 @@ nothing but decay: z_(p-1+k) = l^k z_(p-1). So the total error sum_t (T - t) z_t
 squares and one number a pole, which does not depend on d. All terms are positive.
 
 The sum of the columns of C in which one record takes part is what the recursion by d makes of its
-steps, and the gradient what the same recursion, run backwards, makes of that sum: O(p T).
-"""
+steps, and the gradient what the same recursion, run backwards, makes of that sum: O(p T)."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 Every pattern of p steps satisfies sum of X_tt <= 1 over its steps, and patterns can be weighted to
 cover all steps evenly, so tr X <= T / p and tr(H X^-1) >= (tr H^1/2)^2 p / T for every causal
 strategy. For single participation that is within a few per cent of the optimum; for many it is
-loose, and the native solver's bound the one to use where a T x T matrix can be afforded.
-"""
+loose, and the native solver's bound the one to use where a T x T matrix can be afforded."""
 
 from __future__ import annotations
 

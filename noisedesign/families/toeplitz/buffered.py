@@ -13,8 +13,7 @@ and the total error of T steps, sum_t (T - t) z_t^2, is an entry of G_T, where
 All are sums of what is positive semidefinite. Of P what is kept is P - I, as powers of the slowest
 buffers differ from one by little, and squaring would double the error of what it is taken of. The
 gradient is the adjoint of that recursion. Between two participations the states of C decay freely,
-so sensitivity is a sum of geometric ones; its gradient is by complex steps, exact to rounding.
-"""
+so sensitivity is a sum of geometric ones; its gradient is by complex steps, exact to rounding."""
 
 from __future__ import annotations
 

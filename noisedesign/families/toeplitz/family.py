@@ -1,8 +1,7 @@
 """Strategies that are constant along diagonals: Toeplitz, banded inverse, buffered.
 
 Nothing here is convex: what a search finds may be a local optimum, and the only bound is that on
-strategies of every structure.
-"""
+strategies of every structure."""
 
 from __future__ import annotations
 

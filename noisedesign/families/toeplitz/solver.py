@@ -8,8 +8,7 @@ every x.
 An evaluation takes O(T log T) for the reciprocal and its adjoint, and O(n T) for sums of n poles or
 O(T^2) for a Gram matrix. Buffers for sums of poles take O(n log T) (:mod:`.buffered`), p bands of
 an inverse O(n p) and O(p T) (:mod:`.banded_inverse`). With d = 1 / c as power series and g the
-gradient of the error in d, the gradient in c is -(d * d) correlated with g.
-"""
+gradient of the error in d, the gradient in c is -(d * d) correlated with g."""
 
 from __future__ import annotations
 

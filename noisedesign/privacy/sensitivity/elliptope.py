@@ -5,8 +5,7 @@ factorisation, with its rounding added (Rump 2006). The search is by signs, by u
 rank (Burer and Monteiro 2003), and by interior points (Helmberg, Rendl, Vanderbei and Wolkowicz
 1996). Unit vectors v_i that make sum_ij M_ij <v_i, v_j> large are found by Newton steps on the
 product of spheres, by conjugate gradients inside a trust region (Absil, Mahony and Sepulchre 2008,
-chapter 7), by products M V only; in one dimension they are signs.
-"""
+chapter 7), by products M V only; in one dimension they are signs."""
 
 from __future__ import annotations
 

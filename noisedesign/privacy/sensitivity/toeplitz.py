@@ -4,8 +4,7 @@ c.
 With c >= 0 the pattern 0, b, 2b, ... is the worst of fixed epochs, and of min-separation where c is
 nonincreasing (Kalinin and Lampert 2024) or has at most b coefficients; else steps i < j have a
 product of at most the largest correlation of |c|, cut to T - ib rows, over lags of (j - i) b and
-more. Signs give an upper bound by |c|, or by the least nonincreasing vector above it.
-"""
+more. Signs give an upper bound by |c|, or by the least nonincreasing vector above it."""
 
 from __future__ import annotations
 

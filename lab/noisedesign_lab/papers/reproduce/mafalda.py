@@ -3,8 +3,7 @@
 As in the paper and its code, every node cycles through its batches, gradients of single records
 are clipped, and noise is calibrated to a reader of all messages. Data are split, dealt and
 standardised anew for every seed. The loss of a run is the mean over nodes of their models' mean
-squared error on test records, averaged over the last steps.
-"""
+squared error on test records, averaged over the last steps."""
 
 from __future__ import annotations
 

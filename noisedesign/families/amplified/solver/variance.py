@@ -4,8 +4,7 @@ With m_j the sum of the columns of bin j and G_ij = <m_i, m_j>, sigma^2(G) is th
 at which the mixture of N(m_j, sigma^2 I) against N(0, sigma^2 I) is (epsilon, delta)-private in the
 direction remove: delta = E (L - K)_+ with K = e^epsilon and the likelihood ratio L = mean_j w_j,
 w_j = exp(y_j), y = x - diag(G) / 2, x normal of covariance G. Each model gives log sigma^2 and its
-gradient by G, of inner product 1 with G, and serves a search alone.
-"""
+gradient by G, of inner product 1 with G, and serves a search alone."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 Every module is named after what it solves or how: :mod:`diagonal` and :mod:`fixed_epoch` without
 limits, :mod:`barrier` a singular H, :mod:`active_caps` caps, :mod:`smoothed` floors and
-:mod:`central_path` whatever the others leave.
-"""
+:mod:`central_path` whatever the others leave."""
 
 from __future__ import annotations
 

@@ -7,8 +7,7 @@ question is which caps hold: v is eliminated from the quadratic model of g, and 
 by guessing the set of caps that hold and mending the guess. Second orders (:mod:`frame`) make it a
 method of third order (docs/mathematics.md, "Native solvers": Cap). It may go astray with an H that
 is nearly singular: the central path takes over then. Everything here is written against the array
-API standard.
-"""
+API standard."""
 
 from __future__ import annotations
 

@@ -14,8 +14,7 @@ need not be regular: it is as if mu U^-1 were added to X, which is finite along 
 In the coordinates of :mod:`.frame` a change of the multipliers changes X and X^-1 by one division,
 entry by entry, and the matrix of Newton's equations is about a sum of Schur products of few
 matrices (:mod:`noisedesign.base.eigenvalue_pairs`): a preconditioner that leaves conjugate
-gradients two or three steps.
-"""
+gradients two or three steps."""
 
 from __future__ import annotations
 

@@ -7,8 +7,7 @@ v <- v / (1 - x / 2)^2; the fixed point v <- diag(S) is the safeguard where that
 
 That is for an H of full rank: where it is singular multipliers of slack budgets run away, and
 :mod:`barrier` takes over. All of it is written against the Python array API standard and runs where
-the arrays are; the answer is NumPy's.
-"""
+the arrays are; the answer is NumPy's."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Blocks on overlapping patterns, their sum, and the pairs of steps that meet in a pattern.
 
 A symmetric matrix that vanishes off those pairs is packed into a vector whose inner product is that
-of the matrices: an entry off the diagonal stands twice, and is multiplied by sqrt(2).
-"""
+of the matrices: an entry off the diagonal stands twice, and is multiplied by sqrt(2)."""
 
 from __future__ import annotations
 

@@ -10,8 +10,7 @@ and u X = V^-1/2 (S_q + mu) V^-1/2 > R^-1 and R = V^1/2 S_q^-1 V^1/2 are in its 
 Newton's equations are formed: systems this close to singular are beyond conjugate gradients, and
 want kernels to many digits. R to first order along a step gives the upper bound. Only y = w - u
 enters H: of a node with both limits w + u is eliminated from the barrier. Matrices are those of a
-device, vectors NumPy's.
-"""
+device, vectors NumPy's."""
 
 from __future__ import annotations
 
@@ -88,8 +87,7 @@ class Dual:
 
         The first is the variance at which y is in balance. Where a node has both limits, the slack
         to its cap and that to its floor, mu / w and mu / u, add up to the room between them.
-        Without room they vanish, w and u grow without bound, and what is left of y is linear.
-        """
+        Without room they vanish, w and u grow without bound, and what is left of y is linear."""
         both = self.sign == 0
         one = np.where(both, 1.0, y)
         aim = np.where(self.sign > 0, self.cap, self.floor) - mu / one
@@ -176,8 +174,7 @@ class Smoothed:
 
         With p = q + mu / 2 the kernels of its blocks, derivatives of S_q, are
         (r_k^2 + r_l^2) / 2 / (p_k + p_l) = (p_k + p_l) / 2 - (p_k p_l + mu^2 / 4) / (p_k + p_l),
-        whose first term adds up to a diagonal, 1 / (p_k + p_l) and 1 / (q_k q_l (p_k + p_l)).
-        """
+        whose first term adds up to a diagonal, 1 / (p_k + p_l) and 1 / (q_k q_l (p_k + p_l))."""
         xp, node, basis, v = self.xp, self.dual.place, self.point.basis, self.dual.put(self.v)
         at = xp.take(v, node)
         product, inverse = pairs.sums(basis, self.shifted, (1, 0), accuracy=ACCURACY)

@@ -2,8 +2,7 @@
 
 Every node i has ``records`` features x of norm 1 and labels y in {-1, 1}, and f_i(theta) = mean of
 log(1 + exp(-y x^T theta)) + ridge |theta|^2 / 2. One record moves a gradient by D = 1 / records at
-most (the divisor stays). ``docs/experiments/gossip.md`` has data, step sizes and noise scales.
-"""
+most (the divisor stays). ``docs/experiments/gossip.md`` has data, step sizes and noise scales."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 Quadratic objectives and logistic regression on a9a, on random graphs of 20 nodes, under published
 noise and under what is designed here for the whole run. Budgets are exact against a reader of all
-messages (of the average, for trusted servers), for one example in every step.
-"""
+messages (of the average, for trusted servers), for one example in every step."""
 
 from __future__ import annotations
 
