@@ -1,29 +1,7 @@
 """Discrete Gaussians from the words of ChaCha20: exact, and by integers alone.
 
-A draw is x with probability proportional to exp(-x^2 / 2 sigma^2) over all integers x (Canonne,
-Kamath and Steinke 2020). There is no float here, no rounded probability and no cut-off tail.
-
-The magnitude is proposed, and accepted or not. Buckets of w integers, w a power of two, reach from
-0 to K w, a little over 4.5 sigma. One word chooses bucket k with probability W_k / 2^64, integers
-W_k >= S exp(-(k w)^2 / 2 sigma^2) for one integer S, by the alias method (Walker 1977, Vose 1991),
-whose columns of 2^64 / columns each hold integers too. A second word has the sign, the place r in
-the bucket, and the first bits of a uniform U. Magnitude m = k w + r is kept where
-
-    U < S exp(-m^2 / 2 sigma^2) / W_k,                                                          (1)
-
-and minus zero is not. So an attempt ends with x with probability S exp(-x^2 / 2 sigma^2) / (2^65 w)
-for every |x| < K w. What of 2^64 no bucket takes rejects, but for the weight of the tail: buckets
-of w' from K w on, the j-th with probability 2^-(j + 1), where exp(-m^2 / 2 sigma^2) more than
-halves from one to the next; (1) has its proper constant there. Every integer thus has a probability
-proportional to that wanted, for whatever is drawn in place of a rejected attempt has it too.
-
-(1) compares a real number, as many bits of which as needed are drawn, with one that integers bound
-as tightly as needed (:func:`exp_bounds`); it is decided only when the bounds decide it. Nearly
-always 32 bits and exp(-y) >= 1 - y do, for whole arrays; the others, about one in a thousand, are
-decided one by one, and again as many are drawn again. Rejected proposals and added bits are words
-of the chunk's own streams, so that any chunk is drawn by itself.
-
-The time a chunk takes depends on what it draws, never on the data it hides."""
+A draw is x with probability proportional to exp(-x^2 / 2 sigma^2) over all integers x: no float, no
+rounded probability, no cut-off tail (docs/mathematics.md, "Discrete Gaussians from words")."""
 
 from __future__ import annotations
 

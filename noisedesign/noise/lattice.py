@@ -9,50 +9,8 @@ Nodes release what follows from y = C g + v, where noise v of every step is, at 
 z_i a discrete Gaussian of the node's own and w_k one that the holders of seed k share. Everything
 here is computed in integers and fractions, from the floats of the plan as they are.
 
-**Sensitivity.** That of the rounded C is bounded anew, in integers (:func:`squared_sensitivity`): a
-record changes y by vectors of integers, of squared norm at most Delta^2 = clip^2 (4 clip^2 where it
-is replaced) times that bound, in the order of their steps and however later gradients depend on
-what was released before.
-
-**Own noise** of variance sigma^2 in every y is rho-zCDP with rho = Delta^2 sens^2 / 2 sigma^2
-(Canonne, Kamath and Steinke 2020, theorem 14, and adaptive composition: Renyi divergences of steps
-add up, and their sum is bounded whatever the earlier steps were). It is more than that:
-
-**Nearly Gaussian.** Let s^2 = 8 and let z' be a real Gaussian of variance sigma^2 - s^2. In place
-of z' + u, u an integer, release an integer j with probability proportional to exp(-(j - z' - u)^2
-/ 2 s^2). The sum of these weights over all j is s sqrt(2 pi) (1 + e) with |e| <= eta = 2.01 exp(-2
-pi^2 s^2) < 1e-68, whatever z' is (Poisson summation). So the probability of j is the density of a
-Gaussian of variance sigma^2 at j - u, and that of u + z, but for factors within 1 +- 2.1 eta
-(Peikert 2010, theorem 3.1, argues so). Then m draws of integers are, but for a factor e^(+-3 eta
-m) of every probability, post-processed from the real Gaussian mechanism of variance sigma^2 - 8.
-That one is mu-GDP with mu^2 = Delta^2 sens^2 / (sigma^2 - 8), adaptively too (Denisov et al. 2022,
-theorem 2.1). Where it is (epsilon, delta)-DP, the integers are (epsilon + 6 eta m, e^(3 eta m)
-delta)-DP. For m <= 2^80 that is less than 1e-42 more. It is paid for: sigma^2 is made larger by
-2^-40 of it, which takes 2^-41.1 mu phi(epsilon / mu - mu / 2) from delta, phi the density of a
-normal. That is 2^-41.1 delta or more where epsilon >= mu^2 / 2, and else at least 1e-38 for mu
-between 1e-25 and 20. (A larger mu makes no promise but where epsilon >= mu^2 / 2.) So sigma^2 is
-chosen for the mu of the design, and integers cost nothing beside real noise.
-
-**Shared noise.** All w_k have variance tau^2. By the same sum, over all seeds, the law of v is, but
-for such factors, that of real noise of covariance tau^2 A A^T + diag(sigma_i^2 - 8), so long as
-
-    1 / tau^2 + largest eigenvalue of A^T diag(sigma_i^2 - 8)^-1 A  <=  1 / 8                (1)
-
-(the sum is that of exp(-(W - c)^T M (W - c) / 2) over integer vectors W, with M of these
-eigenvalues). tau^2 >= 16, and (1) holds by rows where every node has
-
-    sigma_i^2 - 8 >= 16 |a_ik| h_k sum_l |a_il|      for each of its seeds k with h_k holders.
-
-Rounding real coefficients B_ik to tau a_ik, off by at most tau / 2, loses no privacy where own
-noise makes up for it: with B scaled up by sqrt(1 + theta),
-
-    B B^T / (1 + theta)  <=  tau^2 A A^T + diag_i(sum_k h_k tau^2 / 4) / theta.
-
-Both conditions are of one node alone, so nodes need no more than they know. The covariance is then
-at least that of the design times a factor for what rounding did to C, at most
-sens(C rounded) / (sens(C rounded) - sens(what rounding took away)), squared: mu is that of the
-design. It holds against everybody who knows none of the secrets, as in the design, and given seeds
-that others know, for what is left. A seed that is missing takes its part of the privacy with it."""
+docs/mathematics.md, "Noise in integers", derives the privacy: of the rounded C, of own and
+of shared noise."""
 
 from __future__ import annotations
 

@@ -9,12 +9,8 @@ than one unit in the last place on these intervals.
 
 What is computed differs from the exact transform of the same words by at most
 :data:`RELATIVE_ERROR` of the radius. Of the first word 52 bits are used, so that
-|normal| <= :data:`LARGEST`: a Gaussian goes farther once in 1e17 draws.
-
-That the radii of pairs end at R costs privacy: moved by m, a pair of real numbers leaves the disc
-it was in with a probability of at most R / pi 2^-53 m e^(R m). Over all pairs of T steps of d
-numbers, with sum of m^2 at most mu^2, that adds to delta at most 3.1e-16 mu (sqrt(d T / 2) +
-e^(R mu))."""
+|normal| <= :data:`LARGEST`: a Gaussian goes farther once in 1e17 draws. What that costs in delta
+is in docs/mathematics.md, "Normals that end"."""
 
 from __future__ import annotations
 
