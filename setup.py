@@ -15,5 +15,8 @@ setup(
     version=said["version_of"](ROOT) or said["UNKNOWN"],
     packages=[*find_namespace_packages(include=["noisedesign*"]), PROBLEMS],
     package_dir={PROBLEMS: "problems"},
-    package_data={"noisedesign": ["py.typed", "pages/*.jinja"], PROBLEMS: ["*.md", "*.csv", "*/*"]},
+    package_data={
+        "noisedesign": ["py.typed", "*.pyi", "pages/*.jinja"],
+        PROBLEMS: ["*.md", "*.csv", "*/*"],
+    },
 )

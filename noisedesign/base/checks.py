@@ -155,14 +155,10 @@ def square_matrices(value: Any, *, field: str) -> Array:
 def is_stack(value: Any) -> bool:
     """Whether these are several matrices."""
     if isinstance(value, list | tuple):
-        return len(value) == 0 or any(_is_matrix(one) for one in value)
+        rows = [row for one in value if isinstance(one, list | tuple) for row in one]
+        several = any(isinstance(row, list | tuple | np.ndarray) for row in rows)
+        return not value or several or any(getattr(one, "ndim", None) == 2 for one in value)
     return getattr(value, "ndim", None) == 3
-
-
-def _is_matrix(one: Any) -> bool:
-    if isinstance(one, list | tuple):
-        return any(isinstance(row, list | tuple | np.ndarray) for row in one)
-    return getattr(one, "ndim", None) == 2
 
 
 def asymmetry(a: Array) -> float:

@@ -195,7 +195,8 @@ def _summed(
     scratch = np.empty(total.size)
     for start in range(0, length, piece):
         end = min(start + piece, length)
-        rows, columns = (_reach(shape, start, end) for shape in (shapes[0], OTHER[shapes[1]]))
+        filled = {"lower": slice(start, None), "upper": slice(0, end)}  # what is not all zeros
+        rows, columns = (filled.get(s, slice(None)) for s in (shapes[0], OTHER[shapes[1]]))
         here = total[rows, columns]
         part = scratch[: here.size].reshape(here.shape)
         here += np.matmul(a[rows, start:end], b[start:end, columns], out=part)
@@ -221,11 +222,6 @@ def gram_of_triangular(lower: Array) -> Array:
 def lean(a: Array) -> Lean:
     """Return a matrix without its zeros, where those are most of it."""
     return scipy.sparse.csr_array(a) if SPARSE * np.count_nonzero(a) < a.size else a
-
-
-def _reach(shape: str, start: int, end: int) -> slice:
-    """The rows of a matrix in which columns ``start`` to ``end`` are not zero."""
-    return {"lower": slice(start, None), "upper": slice(0, end)}.get(shape, slice(None))
 
 
 def gram(a: Array) -> Enclosure:

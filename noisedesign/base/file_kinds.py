@@ -8,7 +8,7 @@ import csv
 import itertools
 import json
 import zipfile
-from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 DESIGN, CHECKPOINT, PICTURE = "a design file", "a checkpoint", "a picture"
@@ -127,13 +127,7 @@ def _table(path: Path, head: bytes) -> str | None:
             return _TABLES[first[0]]
         n = len(first)
         rows = [first, *itertools.islice(lines, n + 1)]
-    if n and len(rows) <= n + 1 and all(_is_numeric(row, n) for row in rows[-n:]):
-        return "a matrix of numbers in CSV"
+    with suppress(ValueError):
+        if n and len(rows) <= n + 1 and all(len([*map(float, r)]) == n for r in rows[-n:]):
+            return "a matrix of numbers in CSV"
     return f"a table of {', '.join(first)}" if n > 1 else None
-
-
-def _is_numeric(row: Sequence[str], columns: int) -> bool:
-    try:
-        return len([*map(float, row)]) == columns
-    except ValueError:
-        return False

@@ -20,7 +20,7 @@ import numpy as np
 from noisedesign.base import linalg as _linalg
 from noisedesign.base.checks import Array
 from noisedesign.base.monitor import Stop
-from noisedesign.conic.program import CONSTANT, Block, ConicProgram, Entries, triangle
+from noisedesign.conic.program import CONSTANT, Block, ConicProgram, triangle
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -166,10 +166,11 @@ def errors(program: ConicProgram, point: Point) -> Errors:
     """The six errors of an answer; all are 0 at an exact one, up to rounding."""
     products = np.zeros(1 + program.variables)  # <b, z>, then F^T z
     outside_dual = outside = complementarity = largest = 0.0
-    found = [
-        (block.entries, slack(block, point.variables), z, _entries(block.entries, z))
-        for block, z in zip(program.blocks, point.blocks, strict=True)
-    ]
+    found = []
+    for block, z in zip(program.blocks, point.blocks, strict=True):
+        i, j = block.entries.row, block.entries.column
+        both = np.where(i == j, 1.0, 2.0) * z[i, j]  # triangles, of which one is stored
+        found.append((block.entries, slack(block, point.variables), z, both))
     if program.rows.size:
         matrix, offset = rows_of(program)
         entries = program.rows.entries
@@ -195,11 +196,6 @@ def errors(program: ConicProgram, point: Point) -> Errors:
         (cost + bound) / by_values,
         complementarity / by_values,
     )
-
-
-def _entries(entries: Entries, z: Array) -> Array:
-    """The factor of every coefficient of the lower triangle in <F, z>."""
-    return np.where(entries.row == entries.column, 1.0, 2.0) * z[entries.row, entries.column]
 
 
 def _least(s: Array) -> float:

@@ -176,14 +176,10 @@ class NodeSource(ABC):
         if start + array.size > MOST_SAMPLES:
             expected = f"at most {MOST_SAMPLES} numbers a step"
             raise InputError("start", expected=expected, got=f"{start + array.size}")
-        self._begin(t)
-        self._fill(t, array.reshape(-1), start)
-
-    def _begin(self, t: int) -> None:
-        """Mark the secrets as used; another run may have gone on with them since the last step."""
-        if self._uses is not None and self._begun != t:
+        if self._uses is not None and self._begun != t:  # marked as used: another run may go on
             self._uses.begin()
         self._begun = t
+        self._fill(t, array.reshape(-1), start)
 
     def _fill(self, t: int, flat: Numbers, start: int) -> None:
         end = start + flat.size

@@ -253,7 +253,10 @@ def _of_seeds(plan: SeedPlan, names: Sequence[str]) -> list[Part]:
             held[member] += 1
             partners[member].update(seed.members)
     others = [[names[j] for j in sorted(found - {i})] for i, found in enumerate(partners)]
-    rows = [[names[i], held[i], len(own), _some(own)] for i, own in enumerate(others)]
+    rows = []
+    for i, own in enumerate(others):
+        more = [f"and {len(own) - 12} more"] if len(own) > 12 else []
+        rows.append([names[i], held[i], len(own), ", ".join([*own[:12], *more]) or "nobody"])
     told = ", ".join(
         f"{count} of {size} {'nodes' if size > 1 else 'node'}"
         for size, count in sorted(sizes.items())
@@ -265,8 +268,3 @@ def _of_seeds(plan: SeedPlan, names: Sequence[str]) -> list[Part]:
     facts = Facts({"seeds": f"{len(plan.seeds)}: {told}"})
     columns = ["node", "seeds it holds", "partners", "shares seeds with"]
     return [Text(text), facts, Table("Who shares seeds with whom", columns, rows)]
-
-
-def _some(names: Sequence[str]) -> str:
-    more = [f"and {len(names) - 12} more"] if len(names) > 12 else []
-    return ", ".join([*names[:12], *more]) or "nobody"

@@ -43,8 +43,10 @@ def causal_rows(
     if not mechanism.complete:
         white = routes.white_in_time(mechanism)
         return (_by_innovations if white else _by_covariance)(mechanism, victims)
-    if mechanism.full_view.rows is not None:
-        return _closed_form(mechanism, victims)
+    full, ends = mechanism.full_view, np.arange(1, mechanism.horizon + 1)
+    if (rows := full.rows) is not None:
+        roots = np.sqrt(full.scale)
+        return ((v, CausalRows(rows[full.which[v]] * float(roots[v]), ends)) for v in victims)
     # Whoever has seen the messages before knows the models: what is new is gradients and noise.
     still = replace(
         mechanism,
@@ -53,16 +55,6 @@ def causal_rows(
         other_phases=(),
     )
     return _by_covariance(still, victims)
-
-
-def _closed_form(
-    mechanism: LinearMechanism, victims: Sequence[int]
-) -> Iterator[tuple[int, CausalRows]]:
-    full, ends = mechanism.full_view, np.arange(1, mechanism.horizon + 1)
-    assert full.rows is not None
-    for victim in victims:
-        root = float(np.sqrt(full.scale[victim]))
-        yield victim, CausalRows(full.rows[full.which[victim]] * root, ends)
 
 
 def _by_innovations(
@@ -224,7 +216,9 @@ def amplified_victims(
     for done, victim in enumerate(order, start=1):
         if not worst or known[victim] > most:
             told = accounts.least(views[victim], enough=most)
-            found[victim] = _at_most(told, known[victim])
+            if not told.epsilon < known[victim]:  # which holds where its steps are known
+                told = replace(told, epsilon=known[victim], which=UNAMPLIFIED, confidence=None)
+            found[victim] = told
             most = max(most, found[victim].epsilon) if worst else 0.0
         progress(done)
     return found
@@ -339,10 +333,3 @@ def _in_rows(seen: CausalRows, participation: Participation, upper: str) -> _Vie
 def _nonnegative(rows: Array) -> bool:
     """Whether no entry is negative, but for rounding."""
     return bool(rows.min(initial=0.0) >= -1e-12 * np.abs(rows).max(initial=0.0))
-
-
-def _at_most(told: Amplified, known: float) -> Amplified:
-    """The smaller of what is proved and of what holds where the steps of a record are known."""
-    if told.epsilon < known:
-        return told
-    return replace(told, epsilon=known, which=UNAMPLIFIED, confidence=None)

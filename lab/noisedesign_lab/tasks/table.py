@@ -207,22 +207,15 @@ def train(
 _Place = tuple[str, str, int, int]  # mechanism, budget, seed and step of a row
 
 
-def _places(task: TrainingTask) -> Iterator[_Place]:
-    """Yield the place of every row of a task, in order."""
-    for name in task.names:
-        for budget in budgets(task, name):
-            for seed in task.seeds:
-                for step in task.run_of_all.record:
-                    yield name, budget, seed, step
-
-
 class _Kept:
     """The rows of a task that are there, in a table or in memory."""
 
     def __init__(self, task: TrainingTask, table: ResultsFile | None, *, retry: bool) -> None:
         self.task, self.table = task, table
         self.found: dict[_Place, Row] = {}
-        self.places = list(_places(task))
+        named = [(name, budget) for name in task.names for budget in budgets(task, name)]
+        each = [(seed, step) for seed in task.seeds for step in task.run_of_all.record]
+        self.places: list[_Place] = [(*one, *other) for one in named for other in each]
         if table is None:
             return
         self.facts = fingerprint(task)
@@ -233,7 +226,9 @@ class _Kept:
                 self.found[place] = {name: row[name] for name in COLUMNS}
 
     def _key(self, place: _Place) -> str:
-        made = _of_mechanism(self.given.get(place[0])) or _of_name(self.task, place[0])
+        made, target = _of_mechanism(self.given.get(place[0])), self.task.network.target
+        if not made and place[0] in RANDOM and target:  # what a name stands for depends on it
+            made = json.dumps(asdict(target))
         head = [RESULTS_FORMAT[TRAINING], self.task.identity, self.facts]
         parts = json.dumps([*head, made, *place])
         return hashlib.sha256(parts.encode()).hexdigest()[:KEY_DIGITS]
@@ -293,6 +288,8 @@ def fingerprint(task: TrainingTask) -> str:
     random = (
         None if task.random is None else [type(task.random).__name__, _of_array(task.random.mean)]
     )
+    of_loss, kinds = getattr(task.loss, "__dict__", {}), (bool, int, float, str)
+    numbers = {name: value for name, value in of_loss.items() if type(value) in kinds}
     said = {
         **{name: getattr(task, name) for name in _NUMBERS},
         "participation": [task.participation.horizon, task.participation.rule.to_json()],
@@ -301,7 +298,7 @@ def fingerprint(task: TrainingTask) -> str:
         "random": random,
         "examples": _of_examples(task.examples),
         "test": None if task.test is None else _of_examples(task.test),
-        "loss": [type(task.loss).__name__, task.loss.dimension, _plain(task.loss)],
+        "loss": [type(task.loss).__name__, task.loss.dimension, numbers],
     }
     return json.dumps(said, sort_keys=True, default=str)
 
@@ -319,11 +316,6 @@ def _of_mechanism(given: Mechanism | None) -> str:
     return json.dumps(said)
 
 
-def _of_name(task: TrainingTask, name: str) -> str:
-    """Describe what a named mechanism depends on beside the task; mostly nothing."""
-    return json.dumps(asdict(task.network.target)) if name in RANDOM and task.network.target else ""
-
-
 def _of_array(array: Array) -> list[Any]:
     """Shape, norm, and a projection in which every entry has a weight of its own."""
     flat = np.ravel(array)
@@ -334,9 +326,3 @@ def _of_array(array: Array) -> list[Any]:
 
 def _of_examples(examples: Examples) -> list[Any]:
     return [_of_array(examples.features), _of_array(examples.targets)]
-
-
-def _plain(value: Any) -> dict[str, Any]:
-    """Attributes that are numbers or words."""
-    kinds = (bool, int, float, str)
-    return {name: at for name, at in getattr(value, "__dict__", {}).items() if type(at) in kinds}

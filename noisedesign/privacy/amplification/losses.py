@@ -195,15 +195,14 @@ def random_allocation(c: float, d: float, participation: RandomAllocation, delta
     pair = _one_of(own, floor, step, least).times(count - larger)
     if larger:
         pair = pair.then(_one_of(own, floor + 1, step, least).times(larger))
-    return pair if d == 0 else pair.then(_gaussian(d * count**2, step, least))
+    if d == 0:
+        return pair
+    mu = math.sqrt(d * count**2)
+    return pair.then(_joined(lambda epsilon: (delta_above(mu, epsilon),) * 2, step, least))
 
 
 def _one_of(c: float, bins: int, step: float, least: float) -> Pair:
     return _joined(lambda epsilon: even_deltas(c, bins, epsilon), step, least)
-
-
-def _gaussian(squared: float, step: float, least: float) -> Pair:
-    return _joined(lambda epsilon: (delta_above(math.sqrt(squared), epsilon),) * 2, step, least)
 
 
 def _joined(deltas: Callable[[float], tuple[float, float]], step: float, least: float) -> Pair:

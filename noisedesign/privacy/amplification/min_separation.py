@@ -164,7 +164,8 @@ class Tilt:
         square = float(self.chain.squares[s])
         free = held == 0
         meeting = self._meeting(s)[held].sum(axis=0)
-        skips = np.array([0.0, *[k * _log_skip(rate) for k in range(1, self.chains + 1)]])
+        skip = math.log1p(-rate) if rate < 1 else -math.inf
+        skips = np.array([0.0, *[k * skip for k in range(1, self.chains + 1)]])
         found = np.empty((2**self.chains, held.shape[1]))
         for row, taking in zip(found, self._subsets, strict=True):
             count = int(taking.sum())
@@ -249,10 +250,6 @@ class Tilt:
                 taken[s, here] = taking.sum()
                 state[here] = self._after(held[:, here], taking)
         return taken
-
-
-def _log_skip(rate: float) -> float:
-    return math.log1p(-rate) if rate < 1 else -math.inf
 
 
 def chosen(chain: Chain, delta: float, samples: int) -> tuple[Tilt, Tilt]:

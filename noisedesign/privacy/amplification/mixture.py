@@ -337,21 +337,18 @@ class Proposal:
         values, vectors = np.linalg.eigh(gram)
         self.root = vectors * np.sqrt(np.maximum(values, 0.0))
         _, self.tuples, self.theta = min(orders, key=lambda one: one[0].log_bound(remove_at))
-        self.shift = self._shift(add_at)
+        # s of the least bound of add; 0 where that is 1.
+        found = minimize_scalar(
+            lambda s: self._log_shifted(s) - s * add_at + _log_kappa_add(s),
+            bounds=(0.0, 1e3),
+            method="bounded",
+        )
+        self.shift = float(found.x) if found.fun < 0 else 0.0
 
     def _log_shifted(self, s: float) -> float:
         """log E M^-s."""
         half = float(np.trace(self.gram)) / (2 * len(self.gram))
         return s * half + s * s / 2 * float(self.gram.mean())
-
-    def _shift(self, epsilon: float) -> float:
-        """s of the least bound of add; 0 where that is 1."""
-
-        def bound(s: float) -> float:
-            return self._log_shifted(s) - s * epsilon + _log_kappa_add(s)
-
-        found = minimize_scalar(bound, bounds=(0.0, 1e3), method="bounded")
-        return float(found.x) if found.fun < 0 else 0.0
 
     def remove(self, samples: int, generator: np.random.Generator) -> Sampled:
         """Draw samples of the direction remove."""

@@ -240,19 +240,15 @@ def block_bounds(block: Array, *, enough: float = -math.inf) -> Bounds:
     m = block / scale
     searches = (_low_rank_bounds, _interior_bounds) if len(m) > SMALL else (_interior_bounds,)
     with one_thread():
-        best = _signed_bounds(m)
+        # Signs c that no flip improves, with y_i = c_i (M c)_i, raised to prove it.
+        c, pull = local_signs(m)
+        best = _ends(m, _raised(c * pull), np.multiply.outer(c, c))
         for search in searches:
             if best.agree(SOLVED) or best.upper * scale <= enough:
                 break
             best = best.tightened(search(m, enough / scale))
     dual = None if best.dual is None else scale * best.dual
     return Bounds(lower=scale * best.lower, upper=scale * best.upper, dual=dual)
-
-
-def _signed_bounds(m: Array) -> Bounds:
-    """Bounds from signs c that no flip improves, with y_i = c_i (M c)_i, raised to prove it."""
-    c, pull = local_signs(m)
-    return _ends(m, _raised(c * pull), np.multiply.outer(c, c))
 
 
 def _raised(y: Array) -> Array:

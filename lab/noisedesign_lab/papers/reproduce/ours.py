@@ -402,15 +402,13 @@ def _of_training(found: Rows, settings: OurSettings) -> str:
     ]
     first = table.epsilons[0]
     for (setting,), members in groups(found, "setting"):
-        at = [row for row in members if row["epsilon"] == first]
-        parts = [f"{row['mechanism']} {_cost(row)}" for row in at]
+        at, parts = [row for row in members if row["epsilon"] == first], []
+        for row in at:
+            cost = f"{row['cost']:.4f}" if math.isfinite(row["cost"]) else "diverged"
+            over = row["error_over_ldp"]
+            parts.append(f"{row['mechanism']} {cost}" + ("" if over is None else f" ({over:.2f})"))
         lines.append(f"{setting}, epsilon {first:g}: {'; '.join(parts)}. {ordered(at)}")
     return "\n\n".join(lines)
-
-
-def _cost(row: Record) -> str:
-    cost = f"{row['cost']:.4f}" if math.isfinite(row["cost"]) else "diverged"
-    return cost if row["error_over_ldp"] is None else f"{cost} ({row['error_over_ldp']:.2f})"
 
 
 def ordered(at: Rows) -> str:

@@ -195,7 +195,11 @@ def paragraph(table: Rows, *, nodes: int) -> str:
         "than T, which is no news."
         if claims
         else "What Theorem 15 is said to bound is exceeded by "
-        + "; ".join(f"{row['above_claimed']:.0%} of {_whom(row)}" for row in here)
+        + "; ".join(
+            f"{row['above_claimed']:.0%} of {row['pairs']} pairs "
+            f"({NAMES[row['graph']]}, {row['pair']})"
+            for row in here
+        )
         + "."
     )
     return (
@@ -210,10 +214,6 @@ def paragraph(table: Rows, *, nodes: int) -> str:
         f"to 95 % of the pairs), but {_medians(of[ITSELF], nodes)} for the node that is read: who "
         f"reads its messages learns of it nearly what a reader of all messages does. {theorem}"
     )
-
-
-def _whom(row: Record) -> str:
-    return f"{row['pairs']} pairs ({NAMES[row['graph']]}, {row['pair']})"
 
 
 def _shares(rows: Rows, column: str) -> str:

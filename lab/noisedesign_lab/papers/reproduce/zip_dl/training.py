@@ -167,7 +167,7 @@ def run(unit: Unit) -> list[Record]:
     lanes = [lane for *_, lane in named]
     for measured in train(task.run(gossip), lanes, seeds=[unit["seed"]], observer=attacker):
         for k, (name, level, _) in enumerate(named):
-            tests = measured.test_loss
+            tests, apart = measured.test_loss, measured.consensus_distance[0, k]
             assert tests is not None
             rows.append(
                 dict.fromkeys(COLUMNS)
@@ -180,7 +180,7 @@ def run(unit: Unit) -> list[Record]:
                     "step": measured.step,
                     "test_rmse": _root(tests[0, k]),
                     "train_rmse": _root(measured.train_loss[0, k]),
-                    "consensus_distance": _finite(measured.consensus_distance[0, k]),
+                    "consensus_distance": float(apart) if math.isfinite(apart) else None,
                     "status": "diverged" if measured.diverged[0, k] else "ok",
                 }
             )
@@ -188,10 +188,6 @@ def run(unit: Unit) -> list[Record]:
         for row, found in zip(rows[-len(named) :], attacker.found(), strict=True):
             row |= found
     return rows
-
-
-def _finite(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None
 
 
 def _root(value: float) -> float | None:
