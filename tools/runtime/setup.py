@@ -110,6 +110,7 @@ if __name__ == "__main__":
             ),
             package_dir={RUNTIME: f"../../{PACKAGE}"},
             package_data={RUNTIME: ["py.typed"]},
+            exclude_package_data={RUNTIME: ["*.pyi"]},
             cmdclass={"build_py": RuntimeFiles},
             options={"build": {"build_base": scratch}, "egg_info": {"egg_base": scratch}},
         )
