@@ -61,7 +61,7 @@ def over(process: psutil.Process) -> bool:
     [
         pytest.param("scs", "paper", 60, marks=pytest.mark.slow),
         pytest.param("clarabel", "paper", 40, marks=pytest.mark.slow),
-        ("sdpa", "compact", 120),
+        pytest.param("sdpa", "compact", 120, marks=pytest.mark.slow),
     ],
 )
 def test_a_solver_ends_when_its_parent_is_killed(

@@ -177,14 +177,17 @@ def on_a_terminal(*arguments: str, columns: int, cwd: Path) -> str:
 COMMANDS = [
     ("solve", "examples/time-with-privacy.toml"),
     ("baselines", "whisper/florentine.toml"),
-    ("baselines", "mafalda/florentine-20x16-mh.toml"),
-    (
-        "compare",
-        "whisper/florentine.toml",
-        "whisper/ring-20.toml",
-        "space-structures/florentine-decor.toml",
-        "--backends",
-        "native,scs",
+    pytest.param(("baselines", "mafalda/florentine-20x16-mh.toml"), marks=pytest.mark.slow),
+    pytest.param(
+        (
+            "compare",
+            "whisper/florentine.toml",
+            "whisper/ring-20.toml",
+            "space-structures/florentine-decor.toml",
+            "--backends",
+            "native,scs",
+        ),
+        marks=pytest.mark.slow,
     ),
     ("backends",),
     ("account", "accounts/florentine-pndp.toml"),

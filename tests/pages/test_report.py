@@ -211,7 +211,7 @@ def page_about(kind: str, folder: Path) -> Reader:
     return PAGES[kind]
 
 
-OFTEN = {"space", "space without a use", "edge-local", "kronecker", "observers"}
+OFTEN = {"space", "space without a use", "edge-local", "kronecker"}
 EVERY = [k if k in OFTEN else pytest.param(k, marks=pytest.mark.slow) for k in KINDS]
 
 

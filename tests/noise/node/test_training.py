@@ -366,6 +366,7 @@ def test_a_killed_node_goes_on_with_the_same_noise(tmp_path: Path) -> None:
     np.testing.assert_array_equal(found, whole)
 
 
+@pytest.mark.slow
 def test_another_design_at_a_neighbour_stops_both(tmp_path: Path) -> None:
     design = design_of(private_problems.path_of_seeds(2))
     other = design_of(private_problems.path_of_seeds(2, epsilon=3.0))
