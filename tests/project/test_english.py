@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from functools import cache
 
 from tests.support import ROOT
 
@@ -22,15 +21,18 @@ RIDDLES = re.compile(
 )
 
 
-@cache
-def nodes() -> list[tuple[str, ast.AST]]:
-    """All of the sources, each with the file that it is in."""
-    return [
-        (str(path.relative_to(ROOT)), node)
-        for folder in SOURCES
-        for path in sorted((ROOT / folder).rglob("*.py"))
-        for node in statements(ast.parse(path.read_text(encoding="utf-8")))
-    ]
+OPENING = re.compile(rf"\"\"\"\s*{FRAGMENT.pattern}")
+"""The beginning of a text in triple quotes that may be a fragment."""
+
+
+def nodes() -> Iterator[tuple[str, ast.AST]]:
+    """Statements of the sources where some text may be a fragment, with their files."""
+    for folder in SOURCES:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            text = path.read_text(encoding="utf-8")
+            if OPENING.search(text):
+                at = str(path.relative_to(ROOT))
+                yield from ((at, node) for node in statements(ast.parse(text)))
 
 
 def statements(node: ast.AST) -> Iterator[ast.AST]:
