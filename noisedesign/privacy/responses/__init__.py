@@ -29,6 +29,7 @@ TIGHT = 2e-3  # gap, relative, above which another way is tried
 MANY_NODES = 100  # nodes above which one way and a tenth of the evaluations, .1 s each, are tried
 
 MOST_PRODUCTS = 2e8  # nodes squared times steps that a bound by magnitudes takes two minutes for
+MANY_PATTERNS = 20_000  # patterns that are compared, some seconds; of more no bound is looked for
 FEW_PATTERNS = 8  # patterns that a bound by magnitudes takes: each costs as much as the first
 
 
@@ -133,8 +134,8 @@ def _different(
     for pattern in participation.maximal_patterns():
         if kept := tuple(t for t in pattern if arrives[t]):
             found.add(kept)
-        if len(found) > 20_000:
-            break
+        if len(found) > MANY_PATTERNS:  # too many to bound: none may be left out
+            return sorted(found)
     moved: dict[tuple[int, ...], tuple[int, ...]] = {}
     for pattern in sorted(found, reverse=constant):
         # The earliest comes last, and takes the place of those that it covers.

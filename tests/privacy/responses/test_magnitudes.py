@@ -173,3 +173,20 @@ def test_noise_over_time_and_many_patterns_have_none(monkeypatch: pytest.MonkeyP
     plain = views.view(views.dp_d_sgd(mixing=w, horizon=6), nd.pndp(nodes=[0]))
     ((bound, lower),) = responsive(plain, (0,), [2], nd.single(6), CONVEX)
     assert (bound, lower) == (math.inf, 0.0)
+
+
+@pytest.mark.parametrize("multipliers", [True, False])
+def test_no_pattern_is_left_out_where_they_are_very_many(
+    multipliers: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worst of these comes last: a bound of the first alone would be too small."""
+    steps = [*((t,) for t in range(1100)), tuple(range(1095, 1100))]
+    scheme = nd.Patterns(horizon=1100, steps=steps)
+    w = nd.mixing_matrix(nx.path_graph(4))
+    mechanism = views.view(views.dp_d_sgd(mixing=w, horizon=1100), nd.pndp(nodes=[0]))
+    monkeypatch.setattr(responses, "MANY_PATTERNS", 1050)
+    monkeypatch.setattr(responses, "enclosed_stages", lambda _: [])
+    if not multipliers:
+        monkeypatch.setattr(responses, "game_of", lambda *_: None)
+    ((bound, lower),) = responsive(mechanism, (0,), [2], scheme, CONVEX)
+    assert (bound, lower) == (math.inf, 0.0)
