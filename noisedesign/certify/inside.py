@@ -25,6 +25,8 @@ def inside(workload: Workload) -> tuple[Array, Enclosure] | None:
     w, error = workload.fixed_mixing, workload.error
     if w is None or (error.momentum > 0 and error.horizon**2 * len(w) ** 3 > MOST_WORK):
         return None
+    if error.terms != [(1.0, 0.0, error)]:  # curvature
+        return None
     total = Enclosure(np.zeros_like(w), np.zeros_like(w))
     for part in _with_momentum(w, error) if error.momentum > 0 else _without(w, error):
         total = total.plus(part)
@@ -35,29 +37,41 @@ def inside(workload: Workload) -> tuple[Array, Enclosure] | None:
 
 def known_factor(workload: Workload, *, pairs: bool) -> Enclosure | None:
     """A with H = A^T A and its error, shape (r, T), or (r, T n) of ``pairs`` of step and node; None
-    where W changes, under momentum, or where A has too many entries. Its entries are (a_t w_i)^1/2
-    eta_s [G_t W^(t-s+1)]_ij for t >= s: column s of noise over time holds those of all t, i and j,
-    column (s, j) of pairs those of all t and i."""
+    where W changes, under momentum, or where A has too many entries. Its entries are, of terms of
+    weight k, (k a_t w_i)^1/2 eta_s [G_t W^(t-s+1)]_ij c_(s+1) ... c_t for t >= s, with c_t = 1 -
+    eta_t lambda: column s of noise over time holds those of all terms, t, i and j, column (s, j) of
+    pairs those of all terms, t and i."""
     w, error = workload.fixed_mixing, workload.error
     if w is None or error.momentum > 0:
         return None
     horizon, n = error.horizon, len(w)
     counted = np.flatnonzero(error.steps)
     models = [error.weighted_model(nodes=n, step=int(t)) for t in counted]
-    if sum(model.size for _, model in models) * horizon > MOST_ENTRIES:
+    if sum(model.size for _, model in models) * horizon * len(error.terms) > MOST_ENTRIES:
         return None
-    rates = np.diagonal(error.step_factor)
+    rates = error.rates
     order = (0, 2, 1) if pairs else (0, 1, 2)
     parts = []
-    for t, (weights, model) in zip(counted, models, strict=True):
-        # Means are divided by their sum; a root, a product and a difference round once more each.
-        root = np.sqrt(error.steps[t] * weights)[:, None]
-        rounded = (n + 8) * U * (np.abs(model) + float(error.of == "consensus"))
+    every = ((term, at) for term in error.terms for at in zip(counted, models, strict=True))
+    for term, (t, (weights, model)) in every:
+        # Means and weights are divided by their sum; a root, products and a difference round once
+        # more each, and so does lambda.
+        root = np.sqrt(term.weight * error.steps[t] * weights)[:, None]
+        rounded = (
+            (n + 8 + 4 * (term.curvature > 0))
+            * U
+            * (np.abs(model) + float(error.of == "consensus"))
+        )
         now = Enclosure(root * model, np.asarray(up(root * rounded, 4)))
         part = np.zeros((2, horizon, *model.shape))  # the numbers, and their errors
         for step in range(t, -1, -1):
             now = finer_product(now, exactly(w))
             part[:, step] = now.scaled_by(float(rates[step]))
+            if term.curvature:
+                felt = float(rates[step] * term.curvature)
+                sign, off = np.sign(1 - felt), np.asarray(up(4 * U * (1 + felt) * now.largest, 3))
+                mid, rad = now.scaled_by(abs(1 - felt))
+                now = Enclosure(sign * mid, np.asarray(up(rad + off, 1)))
         columns = horizon * n if pairs else horizon
         parts.append([x.transpose(order).reshape(columns, -1).T for x in part])
     mid, rad = (np.vstack(found) for found in zip(*parts, strict=True))

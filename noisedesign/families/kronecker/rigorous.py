@@ -40,7 +40,7 @@ from noisedesign.families.family import Arrays
 from noisedesign.families.kronecker.bound import Witness, full_dual, on_patterns
 from noisedesign.families.kronecker.turned import Turned, nearest_orthogonal
 from noisedesign.families.space_time import SpaceTimeProgram
-from noisedesign.system.workloads.workload import sums_along_diagonals
+from noisedesign.system.workloads.response import sums_along_diagonals
 
 MOST_COORDINATES = 2048  # largest nT at which H of all coordinates is formed: a minute or so
 

@@ -1,12 +1,13 @@
 """The error that a design is to keep small, before any mixing matrix is known.
 
-The state follows x_{t+1} = W (x_t + u_t), x_1 = 0, with m_t = beta m_{t-1} + g_t + z_t and
-u_t = eta_t m_t up to sign; the error is the sum over steps of a_t x_{t+1}^T Q_t x_{t+1}."""
+The state is how far models are from those without noise: x_{t+1} = W (x_t - eta_t m_t), x_1 = 0,
+m_t = beta m_{t-1} + lambda x_t + z_t, where the loss has the curvature lambda, 0 unless it is said.
+The error is the sum over steps of a_t x_{t+1}^T Q_t x_{t+1}."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -14,8 +15,17 @@ from noisedesign.base import checks as _checks
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.shown import Shown
 
-Error = Literal["all-iterates", "last-iterate", "mean-model", "consensus"]
+Error = Literal["all-iterates", "last-iterate", "mean-model", "consensus", "loss", "loss-of-mean"]
 ERRORS: tuple[str, ...] = get_args(Error)
+OF_THE_END = ("last-iterate", "loss", "loss-of-mean")  # which count the models after step T alone
+
+
+class Term(NamedTuple):
+    """A part of an error: its weight, and the curvature that the models of a measure feel."""
+
+    weight: float
+    curvature: float
+    measure: ErrorMeasure
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -28,9 +38,13 @@ class ErrorMeasure(Shown):
     - ``last-iterate``: the same, after step T only;
     - ``mean-model``: (sum_i w_i) (m^T x)^2, at every step: the squared error of as many copies of
       the mean as there are nodes, not of one;
-    - ``consensus``: sum_i w_i (x_i - m^T x)^2, at every step.
+    - ``consensus``: sum_i w_i (x_i - m^T x)^2, at every step;
+    - ``loss``: sum_i w_i / sum(w) of lambda x_i^2 / 2, after step T only: what noise adds to the
+      expected loss of a node's model, in units of the loss, where that is quadratic;
+    - ``loss-of-mean``: lambda (m^T x)^2 / 2, after step T only, of the mean model.
 
-    The last two add up to the first where m is proportional to w, as it is by default.
+    Mean model and consensus add up to the first where m is proportional to w, as by default.
+    With several curvatures the error is their weighted sum.
 
     Args:
         horizon: T, the number of steps.
@@ -42,12 +56,19 @@ class ErrorMeasure(Shown):
             model or the consensus of that step. ``last-iterate`` has its own.
         learning_rates: eta, scalar or shape (T,), nonnegative; default 1.
         momentum: beta in [0, 1), not squared.
+        curvature: lambda, scalar or shape (m,), nonnegative: eigenvalues of the Hessian of the loss
+            of which a step is taken, or the two ends of a range of them. Default 0: steps forget
+            nothing.
+        curvature_weights: how many coordinates have each, scalar or shape (m,), nonnegative;
+            default 1.
+        weight_decay: added to every curvature, nonnegative.
         push_sum_weights: y, shape (n,) or (T, n), positive: the model of node i after step t is
             x_i / y_ti, and takes the place of x_i above (m stays on the state x). Default 1.
 
     Raises:
         InputError: naming the field: an unknown error, weights of another length than T, negative,
-            only zeros, too large or too small, momentum outside [0, 1).
+            only zeros, too large or too small, momentum outside [0, 1), curvatures at which steps
+            of these learning rates diverge, a loss without a curvature.
 
     Examples:
         >>> import noisedesign as nd
@@ -63,6 +84,9 @@ class ErrorMeasure(Shown):
     learning_rates: Any = None
     momentum: float = 0.0
     push_sum_weights: Any = None
+    curvature: Any = None
+    curvature_weights: Any = None
+    weight_decay: float = 0.0
 
     def __post_init__(self) -> None:
         horizon = _checks.positive_int(self.horizon, field="horizon")
@@ -70,8 +94,8 @@ class ErrorMeasure(Shown):
         momentum = _checks.real(self.momentum, field="momentum")
         if not 0 <= momentum < 1:
             raise InputError("momentum", expected="a number in [0, 1)", got=f"{momentum:g}")
-        if self.of == "last-iterate" and self.step_weights is not None:
-            expected = 'nothing for of = "last-iterate"'
+        if self.of in OF_THE_END and self.step_weights is not None:
+            expected = f'nothing for of = "{self.of}"'
             remedy = 'Weights of several steps belong to "all-iterates".'
             raise InputError("step_weights", expected=expected, got="step weights", remedy=remedy)
         for field in ("step_weights", "learning_rates"):
@@ -80,6 +104,48 @@ class ErrorMeasure(Shown):
                 object.__setattr__(self, field, checked)
         if self.push_sum_weights is not None:
             object.__setattr__(self, "push_sum_weights", self._checked_push_sum(horizon))
+        self._check_curvature()
+
+    def _check_curvature(self) -> None:
+        _checks.nonnegative(self.weight_decay, field="weight_decay")
+        count = 1
+        if self.curvature is not None:
+            given = _checks.as_array(self.curvature, field="curvature", ndim=1)
+            count = given.size
+            checked = _weights(self.curvature, field="curvature", length=count, each="coordinate")
+            object.__setattr__(self, "curvature", checked)
+        if self.curvature_weights is not None:
+            field, value = "curvature_weights", self.curvature_weights
+            if self.curvature is None:
+                raise InputError(field, expected="nothing without curvature", got="some")
+            checked = _weights(value, field=field, length=count, each="curvature")
+            object.__setattr__(self, field, checked)
+        rates = 1.0 if self.learning_rates is None else float(np.max(self.learning_rates))
+        steepest = float(np.max(self.curvatures))
+        if rates * steepest > 2 * (1 + self.momentum):
+            key = "weight_decay" if self.curvature is None else "curvature"
+            expected = f"at most {2 * (1 + self.momentum) / rates:.6g} with weight decay"
+            remedy = "Steps of the largest learning rate diverge beyond 2 (1 + momentum) / it."
+            raise InputError(key, expected=expected, got=f"{steepest:.6g}", remedy=remedy)
+        if self.of.startswith("loss") and not steepest:
+            expected = f'curvatures of the loss, for of = "{self.of}"'
+            raise InputError("curvature", expected=expected, got="none")
+
+    @property
+    def curvatures(self) -> Array:
+        """lambda with weight decay, shape (m,)."""
+        given = np.zeros(1) if self.curvature is None else np.asarray(self.curvature)
+        return np.asarray(given + self.weight_decay)
+
+    @property
+    def terms(self) -> list[Term]:
+        """One term a curvature that counts."""
+        found, counts = self.curvatures, self.curvature_weights
+        weights = np.ones(len(found)) if counts is None else np.asarray(counts)
+        if self.of.startswith("loss"):
+            weights = weights * found / 2
+        pairs = zip(weights, found, strict=True)
+        return [Term(float(weight), float(at), self) for weight, at in pairs if weight]
 
     def _checked_push_sum(self, horizon: int) -> Array:
         field, value = "push_sum_weights", self.push_sum_weights
@@ -97,9 +163,15 @@ class ErrorMeasure(Shown):
     @property
     def steps(self) -> Array:
         """The weight a of every step's squared error, shape (T,)."""
-        if self.of == "last-iterate":
+        if self.of in OF_THE_END:
             return np.asarray(np.eye(self.horizon)[-1])
         return np.ones(self.horizon) if self.step_weights is None else np.asarray(self.step_weights)
+
+    @property
+    def rates(self) -> Array:
+        """eta of every step, shape (T,)."""
+        rates = 1.0 if self.learning_rates is None else self.learning_rates
+        return np.asarray(np.broadcast_to(rates, self.horizon), np.float64)
 
     @property
     def step_factor(self) -> Array:
@@ -116,8 +188,9 @@ class ErrorMeasure(Shown):
     def plain(self) -> bool:
         """Whether every iterate of every node counts alike, and nothing else is said."""
         said = (self.node_weights, self.average, self.step_weights, self.learning_rates)
-        silent = all(value is None for value in (*said, self.push_sum_weights))
-        return silent and self.of == "all-iterates" and self.momentum == 0
+        silent = all(value is None for value in (*said, self.push_sum_weights, self.curvature))
+        silent = silent and self.momentum == self.weight_decay == 0
+        return silent and self.of == "all-iterates"
 
     @property
     def time_invariant(self) -> bool:
@@ -164,8 +237,10 @@ class ErrorMeasure(Shown):
         if self.average is not None:
             m = _weights(self.average, field="average", length=nodes, each="node")
         m = m / m.sum()
-        if self.of == "mean-model":
-            return np.array([w.sum()]), m[None, :]
+        if self.of in ("mean-model", "loss-of-mean"):
+            return np.array([w.sum() if self.of == "mean-model" else 1.0]), m[None, :]
+        if self.of == "loss":
+            w = w / w.sum()
         model = np.eye(nodes)
         if self.push_sum_weights is not None:
             every = np.atleast_2d(self.push_sum_weights)

@@ -10,7 +10,7 @@ import numpy as np
 from noisedesign.base import checks as _checks, linalg as _linalg, settings
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.power_series import filtered
-from noisedesign.system.workloads.workload import sums_along_diagonals
+from noisedesign.system.workloads.response import sums_along_diagonals
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

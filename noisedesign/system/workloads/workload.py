@@ -1,24 +1,23 @@
 """The error of models under a mixing, as Gram matrices H in space, in time and in both.
 
 Noise has one coordinate a step and node, in time-major order; tr(H Sigma) is the expected squared
-error. All H follow from the suffix Grams S_s = W_s^T (a_s Q_s + S_{s+1}) W_s (docs/mathematics.md,
-"Workloads in closed form"). A new kind of temporal workload is a line of :data:`WORKLOADS`."""
+error, a sum of the :mod:`.response` to every term of the error. A new kind of temporal workload is
+a line of :data:`WORKLOADS`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from noisedesign.base import checks as _checks, linalg as _linalg, settings
+from noisedesign.base import checks as _checks, settings
 from noisedesign.base.checks import Array, InputError
 from noisedesign.system.random_mixing import RandomMixing
-from noisedesign.system.workloads.error import ErrorMeasure
-
-_POWER_BLOCK_FLOATS = 4_000_000  # working set for powers of a non-symmetric W: 32 MB
+from noisedesign.system.workloads.error import ErrorMeasure, Term
+from noisedesign.system.workloads.response import Response
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -27,6 +26,18 @@ class Modes:
 
     basis: Array  # orthonormal q_j as columns, (n, n)
     factor: Callable[[int], Array]  # (T, T), of j
+
+
+class _Part(NamedTuple):
+    """A weight and a response, whose state is the models, or models and velocities."""
+
+    weight: float
+    response: Response
+    velocities: slice | None = None  # of the state; noise enters them
+
+    @property
+    def entering(self) -> slice:
+        return slice(None) if self.velocities is None else self.velocities
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -68,7 +79,8 @@ class Workload:
 
     @property
     def nodes(self) -> int:
-        return int(self._means.shape[1])
+        mixing = self.mixing
+        return int((mixing.mean if isinstance(mixing, RandomMixing) else mixing).shape[-1])
 
     @property
     def horizon(self) -> int:
@@ -88,9 +100,9 @@ class Workload:
         """Refuse H = 0 up to rounding: a W that averages exactly leaves no consensus error."""
         if self.error.of != "consensus":
             return
-        before = self.error.steps @ [
-            np.trace(self.error.readout(nodes=self.nodes, step=t)) for t in range(self.horizon)
-        ]
+        (response,) = (part.response for part in self._parts[:1])
+        traces = [np.trace(readout) for readout in response.readouts]
+        before = response.steps @ np.broadcast_to(traces, self.horizon)
         if np.trace(self.time_gram()) <= self.nodes * settings.EPS * before:
             expected = "an error that some noise adds to"
             got = "the consensus error of a W that averages exactly, which is zero"
@@ -98,186 +110,120 @@ class Workload:
             raise InputError("error", expected=expected, got=got, remedy=remedy)
 
     def time_gram(self, node_covariance: Any = None) -> Array:
-        """H = F^T H' F of noise that is correlated across steps, the same at every node, (T, T)."""
-        # H'_ss' = sum_t a_t tr( R (W^(t-s+1))^T Q_t W^(t-s'+1) ), O(T n^2 + T^2 n) for a fixed
-        # symmetric W, O(T n^3 + T^2 n^2) for another, P times the first term for a schedule.
-        n, r = self.nodes, None
+        """H of noise that is correlated across steps, the same at every node, of the covariance R
+        of nodes, by default I; shape (T, T)."""
+        n, given = self.nodes, None
         if node_covariance is not None:
-            r = _covariance(node_covariance, field="node_covariance", size=n, each="node")
-        if self._plain and self._fixed:
-            inner = self._powers_by_eigenvalues(r) if self._symmetric else self._power_products(r)
-            return _linalg.symmetrized(sums_along_diagonals(inner)[::-1, ::-1])
-        covariance = np.eye(n) if r is None else r
-        if self._symmetric and self.error.time_invariant:
-            coupled = self._coupled_by_eigenvalues(covariance)
-        else:
-            coupled = self._coupled_by_suffixes(covariance)
-        gram = np.empty_like(coupled)
-        for lag in range(self.horizon):
-            late = np.arange(lag, self.horizon)
-            gram[late, late - lag] = gram[late - lag, late] = coupled[lag, late]
-        factor = self.error.step_factor
-        return _linalg.symmetrized(factor.T @ gram @ factor)
+            given = _covariance(node_covariance, field="node_covariance", size=n, each="node")
 
-    def _powers_by_eigenvalues(self, covariance: Array | None) -> Array:
-        """G_ab for symmetric W; with R = I it depends on a + b, through power sums: O(T^2 + nT)."""
-        if covariance is not None:
-            values, vectors = self._spectrum
-            seen = np.einsum("ij,ik,kj->j", vectors, covariance, vectors, optimize=True)
-            exponents = values ** np.arange(1.0, self.horizon + 1)[:, None]
-            return np.asarray((exponents * seen) @ exponents.T)
-        values = _linalg.eigenvalues(self.mixing)
-        sums, power = np.empty(2 * self.horizon + 1), np.ones_like(values)
-        for q in range(len(sums)):
-            sums[q] = power.sum()
-            power = power * values
-        exponents = np.arange(1, self.horizon + 1)
-        return np.asarray(sums[np.add.outer(exponents, exponents)])
+        def of(part: _Part) -> Array:
+            if part.velocities is None:
+                return part.response.time_gram(given)
+            covariance = np.zeros((2 * n, 2 * n))
+            covariance[n:, n:] = np.eye(n) if given is None else given
+            return part.response.time_gram(covariance)
 
-    def _power_products(self, covariance: Array | None) -> Array:
-        """G_ab for any W, a few columns of the powers at a time."""
-        n, horizon = self.nodes, self.horizon
-        width = max(1, min(n, _POWER_BLOCK_FLOATS // (n * horizon)))
-        inner = np.zeros((horizon, horizon))
-        for start in range(0, n, width):
-            columns = np.eye(n)[:, start : start + width]
-            right = self._powers(columns).reshape(horizon, -1)
-            left = right
-            if covariance is not None:
-                left = self._powers(covariance[:, start : start + width]).reshape(horizon, -1)
-            inner += left @ right.T
-        return inner
-
-    def _coupled_by_suffixes(self, covariance: Array) -> Array:
-        """c_ls = tr( R (W_{s-1} ... W_{s-l})^T S_s ), by which H' couples step s to step s - l."""
-        horizon, size, means = self.horizon, covariance.size, self._means
-        suffixes = np.empty((horizon, size))
-        for step, suffix in self._suffix_grams():
-            suffixes[step] = suffix.ravel()
-        coupled, powers = np.zeros((horizon, horizon)), np.empty((horizon, size))
-        for phase in range(min(len(means), horizon)):
-            power = covariance
-            for lag in range(horizon - phase):
-                powers[lag] = power.ravel()
-                power = means[(phase + lag) % len(means)] @ power
-            if len(means) == 1:
-                return np.asarray(powers @ suffixes.T)
-            for lag in range(horizon - phase):
-                steps = np.arange(phase + lag, horizon, len(means))
-                coupled[lag, steps] = suffixes[steps] @ powers[lag]
-        return coupled
-
-    def _coupled_by_eigenvalues(self, covariance: Array) -> Array:
-        """The same for symmetric W = V diag(lambda) V^T, where S_s has a recursion by entries."""
-        values, vectors = self._spectrum
-        readout = self.error.readout(nodes=self.nodes)
-        terms = (vectors.T @ readout @ vectors) * (vectors.T @ covariance @ vectors)
-        squares = np.multiply.outer(values, values)
-        sums = np.empty((self.horizon, self.nodes))
-        suffix = np.zeros_like(terms)
-        for step in range(self.horizon - 1, -1, -1):
-            suffix = squares * (self.error.steps[step] * terms + suffix)
-            sums[step] = suffix.sum(axis=1)
-        powers = np.vander(values, self.horizon, increasing=True)
-        return np.asarray((sums @ powers).T)
+        return self._sum(of)
 
     def space_gram(self, time_covariance: Any = None) -> Array:
-        """H of noise that is correlated across nodes, of covariance K over steps, shape (n, n)."""
-        # H = sum_ss' (F K F^T)_ss' sum_t a_t (W^(t-s+1))^T Q_t W^(t-s'+1), O(T n^3); T^2 n^2 more
-        # time where F K F^T is not diagonal. All iterates of a step: W^T W (Whisper D-SGD, (10)).
-        horizon, given = self.horizon, None
+        """H of noise that is correlated across nodes, of the covariance K of steps, by default I;
+        shape (n, n). A step of all iterates is W^T W (Whisper D-SGD, problem (10))."""
+        given, size = None, self.horizon
         if time_covariance is not None:
-            given = _covariance(time_covariance, field="time_covariance", size=horizon, each="step")
-            if self._plain and self._fixed:
-                return self._weighted_powers(sums_along_diagonals(given)[::-1, ::-1])
-        factor = self.error.step_factor
-        inputs = factor @ factor.T if given is None else factor @ given @ factor.T
-        rows, columns = np.nonzero(inputs)
-        reach = int(np.abs(rows - columns).max(initial=0))
-        means, phases = self._means, min(len(self._means), horizon)
-        # By the phase of the earlier of two steps: what follows it is then the same.
-        by_lag = np.zeros((phases, reach + 1, self.nodes, self.nodes))
-        for step, suffix in self._suffix_grams():
-            before = np.arange(step, max(step - reach, 0) - 1, -1)
-            lags = np.arange(len(before))
-            by_lag[before % phases, lags] += inputs[before, step, None, None] * suffix
-        found = np.zeros_like(by_lag[0, 0])
-        for phase, of_lag in enumerate(by_lag):
-            later = np.zeros_like(found)
-            for lag in range(reach, 0, -1):
-                later = means[(phase + lag - 1) % len(means)].T @ (of_lag[lag] + later)
-            found += of_lag[0] + later + later.T
-        return _linalg.symmetrized(found)
-
-    def _weighted_powers(self, weights: Array) -> Array:
-        """sum_ab K_ab (W^a)^T W^b for K = ``weights``, shape (T, T)."""
-        if self._symmetric:
-            values, vectors = self._spectrum
-            exponents = values ** np.arange(1.0, self.horizon + 1)[:, None]
-            sums = (exponents * (weights @ exponents)).sum(axis=0)
-            return _linalg.symmetrized((vectors * sums) @ vectors.T)
-        powers = self._powers(np.eye(self.nodes))
-        weighted = np.tensordot(weights, powers, axes=1)
-        return _linalg.symmetrized(np.tensordot(powers, weighted, axes=((0, 1), (0, 1))))
+            given = _covariance(time_covariance, field="time_covariance", size=size, each="step")
+        return self._sum(lambda part: part.response.space_gram(given)[part.entering, part.entering])
 
     def gram(self) -> Array:
         """H of noise that is correlated across nodes and steps, shape (nT, nT), in O(T^2 n^3)."""
-        horizon, n, means = self.horizon, self.nodes, self._means
-        blocks = np.empty((horizon, n, horizon, n))
-        for step, suffix in self._suffix_grams():
-            # A step is coupled to later ones through the step that follows it.
-            back = means[step % len(means)].T
-            later = blocks[step + 1, :, step + 1 :] if step + 1 < horizon else blocks[:0]
-            blocks[step, :, step] = suffix
-            if later.size:
-                coupled = np.tensordot(back, later, axes=1)
-                blocks[step, :, step + 1 :] = coupled
-                blocks[step + 1 :, :, step] = coupled.transpose(1, 2, 0)
-        factor = self.error.step_factor
-        if np.array_equal(factor, np.eye(horizon)):
-            return blocks.reshape(horizon * n, horizon * n)
-        mixed = np.einsum("sp,suvw,vq->puqw", factor, blocks, factor, optimize=True)
-        return _linalg.symmetrized(mixed.reshape(horizon * n, horizon * n))
+        horizon, size = self.horizon, self.horizon * self.nodes
+
+        def of(part: _Part) -> Array:
+            found = part.response.gram()
+            if part.velocities is None:
+                return found
+            blocks = found.reshape(horizon, len(found) // horizon, horizon, -1)
+            return blocks[:, part.velocities, :, part.velocities].reshape(size, size)
+
+        return self._sum(of)
 
     def factor(self) -> Array | None:
         """A, shape (nT, nT), with A^T A = :meth:`gram`, for the plain error: blocks W_t ... W_s."""
-        if not self._plain:
-            return None
-        n, horizon, means = self.nodes, self.horizon, self._means
-        result = np.zeros((horizon, n, horizon, n))
-        entered = np.zeros((n, horizon, n))
-        for step in range(horizon):
-            entered[:, step] = np.eye(n)
-            entered = np.tensordot(means[step % len(means)], entered, axes=1)
-            result[step] = entered
-        return result.reshape(n * horizon, n * horizon)
+        return self._parts[0].response.factor() if self._plain else None
 
     def rows(self) -> Array | None:
-        """L, (r, nT), L^T L = :meth:`gram`; None where r > nT / 2 or W is drawn."""
-        counted = np.flatnonzero(self.error.steps)
-        if self._plain or isinstance(self.mixing, RandomMixing) or not len(counted):
-            return None
-        horizon, n, means = self.horizon, self.nodes, self._means
-        found: list[Array] = []
-        for last in counted:
-            readout = self.error.readout(nodes=n, step=int(last))
-            passed = _linalg.gram_factor(self.error.steps[last] * readout)
-            if len(passed) * len(counted) > n * horizon / 2:
+        """L, shape (r, nT), with L^T L = :meth:`gram` up to rounding and r at most nT / 2, a root
+        of Q_t times W_t ... W_s for every step that counts; None where there are more rows, or W is
+        drawn."""
+        size, found = self.horizon * self.nodes, []
+        for weight, response, velocities in self._parts:
+            rows = response.rows()
+            if rows is None:
                 return None
-            part = np.zeros((len(passed), horizon, n))
-            for step in range(last, -1, -1):
-                passed = passed @ means[step % len(means)]
-                part[:, step] = passed
-            found.append(part)
-        rows = np.einsum("rsn,sp->rpn", np.concatenate(found), self.error.step_factor)
-        return np.asarray(rows.reshape(len(rows), -1))
+            if velocities is not None:
+                rows = rows.reshape(len(rows), self.horizon, -1)[:, :, velocities]
+            found.append(np.sqrt(weight) * rows.reshape(-1, size))
+        stacked = np.concatenate(found)
+        return None if 2 * len(stacked) > size else stacked
+
+    def _sum(self, of: Callable[[_Part], Array]) -> Array:
+        parts = self._parts
+        if len(parts) == 1 and parts[0].weight == 1:
+            return of(parts[0])
+        return np.asarray(sum(part.weight * of(part) for part in parts))
+
+    @cached_property
+    def _parts(self) -> list[_Part]:
+        return [self._part(term) for term in self.error.terms]
+
+    def _part(self, term: Term) -> _Part:
+        error, n = term.measure, self.nodes
+        count = 1 if error.time_invariant else self.horizon
+        readouts = np.stack([error.readout(nodes=n, step=step) for step in range(count)])
+        factor, rates = error.step_factor, error.rates
+        kept = 1 - term.curvature * rates
+        if not (term.curvature and error.momentum):
+            return _Part(
+                term.weight,
+                Response(
+                    mixing=self.mixing,
+                    steps=error.steps,
+                    readouts=readouts,
+                    factor_of_steps=factor,
+                    decay=kept,
+                    plain=self._plain,
+                ),
+            )
+        # Models x and velocities m answer to x' = W ((1 - eta lambda) x - eta beta (m + z / beta))
+        # and m' = lambda x + beta (m + z / beta): a response of 2 n nodes to z / beta.
+        if isinstance(self.mixing, RandomMixing):
+            expected, got = "nothing beside momentum and W that is drawn", "a curvature"
+            raise InputError("error.curvature", expected=expected, got=got)
+        beta, one = error.momentum, np.eye(n)
+        means = np.asarray(self.mixing).reshape(-1, n, n)
+        period = len(means) if np.ptp(rates) == 0 else self.horizon
+        states = np.empty((period, 2 * n, 2 * n))
+        for step, state in enumerate(states):
+            w, rate = means[step % len(means)], rates[step]
+            state[:n, :n], state[:n, n:] = kept[step] * w, -rate * beta * w
+            state[n:, :n], state[n:, n:] = term.curvature * one, beta * one
+        wide = np.zeros((count, 2 * n, 2 * n))
+        wide[:, :n, :n] = readouts
+        response = Response(
+            mixing=states[0] if period == 1 else states,
+            steps=error.steps,
+            readouts=wide,
+            factor_of_steps=np.eye(self.horizon),
+            decay=np.ones(self.horizon),
+            plain=False,
+        )
+        return _Part(term.weight / beta**2, response, slice(n, None))
 
     @cached_property
     def modes(self) -> Modes | None:
         """Workloads of entries lambda_j^(t-s+1) that H splits into: plain error, symmetric W."""
-        if not (self._plain and self._fixed and self._symmetric):
+        if not (self._plain and self._fixed and self._parts[0].response.symmetric):
             return None
-        values, vectors = self._spectrum
+        values, vectors = self._parts[0].response.spectrum
         steps = np.arange(self.horizon)
         lag = np.maximum(steps[:, None] - steps, -1)
 
@@ -294,61 +240,6 @@ class Workload:
     @property
     def _fixed(self) -> bool:
         return not isinstance(self.mixing, RandomMixing) and self.mixing.ndim == 2
-
-    @property
-    def _means(self) -> Array:
-        """E[W_t] of every step of a period, shape (P, n, n)."""
-        mixing = self.mixing
-        mean = mixing.mean if isinstance(mixing, RandomMixing) else mixing
-        return np.asarray(mean).reshape(-1, *np.shape(mean)[-2:])
-
-    @cached_property
-    def _symmetric(self) -> bool:
-        if not self._fixed:
-            return False
-        asymmetry = np.abs(self.mixing - self.mixing.T).max()
-        return bool(asymmetry <= settings.SYMMETRY_TOLERANCE * np.abs(self.mixing).max())
-
-    @cached_property
-    def _spectrum(self) -> tuple[Array, Array]:
-        """Eigenvalues and eigenvectors of a symmetric W."""
-        values, vectors = np.linalg.eigh(_linalg.symmetrized(self.mixing))
-        # What rounding leaves of a zero eigenvalue would be a direction with a price.
-        values[np.abs(values) <= settings.rank_tolerance(self.nodes) * np.abs(values).max()] = 0.0
-        return values, vectors
-
-    def _powers(self, start: Array) -> Array:
-        """W F, W^2 F, ..., W^T F, shape (T, *F.shape), for F = start."""
-        powers = np.empty((self.horizon, *start.shape))
-        for a in range(self.horizon):
-            start = self.mixing @ start
-            powers[a] = start
-        return powers
-
-    def _suffix_grams(self) -> Iterator[tuple[int, Array]]:
-        """Zero-based steps and S_s, the last step first."""
-        error, mixing = self.error, self.mixing
-        means, weights = self._means, error.steps
-        readout = error.readout(nodes=self.nodes)
-        suffix = np.zeros_like(readout)
-        for step in range(self.horizon - 1, -1, -1):
-            if not error.time_invariant:
-                readout = error.readout(nodes=self.nodes, step=step)
-            entering = weights[step] * readout + suffix
-            if isinstance(mixing, RandomMixing):
-                suffix = _linalg.symmetrized(mixing.expected(entering))
-            else:
-                now = means[step % len(means)]
-                suffix = _linalg.symmetrized(now.T @ entering @ now)
-            yield step, suffix
-
-
-def sums_along_diagonals(matrix: Array) -> Array:
-    """P_ab + P_(a-1)(b-1) + ... of a square P."""
-    result = np.array(matrix)
-    for a in range(1, len(result)):
-        result[a, 1:] += result[a - 1, :-1]
-    return result
 
 
 def _covariance(value: Any, *, field: str, size: int, each: str) -> Array:

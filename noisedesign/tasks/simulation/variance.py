@@ -86,7 +86,8 @@ def simulate_variance(
             expected = f"{horizon} columns, one per step"
             raise InputError(field, expected=expected, got=f"shape {factor.shape}")
     w = dynamics.mixings(mixing)
-    n = w.shape[-1]
+    n, terms = w.shape[-1], error.terms
+    weights = np.sqrt([term.weight for term in terms])
 
     def products(columns: int, sequence: np.random.SeedSequence) -> Iterator[Array]:
         one_node = np.concatenate([drawn[:1] for drawn in noise(columns, sequence)])
@@ -99,29 +100,45 @@ def simulate_variance(
         def mixed(messages: Array) -> Array:
             assert random is not None
             mixings = np.stack([random.sample(rng) for _ in range(columns)])
-            return np.asarray(np.einsum("cij,jc->ic", mixings, messages))
+            each = messages.reshape(n, len(terms), columns)
+            return np.asarray(np.einsum("cij,jmc->imc", mixings, each).reshape(messages.shape))
 
-        updates = _updates(error, noise(columns, sequence), n)
-        sent = dynamics.run(w if random is None else mixed, updates, rounds=rounds)
-        if error.plain:
-            return (iterates for _, iterates in sent)
-        return (root @ iterates for root, (_, iterates) in zip(roots, sent, strict=True))
+        models = _Models(error, noise(columns, sequence), n)
+        sent = dynamics.run(w if random is None else mixed, models.updates(), rounds=rounds)
+        for step, (_, iterates) in enumerate(sent):
+            models.now = iterates
+            seen = iterates if error.plain else roots[step] @ iterates
+            # Every term of the error has rows of its own among those of a run.
+            yield (weights[:, None] * seen.reshape(n, len(terms), columns)).reshape(-1, columns)
 
     if factor is not None:
         floats = 2 * horizon + len(factor)
         return _monte_carlo(products, floats=floats, predicted=predicted, **how)
     roots = [] if error.plain else _roots(error, n)
-    floats = max(3, horizon) * n + (n * n if random is not None else 0)
+    floats = max(3, horizon) * n * len(terms) + (n * n if random is not None else 0)
     return _monte_carlo(errors, floats=floats, predicted=predicted, **how)
 
 
-def _updates(error: ErrorMeasure, noise: Iterable[Array], nodes: int) -> Iterator[Array]:
-    velocity: Array | float = 0.0
-    for rate, z in zip(np.diagonal(error.step_factor), noise, strict=True):
-        if len(z) != nodes:
-            raise InputError("noise", expected=f"that of {nodes} nodes, as mixing", got=str(len(z)))
-        velocity = error.momentum * velocity + z
-        yield rate * velocity
+class _Models:
+    """Models of every term side by side: columns of one after those of another, of one noise."""
+
+    def __init__(self, error: ErrorMeasure, noise: Iterable[Array], nodes: int) -> None:
+        self.error, self.noise, self.nodes = error, noise, nodes
+        self.now: Array | float = 0.0
+
+    def updates(self) -> Iterator[Array]:
+        """Steps along the gradients where models are by then, and along their noise."""
+        velocity: Array | float = 0.0
+        felt = [term.curvature for term in self.error.terms]
+        for rate, z in zip(self.error.rates, self.noise, strict=True):
+            if len(z) != self.nodes:
+                expected = f"that of {self.nodes} nodes, as mixing"
+                raise InputError("noise", expected=expected, got=str(len(z)))
+            drawn = np.tile(z, len(felt))
+            if any(felt):
+                drawn = drawn + np.repeat(felt, z.shape[1]) * self.now
+            velocity = self.error.momentum * velocity + drawn
+            yield -rate * velocity
 
 
 def _roots(error: ErrorMeasure, nodes: int) -> list[Array]:

@@ -20,23 +20,38 @@ from tests.support.grams import space_gram, space_time_gram, time_gram
 PATH3 = np.array([[2, 1, 0], [1, 1, 1], [0, 1, 2]]) / 3
 SKEWED = np.array([[0.5, 0.5, 0.0], [0.1, 0.6, 0.3], [0.2, 0.0, 0.8]])
 CYCLE3 = np.array([[0.0, 1, 0], [0, 0, 1], [1, 0, 0]])
+OF_MODELS = [of for of in ERRORS if "loss" not in of]
 CLOSE = {"rtol": 1e-12, "atol": 1e-12}
 
 
-def run(w: np.ndarray, noise: np.ndarray, eta: np.ndarray, beta: float) -> list[np.ndarray]:
-    """States after every step under x <- W (x + eta m), m <- beta m + z, one column a run."""
+def run(
+    w: np.ndarray, noise: np.ndarray, eta: np.ndarray, beta: float, curvature: float
+) -> list[np.ndarray]:
+    """States after every step under x <- W (x - eta m), m <- beta m + lambda x + z, one column a
+    run; W is that of the step where it has three axes."""
     state = velocity = np.zeros_like(noise[0])
     states = []
-    for z, rate in zip(noise, eta, strict=True):
-        velocity = beta * velocity + z
-        state = w @ (state + rate * velocity)
+    for t, (z, rate) in enumerate(zip(noise, eta, strict=True)):
+        velocity = beta * velocity + curvature * state + z
+        state = (w if w.ndim == 2 else w[t % len(w)]) @ (state - rate * velocity)
         states.append(state)
     return states
 
 
 def literal_gram(w: np.ndarray, horizon: int, of: str, **how: Any) -> np.ndarray:
     """H, nT x nT, time-major: inner products of what every unit of noise does to the error."""
-    n = len(w)
+    felt = np.atleast_1d(how.get("curvature", 0.0)) + how.get("weight_decay", 0.0)
+    counts = np.broadcast_to(how.get("curvature_weights", 1.0), felt.shape)
+    if "loss" in of:
+        counts = counts * felt / 2
+    return sum(
+        (k * literal_term(w, horizon, of, at, **how) for k, at in zip(counts, felt, strict=True)),
+        start=np.zeros(1),
+    )
+
+
+def literal_term(w: np.ndarray, horizon: int, of: str, felt: float, **how: Any) -> np.ndarray:
+    n = w.shape[-1]
     node_weights = np.broadcast_to(how.get("node_weights", 1.0), n)
     average = np.asarray(how.get("average", node_weights), dtype=float)
     average = average / average.sum()
@@ -45,12 +60,15 @@ def literal_gram(w: np.ndarray, horizon: int, of: str, **how: Any) -> np.ndarray
     sums = np.broadcast_to(how.get("push_sum_weights", 1.0), (horizon, n))
     noise = np.eye(n * horizon).reshape(horizon, n, n * horizon)
     errors = []
-    for t, state in enumerate(run(w, noise, eta, how.get("momentum", 0.0))):
+    for t, state in enumerate(run(w, noise, eta, how.get("momentum", 0.0), felt)):
         mean = sum(m * row for m, row in zip(average, state, strict=True))
         for i in range(n):
             model = state[i] / sums[t, i]
-            shown = {"mean-model": mean, "consensus": model - mean}.get(of, model)
-            weight = node_weights[i] * (float(t == horizon - 1) if "last" in of else steps[t])
+            means = {"mean-model": mean, "loss-of-mean": mean, "consensus": model - mean}
+            shown = means.get(of, model)
+            of_end = "last" in of or "loss" in of
+            weight = node_weights[i] * (float(t == horizon - 1) if of_end else steps[t])
+            weight = weight / node_weights.sum() if "loss" in of else weight
             errors.append(np.sqrt(weight) * shown)
     stacked = np.array(errors)
     return stacked.T @ stacked
@@ -74,7 +92,7 @@ def in_time(full: np.ndarray, n: int, covariance: np.ndarray) -> np.ndarray:
 
 
 def check_all_shapes(w: np.ndarray, horizon: int, of: str, **how: Any) -> None:
-    n, objective = len(w), ErrorMeasure(horizon=horizon, of=of, **how)
+    n, objective = w.shape[-1], ErrorMeasure(horizon=horizon, of=of, **how)
     full = literal_gram(w, horizon, of, **how)
     np.testing.assert_allclose(space_time_gram(w, error=objective), full, **CLOSE)
     rng = np.random.default_rng(n + horizon)
@@ -105,6 +123,58 @@ def test_complete_averaging_in_space_by_hand() -> None:
     for of, expected in [("all-iterates", 6 * w), ("mean-model", 6 * w), ("consensus", 0 * w)]:
         found = space_gram(w, error=ErrorMeasure(horizon=3, of=of))
         np.testing.assert_allclose(found, expected, atol=1e-15)
+
+
+CURVED: list[dict[str, Any]] = [
+    {"curvature": 0.4},
+    {"curvature": [0.1, 1.5], "curvature_weights": [3.0, 0.5], "learning_rates": 0.7},
+    {"curvature": [0.2, 1.0], "learning_rates": [1.0, 0.5, 0.0, 0.3], "weight_decay": 0.1},
+    {"curvature": [0.2, 1.0], "momentum": 0.6, "learning_rates": 0.5},
+    {"weight_decay": 0.3, "momentum": 0.9, "learning_rates": [1.0, 0.5, 0.25, 0.3]},
+    {"curvature": 1.0, "node_weights": [1.0, 2.0, 0.0], "average": [0.2, 0.5, 0.3]},
+]
+SCHEDULE = np.array([PATH3, SKEWED])
+
+
+@pytest.mark.parametrize("of", ERRORS)
+@pytest.mark.parametrize("how", CURVED)
+@pytest.mark.parametrize("w", [PATH3, SKEWED, CYCLE3, SCHEDULE])
+def test_curvature_pulls_models_back(w: np.ndarray, how: dict[str, Any], of: str) -> None:
+    check_all_shapes(w, 4, of, **how)
+
+
+def test_the_loss_of_one_node_by_hand() -> None:
+    """One node, two steps of rate 1/2, curvature 1: x_3 = x_2 / 2 - z_2 / 2 = -z_1 / 4 - z_2 / 2,
+    and a loss of x_3^2 / 2, to which the mean model is the same."""
+    expected = np.array([[1 / 16, 1 / 8], [1 / 8, 1 / 4]]) / 2
+    for of in ("loss", "loss-of-mean"):
+        error = ErrorMeasure(horizon=2, of=of, learning_rates=0.5, curvature=1.0)
+        np.testing.assert_allclose(time_gram(np.ones((1, 1)), error=error), expected, **CLOSE)
+
+
+def test_the_loss_of_every_node_is_their_mean() -> None:
+    error = ErrorMeasure(horizon=1, of="loss", curvature=[1.0, 1.5], curvature_weights=[5.0, 2.0])
+    half = (5.0 * 1.0 + 2.0 * 1.5) / 2
+    np.testing.assert_allclose(space_gram(PATH3, error=error), half * PATH3.T @ PATH3 / 3, **CLOSE)
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ({"of": "loss"}, 'curvature: expected curvatures of the loss, for of = "loss", got none'),
+        ({"curvature": 2.1}, "curvature: expected at most 2 with weight decay, got 2.1"),
+        ({"curvature": 1.0, "weight_decay": 1.5}, "curvature: expected at most 2 with"),
+        ({"curvature": 3.9, "momentum": 0.9}, "curvature: expected at most 3.8"),
+        ({"weight_decay": 5.0, "learning_rates": 0.5}, "weight_decay: expected at most 4"),
+        ({"curvature": [1.0, -1.0]}, "curvature: expected nonnegative values"),
+        ({"curvature_weights": 1.0}, "curvature_weights: expected nothing without curvature"),
+        ({"curvature": [1.0, 0.5], "curvature_weights": [1.0]}, "curvature_weights: expected 2"),
+        ({"of": "loss", "curvature": 1.0, "step_weights": 1.0}, "step_weights: expected nothing"),
+    ],
+)
+def test_curvatures_that_no_training_has(how: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        ErrorMeasure(horizon=3, **how)
 
 
 def test_two_nodes_by_hand() -> None:
@@ -155,7 +225,7 @@ def test_known_workloads_in_time() -> None:
 # --- against literal runs -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("of", ERRORS)
+@pytest.mark.parametrize("of", OF_MODELS)
 @pytest.mark.parametrize("w", [PATH3, SKEWED, CYCLE3, np.ones((1, 1))])
 @pytest.mark.parametrize("horizon", [1, 4])
 def test_plain_objectives(w: np.ndarray, horizon: int, of: str) -> None:
@@ -171,7 +241,7 @@ STEPS = np.array([0.0, 2.0, 0.5, 1.0])
 SUMS = np.array([[1.0, 0.5, 1.5], [0.8, 1.2, 1.0], [0.4, 1.3, 1.3], [0.9, 1.0, 1.1]])
 
 
-@pytest.mark.parametrize("of", ERRORS)
+@pytest.mark.parametrize("of", OF_MODELS)
 @pytest.mark.parametrize("w", [PATH3, SKEWED])
 @pytest.mark.parametrize("sums", [None, SUMS[0], SUMS])
 @pytest.mark.parametrize("average", [None, np.array([0.0, 1.0, 3.0])])
@@ -201,7 +271,7 @@ def cases(draw: st.DrawFn) -> tuple[np.ndarray, int, str, dict[str, Any]]:
     w = np.array(draw(counts), dtype=np.float64).reshape(n, n) / (3 * n)
     if draw(st.booleans()):
         w = (w + w.T) / 2
-    of = draw(st.sampled_from(ERRORS))
+    of = draw(st.sampled_from(OF_MODELS))
     how: dict[str, Any] = {"momentum": draw(st.sampled_from([0.0, 0.5]))}
     how["learning_rates"] = 0.5 ** np.arange(horizon)
     how["node_weights"] = np.arange(1.0, n + 1)
@@ -224,7 +294,7 @@ def test_any_small_case(case: tuple[np.ndarray, int, str, dict[str, Any]]) -> No
 def test_consensus_and_mean_add_up_to_all_iterates(w: np.ndarray) -> None:
     how: dict[str, Any] = {**WEIGHTED, "step_weights": STEPS, "horizon": 4}
     parts = [
-        space_time_gram(w, error=ErrorMeasure(of=of, **how)) for of in ERRORS if "-i" not in of
+        space_time_gram(w, error=ErrorMeasure(of=of, **how)) for of in OF_MODELS if "-i" not in of
     ]
     assert len(parts) == 2
     whole = space_time_gram(w, error=ErrorMeasure(**how))

@@ -13,7 +13,7 @@ from hypothesis import given, settings, strategies as st
 from noisedesign.base.checks import InputError
 from noisedesign.system.datasets import ego_facebook
 from noisedesign.system.graph import mixing_matrix
-from noisedesign.system.workloads import workload
+from noisedesign.system.workloads import response
 from noisedesign.system.workloads.workload import decentralized_gram, prefix_gram
 from tests.support import oracles
 from tests.support.peaks import peak_bytes
@@ -168,7 +168,7 @@ def test_blocks_of_columns_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
     w = oracles.row_normalized(nx.florentine_families_graph())
     whole = decentralized_gram(w, horizon=9)
     for floats in (1, 15 * 9 * 4):  # one column at a time; four, with a last block of three
-        monkeypatch.setattr(workload, "_POWER_BLOCK_FLOATS", floats)
+        monkeypatch.setattr(response, "_POWER_BLOCK_FLOATS", floats)
         np.testing.assert_allclose(decentralized_gram(w, horizon=9), whole, rtol=CLOSE)
 
 
