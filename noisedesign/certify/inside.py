@@ -25,7 +25,7 @@ def inside(workload: Workload) -> tuple[Array, Enclosure] | None:
     w, error = workload.fixed_mixing, workload.error
     if w is None or (error.momentum > 0 and error.horizon**2 * len(w) ** 3 > MOST_WORK):
         return None
-    if error.terms != [(1.0, 0.0, error)]:  # curvature
+    if not isinstance(error, ErrorMeasure) or error.terms != [(1.0, 0.0, error)]:
         return None
     total = Enclosure(np.zeros_like(w), np.zeros_like(w))
     for part in _with_momentum(w, error) if error.momentum > 0 else _without(w, error):
@@ -45,22 +45,22 @@ def known_factor(workload: Workload, *, pairs: bool) -> Enclosure | None:
     if w is None or error.momentum > 0:
         return None
     horizon, n = error.horizon, len(w)
-    counted = np.flatnonzero(error.steps)
-    models = [error.weighted_model(nodes=n, step=int(t)) for t in counted]
-    if sum(model.size for _, model in models) * horizon * len(error.terms) > MOST_ENTRIES:
+    every = [(term, int(t)) for term in error.terms for t in np.flatnonzero(term.measure.steps)]
+    models = [term.measure.weighted_model(nodes=n, step=t) for term, t in every]
+    if sum(model.size for _, model in models) * horizon > MOST_ENTRIES:
         return None
     rates = error.rates
     order = (0, 2, 1) if pairs else (0, 1, 2)
     parts = []
-    every = ((term, at) for term in error.terms for at in zip(counted, models, strict=True))
-    for term, (t, (weights, model)) in every:
+    for (term, t), (weights, model) in zip(every, models, strict=True):
         # Means and weights are divided by their sum; a root, products and a difference round once
         # more each, and so does lambda.
-        root = np.sqrt(term.weight * error.steps[t] * weights)[:, None]
+        measure = term.measure
+        root = np.sqrt(term.weight * measure.steps[t] * weights)[:, None]
         rounded = (
             (n + 8 + 4 * (term.curvature > 0))
             * U
-            * (np.abs(model) + float(error.of == "consensus"))
+            * (np.abs(model) + float(measure.of == "consensus"))
         )
         now = Enclosure(root * model, np.asarray(up(root * rounded, 4)))
         part = np.zeros((2, horizon, *model.shape))  # the numbers, and their errors

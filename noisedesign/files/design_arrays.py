@@ -12,7 +12,7 @@ from noisedesign.base import memory
 from noisedesign.base.checks import Array
 from noisedesign.design.design import Design
 from noisedesign.families.family import ANY, AnyFamily, ArraySpec, family_at, family_of
-from noisedesign.files.manifest import FIELD, Manifest, flaw, participation_of
+from noisedesign.files.manifest import FIELD, Manifest, error_of_entries, flaw, participation_of
 from noisedesign.forms import (
     FORMS,
     MIXING_ARRAYS,
@@ -208,8 +208,10 @@ def _check_shapes(
 
 
 def _problem_of(arrays: Mapping[str, Array], manifest: Manifest) -> Problem:
-    if (error := manifest.error) is not None:  # before any array of one number a step is made
-        found, horizon = error.horizon, manifest.horizon
+    error = manifest.error
+    for entry in error if isinstance(error, tuple) else [error] if error else []:
+        # Before any array of one number a step is made.
+        found, horizon = entry.horizon, manifest.horizon
         if manifest.design != "space" and found != horizon:
             raise flaw("error.horizon", f"{horizon}, the horizon", str(found))
         if found > (most := 1_000_000):
@@ -226,7 +228,7 @@ def _problem_of(arrays: Mapping[str, Array], manifest: Manifest) -> Problem:
         fields["random"] = random and random.random(mixing=mixing)
     if mixing is not None:
         fields |= {"mixing": mixing, "rounds": manifest.rounds}
-        fields["error"] = error and error.error(mixing=mixing, rounds=manifest.rounds)
+        fields["error"] = error_of_entries(error, mixing=mixing, rounds=manifest.rounds)
     if manifest.participation is not None or manifest.design != "space":
         scheme = participation_of(manifest.participation, horizon=manifest.horizon)
         fields["participation"] = scheme

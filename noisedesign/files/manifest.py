@@ -1,4 +1,4 @@
-"""The manifest of a design file, version 4: its keys and types, and the values that they state.
+"""The manifest of a design file, version 5: its keys and types, and the values that they state.
 
 Problems are the same where they are stated alike."""
 
@@ -40,13 +40,13 @@ from noisedesign.problem.problem import ANY_SPACE, ANY_TIME, Problem
 from noisedesign.system.directed import perron_vector, push_sum_weights
 from noisedesign.system.participation import SCHEMES, Participation
 from noisedesign.system.random_mixing import EdgeDropout, NodeDropout, RandomMatchings, RandomMixing
-from noisedesign.system.workloads import ErrorMeasure
+from noisedesign.system.workloads import ErrorMeasure, ErrorMixture
 
 if TYPE_CHECKING:  # accounts of random participation load slowly
     from noisedesign.privacy.amplification import Amplified
 
 FORMAT: Final = "noisedesign-design"
-VERSION: Final = 4  # 1 to 3 lack keys that have defaults; up to 2 every C is in full, with H
+VERSION: Final = 5  # 1 to 4 lack keys that have defaults; up to 2 every C is in full, with H
 FIELD = "design file"
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -144,14 +144,22 @@ class ErrorEntry(ErrorTable):
     """The error that counts, and of which steps; lists are per node or step."""
 
     horizon: int
+    share: float = 1.0  # of a mixture
     mean: Literal["plain", "perron"] = "plain"  # by node_weights, or by the Perron vector of W
     push_sum: bool = False  # whether models are states over the push-sum weights of W
 
     @classmethod
-    def stating(cls, error: ErrorMeasure | None, problem: Problem) -> Self | None:
+    def stating(
+        cls, error: ErrorMeasure | ErrorMixture | None, problem: Problem
+    ) -> Self | tuple[Self, ...] | None:
         """None for the usual error; a mean or push-sum weights other than W's are refused."""
-        if error is None:
-            return None
+        if isinstance(error, ErrorMixture):
+            pairs = zip(error.shares, error.measures, strict=True)
+            return tuple(cls._of(measure, problem, share=float(share)) for share, measure in pairs)
+        return None if error is None else cls._of(error, problem)
+
+    @classmethod
+    def _of(cls, error: ErrorMeasure, problem: Problem, *, share: float = 1.0) -> Self:
         mixing = problem.mixing
         assert mixing is not None
         average, weights = error.average, error.push_sum_weights
@@ -163,6 +171,7 @@ class ErrorEntry(ErrorTable):
             _check_derived("push_sum_weights", weights, derive, "those of W, one row a step")
         return cls(
             horizon=int(error.horizon),
+            share=share,
             mean="plain" if average is None else "perron",
             push_sum=weights is not None,
             **{key: _listed(getattr(error, key)) for key in ErrorTable.model_fields},
@@ -177,6 +186,15 @@ class ErrorEntry(ErrorTable):
             push_sum=self.push_sum,
         )
         return ErrorMeasure(horizon=self.horizon, **self.weights(), **models)
+
+
+def error_of_entries(
+    entries: ErrorEntry | tuple[ErrorEntry, ...] | None, *, mixing: Array, rounds: int = 1
+) -> ErrorMeasure | ErrorMixture | None:
+    if entries is None or isinstance(entries, ErrorEntry):
+        return entries and entries.error(mixing=mixing, rounds=rounds)
+    measures = tuple(entry.error(mixing=mixing, rounds=rounds) for entry in entries)
+    return ErrorMixture(shares=np.array([entry.share for entry in entries]), measures=measures)
 
 
 def _check_derived(field: str, value: Array, derive: Callable[[], Array], what: str) -> None:
@@ -331,7 +349,7 @@ class Manifest(Entry):
     """Everything a design file says in words and numbers beside its arrays."""
 
     format: Literal["noisedesign-design"] = FORMAT
-    version: Literal[1, 2, 3, 4] = VERSION
+    version: Literal[1, 2, 3, 4, 5] = VERSION
     library: str
     name: str
     design: Literal["space", "time", "space-time"]
@@ -354,7 +372,7 @@ class Manifest(Entry):
     provenance: ProvenanceEntry
     problem: ProblemText
     structure: StructureEntry | None = None
-    error: ErrorEntry | None = None
+    error: ErrorEntry | tuple[ErrorEntry, ...] | None = None
     random: RandomEntry | None = None
     rounds: int = 1
     observers: tuple[ObserverEntry, ...] = ()

@@ -19,7 +19,7 @@ from noisedesign.files.graph_tables import Graph, GraphOfKind, load_npy
 from noisedesign.files.schema import Table, Text, of_kind, table_of_kind, validated
 from noisedesign.files.tables import (
     BudgetTable,
-    ErrorTable,
+    ErrorTables,
     JointStructureTable,
     LimitsTable,
     MixingTable,
@@ -27,10 +27,11 @@ from noisedesign.files.tables import (
     ParticipationTable,
     PrivacyTable,
     SpaceBudgetTable,
-    SpaceErrorTable,
+    SpaceErrorTables,
     SpaceStructureTable,
     TimeStructureTable,
     cap_of,
+    error_horizon,
     error_of,
     limits_of,
 )
@@ -111,7 +112,7 @@ class _ProblemFile(Table):
         return {"name": self.name, "privacy": target}
 
     def _with_models(
-        self, graph: Graph, error: ErrorTable | None, *, mixing: Array, rounds: int, horizon: int
+        self, graph: Graph, error: Any, *, mixing: Array, rounds: int, horizon: int
     ) -> dict[str, Any]:
         """The error of models, their random mixing and gossip rounds."""
         rounds = checked_rounds(rounds)
@@ -128,14 +129,14 @@ class SpaceFile(_ProblemFile):
     limits: LimitsTable | None = None
     structure: SpaceStructureTable = SpaceStructureTable()
     workload: RoundsTable = RoundsTable()
-    error: SpaceErrorTable | None = None
+    error: SpaceErrorTables | None = None
     observers: ObserversTable | None = None
 
     def sizes(self) -> dict[str, Any]:
         """Sizes that decide how much there is to build, by attributes of the problem."""
         if self.observers is not None:
             return {"horizon": self.observers.horizon}
-        return {"horizon": 1 if self.error is None else self.error.horizon}
+        return {"horizon": error_horizon(self.error)}
 
     def _sparse_above(self) -> float:
         """Number of nodes above which W is sparse; infinite where no sparse W is taken."""
@@ -155,7 +156,7 @@ class SpaceFile(_ProblemFile):
         fields["structure"] = self.structure.in_space(nodes=names, folder=folder)
         if self.participation is not None:
             fields["participation"] = self.participation.scheme()
-        horizon, horizon_key = 1 if self.error is None else self.error.horizon, "error.horizon"
+        horizon, horizon_key = error_horizon(self.error), "error.horizon"
         if self.observers is not None:
             if self.mixing is not None:
                 expected = "no [mixing] table beside [observers]"
@@ -187,7 +188,7 @@ class TimeFile(_ProblemFile):
     participation: ParticipationTable
     limits: LimitsTable | None = None
     structure: TimeStructureTable = TimeStructureTable()
-    error: ErrorTable | None = None
+    error: ErrorTables | None = None
 
     def sizes(self) -> dict[str, Any]:
         return {"participation": self.participation.scheme(), "workload": self.workload.kind}
@@ -234,7 +235,7 @@ class SpaceTimeFile(_ProblemFile):
     limits: LimitsTable | None = None
     structure: JointStructureTable = JointStructureTable()
     workload: RoundsTable = RoundsTable()
-    error: ErrorTable | None = None
+    error: ErrorTables | None = None
 
     def sizes(self) -> dict[str, Any]:
         return {"participation": self.participation.scheme()}

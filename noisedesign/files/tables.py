@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, Self
 
 import networkx as nx
 import numpy as np
-from pydantic import BeforeValidator, PlainValidator
+from pydantic import BeforeValidator, Discriminator, PlainValidator, Tag
 from pydantic_core import PydanticCustomError
 
 from noisedesign.base import checks as _checks
@@ -40,7 +40,7 @@ from noisedesign.system.random_mixing import (
     maximal_matchings,
     pairwise_gossip,
 )
-from noisedesign.system.workloads import ErrorMeasure
+from noisedesign.system.workloads import ErrorMeasure, ErrorMixture
 
 Node = int | str  # an integer is the number of a row of W, a string the name of a node
 
@@ -250,7 +250,11 @@ class ErrorTable(Table):
     node_weights: ScalarOrList | None = None
     step_weights: ScalarOrList | None = None
     learning_rates: ScalarOrList | None = None
+    learning_rate: float | None = None
     momentum: float = 0.0
+    curvature: ScalarOrList | None = None
+    curvature_weights: ScalarOrList | None = None
+    weight_decay: float = 0.0
 
     def weights(self) -> dict[str, Any]:
         """The keys as fields of an error measure."""
@@ -261,22 +265,82 @@ class SpaceErrorTable(ErrorTable):
     horizon: int = 1
 
 
+class ErrorShareTable(ErrorTable):
+    """One of several errors; what it does not say of the run, another table may."""
+
+    share: float
+
+
+class SpaceErrorShareTable(SpaceErrorTable, ErrorShareTable):
+    pass
+
+
+def _one_or_several(one: type[Table], share: type[Table]) -> Any:
+    any_of: Any = Annotated[one, Tag("one")] | Annotated[list[share], Tag("several")]  # type: ignore[valid-type]
+    several = Discriminator(lambda value: "several" if isinstance(value, list) else "one")
+    return Annotated[any_of, several]
+
+
+ErrorTables: Any = _one_or_several(ErrorTable, ErrorShareTable)
+SpaceErrorTables: Any = _one_or_several(SpaceErrorTable, SpaceErrorShareTable)
+_EACH = {"of", "node_weights", "step_weights", "share"}  # keys that are of an error, not of the run
+
+
+def errors_of(tables: ErrorTable | Sequence[ErrorTable] | None) -> list[ErrorTable]:
+    """The tables of the errors, each with what any of them says of the run."""
+    if tables is None or isinstance(tables, ErrorTable):
+        return [] if tables is None else [tables]
+    run: dict[str, Any] = {}
+    for table in reversed(tables):
+        run |= table.model_dump(include=table.model_fields_set - _EACH)
+    return [table.model_copy(update=run | table.model_dump(exclude_unset=True)) for table in tables]
+
+
+def error_horizon(tables: SpaceErrorTable | Sequence[SpaceErrorTable] | None) -> int:
+    """T of the errors, which is one number."""
+    found = {getattr(table, "horizon", 1) for table in errors_of(tables)} or {1}
+    if len(found) > 1:
+        got = " and ".join(map(str, sorted(found)))
+        raise InputError("error.horizon", expected="the same for all errors", got=got)
+    return int(found.pop())
+
+
 def error_of(
-    table: ErrorTable | None, graph: Graph, *, mixing: Array, rounds: int, horizon: int
-) -> ErrorMeasure | None:
+    tables: ErrorTable | Sequence[ErrorTable] | None,
+    graph: Graph,
+    *,
+    mixing: Array,
+    rounds: int,
+    horizon: int,
+) -> ErrorMeasure | ErrorMixture | None:
     """The error that counts; None where there is no [error] and no directed graph."""
     push_sum = graph.one_way and getattr(graph, "weights", "") == "column-stochastic"
-    of_a_mean = table is not None and table.of in ("mean-model", "consensus")
-    perron = graph.one_way and not push_sum and of_a_mean
-    fields = model_fields(mixing, rounds=rounds, horizon=horizon, perron=perron, push_sum=push_sum)
-    if table is None and not fields:
+
+    def of_models(of: str) -> dict[str, Any]:
+        perron = graph.one_way and not push_sum and of in OF_A_MEAN
+        return model_fields(
+            mixing, rounds=rounds, horizon=horizon, perron=perron, push_sum=push_sum
+        )
+
+    said = errors_of(tables)
+    if tables is None and not of_models(""):
         return None
-    fields |= {} if table is None else table.weights()
-    with renamed({key: f"error.{key}" for key in (*fields, "horizon")}):
-        measure = ErrorMeasure(horizon=horizon, **fields)
+    names = (*ErrorTable.model_fields, "horizon", "push_sum_weights", "average")
+    with renamed({key: f"error.{key}" for key in names} | {"shares": "error.share"}):
+        measures = [
+            ErrorMeasure(horizon=horizon, **of_models(table.of), **table.weights())
+            for table in said or [ErrorTable()]
+        ]
+        measure: ErrorMeasure | ErrorMixture = measures[0]
+        if isinstance(tables, Sequence):
+            shares = as_array([table.share for table in tables])  # type: ignore[attr-defined]
+            measure = ErrorMixture(shares=shares, measures=tuple(measures))
         if not measure.plain:  # weights of nodes are only checked against a number of nodes
-            measure.readout(nodes=mixing.shape[-1])
+            measure.require_nodes(mixing.shape[-1])
     return measure
+
+
+OF_A_MEAN = ("mean-model", "consensus", "loss-of-mean")  # which a directed graph takes by Perron
 
 
 def as_array(value: Any) -> Any:
@@ -408,11 +472,12 @@ class ObserversTable(Table):
             together = [entry if isinstance(entry, list) else [entry] for entry in entries]
             return tuple(make(nodes=rows(coalition), **options) for coalition in together)
 
-    def error_horizon(self, error: SpaceErrorTable | None) -> int:
+    def error_horizon(self, error: SpaceErrorTable | Sequence[SpaceErrorTable] | None) -> int:
         """T of the errors that count, which is that of the observers."""
         horizon = _checks.positive_int(self.horizon, field="observers.horizon")
-        said = {} if error is None else error.model_dump(exclude_unset=True)
-        if said.get("horizon", horizon) != horizon:
-            expected = f"observers.horizon = {horizon}, or nothing"
-            raise InputError("error.horizon", expected=expected, got=str(said["horizon"]))
+        for table in errors_of(error):
+            said = table.model_dump(exclude_unset=True)
+            if said.get("horizon", horizon) != horizon:
+                expected = f"observers.horizon = {horizon}, or nothing"
+                raise InputError("error.horizon", expected=expected, got=str(said["horizon"]))
         return horizon

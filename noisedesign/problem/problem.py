@@ -49,7 +49,7 @@ from noisedesign.system.participation import (
     single,
 )
 from noisedesign.system.random_mixing import RandomMixing
-from noisedesign.system.workloads import WORKLOADS, ErrorMeasure, Workload
+from noisedesign.system.workloads import WORKLOADS, ErrorMeasure, ErrorMixture, Workload
 
 JOINTS = ("kronecker", "modal", "full")
 
@@ -199,7 +199,7 @@ _SCHEME: _Kind = (Participation,), f"{_FIXED_EPOCH[1]} or MinSeparation(...)"
 _IN_SPACE: _Kind = (SpaceStructure,), 'SpaceStructure(kind="...")'
 _IN_TIME: _Kind = (TimeStructure,), 'TimeStructure(kind="...")'
 _COMMON: dict[str, _Kind] = {  # fields that hold values: of which types, and how one is made
-    "error": ((ErrorMeasure, NoneType), "ErrorMeasure(horizon=..., of=...) or None"),
+    "error": ((ErrorMeasure, ErrorMixture, NoneType), "ErrorMeasure(horizon=..., of=...) or None"),
     "random": ((RandomMixing, NoneType), "a value of noisedesign.system.random_mixing or None"),
     "privacy": ((PrivacyTarget, NoneType), "PrivacyTarget(epsilon=..., delta=...) or None"),
 }
@@ -281,7 +281,7 @@ class _OnGraph(Shown):
     """A problem whose W may be made of a graph: the fields of all, and what follows from them."""
 
     mixing: Any
-    error: ErrorMeasure | None = None
+    error: ErrorMeasure | ErrorMixture | None = None
     random: RandomMixing | None = None
     rounds: int = 1
     schedule: Any = None

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -31,7 +31,7 @@ from noisedesign.design.design import Design, design_of
 from noisedesign.files.tables import is_node, row_of
 from noisedesign.problem.calibration import calibration_of
 from noisedesign.system.gossip import of_every_step
-from noisedesign.system.workloads import ErrorMeasure, Workload
+from noisedesign.system.workloads import ErrorMeasure, ErrorMixture, Workload
 
 Node = int | str  # a row of W, or the name of a node
 Nodes = NDArray[np.intp]
@@ -260,7 +260,7 @@ class _Network:
         self.scale = calibration_of(problem).noise_stddev ** 2 * step_variance
         self.mu = design.fixed_mu
         # The error that the problem measures, where a smaller network has the like of it.
-        self.error: ErrorMeasure | None = None
+        self.error: ErrorMeasure | ErrorMixture | None = None
         steps = 1 if design.axes == "space" or problem.use is None else problem.use.horizon
         error = problem.error or ErrorMeasure(horizon=steps)
         if problem.always_alike and error.push_sum_weights is None:
@@ -316,19 +316,16 @@ class _Network:
             return None
         there = np.zeros(len(self.names))
         there[left] = 1.0
-        said = self.error
-        weights = there * (1.0 if said.node_weights is None else said.node_weights)
-        average = None if said.average is None else there * said.average
-        if not weights.any() or (average is not None and not average.any()):
+        measure = self.error.among(there)
+        if measure is None:
             return None
-        measure = replace(said, node_weights=weights, average=average)
         mixing = self.mixing * there * there[:, None]
         mixing += np.diag(self.mixing.sum(axis=1) - mixing.sum(axis=1))
         power = of_every_step(mixing, rounds=self.rounds)
-        workload = Workload.of(power, horizon=said.horizon, error=measure)
+        workload = Workload.of(power, horizon=measure.horizon, error=measure)
         gram = workload.space_gram(self.time_covariance)
         seen = covariance * there * there[:, None]
-        return inner(gram, seen) / float(weights.sum())
+        return inner(gram, seen)
 
 
 def _precision(covariance: Array, left: Nodes) -> Array:

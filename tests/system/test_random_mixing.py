@@ -188,16 +188,21 @@ def literal_gram(draws: tuple[np.ndarray, ...], objective: ErrorMeasure) -> np.n
     """H, nT x nT, of one sequence of mixing matrices, from a run of every unit of noise."""
     n, horizon = len(draws[0]), len(draws)
     noise = np.eye(n * horizon).reshape(horizon, n, n * horizon)
-    state = velocity = np.zeros((n, n * horizon))
     total = np.zeros((n * horizon, n * horizon))
-    for t, w in enumerate(draws):
-        velocity = objective.momentum * velocity + noise[t]
-        state = w @ (state + objective.learning_rates[t] * velocity)
-        mean = state.mean(axis=0)
-        shown = {"mean-model": np.tile(mean, (n, 1)), "consensus": state - mean}
-        error = shown.get(objective.of, state)
-        if objective.of != "last-iterate" or t == horizon - 1:
-            total += error.T @ error
+    felt = [0.0] if objective.curvature is None else objective.curvature
+    for curvature in felt:
+        state = velocity = np.zeros((n, n * horizon))
+        for t, w in enumerate(draws):
+            velocity = objective.momentum * velocity + noise[t] - curvature * state
+            state = w @ (state + objective.learning_rates[t] * velocity)
+            mean = state.mean(axis=0)
+            shown = {"mean-model": np.tile(mean, (n, 1)), "consensus": state - mean}
+            shown["loss-of-mean"] = shown["mean-model"]
+            error = shown.get(objective.of, state)
+            if "loss" in objective.of:
+                error = np.sqrt(curvature / 2 / n) * error
+            if t == horizon - 1 or objective.of in ("all-iterates", "mean-model", "consensus"):
+                total += error.T @ error
     return total
 
 
@@ -220,7 +225,10 @@ SMALL = oracles.metropolis(nx.path_graph(3))
 def test_every_shape_equals_all_sequences(
     model: RandomMixing, outcomes: list[Outcome], of: str
 ) -> None:
-    objective = ErrorMeasure(horizon=3, of=of, learning_rates=[1.0, 0.5, 2.0], momentum=0.5)
+    how: dict[str, Any] = {"momentum": 0.5}
+    if "loss" in of:
+        how = {"curvature": [0.2, 0.9]}
+    objective = ErrorMeasure(horizon=3, of=of, learning_rates=[1.0, 0.5, 2.0], **how)
     full = sum(
         np.prod([p for p, _ in sequence]) * literal_gram(tuple(w for _, w in sequence), objective)
         for sequence in itertools.product(outcomes, repeat=3)

@@ -1,6 +1,10 @@
 """The error of a design, as the matrix H of its convex program."""
 
-from noisedesign.system.workloads.error import ERRORS as ERRORS, ErrorMeasure as ErrorMeasure
+from noisedesign.system.workloads.error import (
+    ERRORS as ERRORS,
+    ErrorMeasure as ErrorMeasure,
+    ErrorMixture as ErrorMixture,
+)
 from noisedesign.system.workloads.workload import (
     WORKLOADS as WORKLOADS,
     Workload as Workload,

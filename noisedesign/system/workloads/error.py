@@ -6,8 +6,9 @@ The error is the sum over steps of a_t x_{t+1}^T Q_t x_{t+1}."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, get_args
+from collections.abc import Callable
+from dataclasses import InitVar, dataclass, replace
+from typing import Any, Literal, NamedTuple, Self, get_args
 
 import numpy as np
 
@@ -34,7 +35,7 @@ class ErrorMeasure(Shown):
 
     With node weights w, and the mean model m^T x for an ``average`` m:
 
-    - ``all-iterates``: sum_i w_i x_i^2, at every step;
+    - ``all-iterates`` (also ``every-iterate``): sum_i w_i x_i^2, at every step;
     - ``last-iterate``: the same, after step T only;
     - ``mean-model``: (sum_i w_i) (m^T x)^2, at every step: the squared error of as many copies of
       the mean as there are nodes, not of one;
@@ -55,6 +56,7 @@ class ErrorMeasure(Shown):
         step_weights: a, scalar or shape (T,), nonnegative; default 1. With one step only, the mean
             model or the consensus of that step. ``last-iterate`` has its own.
         learning_rates: eta, scalar or shape (T,), nonnegative; default 1.
+        learning_rate: eta of all steps, in place of ``learning_rates``.
         momentum: beta in [0, 1), not squared.
         curvature: lambda, scalar or shape (m,), nonnegative: eigenvalues of the Hessian of the loss
             of which a step is taken, or the two ends of a range of them. Default 0: steps forget
@@ -87,9 +89,18 @@ class ErrorMeasure(Shown):
     curvature: Any = None
     curvature_weights: Any = None
     weight_decay: float = 0.0
+    learning_rate: InitVar[float | None] = None
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, learning_rate: float | None) -> None:
         horizon = _checks.positive_int(self.horizon, field="horizon")
+        if learning_rate is not None:
+            rate = _checks.scale(learning_rate, field="learning_rate")
+            if self.learning_rates is not None:
+                expected = "nothing beside learning_rates"
+                raise InputError("learning_rate", expected=expected, got=f"{rate:g}")
+            object.__setattr__(self, "learning_rates", rate)
+        if self.of == "every-iterate":
+            object.__setattr__(self, "of", "all-iterates")
         _checks.one_of(self.of, field="of", allowed=ERRORS)
         momentum = _checks.real(self.momentum, field="momentum")
         if not 0 <= momentum < 1:
@@ -192,6 +203,18 @@ class ErrorMeasure(Shown):
         silent = silent and self.momentum == self.weight_decay == 0
         return silent and self.of == "all-iterates"
 
+    def among(self, there: Array) -> Self | None:
+        """The error a node of those who are ``there``, 0 or 1, (n,); None where none of them counts."""
+        weights = there * (1.0 if self.node_weights is None else self.node_weights)
+        average = None if self.average is None else there * self.average
+        if not weights.any() or (average is not None and not average.any()):
+            return None
+        return replace(self, node_weights=weights / weights.sum(), average=average)
+
+    def require_nodes(self, nodes: int) -> None:
+        """Refuse weights for another number of nodes."""
+        self.readout(nodes=nodes)
+
     @property
     def time_invariant(self) -> bool:
         """Whether Q_t is the same at every step."""
@@ -251,6 +274,106 @@ class ErrorMeasure(Shown):
         if self.of == "consensus":
             model = model - m
         return w, model
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class ErrorMixture(Shown):
+    """A sum of errors of one run, each times its share: all iterates a little, the last the most.
+
+    Args:
+        shares: what a unit of each error counts, shape (r,), nonnegative, in any unit.
+        measures: r errors of the same horizon, learning rates, momentum and curvatures.
+
+    Raises:
+        InputError: shares that are negative or all zero, another number of them than of errors,
+            errors of different runs.
+
+    Examples:
+        >>> import noisedesign as nd
+        >>> whole, last = (nd.ErrorMeasure(horizon=3, of=of) for of in ("all-iterates", "last-iterate"))
+        >>> mixture = nd.ErrorMixture(shares=[0.2, 0.8], measures=(whole, last))
+        >>> [float(term.weight) for term in mixture.terms]
+        [0.2, 0.8]
+    """
+
+    shares: Any
+    measures: tuple[ErrorMeasure, ...]
+
+    def __post_init__(self) -> None:
+        expected = "errors of one run"
+        measures = tuple(_checks.listed(self.measures, field="measures", expected=expected))
+        for measure in measures:
+            _checks.instance(measure, ErrorMeasure, field="measures", expected=expected)
+        if not measures:
+            raise InputError("measures", expected=expected, got="none")
+        object.__setattr__(self, "measures", measures)
+        shares = _weights(self.shares, field="shares", length=len(measures), each="error")
+        object.__setattr__(self, "shares", shares)
+        first = measures[0]
+        for measure in measures[1:]:
+            for name, is_said in _RUN.items():
+                if not np.array_equal(is_said(measure), is_said(first)):
+                    expected = "the same for all errors of a mixture"
+                    raise InputError(name, expected=expected, got="another one")
+
+    @property
+    def of(self) -> str:
+        """What is measured, in words."""
+        return " and ".join(measure.of for measure in self.measures)
+
+    @property
+    def horizon(self) -> int:
+        """T, the number of steps."""
+        return self.measures[0].horizon
+
+    @property
+    def momentum(self) -> float:
+        """beta of the run, not squared."""
+        return self.measures[0].momentum
+
+    @property
+    def rates(self) -> Array:
+        """eta of every step, shape (T,)."""
+        return self.measures[0].rates
+
+    @property
+    def push_sum_weights(self) -> Array | None:
+        """Those of the run."""
+        weights = self.measures[0].push_sum_weights
+        return None if weights is None else np.asarray(weights)
+
+    @property
+    def plain(self) -> bool:
+        """Never: a mixture says something."""
+        return False
+
+    @property
+    def terms(self) -> list[Term]:
+        """Those of every error, times its share."""
+        pairs = zip(self.shares, self.measures, strict=True)
+        found = [(share, term) for share, measure in pairs if share for term in measure.terms]
+        return [term._replace(weight=float(share) * term.weight) for share, term in found]
+
+    def among(self, there: Array) -> ErrorMixture | None:
+        """The errors a node of those who are ``there``; None where one counts none of them."""
+        found = [measure.among(there) for measure in self.measures]
+        left = [measure for measure in found if measure is not None]
+        return replace(self, measures=tuple(left)) if len(left) == len(found) else None
+
+    def require_nodes(self, nodes: int) -> None:
+        """Refuse weights for another number of nodes."""
+        for measure in self.measures:
+            measure.require_nodes(nodes)
+
+
+_RUN: dict[str, Callable[[ErrorMeasure], Any]] = {  # what errors of one run have in common
+    "horizon": lambda measure: measure.horizon,
+    "momentum": lambda measure: measure.momentum,
+    "learning_rates": lambda measure: measure.rates,
+    "curvature": lambda measure: measure.curvatures,
+    "curvature_weights": lambda measure: measure.curvature_weights,
+    "push_sum_weights": lambda measure: measure.push_sum_weights,
+}
 
 
 def _weights(value: Any, *, field: str, length: int, each: str) -> Array:

@@ -16,7 +16,7 @@ import numpy as np
 from noisedesign.base import checks as _checks, settings
 from noisedesign.base.checks import Array, InputError
 from noisedesign.system.random_mixing import RandomMixing
-from noisedesign.system.workloads.error import ErrorMeasure, Term
+from noisedesign.system.workloads.error import ErrorMeasure, ErrorMixture, Term
 from noisedesign.system.workloads.response import Response
 
 
@@ -45,7 +45,7 @@ class Workload:
     """The error under ``mixing``: every H is in squared error per squared noise."""
 
     mixing: Any  # (n, n), those of a schedule (P, n, n), or a RandomMixing
-    error: ErrorMeasure
+    error: ErrorMeasure | ErrorMixture
 
     def __post_init__(self) -> None:
         if isinstance(self.mixing, RandomMixing):
@@ -62,13 +62,14 @@ class Workload:
         mixing: Any,
         *,
         horizon: int,
-        error: ErrorMeasure | None = None,
+        error: ErrorMeasure | ErrorMixture | None = None,
         random: RandomMixing | None = None,
     ) -> Workload:
         """The workload of a measure, by default of all iterates, and of W, fixed or drawn."""
         if error is not None:
             expected = "ErrorMeasure(horizon=..., of=...) or None"
-            _checks.instance(error, ErrorMeasure, field="error", expected=expected)
+            kinds = (ErrorMeasure, ErrorMixture)
+            _checks.instance(error, kinds, field="error", expected=expected)
         if random is not None:
             expected = "a value of noisedesign.system.random_mixing or None"
             _checks.instance(random, RandomMixing, field="random", expected=expected)
@@ -265,7 +266,7 @@ class WorkloadKind:
         *,
         horizon: int,
         mixing: Array | None = None,
-        error: ErrorMeasure | None = None,
+        error: ErrorMeasure | ErrorMixture | None = None,
         random: RandomMixing | None = None,
     ) -> Array:
         assert self.form is not None
@@ -301,7 +302,7 @@ def decentralized_gram(
     mixing: Any,
     *,
     horizon: int,
-    error: ErrorMeasure | None = None,
+    error: ErrorMeasure | ErrorMixture | None = None,
     random: RandomMixing | None = None,
 ) -> Array:
     """Gram matrix of all iterates of all nodes under gossip (Mafalda-SGD, Lemma 10, equation (10)).

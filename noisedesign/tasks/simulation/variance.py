@@ -19,7 +19,8 @@ from noisedesign.tasks.simulation.dynamics import Report, RunningMoments, Runs
 
 if TYPE_CHECKING:
     from noisedesign.system.random_mixing import RandomMixing
-    from noisedesign.system.workloads import ErrorMeasure
+    from noisedesign.system.workloads import ErrorMeasure, ErrorMixture
+    from noisedesign.system.workloads.error import Term
 
 Source = Callable[[int, np.random.SeedSequence], Iterator[Array]]
 """(columns, seed) -> an array of every step, shape (n, columns): noise, or error."""
@@ -66,7 +67,7 @@ def simulate_variance(
     *,
     noise: Source,
     predicted: float,
-    error: ErrorMeasure,
+    error: ErrorMeasure | ErrorMixture,
     mixing: Any = None,
     random: RandomMixing | None = None,
     rounds: int = 1,
@@ -87,7 +88,6 @@ def simulate_variance(
             raise InputError(field, expected=expected, got=f"shape {factor.shape}")
     w = dynamics.mixings(mixing)
     n, terms = w.shape[-1], error.terms
-    weights = np.sqrt([term.weight for term in terms])
 
     def products(columns: int, sequence: np.random.SeedSequence) -> Iterator[Array]:
         one_node = np.concatenate([drawn[:1] for drawn in noise(columns, sequence)])
@@ -107,14 +107,16 @@ def simulate_variance(
         sent = dynamics.run(w if random is None else mixed, models.updates(), rounds=rounds)
         for step, (_, iterates) in enumerate(sent):
             models.now = iterates
-            seen = iterates if error.plain else roots[step] @ iterates
             # Every term of the error has rows of its own among those of a run.
-            yield (weights[:, None] * seen.reshape(n, len(terms), columns)).reshape(-1, columns)
+            each = iterates.reshape(n, len(terms), columns)
+            if not error.plain:
+                each = np.stack([root(step) @ each[:, m] for m, root in enumerate(roots)], axis=1)
+            yield each.reshape(-1, columns)
 
     if factor is not None:
         floats = 2 * horizon + len(factor)
         return _monte_carlo(products, floats=floats, predicted=predicted, **how)
-    roots = [] if error.plain else _roots(error, n)
+    roots = [] if error.plain else [_roots(term, n) for term in terms]
     floats = max(3, horizon) * n * len(terms) + (n * n if random is not None else 0)
     return _monte_carlo(errors, floats=floats, predicted=predicted, **how)
 
@@ -122,7 +124,7 @@ def simulate_variance(
 class _Models:
     """Models of every term side by side: columns of one after those of another, of one noise."""
 
-    def __init__(self, error: ErrorMeasure, noise: Iterable[Array], nodes: int) -> None:
+    def __init__(self, error: ErrorMeasure | ErrorMixture, noise: Iterable[Array], nodes: int) -> None:
         self.error, self.noise, self.nodes = error, noise, nodes
         self.now: Array | float = 0.0
 
@@ -141,13 +143,14 @@ class _Models:
             yield -rate * velocity
 
 
-def _roots(error: ErrorMeasure, nodes: int) -> list[Array]:
-    """(a_t Q_t)^1/2 of every step, shape (n, n)."""
-    found = []
-    for step, weight in enumerate(error.steps):
-        values, vectors = np.linalg.eigh(weight * error.readout(nodes=nodes, step=step))
+def _roots(term: Term, nodes: int) -> Callable[[int], Array]:
+    """(a_t Q_t)^1/2 of a step, times the root of the term's weight, shape (n, n)."""
+    measure, found = term.measure, []
+    for step in range(1 if measure.time_invariant else measure.horizon):
+        values, vectors = np.linalg.eigh(measure.readout(nodes=nodes, step=step))
         found.append((vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T)
-    return found
+    scales = np.sqrt(term.weight * measure.steps)
+    return lambda step: np.asarray(scales[step] * found[step % len(found)])
 
 
 def _monte_carlo(

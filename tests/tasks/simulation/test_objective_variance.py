@@ -22,7 +22,8 @@ from noisedesign.system.random_mixing import (
     maximal_matchings,
     pairwise_gossip,
 )
-from noisedesign.system.workloads import ERRORS, ErrorMeasure
+from noisedesign.system.workloads import ERRORS, ErrorMeasure, ErrorMixture
+from noisedesign.system.workloads.error import OF_THE_END
 from noisedesign.tasks.simulate import simulate
 from noisedesign.tasks.simulation.variance import Source, VarianceReport, simulate_variance
 from tests.support import oracles, structured_oracles as slow
@@ -56,15 +57,23 @@ def errors_by_hand(w: np.ndarray, noise: np.ndarray, of: str, **how: Any) -> lis
     node = np.broadcast_to(how.get("node_weights", 1.0), n)
     steps = np.broadcast_to(how.get("step_weights", 1.0), horizon)
     rates = np.broadcast_to(how.get("learning_rates", 1.0), horizon)
-    x, m, found = np.zeros(n), np.zeros(n), []
-    for t in range(horizon):
-        m = how.get("momentum", 0.0) * m + noise[t]
-        x = w @ (x + rates[t] * m)
-        mean = float(node @ x / node.sum())
-        seen = {"mean-model": np.full(n, mean), "consensus": x - mean}.get(of, x)
-        weight = float(t == horizon - 1) if of == "last-iterate" else float(steps[t])
-        found.append(weight * sum(float(a * e**2) for a, e in zip(node, seen, strict=True)))
-    return found
+    felt = np.atleast_1d(how.get("curvature", 0.0)) + how.get("weight_decay", 0.0)
+    found = np.zeros(horizon)
+    for curvature in felt:
+        x, m = np.zeros(n), np.zeros(n)
+        for t in range(horizon):
+            m = how.get("momentum", 0.0) * m + noise[t] - curvature * x
+            x = w @ (x + rates[t] * m)
+            mean = float(node @ x / node.sum())
+            seen = {"mean-model": np.full(n, mean), "consensus": x - mean}.get(of, x)
+            seen = np.full(n, mean) if of == "loss-of-mean" else seen
+            weight = float(steps[t])
+            if of in ("last-iterate", "loss", "loss-of-mean"):
+                weight = float(t == horizon - 1)
+            if "loss" in of:
+                weight *= curvature / 2 / node.sum()
+            found[t] += weight * sum(float(a * e**2) for a, e in zip(node, seen, strict=True))
+    return list(found)
 
 
 # --- exact: noise that is no longer random ------------------------------------------------------
@@ -75,6 +84,8 @@ SCHEDULES: list[dict[str, Any]] = [
     {"learning_rates": np.array([1.0, 0.5, 0.0, 2.0])},
     {"node_weights": np.array([1.0, 0.0, 3.0]), "momentum": 0.3},
     {"step_weights": np.array([0.0, 1.0, 2.0, 0.5]), "learning_rates": 0.7},
+    {"curvature": [0.1, 0.8], "weight_decay": 0.2, "momentum": 0.5, "learning_rates": 0.7},
+    {"curvature": [0.1, 0.8], "node_weights": np.array([1.0, 0.0, 3.0])},
 ]
 
 
@@ -82,8 +93,8 @@ CASES = [
     (of, how)
     for of in ERRORS
     for how in SCHEDULES
-    # The last iterate has step weights of its own.
-    if not (of == "last-iterate" and "step_weights" in how)
+    # Errors of the end have step weights of their own, and losses a curvature.
+    if not (of in OF_THE_END and "step_weights" in how) and ("curvature" in how or "los" not in of)
 ]
 
 
@@ -107,6 +118,22 @@ def test_fixed_noise_gives_the_error_of_one_run_by_hand(
     assert report.interval[1] - report.interval[0] <= 1e-9 * report.estimate
 
 
+def test_a_mixture_is_the_sum_of_shares_times_errors() -> None:
+    noise = np.random.default_rng(4).normal(size=(4, 3))
+    how: dict[str, Any] = {"curvature": [0.1, 0.8], "learning_rates": 0.5}
+    parts = [errors_by_hand(SKEWED, noise, of, **how) for of in ("consensus", "loss")]
+    expected = 0.25 * np.array(parts[0]) + 3.0 * np.array(parts[1])
+    measures = [ErrorMeasure(horizon=4, of=of, **how) for of in ("consensus", "loss")]
+    report = simulate_variance(
+        mixing=SKEWED,
+        error=ErrorMixture(shares=[0.25, 3.0], measures=tuple(measures)),
+        noise=fixed(noise),
+        predicted=float(expected.sum()),
+        runs=30,
+    )
+    np.testing.assert_allclose(report.per_step, expected, rtol=1e-12, atol=1e-14)
+
+
 def test_one_step_by_hand() -> None:
     # x = W (1, 0, 0) = (2, 1, 0) / 3; its mean is 1/3, and away from it are (1, 0, -1) / 3.
     noise = np.array([[1.0, 0.0, 0.0]])
@@ -128,8 +155,11 @@ def test_one_step_by_hand() -> None:
 @pytest.mark.parametrize("of", ERRORS)
 def test_white_noise_costs_the_trace_of_all_unit_runs(of: str, momentum: float) -> None:
     units = np.eye(12).reshape(12, 4, 3)
-    per_step = np.sum([errors_by_hand(PATH_3, unit, of, momentum=momentum) for unit in units], 0)
-    objective = ErrorMeasure(horizon=4, of=of, momentum=momentum)
+    how: dict[str, Any] = {"momentum": momentum}
+    if "loss" in of:
+        how["curvature"] = [0.1, 0.7]
+    per_step = np.sum([errors_by_hand(PATH_3, unit, of, **how) for unit in units], 0)
+    objective = ErrorMeasure(horizon=4, of=of, **how)
     report = simulated(PATH_3, objective, float(per_step.sum()))
     assert report.agrees
     np.testing.assert_allclose(report.per_step, per_step, rtol=0.1, atol=1e-12)
