@@ -77,7 +77,7 @@ from noisedesign.system.random_mixing import (
     maximal_matchings as maximal_matchings,
     pairwise_gossip as pairwise_gossip,
 )
-from noisedesign.system.workloads import ErrorMeasure as ErrorMeasure
+from noisedesign.system.workloads import ErrorMeasure as ErrorMeasure, ErrorMixture as ErrorMixture
 from noisedesign.tasks.account.request import load_account as load_account
 from noisedesign.tasks.dropout import (
     DropOut as DropOut,
