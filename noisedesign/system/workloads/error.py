@@ -278,8 +278,8 @@ class ErrorMixture(Shown):
 
     Examples:
         >>> import noisedesign as nd
-        >>> whole, last = (nd.ErrorMeasure(horizon=3, of=of) for of in ("all-iterates", "last-iterate"))
-        >>> mixture = nd.ErrorMixture(shares=[0.2, 0.8], measures=(whole, last))
+        >>> both = [nd.ErrorMeasure(horizon=3, of=f"{of}-iterate") for of in ("every", "last")]
+        >>> mixture = nd.ErrorMixture(shares=[0.2, 0.8], measures=both)
         >>> [float(term.weight) for term in mixture.terms]
         [0.2, 0.8]
     """
