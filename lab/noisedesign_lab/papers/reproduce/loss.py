@@ -320,34 +320,46 @@ def pictures(rows: Rows, found: Rows, settings: LossSettings) -> Pictures:
 
 
 def draw(table: Sequence[Record]) -> Figure:
-    """A panel a budget: settings down, the cost of noise across, with intervals."""
+    """A panel a budget: settings down, the cost of noise across; hollow where the step falls."""
     panels = list(groups(table, "mu"))
-    looks = styles(row["mechanism"] for row in table)
+    named = [(row["mechanism"].removesuffix(FALLING), row) for row in table]
+    looks = styles(name for name, _ in named if name != NONE)
     count = max(len({row["setting"] for row in rows}) for _, rows in panels)
-    figure = new_figure(4.6 * len(panels) + 2.0, 0.5 * count + 1.8)
+    figure = new_figure(4.6 * len(panels) + 2.0, 0.55 * count + 1.8)
     axes = np.atleast_1d(figure.subplots(1, len(panels)))
     for place, ((mu,), members) in zip(axes, panels, strict=True):
-        names = list(dict.fromkeys(row["setting"] for row in members))
-        for (name,), rows in groups(members, "mechanism"):
-            shown = [row for row in rows if math.isfinite(row["cost"])]
-            mechanisms = list(looks)
-            shift = (mechanisms.index(name) / max(1, len(mechanisms) - 1) - 0.5) * 0.6
-            at = [names.index(row["setting"]) + shift for row in shown]
-            middle = [row["cost"] for row in shown]
-            spread: Array | None = None
-            if shown and shown[0]["cost_low"] is not None:
-                spread = np.array(
-                    [[r["cost"] - r["cost_low"], r["cost_high"] - r["cost"]] for r in shown]
-                ).T
-            look = {"color": looks[name]["color"], "marker": looks[name]["marker"]}
-            place.errorbar(middle, at, xerr=spread, label=name, linestyle="", capsize=2, **look)
-        place.set_yticks(range(len(names)), names, fontsize=8)
+        settings = list(dict.fromkeys(row["setting"] for row in members))
+        for lane, (name, look) in enumerate(looks.items()):
+            for falling in (False, True):
+                asked = name + FALLING * falling
+                shown = [row for row in members if row["mechanism"] == asked]
+                shown = [row for row in shown if row["cost_low"] is not None]
+                at = [
+                    settings.index(row["setting"]) + 0.13 * (lane - len(looks) / 2 + 0.5)
+                    for row in shown
+                ]
+                ends = [
+                    [r["cost"] - r["cost_low"] for r in shown],
+                    [r["cost_high"] - r["cost"] for r in shown],
+                ]
+                place.errorbar(
+                    [row["cost"] for row in shown],
+                    at,
+                    xerr=ends,
+                    label=asked,
+                    linestyle="",
+                    markersize=4,
+                    color=look["color"],
+                    marker=look["marker"],
+                    markerfacecolor="white" if falling else look["color"],
+                )
+        place.set_yticks(range(len(settings)), settings, fontsize=8)
         place.invert_yaxis()
-        place.set_xscale("log")
+        place.axvline(0, color="0.8", linewidth=0.8, zorder=0)
         place.set_title(f"mu = {mu:g}", fontsize=10)
         place.set_xlabel("test loss less that without noise")
     handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=8)
+    figure.legend(handles, labels, loc="outside lower center", ncols=5, fontsize=8)
     return figure
 
 
