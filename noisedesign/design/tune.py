@@ -1,10 +1,10 @@
 """Learning rate and noise together: the loss of the last model as a function of the rate.
 
 To second order around the minimum the expected excess loss after T steps is that of the start,
-which steps forget, plus that of noise: sum_m count_m lambda_m / 2 r_m^2 d_m^2 + s^2 opt, with r_m what is
-left of a distance after T steps without noise, s the standard deviation of unit noise in a mean
-gradient and opt the certified optimum, both functions of the learning rate. By the envelope theorem
-the derivative of opt is that of tr(H K) at its covariance K."""
+which steps forget, plus that of noise: sum_m count_m lambda_m / 2 r_m^2 d_m^2 + s^2 opt, with r_m
+what is left of a distance after T steps without noise, s the standard deviation of unit noise in a
+mean gradient and opt the certified optimum, both functions of the learning rate. By the envelope
+theorem the derivative of opt is that of tr(H K) at its covariance K."""
 
 from __future__ import annotations
 
