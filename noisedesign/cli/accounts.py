@@ -14,7 +14,6 @@ from noisedesign.base.file_kinds import PICTURE
 from noisedesign.cli._shared import NewFile, Writing, counter, json_option, note, show
 from noisedesign.files.toml import lookup
 from noisedesign.privacy.target import ADJACENCIES, CLIPPINGS, DEFAULT_ADJACENCY, KINDS, LOSSES
-from noisedesign.tasks.curvature import STEEPNESS
 
 if TYPE_CHECKING:
     from noisedesign.base.tables import Record
@@ -137,7 +136,10 @@ def _show(records: list[Record], asked: Setting, as_json: bool, *, title: str, w
 @click.command()
 @click.argument("data", required=False)
 @click.option(
-    "--loss", type=click.Choice(list(STEEPNESS)), required=True, help="Of a linear model."
+    "--loss",
+    type=click.Choice(["least-squares", "logistic"]),
+    required=True,
+    help="Of a linear model.",
 )
 @click.option("--feature-bound", type=float, metavar="B", help="Largest norm of a record.")
 @click.option("--public", is_flag=True, help="DATA are public.")
@@ -157,7 +159,7 @@ def curvature(
     as_json: bool,
     **budget: Any,
 ) -> None:
-    """A range of curvatures of a loss, for errors that mean a loss.
+    """Find a range of curvatures of a loss, for [error].
 
     DATA is a .npy or .csv file of features, a row a record. Data that are not public take an
     --epsilon, which is spent; without DATA the range is that of --feature-bound."""

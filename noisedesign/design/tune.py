@@ -22,7 +22,7 @@ from noisedesign.design.solve import INTERRUPTED, solve
 from noisedesign.families.family import family_of
 from noisedesign.forms import Noise
 from noisedesign.problem.calibration import calibrate
-from noisedesign.problem.problem import Problem, TimeProblem
+from noisedesign.problem.problem import Problem
 from noisedesign.system.workloads import ErrorMeasure
 
 GRID = 9  # rates tried before the best is refined; fewer may miss the best of two valleys
@@ -49,6 +49,19 @@ class Tuned(Shown):
         problem: with the best rate, whose design is ``design``.
         design: the certified optimum at that rate.
         assumed: what the numbers rest on beside the certificate.
+
+    Examples:
+        >>> import noisedesign as nd
+        >>> error = nd.ErrorMeasure(horizon=1, of="loss", curvature=[1.0])
+        >>> problem = nd.TimeProblem.from_graph(
+        ...     nd.build_graph("complete", nodes=2),
+        ...     participation=nd.single(1),
+        ...     error=error,
+        ...     privacy=nd.PrivacyTarget(epsilon=2.0),
+        ... )
+        >>> tuned = nd.tune_learning_rate(problem, start=1.0, batch_size=1000)
+        >>> print(f"{tuned.learning_rate:.2f}")  # little noise: one step to the minimum
+        1.00
     """
 
     learning_rate: float
@@ -167,11 +180,7 @@ def with_rate(problem: Problem, rate: float) -> Problem:
     error = problem.error
     assert isinstance(error, ErrorMeasure)
     rates = 1.0 if error.learning_rates is None else error.learning_rates
-    changed = replace(error, learning_rates=np.multiply(rates, rate))
-    if not isinstance(problem, TimeProblem):
-        return replace(problem, error=changed)
-    workload = replace(problem.error_workload, error=changed)  # type: ignore[type-var]
-    return replace(problem, error=changed, gram=workload.time_gram())  # type: ignore[union-attr]
+    return problem.with_error(replace(error, learning_rates=np.multiply(rates, rate)))
 
 
 def objective_of(problem: Problem, noise: Noise) -> float:

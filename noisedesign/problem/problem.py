@@ -341,6 +341,20 @@ class _OnGraph(Shown):
         mixing, random = self.step_mixing, self.step_random
         return Workload.of(mixing, horizon=horizon, error=self.error, random=random)
 
+    def with_error(self, error: ErrorMeasure | ErrorMixture | None) -> Self:
+        """The same problem under another error.
+
+        Args:
+            error: of the same horizon.
+
+        Returns:
+            The problem, H formed anew.
+
+        Raises:
+            InputError: as the problem itself.
+        """
+        return replace(self, error=error)
+
     @classmethod
     def from_graph(
         cls, graph: nx.Graph, *, weights: str = "metropolis-hastings", **kwargs: Any
@@ -672,6 +686,25 @@ class TimeProblem(_OnGraph):
     def error_workload(self) -> Workload | None:
         """The workload that H belongs to; None where no W is given."""
         return None if self.mixing is None else self._workload(self.participation.horizon)
+
+    def with_error(self, error: ErrorMeasure | ErrorMixture | None) -> Self:
+        """The same problem under another error.
+
+        Args:
+            error: of the same horizon.
+
+        Returns:
+            The problem, H formed anew.
+
+        Raises:
+            InputError: as the problem itself; a workload without W.
+        """
+        if self.mixing is None:
+            expected = "none but for a decentralized workload"
+            raise InputError("error", expected=expected, got="one")
+        horizon, random = self.participation.horizon, self.step_random
+        workload = Workload.of(self.step_mixing, horizon=horizon, error=error, random=random)
+        return replace(self, error=error, gram=workload.time_gram())
 
     @property
     def fixed_epoch(self) -> FixedEpoch:

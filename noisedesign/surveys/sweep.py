@@ -125,7 +125,7 @@ def sweep(
 
 
 def _remarks(rows: list[Record]) -> tuple[str, ...]:
-    """What wrong curvatures cost at the most."""
+    """Sentences about what wrong curvatures cost at the most."""
     told = []
     for name in MISJUDGED:
         known = [row[name] for row in rows if row[name] is not None]
@@ -156,7 +156,7 @@ MISJUDGED = {"if_4_times_flatter": 1 / 4, "if_4_times_steeper": 4.0}  # of the c
 
 
 def misjudged(row: SweepRow, problem: Problem, design: Design | None) -> dict[str, float | None]:
-    """What wrong curvatures cost; None without curvatures, and where steps would diverge."""
+    """Ratios that wrong curvatures cost; None without any, and where steps would diverge."""
     found: dict[str, float | None] = dict.fromkeys(MISJUDGED)
     if design is None or all(term.curvature == 0 for term in error_terms(problem)):
         return found

@@ -22,8 +22,8 @@ from noisedesign.privacy.target import PrivacyTarget
 
 STEEPNESS = {"least-squares": 1.0, "logistic": 0.25}  # the largest l''
 SENSITIVITY = {"replace": np.sqrt(2), "zero-out": 1.0, "add-remove": 1.0}
-"""How far one record of norm 1 moves the entries of a a^T on and above the diagonal: a vector of
-norm 1 at most, and the inner product of two of them is ((a b)^2 + sum_i a_i^2 b_i^2) / 2 >= 0."""
+"""Distance that one record of norm 1 moves the entries of a a^T on and above the diagonal: a vector
+of norm 1 at most, and the inner product of two is ((a b)^2 + sum_i a_i^2 b_i^2) / 2 >= 0."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -39,6 +39,11 @@ class Curvature(Shown):
         noise: standard deviation of the noise in an entry of the Hessian; None for none.
         claim: the privacy of a private estimate, for :meth:`noisedesign.Ledger.add`; else None.
         fingerprints: of the secret that its noise was drawn from.
+
+    Examples:
+        >>> import noisedesign as nd
+        >>> nd.curvature_range(loss="least-squares", feature_bound=1.0).values.tolist()
+        [0.001, 1.0]
     """
 
     low: float

@@ -101,6 +101,7 @@ def test_installed_command_is_main() -> None:
         "problems",
         "demo",
         "sweep",
+        "curvature",
         *cli.OF_LABORATORY,
     }
 

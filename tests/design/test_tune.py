@@ -129,7 +129,7 @@ def test_from_a_file(tmp_path: Path) -> None:
     design = nd.solve(loaded.problem).design
     assert design is not None
     nd.save_design(design, tmp_path / "design.npz", problem_text=loaded.text)
-    assert nd.verify(tmp_path / "design.npz").ok
+    assert nd.verify(nd.load_design(tmp_path / "design.npz")).ok
 
 
 @pytest.mark.parametrize(

@@ -280,6 +280,40 @@ def test_words_about_ours_are_written_from_the_stored_results() -> None:
     assert f"of {of} pairs, the one of less error costs less in {kept}." in text
 
 
+def test_words_about_the_loss_of_last_models() -> None:
+    cost: dict[tuple[str, str], dict[str, float]] = {}
+    for row in records("loss-costs"):
+        cost.setdefault((row["setting"], row["mu"]), {})[row["mechanism"]] = float(row["cost"])
+    text, names = told("loss"), ("ldp", "mafalda", "last-iterate", "loss", "loss-capped")
+    ratios: dict[str, list[float]] = {}
+    for (setting, mu), of in cost.items():
+        cells = [f"{of[name]:.4f}" for name in names]
+        if "momentum" in setting or "adamw" in setting:
+            assert f"| {setting} | {' | '.join(cells)} |" in text
+            continue
+        for name, other in (("loss-capped", "mafalda"), ("loss-capped", "ldp"), ("mafalda", "ldp")):
+            ratios.setdefault(f"{name} {other}", []).append(of[name] / of[other])
+        for name in ("mafalda", "loss-capped"):
+            ratios.setdefault(f"{name} falling", []).append(of[f"{name}, falling"] / of["mafalda"])
+        capped = of["loss-capped"]
+        cells += [f"{capped / of['mafalda']:.2f}", f"{capped / of['ldp']:.2f}"]
+        cells += [f"{of[f'{name}, falling']:.4f}" for name in ("mafalda", "loss-capped")]
+        assert f"| {setting} | {float(mu):g} | {' | '.join(cells)} |" in text
+
+    def ends(name: str) -> tuple[str, str]:
+        return f"{min(ratios[name]):.2f}".lstrip("0"), f"{max(ratios[name]):.2f}".lstrip("0")
+
+    low, high = ends("loss-capped mafalda")
+    assert f"{low} to {high} of it, at most .50 in seven of twelve" in text
+    assert sum(ratio <= 0.5 for ratio in ratios["loss-capped mafalda"]) == 7
+    low, high = ends("loss-capped ldp")
+    assert f"{low} to {high} of independent noise, at most .40 in seven" in text
+    assert sum(ratio <= 0.4 for ratio in ratios["loss-capped ldp"]) == 7
+    assert f"model that is kept**: {ends('mafalda ldp')[0]} to 1.01 of it" in text
+    assert f"costs at most {ends('mafalda falling')[1]} of what it costs with a constant" in text
+    assert f"but {ends('loss-capped falling')[1]} and .52 for 148 nodes" in text
+
+
 def test_words_about_dropout_under_zip_dl() -> None:
     rmse = {
         (r["setting"], r["mechanism"], float(r["level"])): float(r["test_loss"])

@@ -590,7 +590,7 @@ def test_what_wrong_curvatures_cost(tmp_path: Path) -> None:
     rates, horizon = (0.4, 0.9), 4
     text = (
         'gap = 1e-8\nname = "loss"\ndesign = "time"\n[graph]\nkind = "path"\nnodes = 3\n'
-        '[workload]\n'
+        "[workload]\n"
         'kind = "decentralized"\n[participation]\nkind = "single"\nhorizon = 4\n'
         '[error]\nof = "loss"\ncurvature = [0.1, 0.5]\n[grid]\n"error.learning_rate" = [0.4, 0.9]\n'
     )

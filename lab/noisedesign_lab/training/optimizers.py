@@ -1,4 +1,4 @@
-"""What nodes make of noisy gradients before a step: post-processing, which costs no privacy."""
+"""Directions that nodes make of noisy gradients: post-processing, which costs no privacy."""
 
 from __future__ import annotations
 

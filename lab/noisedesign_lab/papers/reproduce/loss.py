@@ -310,12 +310,12 @@ def costs(rows: Rows) -> list[Record]:
 
 
 def tables(rows: Rows, settings: LossSettings) -> Mapping[str, Rows]:
-    """What noise costs."""
+    """Tabulate what noise costs."""
     return {"costs.csv": costs(rows)}
 
 
 def pictures(rows: Rows, found: Rows, settings: LossSettings) -> Pictures:
-    """What noise costs, a panel a budget."""
+    """Draw what noise costs, a panel a budget."""
     return {"costs": draw(costs(rows))}
 
 

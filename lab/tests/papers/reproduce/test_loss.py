@@ -61,7 +61,7 @@ def test_rows_of_a_unit(monkeypatch: pytest.MonkeyPatch, optimizer: str) -> None
 
 
 def test_the_step_that_was_best_on_other_seeds_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without noise longer steps down a quadratic are better, up to 1 over its curvature."""
+    """Longer steps down a quadratic without noise are better, up to 1 over its curvature."""
     monkeypatch.setattr(loss, "data_of", lambda name: DATA)
     rows = loss.run(UNIT | {"mechanisms": ["none"], "step_sizes": [0.1, 1.0, 4.0]})
     assert {row["step_size"] for row in rows} == {4.0}
