@@ -156,11 +156,11 @@ def tune_learning_rate(
 
     grid = np.geomspace(low, high, GRID)
     best = int(np.argmin([solved(float(rate))[0] for rate in grid]))
-    ends = [float(grid[max(best - 1, 0)]), float(grid[min(best + 1, GRID - 1)])]
-    if slope(ends[0]) < 0 < slope(ends[1]):
+    before, after = float(grid[max(best - 1, 0)]), float(grid[min(best + 1, GRID - 1)])
+    if slope(before) < 0 < slope(after):
         from scipy.optimize import brentq
 
-        solved(float(brentq(slope, *ends, xtol=NEAR * ends[0])))
+        solved(float(brentq(slope, before, after, xtol=NEAR * before)))
     rate = min(known, key=lambda rate: known[rate][0])
     loss, of_start, design = known[rate]
     rates = np.array(sorted(known))

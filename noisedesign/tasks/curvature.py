@@ -114,8 +114,8 @@ def curvature_range(
         remedy = "What is found in private data is private, too: it needs an epsilon of its own."
         raise InputError("features", expected=expected, got=got, remedy=remedy)
     if privacy is None:
-        values = steepness * np.linalg.eigvalsh(rows.T @ rows / len(rows))
-        return _range_of(values, origin="public data")
+        values = np.linalg.eigvalsh(rows.T @ rows / len(rows))
+        return _range_of(np.asarray(steepness * values), origin="public data")
     _checks.instance(privacy, PrivacyTarget, field="privacy", expected="PrivacyTarget(...)")
     if bound is None:
         expected = "the norm that features are clipped to, for a private estimate"
@@ -136,7 +136,7 @@ def _private(rows: Array, unit: float, privacy: PrivacyTarget, secret: Secret) -
     noise[np.triu_indices(size)] = stddev * drawn
     noise += np.triu(noise, 1).T
     scale = unit / count
-    values = scale * np.linalg.eigvalsh(rows.T @ rows + noise)
+    values = np.asarray(scale * np.linalg.eigvalsh(rows.T @ rows + noise))
     # ||noise|| is at most 2 sqrt(d) + t deviations, but for exp(-t^2 / 4) (Bandeira, van Handel).
     spread = scale * stddev * (2 * np.sqrt(size) + 6)
     found = _range_of(values, origin="private estimate")

@@ -75,7 +75,8 @@ def data_of(name: str) -> Data:
         found = fitted.applied(houses.at(parts[part]))
         scaled = (found.targets - targets.mean()) / targets.std()
         both.append(_unit_rows(Examples(features=found.features, targets=scaled)))
-    return Data(*both, LeastSquares(features=both[0].features.shape[1]))
+    train, test = both
+    return Data(train, test, LeastSquares(features=train.features.shape[1]))
 
 
 WIDTH = 3.0  # norm of standardised features, with their constant, above which they are clipped
