@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from noisedesign.forms import SparseCovariance
 from noisedesign.privacy.amplification import Mixture, amplified_delta, bins_of
 from noisedesign.privacy.views import Observer
 from noisedesign.problem.calibration import calibration_of
-from noisedesign.problem.problem import SpaceProblem
+from noisedesign.problem.problem import SpaceProblem, TimeProblem
 from noisedesign.system.workloads import WORKLOADS, ErrorMeasure
 from noisedesign.tasks.simulation import attacks
 from noisedesign.tasks.simulation.answers import Answers
@@ -150,6 +150,11 @@ def _variance(design: Design, how: dict[str, Any]) -> VarianceReport:
         error = ErrorMeasure(
             horizon=1 if problem.axes == "space" else problem.participation.horizon
         )
+    if isinstance(problem, TimeProblem) and problem.worst:
+        assert isinstance(error, ErrorMeasure) and noise.strategy is not None
+        errors = family_of(problem).program(problem).errors(noise.dense_strategy)
+        alone = error.steps * (np.arange(len(errors)) == errors.argmax())
+        error = replace(error, of="all-iterates", step_weights=alone)
     if problem.axes == "time" and not WORKLOADS[problem.workload].run:
         how |= {"workload_factor": gram_factor(problem.gram), "mixing": None}
         how |= {"random": None, "rounds": 1}

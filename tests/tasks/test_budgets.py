@@ -172,7 +172,7 @@ def test_the_command_prints_and_writes(tmp_path: Any) -> None:
     path = tmp_path / "split.npz"
     told = call("budgets", asked, "--split", "-o", path, "--json").json()
     assert told["ratio"] == pytest.approx(1.0, abs=1e-5)
-    assert nd.verify(path).ok
+    assert nd.verify(nd.load_design(path)).ok
     assert call("budgets", asked, "--tighten", "--split").code == 2
     assert call("budgets", asked, "--cost", "0.1").code == 2
 

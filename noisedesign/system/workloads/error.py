@@ -16,7 +16,10 @@ from noisedesign.base import checks as _checks
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.shown import Shown
 
-Error = Literal["all-iterates", "last-iterate", "mean-model", "consensus", "loss", "loss-of-mean"]
+Error = Literal[
+    "all-iterates", "worst", "last-iterate", "mean-model", "consensus", "loss", "loss-of-mean"
+]
+WORST = "worst"  # the one error that is no sum over steps
 ERRORS: tuple[str, ...] = get_args(Error)
 OF_THE_END = ("last-iterate", "loss", "loss-of-mean")  # which count the models after step T alone
 
@@ -37,6 +40,7 @@ class ErrorMeasure(Shown):
 
     - ``all-iterates`` (also ``every-iterate``): sum_i w_i x_i^2, at every step;
     - ``last-iterate``: the same, after step T only;
+    - ``worst``: the same, after the step t at which a_t times it is largest, for designs in time;
     - ``mean-model``: (sum_i w_i) (m^T x)^2, at every step: the squared error of as many copies of
       the mean as there are nodes, not of one;
     - ``consensus``: sum_i w_i (x_i - m^T x)^2, at every step;
@@ -306,6 +310,8 @@ class ErrorMixture(Shown):
             _checks.instance(measure, ErrorMeasure, field="measures", expected=expected)
         if not measures:
             raise InputError("measures", expected=expected, got="none")
+        if WORST in (measure.of for measure in measures):
+            raise InputError("of", expected="errors that are sums", got=f'"{WORST}"')
         object.__setattr__(self, "measures", measures)
         shares = _weights(self.shares, field="shares", length=len(measures), each="error")
         object.__setattr__(self, "shares", shares)
