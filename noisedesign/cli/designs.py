@@ -301,7 +301,11 @@ def budgets(
     from noisedesign.design.solve import solve as run
     from noisedesign.tasks import budgets as found_by
 
-    if (tighten and split) or (cost is not None and not tighten) or (output and not tighten | split):
+    if (
+        (tighten and split)
+        or (cost is not None and not tighten)
+        or (output and not tighten | split)
+    ):
         wrong = "split" if tighten and split else "output" if cost is None else "cost"
         raise InputError(wrong, expected="only with one of --tighten and --split", got="another")
     asked = nd.load_problem(problem).problem

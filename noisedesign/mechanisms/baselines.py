@@ -84,6 +84,8 @@ def baseline_names(problem: Problem) -> tuple[str, ...]:
     names, used = names_of(problem.axes), problem.use
     if problem.axes != "space" and used is not None and used.random:
         names = tuple(name for name in names if not PUBLISHED[name].signed)
+    if isinstance(problem, TimeProblem) and problem.worst:  # no server's error of the worst step
+        names = tuple(name for name in names if name != CENTRAL)
     return names
 
 

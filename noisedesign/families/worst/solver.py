@@ -39,6 +39,7 @@ def solve(program: WorstProgram, *, monitor: Monitor) -> Answer:
     past: list[tuple[Array, Array]] = []
     noises: list[tuple[float, Noise]] = []
     lower, proof, start, count = 0.0, {}, None, 0
+    least = np.log(LEAST_SHARE / size)
     sharper = max(SHARPER * monitor.gap, LEAST_GAP)
     with Search(monitor) as search:
         for count in range(1, MOST + 1):
@@ -63,9 +64,9 @@ def solve(program: WorstProgram, *, monitor: Monitor) -> Answer:
             if search.ended(solved=noises[0][0] <= lower * (1 + REACHED * monitor.gap)):
                 break
             change = np.log(errors / float(shares @ errors))
-            change = np.maximum(change, np.log(LEAST_SHARE / size) - np.log(shares))
+            change = np.maximum(change, least - np.log(shares))
             past = [*past[-MEMORY:], (np.log(shares), change)]
-            logs = _mixed(past)
+            logs = np.maximum(_mixed(past), least)
     return Answer(
         stop=search.stop, noises=[noise for _, noise in noises], proof=proof, evaluations=count
     )
@@ -80,5 +81,3 @@ def _mixed(past: list[tuple[Array, Array]]) -> Array:
         by = np.linalg.lstsq(less, changes[-1], rcond=1e-8)[0]
         found = found - (np.diff(points, axis=0).T + less) @ by
     return np.asarray(found)
-
-
