@@ -12,7 +12,7 @@ from scipy.linalg import toeplitz
 
 from noisedesign.base import checks as _checks, settings
 from noisedesign.base.checks import Array, InputError
-from noisedesign.base.linalg import inverse_of_positive, reversed_cholesky
+from noisedesign.base.linalg import inverse_of_positive, inverse_of_triangular, reversed_cholesky
 from noisedesign.base.monitor import Monitor
 from noisedesign.base.shown import Listing
 from noisedesign.certify import repair
@@ -74,7 +74,7 @@ def baseline_names(problem: Problem) -> tuple[str, ...]:
     Examples:
         >>> import noisedesign as nd
         >>> nd.baseline_names(nd.TimeProblem.prefix(participation=nd.single(2)))
-        ('ldp', 'cdp', 'antipgd', 'd-mf', 'banded-sqrt')
+        ('ldp', 'cdp', 'antipgd', 'd-mf', 'banded-sqrt', 'normalized-sqrt', 'bisr')
     """
     problem = problem_of(problem)
     if family_of(problem).trust != "local":
@@ -99,7 +99,11 @@ def baseline(problem: Problem, name: str, *, dual: DualPoint | Design | None = N
     - ``antipgd`` (time): C of ones, each step's noise taken back at the next (AntiPGD);
     - ``d-mf`` (time): the prefix-optimal strategy used by every node (D-MF);
     - ``banded-sqrt`` (time): lower triangular banded square root of the prefix sums, as many
-      bands as steps between participations (Kalinin and Lampert 2024).
+      bands as steps between participations (Kalinin and Lampert 2024);
+    - ``normalized-sqrt`` (time): the whole square root with columns of norm 1 (Henzinger, Kalinin
+      and Upadhyay 2025);
+    - ``bisr`` (time): C whose inverse is the inverse square root cut to as many bands as steps
+      between participations (Kalinin, McKenna, Upadhyay and Lampert 2025).
 
     For a space-time problem those in time are used by nodes that are independent, those in space at
     steps that are, and
@@ -223,6 +227,22 @@ def banded_square_root(*, horizon: int, bands: int) -> Array:
     return np.asarray(np.tril(toeplitz(column)))
 
 
+def column_normalized_square_root(*, horizon: int) -> Array:
+    """Toeplitz square root of the prefix sums, (T, T), with every column scaled to norm 1."""
+    # Henzinger, Kalinin and Upadhyay (2025).
+    root = banded_square_root(horizon=horizon, bands=horizon)
+    return np.asarray(root / np.linalg.norm(root, axis=0))
+
+
+def banded_inverse_square_root(*, horizon: int, bands: int) -> Array:
+    """C, (T, T), whose inverse is that of the square root cut to bands; not normalised (BISR)."""
+    # Coefficients of (1 - z)^1/2 (Kalinin, McKenna, Upadhyay and Lampert 2025).
+    column = np.ones(horizon)
+    for j in range(1, horizon):
+        column[j] = column[j - 1] * (j - 1.5) / j if j < bands else 0.0
+    return inverse_of_triangular(np.tril(toeplitz(column)))
+
+
 def prefix_optimal_strategy(participation: FixedEpoch) -> Array:
     """C of the optimal prefix sums, shape (T, T), of unit squared sensitivity (D-MF)."""
     solution = solve(TimeProblem.prefix(participation=participation.fixed))
@@ -294,5 +314,12 @@ PUBLISHED = {
     "banded-sqrt": Published(
         axes=_OVER_TIME,
         strategy=lambda use: banded_square_root(horizon=use.horizon, bands=use.separation),
+    ),
+    "normalized-sqrt": Published(
+        axes=_OVER_TIME, strategy=lambda use: column_normalized_square_root(horizon=use.horizon)
+    ),
+    "bisr": Published(
+        axes=_OVER_TIME,
+        strategy=lambda use: banded_inverse_square_root(horizon=use.horizon, bands=use.separation),
     ),
 }
