@@ -27,6 +27,7 @@ from noisedesign.families.kronecker.solver import optimal_gram
 from noisedesign.families.space_time import SpaceTimeProgram
 from noisedesign.families.temporal import TemporalProgram
 from noisedesign.forms import DenseStrategy, ModalStrategy, Noise
+from noisedesign.privacy.sensitivity import squared_sensitivity
 from noisedesign.problem.problem import (
     ANY_SPACE,
     ANY_TIME,
@@ -102,8 +103,8 @@ def baseline(problem: Problem, name: str, *, dual: DualPoint | Design | None = N
       bands as steps between participations (Kalinin and Lampert 2024);
     - ``normalized-sqrt`` (time): the whole square root with columns of norm 1 (Henzinger, Kalinin
       and Upadhyay 2025);
-    - ``bisr`` (time): C whose inverse is the inverse square root cut to as many bands as steps
-      between participations (Kalinin, McKenna, Upadhyay and Lampert 2025).
+    - ``bisr`` (time): C whose inverse is that of the square root cut to bands (Kalinin, McKenna,
+      Upadhyay and Lampert 2025): a power of two of them, or all, whichever suits prefix sums best.
 
     For a space-time problem those in time are used by nodes that are independent, those in space at
     steps that are, and
@@ -240,7 +241,21 @@ def banded_inverse_square_root(*, horizon: int, bands: int) -> Array:
     column = np.ones(horizon)
     for j in range(1, horizon):
         column[j] = column[j - 1] * (j - 1.5) / j if j < bands else 0.0
-    return inverse_of_triangular(np.tril(toeplitz(column)))
+    return np.asarray(inverse_of_triangular(np.tril(toeplitz(column))))
+
+
+def best_banded_inverse_square_root(use: FixedEpoch) -> Array:
+    """That of the bands, a power of two or all, of the least error of prefix sums, (T, T)."""
+
+    def error(strategy: Array) -> float:
+        sums = np.cumsum(inverse_of_triangular(strategy.copy()), axis=0)
+        squared = squared_sensitivity(strategy.T @ strategy, use.fixed).squared
+        return float(np.square(sums).sum()) * squared
+
+    horizon = use.horizon
+    counts = {min(2**power, horizon) for power in range(1, horizon.bit_length() + 1)}
+    made = [banded_inverse_square_root(horizon=horizon, bands=count) for count in sorted(counts)]
+    return min(made, key=error)
 
 
 def prefix_optimal_strategy(participation: FixedEpoch) -> Array:
@@ -318,8 +333,5 @@ PUBLISHED = {
     "normalized-sqrt": Published(
         axes=_OVER_TIME, strategy=lambda use: column_normalized_square_root(horizon=use.horizon)
     ),
-    "bisr": Published(
-        axes=_OVER_TIME,
-        strategy=lambda use: banded_inverse_square_root(horizon=use.horizon, bands=use.separation),
-    ),
+    "bisr": Published(axes=_OVER_TIME, strategy=best_banded_inverse_square_root),
 }

@@ -651,7 +651,7 @@ class TimeProblem(_OnGraph):
                 got = f'of = "{error.of}" for workload = "{self.workload}"'
                 expected = f'none but of = "{WORST}" of prefix sums, without a graph'
                 raise InputError("error", expected=expected, got=got)
-            if not replace(error, of="all-iterates", step_weights=None).plain:
+            if not replace(cast(ErrorMeasure, error), of="all-iterates", step_weights=None).plain:
                 expected = "step_weights alone, without a graph"
                 raise InputError("error", expected=expected, got="other keys")
             if error.horizon != self.participation.horizon:

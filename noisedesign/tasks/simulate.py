@@ -151,7 +151,7 @@ def _variance(design: Design, how: dict[str, Any]) -> VarianceReport:
             horizon=1 if problem.axes == "space" else problem.participation.horizon
         )
     if isinstance(problem, TimeProblem) and problem.worst:
-        assert isinstance(error, ErrorMeasure) and noise.strategy is not None
+        assert isinstance(error, ErrorMeasure)
         errors = family_of(problem).program(problem).errors(noise.dense_strategy)
         alone = error.steps * (np.arange(len(errors)) == errors.argmax())
         error = replace(error, of="all-iterates", step_weights=alone)

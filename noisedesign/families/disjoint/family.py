@@ -246,7 +246,7 @@ class Disjoint(
         return rigorous.disjoint_bound(program, dual, judged=judged, **by)
 
     def prices(self, problem: D, noise: Noise, proof: Arrays) -> dict[str, float]:
-        """v_i tau_i over their sum, times what they gain before limits are paid for over the bound."""
+        """v_i tau_i over their sum, times what is gained before limits are paid, over the bound."""
         dual, times = dual_of(proof), 1.0
         if dual is None:
             return {}

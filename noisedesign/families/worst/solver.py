@@ -42,7 +42,8 @@ def solve(program: WorstProgram, *, monitor: Monitor) -> Answer:
     least = np.log(LEAST_SHARE / size)
     sharper = max(SHARPER * monitor.gap, LEAST_GAP)
     with Search(monitor) as search:
-        for count in range(1, MOST + 1):
+        while count < MOST:
+            count += 1
             shares = np.exp(logs - logs.max())
             shares /= shares.sum()
             inner, asked = program.at(shares), Monitor(gap=sharper, time_limit=monitor.time_left)
