@@ -297,8 +297,8 @@ class Design(Shown):
 
     @cached_property
     def prices(self) -> Mapping[str, float]:
-        """The price of every squared budget, by name: the percentage by which the lower bound falls
-        if it is raised by 1 %, everything else as it was.
+        """The price of every squared budget by its name, which is the percentage by which the lower
+        bound falls if that budget is raised by 1 %, everything else as it was.
 
         Of nodes by their names; over time of every pattern, the steps that one record takes part
         in. They add up to 1 without caps or floors. Empty where the family keeps no multipliers of

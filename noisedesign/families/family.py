@@ -190,8 +190,8 @@ class Family(ABC, Generic[Q, P]):
         return None
 
     def prices(self, problem: Q, noise: Noise, proof: Arrays) -> Mapping[str, float]:
-        """By what percentage the bound falls if a squared budget is raised by one: of every node,
-        or in time of every pattern that has a multiplier. Empty without multipliers of budgets."""
+        """The percentages by which the bound falls if a squared budget is raised by one: of every
+        node, or in time of every pattern that has a multiplier. Empty without such multipliers."""
         return {}
 
     def sizes(self, problem: Q) -> dict[str, int]:

@@ -85,7 +85,7 @@ def baseline_names(problem: Problem) -> tuple[str, ...]:
     names, used = names_of(problem.axes), problem.use
     if problem.axes != "space" and used is not None and used.random:
         names = tuple(name for name in names if not PUBLISHED[name].signed)
-    if isinstance(problem, TimeProblem) and problem.worst:  # no server's error of the worst step
+    if problem.axes == "time" and problem.worst:  # no server's error of the worst step
         names = tuple(name for name in names if name != CENTRAL)
     return names
 
@@ -245,7 +245,7 @@ def banded_inverse_square_root(*, horizon: int, bands: int) -> Array:
 
 
 def best_banded_inverse_square_root(use: FixedEpoch) -> Array:
-    """That of the bands, a power of two or all, of the least error of prefix sums, (T, T)."""
+    """The one of as many bands, a power of two or all, as suit prefix sums best, shape (T, T)."""
 
     def error(strategy: Array) -> float:
         sums = np.cumsum(inverse_of_triangular(strategy.copy()), axis=0)

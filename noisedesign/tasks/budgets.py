@@ -1,4 +1,4 @@
-"""What the budgets of nodes cost: prices, stricter ones, and the best split of their sum.
+"""Budgets of nodes and what they cost: prices, stricter ones, the best split of their sum.
 
 The least error V is convex in the budgets tau, as a maximum of 2 t(v) - <v, tau> over multipliers v
 (docs/mathematics.md, "Dual and lower bound"), so that what multipliers prove of other budgets holds
@@ -26,7 +26,7 @@ from noisedesign.design.design import Design, design_of
 from noisedesign.design.solve import solve
 from noisedesign.families.disjoint.program import program_of
 from noisedesign.privacy.accounting import mu_of
-from noisedesign.problem.problem import SpaceProblem
+from noisedesign.problem.problem import Problem, SpaceProblem, problem_of
 
 NOTHING_MUCH = 0.01
 """Relative cost that counts as none. More lets more nodes have stricter budgets."""
@@ -77,7 +77,7 @@ def budget_rows(design: Any) -> Listing[BudgetRow]:
     """
     found = design_of(design)
     problem, prices = found.problem, found.prices
-    if not isinstance(problem, SpaceProblem) or not prices:
+    if problem.axes != "space" or not prices:
         expected = "a design in space with multipliers of its budgets"
         raise InputError("design", expected=expected, got=f"one in {problem.axes}")
     ratio, target = 0.25, problem.privacy
@@ -163,9 +163,9 @@ def best_split(problem: Any, *, gap: float | None = None) -> tuple[Design, float
         >>> even = nd.SpaceProblem.from_graph(nd.build_graph("florentine"))
         >>> design, bound = best_split(even)
         >>> print(f"{design.objective / nd.solve(even).design.objective:.2f}")
-        0.88
+        0.87
     """
-    problem, program = _plain(getattr(problem, "problem", problem))
+    problem, program = _plain(problem_of(problem, sparse=True))
     total = float(problem.budget.sum())
     values, basis = np.linalg.eigh(symmetrized(problem.gram))
     roots = np.sqrt(np.maximum(values, 0.0))
@@ -176,14 +176,14 @@ def best_split(problem: Any, *, gap: float | None = None) -> tuple[Design, float
 
 def budgets_of(design: Design) -> list[float]:
     """The squared budgets tau of a design in space, one a node."""
-    assert isinstance(design.problem, SpaceProblem)
+    assert design.problem.axes == "space"
     found: list[float] = design.problem.budget.tolist()
     return found
 
 
-def _plain(problem: Any) -> tuple[SpaceProblem, Program]:
+def _plain(problem: Problem) -> tuple[SpaceProblem, Program]:
     """A problem in space and (P), where nothing but its budgets restricts its noise."""
-    if not isinstance(problem, SpaceProblem) or problem.sparse:
+    if problem.axes != "space" or problem.sparse:
         raise InputError("problem", expected="one in space, with W as an array", got="another")
     limits = problem.max_variance is not None or problem.min_variance is not None
     if problem.structure.restricts or limits or problem.observers:

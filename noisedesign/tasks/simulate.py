@@ -19,7 +19,7 @@ from noisedesign.forms import SparseCovariance
 from noisedesign.privacy.amplification import Mixture, amplified_delta, bins_of
 from noisedesign.privacy.views import Observer
 from noisedesign.problem.calibration import calibration_of
-from noisedesign.problem.problem import SpaceProblem, TimeProblem
+from noisedesign.problem.problem import SpaceProblem
 from noisedesign.system.workloads import WORKLOADS, ErrorMeasure
 from noisedesign.tasks.simulation import attacks
 from noisedesign.tasks.simulation.answers import Answers
@@ -150,7 +150,7 @@ def _variance(design: Design, how: dict[str, Any]) -> VarianceReport:
         error = ErrorMeasure(
             horizon=1 if problem.axes == "space" else problem.participation.horizon
         )
-    if isinstance(problem, TimeProblem) and problem.worst:
+    if problem.axes == "time" and problem.worst:
         assert isinstance(error, ErrorMeasure)
         errors = family_of(problem).program(problem).errors(noise.dense_strategy)
         alone = error.steps * (np.arange(len(errors)) == errors.argmax())

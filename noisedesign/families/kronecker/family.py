@@ -61,7 +61,7 @@ class FactorFamily(Family[SpaceTimeProblem, K]):
         return rigorous.proved(program, proof, enough=enough)
 
     def prices(self, problem: SpaceTimeProblem, noise: Noise, proof: Arrays) -> dict[str, float]:
-        """Of each node: what its multipliers add to the price of all."""
+        """The part of each node in the price of all multipliers."""
         if (found := turned.Turned.of_arrays(proof)) is not None:
             weights = found.weights
         elif "dual_weights" in proof:

@@ -113,7 +113,7 @@ def prices(program: SeedProgram, multipliers: Multipliers) -> Array:
 
 
 def _gains(program: SeedProgram, repaired: _Repaired) -> Iterator[tuple[float, Array]]:
-    """Of every coalition that has a price its part of the bound, and v, the largest being 1."""
+    """The part of the bound of every coalition that has a price, and v, the largest being 1."""
     for factor, v in zip(repaired.factors, repaired.weights, strict=True):
         if v.max() > 0:
             share = v / v.max()

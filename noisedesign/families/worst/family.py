@@ -13,18 +13,19 @@ from noisedesign.base.checks import Array, InputError
 from noisedesign.base.monitor import Monitor
 from noisedesign.certify.certificate import NOTHING, Certificate, ProvedBound
 from noisedesign.families.disjoint.family import FAMILY as DISJOINT
-from noisedesign.families.family import Answer, Arrays, ArraySpec, Family, Form, Model
+from noisedesign.families.family import Answer, Arrays, ArraySpec, Family, Form, Model, Modelled
 from noisedesign.families.overlapping.family import FAMILY as OVERLAPPING
 from noisedesign.families.worst.program import WorstProgram
 from noisedesign.forms import DenseStrategy, Noise
 from noisedesign.problem.problem import TimeProblem
 
 
-class Worst(Family[TimeProblem, WorstProgram]):
+class Worst(Family[TimeProblem, WorstProgram], Modelled[WorstProgram]):
     """C of no structure; its errors step by step, and no sum of them, count."""
 
     name = "worst"
     structured = False
+    formulations: ClassVar[tuple[str, ...]] = ("compact",)
     short = "The shares of steps converge slowly: ask for less, or take the design as it is."
     proof: ClassVar[Mapping[str, ArraySpec]] = {
         "step_shares": ArraySpec("q", "m"),
@@ -41,8 +42,14 @@ class Worst(Family[TimeProblem, WorstProgram]):
         return solver.solve(program, monitor=monitor)
 
     def model(self, program: WorstProgram, form: Form) -> Model:
-        expected = "an error that is summed over steps"
-        raise InputError("error.of", expected=expected, got="that of the worst step")
+        from noisedesign.families.worst import model
+
+        form.only("compact")
+        if not program.participation.disjoint:
+            expected = "(k, b) participation, for a model of the worst step"
+            got = str(program.participation)
+            raise InputError("participation", expected=expected, got=got)
+        return model.compact(program, scaled=form.scaled)
 
     def bound(
         self,
@@ -78,7 +85,7 @@ class Worst(Family[TimeProblem, WorstProgram]):
         return replace(judged, objective=objective)
 
     def prices(self, problem: TimeProblem, noise: Noise, proof: Arrays) -> Mapping[str, float]:
-        """Those of the problem of H(q)."""
+        """The prices of the problem of H(q)."""
         summed = replace(problem, error=None, mixing=None, workload="gram")
         return self.program(problem).inner.prices(summed, noise, proof)
 

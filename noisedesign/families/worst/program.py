@@ -12,6 +12,7 @@ Upadhyay and Upadhyay 2023; Fichtenberger, Henzinger and Upadhyay 2023)."""
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -20,9 +21,8 @@ from noisedesign.base.checks import Array, InputError
 from noisedesign.base.linalg import inverse_of_triangular
 from noisedesign.certify.program import Program
 from noisedesign.families.family import AnyFamily, family_at
-from noisedesign.families.overlapping.family import overlapping_program
 from noisedesign.families.temporal import TemporalProgram
-from noisedesign.problem.problem import TimeProblem
+from noisedesign.problem.problem import ANY_TIME, TimeProblem
 from noisedesign.system.participation import Participation, require_fixed_epoch
 from noisedesign.system.workloads import ErrorMeasure, Workload
 
@@ -90,8 +90,17 @@ class WorstProgram:
 
     def at(self, shares: Array) -> Program | TemporalProgram:
         """The program of H(q), which sums errors."""
+        if self.participation.disjoint:
+            return self.disjoint(shares)
+        inner: Any = self.inner
         gram, scheme = self.gram(shares), self.participation
-        if not scheme.disjoint:
-            return overlapping_program(gram=gram, participation=scheme)
-        scheme = require_fixed_epoch(scheme)
-        return Program(gram=gram, participation=scheme, budget=np.ones(scheme.separation))
+        found: TemporalProgram = inner.program_of_gram(
+            gram, participation=scheme, structure=ANY_TIME
+        )
+        return found
+
+    def disjoint(self, shares: Array) -> Program:
+        """The same of patterns that share no step; InputError of others."""
+        scheme = require_fixed_epoch(self.participation)
+        budget = np.ones(scheme.separation)
+        return Program(gram=self.gram(shares), participation=scheme, budget=budget)

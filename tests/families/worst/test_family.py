@@ -193,5 +193,13 @@ def test_wrong_problems_are_refused() -> None:
         ErrorMixture(shares=[1.0], measures=[error])
     with pytest.raises(InputError, match="at most 512 steps"):
         WorstProgram.of(in_network(nd.single(600)))
-    with pytest.raises(InputError, match="--backend native"):
-        nd.solve(worst(nd.single(3)), backend="clarabel")
+    overlapping = nd.MinSeparation(horizon=4, separation=2, max_participations=2)
+    with pytest.raises(InputError, match="model of the worst step"):
+        nd.solve(worst(overlapping), backend="clarabel")
+
+
+def test_a_conic_solver_finds_the_same_in_a_network() -> None:
+    found = nd.solve(in_network(TWICE), backend="clarabel", gap=1e-5)
+    assert found.status == "optimal"
+    assert found.design is not None
+    assert found.design.objective == pytest.approx(solved(in_network(TWICE)).objective, rel=2e-5)
