@@ -77,8 +77,9 @@ from noisedesign.system.random_mixing import (
     maximal_matchings as maximal_matchings,
     pairwise_gossip as pairwise_gossip,
 )
-from noisedesign.system.workloads import ErrorMeasure as ErrorMeasure
+from noisedesign.system.workloads import ErrorMeasure as ErrorMeasure, ErrorMixture as ErrorMixture
 from noisedesign.tasks.account.request import load_account as load_account
+from noisedesign.tasks.curvature import Curvature as Curvature, curvature_range as curvature_range
 from noisedesign.tasks.dropout import (
     DropOut as DropOut,
     drop_out as drop_out,

@@ -57,7 +57,8 @@ def reproduce(name: str, output: str, as_json: bool, **how: Any) -> None:
     whisper        Whisper D-SGD: quadratic objectives, and incomes (a9a)
     zip-dl         Zip-DL: ratings of films, membership attacks, dropout
     ours           designs across nodes, over time and both, before every observer
-    balls-in-bins  batches drawn at random: noise at equal privacy, and loss"""
+    balls-in-bins  batches drawn at random: noise at equal privacy, and loss
+    loss           the loss of the last models, steps tuned for every mechanism"""
     from noisedesign_lab.papers.reproduce.run import reproduce as run
 
     files = run(name, output, progress=counter(f"reproducing {name}", "units"), **how)

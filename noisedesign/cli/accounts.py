@@ -13,7 +13,8 @@ from noisedesign.base.checks import InputError
 from noisedesign.base.file_kinds import PICTURE
 from noisedesign.cli._shared import NewFile, Writing, counter, json_option, note, show
 from noisedesign.files.toml import lookup
-from noisedesign.privacy.target import ADJACENCIES, CLIPPINGS, KINDS, LOSSES
+from noisedesign.privacy.target import ADJACENCIES, CLIPPINGS, DEFAULT_ADJACENCY, KINDS, LOSSES
+from noisedesign.tasks.curvature import STEEPNESS
 
 if TYPE_CHECKING:
     from noisedesign.base.tables import Record
@@ -131,3 +132,56 @@ def _show(records: list[Record], asked: Setting, as_json: bool, *, title: str, w
         note(f"{who}; {asked.algorithm.name}, {scale_words(asked)}")
         for words in theorem_notes(records):
             note(words)
+
+
+@click.command()
+@click.argument("data", required=False)
+@click.option(
+    "--loss", type=click.Choice(list(STEEPNESS)), required=True, help="Of a linear model."
+)
+@click.option("--feature-bound", type=float, metavar="B", help="Largest norm of a record.")
+@click.option("--public", is_flag=True, help="DATA are public.")
+@click.option("--epsilon", type=float, help="DATA are private: budget of an estimate.")
+@click.option("--delta", type=float, default=1e-6, show_default=True)
+@click.option(
+    "--adjacency", type=click.Choice(ADJACENCIES), default=DEFAULT_ADJACENCY, show_default=True
+)
+@click.option("--ledger", metavar="FILE", help="Ledger that the estimate is booked in.")
+@json_option
+def curvature(
+    data: str | None,
+    loss: str,
+    feature_bound: float | None,
+    public: bool,
+    ledger: str | None,
+    as_json: bool,
+    **budget: Any,
+) -> None:
+    """A range of curvatures of a loss, for errors that mean a loss.
+
+    DATA is a .npy or .csv file of features, a row a record. Data that are not public take an
+    --epsilon, which is spent; without DATA the range is that of --feature-bound."""
+    private = budget["epsilon"] is not None
+    if ledger is not None and not private:
+        raise click.UsageError("--ledger is for estimates from private data, of an --epsilon")
+    if private and data is None:
+        raise click.UsageError("--epsilon is for an estimate from DATA")
+    found = nd.curvature_range(
+        None if data is None else _features(Path(data)),
+        loss=loss,
+        feature_bound=feature_bound,
+        public=public,
+        privacy=nd.PrivacyTarget(**budget) if private else None,
+    )
+    if ledger is not None:  # before anything is told
+        nd.Ledger(ledger).add(found, name="curvature")
+    elif private:
+        note("this estimate is in no ledger: count its epsilon beside that of training")
+    record = {"curvature": found.values.tolist(), "origin": found.origin, "noise": found.noise}
+    show(record, as_json=as_json)
+
+
+def _features(path: Path) -> Any:
+    from noisedesign.files.graph_tables import load_npy, read_numbers
+
+    return (load_npy if path.suffix == ".npy" else read_numbers)(path, field="data")

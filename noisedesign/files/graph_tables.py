@@ -248,6 +248,27 @@ def load_npy(path: Path, *, field: str) -> Array:
     return _checks.matrix(load_array(path, field=field), field=field)
 
 
+def read_numbers(path: Path, *, field: str) -> Array:
+    """A float64 matrix from text, a row a line with commas; a first line of names is left out."""
+    content = read_regular(path, field=field, expected="a readable file", times=memory.SQUARES)
+    try:
+        lines = content.decode("utf-8").splitlines()
+        named = bool(lines) and any(not _is_number(cell) for cell in lines[0].split(","))
+        found = np.loadtxt(lines[named:], delimiter=",", ndmin=2)
+    except ValueError as error:
+        expected = "lines of numbers with commas, or a .npy file"
+        raise InputError(field, expected=expected, got=f"{path}: {error}") from error
+    return _checks.matrix(found, field=field)
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
 def load_array(path: Path, *, field: str) -> np.ndarray:
     """The array of a .npy file, not checked. Nothing is ever unpickled."""
     expected = "a readable .npy file"

@@ -193,8 +193,10 @@ class ErrorEntry(ErrorTable):
 def error_of_entries(
     entries: ErrorEntry | tuple[ErrorEntry, ...] | None, *, mixing: Array | None, rounds: int = 1
 ) -> ErrorMeasure | ErrorMixture | None:
-    if entries is None or isinstance(entries, ErrorEntry):
-        return None if entries is None else entries.error(mixing=mixing, rounds=rounds)
+    if entries is None:
+        return None
+    if isinstance(entries, ErrorEntry):
+        return entries.error(mixing=mixing, rounds=rounds)
     measures = tuple(entry.error(mixing=mixing, rounds=rounds) for entry in entries)
     return ErrorMixture(shares=np.array([entry.share for entry in entries]), measures=measures)
 

@@ -41,6 +41,7 @@ from noisedesign.system.random_mixing import (
     pairwise_gossip,
 )
 from noisedesign.system.workloads import ErrorMeasure, ErrorMixture
+from noisedesign.system.workloads.error import AnyError
 
 Node = int | str  # an integer is the number of a row of W, a string the name of a node
 
@@ -312,7 +313,7 @@ def error_of(
     mixing: Array,
     rounds: int,
     horizon: int,
-) -> ErrorMeasure | ErrorMixture | None:
+) -> AnyError | None:
     """The error that counts; None where there is no [error] and no directed graph."""
     push_sum = graph.one_way and getattr(graph, "weights", "") == "column-stochastic"
 
@@ -331,12 +332,13 @@ def error_of(
             ErrorMeasure(horizon=horizon, **of_models(table.of), **table.weights())
             for table in said or [ErrorTable()]
         ]
-        measure: ErrorMeasure | ErrorMixture = measures[0]
+        measure: AnyError = measures[0]
         if isinstance(tables, Sequence):
             shares = as_array([table.share for table in tables])  # type: ignore[attr-defined]
             measure = ErrorMixture(shares=shares, measures=tuple(measures))
         if not measure.plain:  # weights of nodes are only checked against a number of nodes
-            measure.require_nodes(mixing.shape[-1])
+            for each in measures:
+                each.readout(nodes=mixing.shape[-1])
     return measure
 
 

@@ -31,7 +31,8 @@ from noisedesign.design.design import Design, design_of
 from noisedesign.files.tables import is_node, row_of
 from noisedesign.problem.calibration import calibration_of
 from noisedesign.system.gossip import of_every_step
-from noisedesign.system.workloads import WORST, ErrorMeasure, ErrorMixture, Workload
+from noisedesign.system.workloads import WORST, ErrorMeasure, Workload
+from noisedesign.system.workloads.error import AnyError, among
 
 Node = int | str  # a row of W, or the name of a node
 Nodes = NDArray[np.intp]
@@ -260,9 +261,9 @@ class _Network:
         self.scale = calibration_of(problem).noise_stddev ** 2 * step_variance
         self.mu = design.fixed_mu
         # The error that the problem measures, where a smaller network has the like of it.
-        self.error: ErrorMeasure | ErrorMixture | None = None
+        self.error: AnyError | None = None
         steps = 1 if design.axes == "space" or problem.use is None else problem.use.horizon
-        error = problem.error or ErrorMeasure(horizon=steps)
+        error: AnyError = problem.error or ErrorMeasure(horizon=steps)
         if problem.always_alike and error.push_sum_weights is None and error.of != WORST:
             self.error = error
 
@@ -316,7 +317,7 @@ class _Network:
             return None
         there = np.zeros(len(self.names))
         there[left] = 1.0
-        measure = self.error.among(there)
+        measure = among(self.error, there)
         if measure is None:
             return None
         mixing = self.mixing * there * there[:, None]

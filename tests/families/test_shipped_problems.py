@@ -210,6 +210,9 @@ def test_references_are_reproduced(name: str) -> None:
 CHEAP = [
     "time-structures/prefix-banded-min-separation",
     "space-time/path-5-full-2x4",
+    "objectives/florentine-loss-2x3",
+    "objectives/florentine-loss-momentum",
+    "objectives/path-6-mixture-2x4",
     "objectives/florentine-momentum",
     "objectives/ring-10-dropout",
     "objectives/path-5-edge-failures-2x4",

@@ -143,7 +143,7 @@ def test_the_file_is_what_it_is_documented_to_be(tmp_path: Path) -> None:
         "mixing": "W",
         "dual_blocks": "U",
     }
-    assert (manifest["format"], manifest["version"]) == ("noisedesign-design", 4)
+    assert (manifest["format"], manifest["version"]) == ("noisedesign-design", 5)
     assert (manifest["design"], manifest["horizon"]) == ("time", 4)
     assert manifest["participation"] == {
         "epochs": 2,
@@ -321,7 +321,7 @@ def with_nan(array: np.ndarray) -> np.ndarray:
     ("edit", "message"),
     [
         (setting(format="other"), "format: expected noisedesign-design"),
-        (setting(version=5, library="9.1"), r"version: .*version 5\. .*noisedesign 9\.1"),
+        (setting(version=6, library="9.1"), r"version: .*version 6\. .*noisedesign 9\.1"),
         (setting(version="1"), "version"),
         (setting(surprise=1), "surprise"),
         (setting(objective="12"), "objective"),

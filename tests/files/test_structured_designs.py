@@ -150,7 +150,7 @@ def test_the_problem_comes_back(kind: str, tmp_path: Path) -> None:
 
 def test_what_is_written(tmp_path: Path) -> None:
     manifest = load_design(save_design(solved("kronecker, error"), tmp_path / "d.npz")).manifest
-    assert manifest["version"] == 4
+    assert manifest["version"] == 5
     assert manifest["structure"] == {
         "time": "dense",
         "bands": None,
@@ -168,7 +168,12 @@ def test_what_is_written(tmp_path: Path) -> None:
         "node_weights": [1.0, 2.0, 3.0, 4.0],
         "step_weights": None,
         "learning_rates": None,
+        "learning_rate": None,
         "momentum": 0.5,
+        "curvature": None,
+        "curvature_weights": None,
+        "weight_decay": 0.0,
+        "share": 1.0,
         "mean": "plain",
         "push_sum": False,
     }
@@ -230,15 +235,15 @@ def test_version_two_is_still_read(kind: str, tmp_path: Path) -> None:
     assert outcome.ok, outcome
     # Saved again it is a file of now, as large as before: nobody knows its buffers.
     again = load_design(save_design(stored.design, tmp_path / "d.npz", problem_text="")).manifest
-    assert (again["version"], again["matrix"]) == (4, "strategy")
+    assert (again["version"], again["matrix"]) == (5, "strategy")
     new = solved({"kronecker": "kronecker, structured"}.get(kind, kind))
     np.testing.assert_allclose(stored.design.matrix, new.matrix, rtol=1e-3, atol=1e-3)
 
 
 def test_a_later_version_is_not(tmp_path: Path) -> None:
     path = save_design(space_design(), tmp_path / "d.npz")
-    falsify(path, lambda manifest, arrays: manifest.update(version=5))
-    with pytest.raises(InputError, match=r"version: expected version 4, got version 5"):
+    falsify(path, lambda manifest, arrays: manifest.update(version=6))
+    with pytest.raises(InputError, match=r"version: expected version 5, got version 6"):
         load_design(path)
 
 

@@ -292,7 +292,15 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
             "learning_rates": None,
             "momentum": 0.0,
             "push_sum_weights": None,
+            "curvature": None,
+            "curvature_weights": None,
+            "weight_decay": 0.0,
+            "learning_rate": None,
         },
+    ),
+    "ErrorMixture": (
+        nd.ErrorMixture,
+        {"shares": [1.0, 2.0], "measures": (nd.ErrorMeasure(horizon=2),) * 2},
     ),
     "readout": (
         lambda **kwargs: nd.ErrorMeasure(**kwargs).readout(nodes=3),

@@ -76,6 +76,14 @@ def logistic(regularization: float, intercept: bool) -> OneLoss:
     return loss
 
 
+def least_squares(regularization: float, intercept: bool) -> OneLoss:
+    def loss(model: Array, features: Array, target: float) -> complex:
+        score = features @ model[: len(features)] + (model[-1] if intercept else 0)
+        return (score - target) ** 2 / 2 + regularization / 2 * (model * model).sum()
+
+    return loss
+
+
 def mlp(features_: int, hidden: int) -> OneLoss:
     """With loops over units; a unit is on where its real input is positive."""
 

@@ -247,17 +247,22 @@ def maximal_matchings(graph: nx.Graph) -> Iterator[tuple[float, Array]]:
 
 
 def noise_to_state(
-    w: Array, horizon: int, *, momentum: float = 0.0, rates: Array | None = None
+    w: Array,
+    horizon: int,
+    *,
+    momentum: float = 0.0,
+    rates: Array | None = None,
+    curvature: float = 0.0,
 ) -> Iterator[Array]:
     """x after every step as a linear map of all noise, shape (n, nT), time-major.
 
-    x <- W (x + eta m), m <- momentum m + z, both from 0.
+    x <- W (x + eta m), m <- momentum m - curvature x + z, both from 0.
     """
     n = len(w)
     eta = np.ones(horizon) if rates is None else rates
     state = velocity = np.zeros((n, n * horizon))
     for t in range(horizon):
-        velocity = momentum * velocity
+        velocity = momentum * velocity - curvature * state
         velocity[:, t * n : (t + 1) * n] += np.eye(n)
         state = w @ (state + eta[t] * velocity)
         yield state

@@ -287,6 +287,33 @@ def florentine_step_weights() -> tuple[Interval, str]:
     return oracles.diagonal_interval(gram, width=1e-9), RECURSION
 
 
+def florentine_loss() -> tuple[Interval, str]:
+    gram = np.zeros((6, 6))
+    for curvature in (0.05, 0.8):
+        last = noise_blocks(florentine(), 6, curvature=curvature, rates=np.full(6, 0.5))[-1]
+        gram += curvature / 2 / 15 * np.einsum("isj,itj->st", last, last)
+    return oracles.fixed_epoch_interval(gram, 2, 3, width=1e-8), (
+        "H from the recursion run on every unit of noise, per curvature, then L-BFGS-B; " + PROGRAM
+    )
+
+
+def florentine_loss_momentum() -> tuple[Interval, str]:
+    gram = np.zeros((15, 15))
+    for curvature, count in ((0.05, 3), (0.4, 1)):
+        last = noise_blocks(florentine(), 8, curvature=curvature + 0.01, momentum=0.5)[-1]
+        gram += count * (curvature + 0.01) / 2 / 15 * np.einsum("isa,isb->ab", last, last)
+    return oracles.diagonal_interval(gram, width=1e-9), RECURSION
+
+
+def path_mixture() -> tuple[Interval, str]:
+    blocks = noise_blocks(oracles.metropolis(nx.path_graph(6)), 8)
+    every = np.einsum("xisj,xitj->st", blocks, blocks)
+    gram = 0.2 * every + 0.8 * np.einsum("isj,itj->st", blocks[-1], blocks[-1])
+    return oracles.fixed_epoch_interval(gram, 2, 4, width=1e-8), (
+        f"H from the recursion run on every unit of noise, then L-BFGS-B; {PROGRAM}"
+    )
+
+
 def florentine_last() -> tuple[Interval, str]:
     weights = np.ones(15)
     weights[1] = 10
@@ -426,6 +453,9 @@ REFERENCES: dict[str, Callable[[], tuple[Interval, str]]] = {
     "objectives/florentine-consensus-2x6": florentine_consensus,
     "objectives/florentine-step-weights": florentine_step_weights,
     "objectives/florentine-node-weights-last": florentine_last,
+    "objectives/florentine-loss-2x3": florentine_loss,
+    "objectives/florentine-loss-momentum": florentine_loss_momentum,
+    "objectives/path-6-mixture-2x4": path_mixture,
     "objectives/ring-12-learning-rates-2x8": ring_learning_rates,
     "objectives/ring-12-pairwise-gossip": ring_pairwise,
     "objectives/path-5-maximal-matchings-2x4": path_matchings,

@@ -249,6 +249,15 @@ class LogisticTable(LossTable):
         return losses.Logistic(features=_width(data), **self.model_dump(exclude={"kind"}))
 
 
+class LeastSquaresTable(LossTable):
+    kind: Literal["least-squares"]
+    regularization: float = 0.0
+    intercept: bool = False
+
+    def loss(self, data: Split) -> Loss:
+        return losses.LeastSquares(features=_width(data), **self.model_dump(exclude={"kind"}))
+
+
 class MLPTable(LossTable):
     kind: Literal["mlp"]
     hidden: int = 64
@@ -275,7 +284,7 @@ class MatrixFactorizationTable(LossTable):
 
 
 _LOSSES = (
-    *(QuadraticTable, WhisperQuadraticsTable, LogisticTable, MLPTable),
+    *(QuadraticTable, WhisperQuadraticsTable, LogisticTable, LeastSquaresTable, MLPTable),
     MatrixFactorizationTable,
 )
 

@@ -1,5 +1,6 @@
 """Decentralised SGD, all seeds and lanes of a block at once:
-theta <- W^K (theta - eta_t (sum of clipped gradients + sigma z_t) / b). A trusted server's lane has
+theta <- W^K (theta - eta_t (sum of clipped gradients + sigma z_t) / b), or what an optimizer makes
+of the noisy gradients, which is post-processing. A trusted server's lane has
 11^T / n in the place of W^K; noise on messages comes after mixing."""
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from noisedesign_lab.training.gossip import Gossip, Rounds
 from noisedesign_lab.training.losses.loss import Batch, Loss
 from noisedesign_lab.training.measures import Measurement
 from noisedesign_lab.training.noise import MessageNoise, Source, WhiteNoise
+from noisedesign_lab.training.optimizers import Optimizer
 from noisedesign_lab.training.partition import Dealing, Partition, deal
 from noisedesign_lab.training.seeding import Use, generator
 
@@ -86,6 +88,7 @@ class Run:
     measured: int | None = None
     whose: str = "nodes"
     bound: float = DIVERGED
+    optimizer: Optimizer | None = None
 
     def __post_init__(self) -> None:
         kinds: dict[str, tuple[Any, str]] = {
@@ -93,6 +96,7 @@ class Run:
             "examples": (Examples, "Examples(features=..., targets=...)"),
             "test": ((Examples, NoneType), "Examples(features=..., targets=...) or None"),
             "partition": (Callable, "a function, as noisedesign_lab.training.partition makes them"),
+            "optimizer": ((Optimizer, NoneType), "Momentum(...), AdamW(...) or None"),
             "gossip": (Gossip, "FixedGossip(mixing=...) or RandomGossip(random=...)"),
         }
         for field, (kind, expected) in kinds.items():
@@ -299,6 +303,7 @@ class _Block:
         self.spare = np.empty_like(self.models)
         self.diverged = np.zeros((len(seeds), len(lanes)), dtype=bool)
         self.limit: Array | None = None
+        self.update = None if run.optimizer is None else run.optimizer.start()
         self.white = WhiteNoise(seeds, shape=(n, len(run.shared)), steps=run.horizon)
         self.noise = [source.stream(self.white) for _, source in self.sorted.noisy]
         self.single = [
@@ -395,6 +400,7 @@ class _Block:
 
     def _descend(self, sums: Array, drawn: Sequence[Array], step_sizes: Array) -> None:
         """theta -= eta (sums + sigma z) / b, in place."""
+        rates = step_sizes if self.update is None else np.ones_like(step_sizes)
         terms = []
         for (here, source), noise in zip(self.sorted.noisy, drawn, strict=True):
             if not source.on_messages:
@@ -409,8 +415,11 @@ class _Block:
                     added[..., here, :] += (
                         self._stddev[s, i][..., here, None] * noise[s, i][..., None, :]
                     )
-                added *= (step_sizes / self.dealt.sizes[s, i][..., None])[..., None]
-                self.models[s, i] -= added
+                added *= (rates / self.dealt.sizes[s, i][..., None])[..., None]
+                if self.update is None:
+                    self.models[s, i] -= added
+        if self.update is not None:
+            self.models -= step_sizes[:, None] * self.update(sums, self.models)
 
     @cached_property
     def _stddev(self) -> Array:

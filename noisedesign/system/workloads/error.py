@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import InitVar, dataclass, replace
-from typing import Any, Literal, NamedTuple, Self, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -103,7 +103,7 @@ class ErrorMeasure(Shown):
                 expected = "nothing beside learning_rates"
                 raise InputError("learning_rate", expected=expected, got=f"{rate:g}")
             object.__setattr__(self, "learning_rates", rate)
-        if self.of == "every-iterate":
+        if isinstance(self.of, str) and self.of == "every-iterate":
             object.__setattr__(self, "of", "all-iterates")
         _checks.one_of(self.of, field="of", allowed=ERRORS)
         momentum = _checks.real(self.momentum, field="momentum")
@@ -207,18 +207,6 @@ class ErrorMeasure(Shown):
         silent = silent and self.momentum == self.weight_decay == 0
         return silent and self.of == "all-iterates"
 
-    def among(self, there: Array) -> Self | None:
-        """The error a node of those who are ``there``, 0 or 1, (n,); None where none of them counts."""
-        weights = there * (1.0 if self.node_weights is None else self.node_weights)
-        average = None if self.average is None else there * self.average
-        if not weights.any() or (average is not None and not average.any()):
-            return None
-        return replace(self, node_weights=weights / weights.sum(), average=average)
-
-    def require_nodes(self, nodes: int) -> None:
-        """Refuse weights for another number of nodes."""
-        self.readout(nodes=nodes)
-
     @property
     def time_invariant(self) -> bool:
         """Whether Q_t is the same at every step."""
@@ -294,8 +282,8 @@ class ErrorMixture(Shown):
 
     Examples:
         >>> import noisedesign as nd
-        >>> whole, last = (nd.ErrorMeasure(horizon=3, of=of) for of in ("all-iterates", "last-iterate"))
-        >>> mixture = nd.ErrorMixture(shares=[0.2, 0.8], measures=(whole, last))
+        >>> both = [nd.ErrorMeasure(horizon=3, of=f"{of}-iterate") for of in ("every", "last")]
+        >>> mixture = nd.ErrorMixture(shares=[0.2, 0.8], measures=both)
         >>> [float(term.weight) for term in mixture.terms]
         [0.2, 0.8]
     """
@@ -324,7 +312,7 @@ class ErrorMixture(Shown):
 
     @property
     def of(self) -> str:
-        """What is measured, in words."""
+        """Name what is measured."""
         return " and ".join(measure.of for measure in self.measures)
 
     @property
@@ -344,32 +332,21 @@ class ErrorMixture(Shown):
 
     @property
     def push_sum_weights(self) -> Array | None:
-        """Those of the run."""
+        """Give those of the run, shape (n,) or (T, n); None where they are not said."""
         weights = self.measures[0].push_sum_weights
         return None if weights is None else np.asarray(weights)
 
     @property
     def plain(self) -> bool:
-        """Never: a mixture says something."""
+        """Whether nothing but all iterates counts, which is never so."""
         return False
 
     @property
     def terms(self) -> list[Term]:
-        """Those of every error, times its share."""
+        """Give those of every error, times its share."""
         pairs = zip(self.shares, self.measures, strict=True)
         found = [(share, term) for share, measure in pairs if share for term in measure.terms]
         return [term._replace(weight=float(share) * term.weight) for share, term in found]
-
-    def among(self, there: Array) -> ErrorMixture | None:
-        """The errors a node of those who are ``there``; None where one counts none of them."""
-        found = [measure.among(there) for measure in self.measures]
-        left = [measure for measure in found if measure is not None]
-        return replace(self, measures=tuple(left)) if len(left) == len(found) else None
-
-    def require_nodes(self, nodes: int) -> None:
-        """Refuse weights for another number of nodes."""
-        for measure in self.measures:
-            measure.require_nodes(nodes)
 
 
 _RUN: dict[str, Callable[[ErrorMeasure], Any]] = {  # what errors of one run have in common
@@ -380,6 +357,26 @@ _RUN: dict[str, Callable[[ErrorMeasure], Any]] = {  # what errors of one run hav
     "curvature_weights": lambda measure: measure.curvature_weights,
     "push_sum_weights": lambda measure: measure.push_sum_weights,
 }
+
+
+AnyError = ErrorMeasure | ErrorMixture
+
+
+def measures_of(error: AnyError) -> tuple[ErrorMeasure, ...]:
+    """The errors that it is made of."""
+    return error.measures if isinstance(error, ErrorMixture) else (error,)
+
+
+def among(error: AnyError, there: Array) -> AnyError | None:
+    """The error a node of those who are ``there``, 0 or 1, (n,); None where none of them counts."""
+    found = []
+    for measure in measures_of(error):
+        weights = there * (1.0 if measure.node_weights is None else measure.node_weights)
+        average = None if measure.average is None else there * measure.average
+        if not weights.any() or (average is not None and not average.any()):
+            return None
+        found.append(replace(measure, node_weights=weights / weights.sum(), average=average))
+    return replace(error, measures=tuple(found)) if isinstance(error, ErrorMixture) else found[0]
 
 
 def _weights(value: Any, *, field: str, length: int, each: str) -> Array:

@@ -16,7 +16,7 @@ import numpy as np
 from noisedesign.base import checks as _checks, settings
 from noisedesign.base.checks import Array, InputError
 from noisedesign.system.random_mixing import RandomMixing
-from noisedesign.system.workloads.error import ErrorMeasure, ErrorMixture, Term
+from noisedesign.system.workloads.error import AnyError, ErrorMeasure, ErrorMixture, Term
 from noisedesign.system.workloads.response import Response
 
 
@@ -45,7 +45,7 @@ class Workload:
     """The error under ``mixing``: every H is in squared error per squared noise."""
 
     mixing: Any  # (n, n), those of a schedule (P, n, n), or a RandomMixing
-    error: ErrorMeasure | ErrorMixture
+    error: AnyError
 
     def __post_init__(self) -> None:
         if isinstance(self.mixing, RandomMixing):
@@ -62,7 +62,7 @@ class Workload:
         mixing: Any,
         *,
         horizon: int,
-        error: ErrorMeasure | ErrorMixture | None = None,
+        error: AnyError | None = None,
         random: RandomMixing | None = None,
     ) -> Workload:
         """The workload of a measure, by default of all iterates, and of W, fixed or drawn."""
@@ -266,7 +266,7 @@ class WorkloadKind:
         *,
         horizon: int,
         mixing: Array | None = None,
-        error: ErrorMeasure | ErrorMixture | None = None,
+        error: AnyError | None = None,
         random: RandomMixing | None = None,
     ) -> Array:
         assert self.form is not None
@@ -299,11 +299,7 @@ def prefix_gram(*, horizon: int) -> Array:
 
 
 def decentralized_gram(
-    mixing: Any,
-    *,
-    horizon: int,
-    error: ErrorMeasure | ErrorMixture | None = None,
-    random: RandomMixing | None = None,
+    mixing: Any, *, horizon: int, error: AnyError | None = None, random: RandomMixing | None = None
 ) -> Array:
     """Gram matrix of all iterates of all nodes under gossip (Mafalda-SGD, Lemma 10, equation (10)).
 

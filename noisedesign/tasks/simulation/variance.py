@@ -19,8 +19,7 @@ from noisedesign.tasks.simulation.dynamics import Report, RunningMoments, Runs
 
 if TYPE_CHECKING:
     from noisedesign.system.random_mixing import RandomMixing
-    from noisedesign.system.workloads import ErrorMeasure, ErrorMixture
-    from noisedesign.system.workloads.error import Term
+    from noisedesign.system.workloads.error import AnyError, Term
 
 Source = Callable[[int, np.random.SeedSequence], Iterator[Array]]
 """(columns, seed) -> an array of every step, shape (n, columns): noise, or error."""
@@ -67,7 +66,7 @@ def simulate_variance(
     *,
     noise: Source,
     predicted: float,
-    error: ErrorMeasure | ErrorMixture,
+    error: AnyError,
     mixing: Any = None,
     random: RandomMixing | None = None,
     rounds: int = 1,
@@ -124,7 +123,7 @@ def simulate_variance(
 class _Models:
     """Models of every term side by side: columns of one after those of another, of one noise."""
 
-    def __init__(self, error: ErrorMeasure | ErrorMixture, noise: Iterable[Array], nodes: int) -> None:
+    def __init__(self, error: AnyError, noise: Iterable[Array], nodes: int) -> None:
         self.error, self.noise, self.nodes = error, noise, nodes
         self.now: Array | float = 0.0
 

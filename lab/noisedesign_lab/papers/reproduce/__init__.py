@@ -12,7 +12,7 @@ from noisedesign.files.toml import lookup, opened, parsed
 from noisedesign_lab.papers.reproduce.experiment import Experiment, Settings, settings_of
 
 FIELD = "experiment"
-NAMES = ("mafalda", "whisper", "zip-dl", "gossip", "ours", "balls-in-bins")
+NAMES = ("mafalda", "whisper", "zip-dl", "gossip", "ours", "balls-in-bins", "loss")
 """Names of experiments: those of their modules, with hyphens; one is loaded when asked for."""
 
 

@@ -17,7 +17,98 @@ from noisedesign_lab.training.losses.loss import Batch, Loss, clipped_weights, s
 
 
 @dataclass(frozen=True, kw_only=True)
-class Logistic(Loss):
+class _OfScores(Loss):
+    """A loss of <a, theta> and the target b, and ``regularization / 2 |theta|^2``."""
+
+    features: int
+    regularization: float = 0.0
+    intercept: bool = False
+
+    def __post_init__(self) -> None:
+        _checks.positive_int(self.features, field="loss.features")
+        _checks.nonnegative(self.regularization, field="loss.regularization")
+
+    def _slopes(self, scores: Array, targets: Array) -> Array:
+        """Derivatives of the loss by the score."""
+        raise NotImplementedError
+
+    def _losses(self, scores: Array, targets: Array) -> Array:
+        raise NotImplementedError
+
+    @property
+    def dimension(self) -> int:
+        return self.features + self.intercept
+
+    def clipped_sums(self, models: Array, batch: Batch, *, clip: float) -> Array:
+        features, targets = self._inputs(batch.features), batch.targets[..., None]
+        scores = features @ models.swapaxes(-1, -2)  # (S, n, m, E)
+        slopes = self._slopes(scores, targets)
+        decay = self.regularization
+        squares = np.einsum("snmd,snmd->snm", features, features)[..., None] * slopes**2
+        if decay:
+            sizes = np.einsum("sned,sned->sne", models, models)[:, :, None]
+            squares = squares + 2 * decay * slopes * scores + decay**2 * sizes
+        weights = clipped_weights(np.sqrt(np.maximum(squares, 0)), batch.present, clip=clip)
+        sums = np.asarray((weights * slopes).swapaxes(-1, -2) @ features)
+        if decay:
+            sums += decay * weights.sum(axis=2)[..., None] * models
+        return sums
+
+    def value(self, models: Array, examples: Examples) -> Array:
+        penalty = self.regularization / 2 * np.square(models).sum(axis=-1)
+        return np.asarray(self._mean(models, examples, self._losses) + penalty)
+
+    def _mean(
+        self, models: Array, examples: Examples, of: Callable[[Array, Array], NDArray[Any]]
+    ) -> Array:
+        """Mean over the examples of a function of their scores and targets."""
+        features, targets = self._inputs(examples.features), examples.targets
+        flat = models.reshape(-1, models.shape[-1])
+        sums = np.zeros(len(flat))
+        for part in spans(len(examples), len(flat)):
+            sums += of(flat @ features[part].T, targets[part]).sum(axis=1)
+        return (sums / len(examples)).reshape(models.shape[:-1])
+
+    def _inputs(self, features: Array) -> Array:
+        return _with_ones(features) if self.intercept else features
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeastSquares(_OfScores):
+    """``(<a, theta> - b)^2 / 2 + regularization / 2 |theta|^2`` for features a, target b.
+
+    With an intercept the model has one more coordinate, the last, and every example a last feature
+    1; the regularisation includes it.
+
+    Args:
+        features: the number p of features.
+        regularization: a number >= 0.
+        intercept: whether a constant is added to <a, theta>.
+
+    Raises:
+        InputError: another number of features or regularization.
+
+    Examples:
+        >>> import numpy as np
+        >>> from noisedesign_lab.datasets import Examples
+        >>> from noisedesign_lab.training.losses import LeastSquares
+        >>> two = Examples(features=np.array([[1.0], [3.0]]), targets=np.array([0.0, 2.0]))
+        >>> print(LeastSquares(features=1).value(np.ones(1), two))  # (1 + 1) / 2, halved
+        0.5
+    """
+
+    def _slopes(self, scores: Array, targets: Array) -> Array:
+        return scores - targets
+
+    def _losses(self, scores: Array, targets: Array) -> Array:
+        return np.square(scores - targets) / 2
+
+    def accuracy(self, models: Array, examples: Examples) -> None:
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Logistic(_OfScores):
     """``log(1 + exp(-b <a, theta>)) + regularization / 2 |theta|^2`` for features a, target b.
 
     With an intercept the model has one more coordinate, the last, and every example a last feature
@@ -44,55 +135,15 @@ class Logistic(Loss):
         0.5
     """
 
-    features: int
-    regularization: float = 0.0
-    intercept: bool = False
+    def _slopes(self, scores: Array, targets: Array) -> Array:
+        return np.asarray(-targets * expit(-targets * scores))
 
-    def __post_init__(self) -> None:
-        _checks.positive_int(self.features, field="loss.features")
-        _checks.nonnegative(self.regularization, field="loss.regularization")
-
-    @property
-    def dimension(self) -> int:
-        return self.features + self.intercept
-
-    def clipped_sums(self, models: Array, batch: Batch, *, clip: float) -> Array:
-        features, labels = self._inputs(batch.features), batch.targets[..., None]
-        scores = features @ models.swapaxes(-1, -2)  # (S, n, m, E)
-        slopes = -labels * expit(-labels * scores)
-        decay = self.regularization
-        squares = np.einsum("snmd,snmd->snm", features, features)[..., None] * slopes**2
-        if decay:
-            sizes = np.einsum("sned,sned->sne", models, models)[:, :, None]
-            squares = squares + 2 * decay * slopes * scores + decay**2 * sizes
-        weights = clipped_weights(np.sqrt(np.maximum(squares, 0)), batch.present, clip=clip)
-        sums = np.asarray((weights * slopes).swapaxes(-1, -2) @ features)
-        if decay:
-            sums += decay * weights.sum(axis=2)[..., None] * models
-        return sums
-
-    def value(self, models: Array, examples: Examples) -> Array:
-        penalty = self.regularization / 2 * np.square(models).sum(axis=-1)
-        losses = self._mean(models, examples, lambda margins: np.logaddexp(0.0, -margins))
-        return np.asarray(losses + penalty)
+    def _losses(self, scores: Array, targets: Array) -> Array:
+        return np.logaddexp(0.0, -(scores * targets))
 
     def accuracy(self, models: Array, examples: Examples) -> Array:
         # An example on the hyperplane is on no label's side.
-        return self._mean(models, examples, lambda margins: margins > 0)
-
-    def _mean(
-        self, models: Array, examples: Examples, of: Callable[[Array], NDArray[Any]]
-    ) -> Array:
-        """Mean over the examples of a function of their margins."""
-        features, targets = self._inputs(examples.features), examples.targets
-        flat = models.reshape(-1, models.shape[-1])
-        sums = np.zeros(len(flat))
-        for part in spans(len(examples), len(flat)):
-            sums += of(flat @ features[part].T * targets[part]).sum(axis=1)
-        return (sums / len(examples)).reshape(models.shape[:-1])
-
-    def _inputs(self, features: Array) -> Array:
-        return _with_ones(features) if self.intercept else features
+        return self._mean(models, examples, lambda scores, targets: scores * targets > 0)
 
 
 @dataclass(frozen=True, kw_only=True)

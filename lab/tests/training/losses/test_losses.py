@@ -15,6 +15,7 @@ from noisedesign_lab.training import losses
 from noisedesign_lab.training.losses import (
     MLP,
     Batch,
+    LeastSquares,
     Logistic,
     Loss,
     MatrixFactorization,
@@ -81,6 +82,12 @@ CASES = {
         oracles.logistic(0.3, True),
         normal(6),
         signs,
+    ),
+    "least squares, regularised, intercept": Case(
+        LeastSquares(features=6, regularization=0.3, intercept=True),
+        oracles.least_squares(0.3, True),
+        normal(6),
+        real,
     ),
     "mlp": Case(MLP(features=3, hidden=5), oracles.mlp(3, 5), normal(3), real, smooth=False),
     "mlp, one of each": Case(
