@@ -7,6 +7,7 @@ slowly; Anderson's mixing of log q takes some twenty problems where it takes hun
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from noisedesign.base.checks import Array
 from noisedesign.base.monitor import REACHED, Monitor, Search, Stop
@@ -17,16 +18,19 @@ from noisedesign.forms import Noise
 MEMORY = 12
 """Steps of the past that a step mixes. More take fewer problems, until differences are rounding."""
 
-SHARPER = 1e-3
+SHARPER = 1e-4
 """Gap of the problem of one q over the gap asked for. Errors of steps are wrong by about its root,
 those of shares by less."""
 
 LEAST_GAP = 1e-11
 """Least gap asked of it, above what rounding leaves."""
 
-LEAST_SHARE = 1e-9
-"""Least share of a step over the mean: those of steps that never are the worst go to 0, and H(q)
-would become singular."""
+LEAST_SHARE = 0.1
+"""Least share of a step over the mean, times the gap asked for: those of steps that never are the
+worst go to 0, and H(q) would become singular. More costs a part of the gap."""
+
+IDLE = 3.0
+"""Logarithm of a share over the least one below which a step follows the fixed point."""
 
 MOST = 300
 """Problems solved, at most."""
@@ -39,7 +43,7 @@ def solve(program: WorstProgram, *, monitor: Monitor) -> Answer:
     past: list[tuple[Array, Array]] = []
     noises: list[tuple[float, Noise]] = []
     lower, proof, start, count = 0.0, {}, None, 0
-    least = np.log(LEAST_SHARE / size)
+    least = np.log(LEAST_SHARE * monitor.gap / size)
     sharper = max(SHARPER * monitor.gap, LEAST_GAP)
     with Search(monitor) as search:
         while count < MOST:
@@ -67,18 +71,19 @@ def solve(program: WorstProgram, *, monitor: Monitor) -> Answer:
             change = np.log(errors / float(shares @ errors))
             change = np.maximum(change, least - np.log(shares))
             past = [*past[-MEMORY:], (np.log(shares), change)]
-            logs = np.maximum(_mixed(past), least)
+            logs = np.maximum(_mixed(past, np.log(shares) > least + IDLE), least)
     return Answer(
         stop=search.stop, noises=[noise for _, noise in noises], proof=proof, evaluations=count
     )
 
 
-def _mixed(past: list[tuple[Array, Array]]) -> Array:
-    """Anderson's step from the last of some points and what the fixed point adds to them."""
+def _mixed(past: list[tuple[Array, Array]], active: NDArray[np.bool_]) -> Array:
+    """Anderson's step from the last of some points and what the fixed point adds to them; others
+    than the ``active`` steps just follow it."""
     points, changes = (np.array(each) for each in zip(*past, strict=True))
     found = points[-1] + changes[-1]
     if len(past) > 1:
         less = np.diff(changes, axis=0).T
-        by = np.linalg.lstsq(less, changes[-1], rcond=1e-8)[0]
-        found = found - (np.diff(points, axis=0).T + less) @ by
+        by = np.linalg.lstsq(less[active], changes[-1][active], rcond=1e-8)[0]
+        found -= np.where(active, (np.diff(points, axis=0).T + less) @ by, 0.0)
     return np.asarray(found)

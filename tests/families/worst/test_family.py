@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import mpmath as mp
 import networkx as nx
 import numpy as np
 import pytest
@@ -138,6 +139,29 @@ def test_a_file_is_verified_and_simulated(tmp_path: Path) -> None:
     alone = solved(worst(nd.single(3)))
     nd.save_design(alone, tmp_path / "p.npz")
     assert nd.verify(nd.load_design(tmp_path / "p.npz")).ok
+
+
+def test_prefix_sums_are_proved_with_every_rounding() -> None:
+    """Roots of shares, squared, are those shares but for a rounding, which the proof divides by."""
+    design = solved(worst(TWICE, step_weights=[1.0, 2.0, 1.0, 1.5, 1.0, 3.0]))
+    proof = nd.verify(design, rigorous=True).proof
+    assert proof is not None
+    assert proof.rigorous
+    assert proof.gap <= design.gap + 1e-11
+    program = family_of(design.problem).program(design.problem)
+    judged = family_of(design.problem).rigorous_judge(program, design.noise, design.proof)
+    exact = mp.matrix(design.strategy.tolist()) ** -1
+    weights = [mp.mpf(weight) for weight in design.problem.error.steps]
+    largest = max(
+        weight * sum(sum(exact[r, c] for r in range(t + 1)) ** 2 for c in range(6))
+        for t, weight in enumerate(weights)
+    )
+    assert judged.objective.lower <= largest <= judged.objective.upper
+    assert judged.objective.upper <= largest * (1 + 1e-12)
+    in_graph = nd.verify(solved(in_network(TWICE)), rigorous=True).proof
+    assert in_graph is not None
+    assert not in_graph.rigorous
+    assert "prefix sums" in in_graph.why_not
 
 
 def test_baselines_are_judged_by_the_worst_step() -> None:
