@@ -16,11 +16,9 @@ from noisedesign.base import checks as _checks
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.shown import Shown
 
-Error = Literal[
-    "all-iterates", "worst", "last-iterate", "mean-model", "consensus", "loss", "loss-of-mean"
-]
-WORST = "worst"  # the one error that is no sum over steps
+Error = Literal["all-iterates", "last-iterate", "mean-model", "consensus", "loss", "loss-of-mean"]
 ERRORS: tuple[str, ...] = get_args(Error)
+WORST = "worst"  # the one error that is no sum over steps
 OF_THE_END = ("last-iterate", "loss", "loss-of-mean")  # which count the models after step T alone
 
 
@@ -53,7 +51,7 @@ class ErrorMeasure(Shown):
 
     Args:
         horizon: T, the number of steps.
-        of: one of ``ERRORS``.
+        of: one of ``ERRORS``, or ``WORST``.
         node_weights: w, scalar or shape (n,), nonnegative; default 1 for every node.
         average: m, shape (n,), nonnegative; scaled to sum 1. Default w. On a directed graph the
             models agree on another mean: see :mod:`noisedesign.system.directed`.
@@ -105,7 +103,7 @@ class ErrorMeasure(Shown):
             object.__setattr__(self, "learning_rates", rate)
         if isinstance(self.of, str) and self.of == "every-iterate":
             object.__setattr__(self, "of", "all-iterates")
-        _checks.one_of(self.of, field="of", allowed=ERRORS)
+        _checks.one_of(self.of, field="of", allowed=(*ERRORS, WORST))
         momentum = _checks.real(self.momentum, field="momentum")
         if not 0 <= momentum < 1:
             raise InputError("momentum", expected="a number in [0, 1)", got=f"{momentum:g}")
