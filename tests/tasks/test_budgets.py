@@ -11,6 +11,8 @@ import pytest
 
 import noisedesign as nd
 from noisedesign.base.checks import InputError
+from noisedesign.pages.content import Table
+from noisedesign.pages.privacy import prices_of
 from noisedesign.problem.problem import Problem
 from noisedesign.tasks.budgets import best_split, budget_rows, tightened
 from tests.support import oracles
@@ -175,6 +177,18 @@ def test_the_command_prints_and_writes(tmp_path: Any) -> None:
     assert nd.verify(nd.load_design(path)).ok
     assert call("budgets", asked, "--tighten", "--split").code == 2
     assert call("budgets", asked, "--cost", "0.1").code == 2
+
+
+def test_a_page_shows_the_dearest_first() -> None:
+    design = nd.solve(nd.SpaceProblem.from_graph(GRAPH)).design
+    assert design is not None
+    _, table = prices_of(design)
+    assert isinstance(table, Table)
+    names, prices = zip(*table.rows, strict=True)
+    assert names[0] == "Acciaiuoli"
+    assert names[-1] == "Medici"
+    assert list(prices) == sorted(prices, reverse=True)
+    assert prices_of(nd.baseline(design.problem, "cdp")) == []
 
 
 def test_wrong_problems_are_refused() -> None:
