@@ -5,6 +5,7 @@ from noisedesign.certify.certificate import Certificate as Certificate
 from noisedesign.design.design import Design as Design
 from noisedesign.design.prefix import privacy_after as privacy_after
 from noisedesign.design.solve import Solution as Solution, solve as solve
+from noisedesign.design.tune import Tuned as Tuned, tune_learning_rate as tune_learning_rate
 from noisedesign.files.checkpoint_file import CheckpointFile as CheckpointFile
 from noisedesign.files.design_file import load_design as load_design, save_design as save_design
 from noisedesign.files.problem_file import load_problem as load_problem

@@ -88,6 +88,7 @@ def solve(
     records: list[dict[str, Any]] = []
     remarks, code = [], 0
     for source, path in zip(loaded, paths, strict=True):
+        remarks += [source.remark] if source.remark else []
         if several:
             note(f"{len(records) + 1}/{len(loaded)} {source.problem.name}")
         try:

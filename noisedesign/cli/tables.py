@@ -181,7 +181,10 @@ def sweep(file: str, timeout: float | None, as_json: bool, **how: Any) -> None:
 
     how["timeout"] = TIMEOUT_SECONDS if timeout is None else timeout
     summary = nd.sweep(nd.load_sweep(file), progress=counter("sweeping", "rows"), **how)
-    show(asdict(summary) | {"output": str(summary.output)}, as_json=as_json)
+    told = {name: value for name, value in asdict(summary).items() if name != "remarks"}
+    show(told | {"output": str(summary.output)}, as_json=as_json)
+    for sentence in summary.remarks:
+        note(sentence)
     if summary.unsolved:
         note(f"{summary.unsolved} rows are not solved; the column reason says why")
 

@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import numpy as np
 from pydantic import Field, TypeAdapter
 from scipy.sparse import issparse
 
@@ -31,12 +32,13 @@ from noisedesign.files.tables import (
     SpaceErrorTables,
     SpaceStructureTable,
     TimeStructureTable,
+    TunedErrorTable,
     cap_of,
     error_horizon,
     error_of,
     limits_of,
 )
-from noisedesign.files.toml import opened, parsed, renamed
+from noisedesign.files.toml import dumped, opened, parsed, renamed
 from noisedesign.forms.registry import SPARSE_FORMS, sparse_kinds
 from noisedesign.problem.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
 from noisedesign.system.gossip import checked_rounds
@@ -327,6 +329,7 @@ class LoadedProblem(Shown):
         path: of the file; None for text without one.
         tags: words to find it by.
         description: what it is, in words.
+        remark: what was found for it while it was read: a learning rate that is tuned.
     """
 
     problem: Problem
@@ -335,6 +338,7 @@ class LoadedProblem(Shown):
     path: Path | None = None
     tags: tuple[str, ...] = ()
     description: str = ""
+    remark: str = ""
 
     def _title(self) -> str:
         return f"Problem file {self.problem.name!r}"
@@ -374,9 +378,32 @@ def load_problem(path: str | Path, *, mixing: Array | None = None) -> LoadedProb
         return replace(parse_problem(text, folder=found.parent, mixing=mixing), path=found)
 
 
+def _tuned(text: str, problem: Problem, tuning: dict[str, Any]) -> tuple[str, str]:
+    """The text with the learning rate that is best with its noise, for tuning keys; a remark."""
+    from noisedesign.design.tune import tune_learning_rate  # late: it solves
+
+    with renamed({key: f"error.{key}" for key in ("start", "batch_size")}):
+        found = tune_learning_rate(problem, **tuning)
+    tables = parsed(text, field=FIELD)
+    error = {k: v for k, v in tables["error"].items() if k not in (*tuning, "tune")}
+    rates = found.problem.error.learning_rates  # type: ignore[union-attr]
+    error.pop("learning_rate", None)
+    error["learning_rates"] = found.learning_rate if np.ptp(rates) == 0 else rates.tolist()
+    told = (
+        f"The learning rate {found.learning_rate:.4g} has the least expected loss of the last "
+        f"model: {found.loss:.4g} above the minimum, {found.of_start:.4g} of it the start's. "
+    )
+    return dumped(tables | {"error": error}), told + found.assumed
+
+
 def parse_problem(text: str, *, folder: str | Path, mixing: Array | None = None) -> LoadedProblem:
-    """Read a problem from text, as :func:`load_problem`; files are relative to ``folder``."""
-    file = tables_of(text)
+    """Read a problem from text, as :func:`load_problem`; files are relative to ``folder``. Where
+    the learning rate is to be tuned, it is, and the text says which one was found."""
+    file, remark = tables_of(text), ""
+    error = file.error if isinstance(file.error, TunedErrorTable) else TunedErrorTable()
+    if (tuning := error.tuning()) is not None:
+        text, remark = _tuned(text, file.problem(Path(folder), mixing), tuning)
+        file = tables_of(text)
     # Cheap checks first: a wrong reference should not cost an eigendecomposition.
     reference = None if file.reference is None else Reference(**file.reference.model_dump())
     return LoadedProblem(
@@ -385,4 +412,5 @@ def parse_problem(text: str, *, folder: str | Path, mixing: Array | None = None)
         reference=reference,
         tags=tuple(file.tags),
         description=file.description,
+        remark=remark,
     )

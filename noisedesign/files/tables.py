@@ -262,7 +262,29 @@ class ErrorTable(Table):
         return {key: as_array(getattr(self, key)) for key in ErrorTable.model_fields}
 
 
-class SpaceErrorTable(ErrorTable):
+class TunedErrorTable(ErrorTable):
+    """One error, whose learning rate may be tuned with the noise."""
+
+    tune: Literal["learning-rate"] | None = None
+    start: ScalarOrList | None = None
+    batch_size: float | None = None
+
+    def tuning(self) -> dict[str, Any] | None:
+        """Arguments of the tuning that is asked for; None where none is."""
+        said = {"start": self.start, "batch_size": self.batch_size}
+        if self.tune is None:
+            for key, value in said.items():
+                if value is not None:
+                    expected = 'nothing without error.tune = "learning-rate"'
+                    raise InputError(f"error.{key}", expected=expected, got="a value")
+            return None
+        if self.start is None:
+            expected = "the squared distance of the start from the minimum, a coordinate"
+            raise InputError("error.start", expected=expected, got="nothing")
+        return {key: as_array(value) for key, value in said.items() if value is not None}
+
+
+class SpaceErrorTable(TunedErrorTable):
     horizon: int = 1
 
 
@@ -272,8 +294,8 @@ class ErrorShareTable(ErrorTable):
     share: float
 
 
-class SpaceErrorShareTable(SpaceErrorTable, ErrorShareTable):
-    pass
+class SpaceErrorShareTable(ErrorShareTable):
+    horizon: int = 1
 
 
 def _one_or_several(one: type[Table], share: type[Table]) -> Any:
@@ -282,7 +304,7 @@ def _one_or_several(one: type[Table], share: type[Table]) -> Any:
     return Annotated[any_of, several]
 
 
-ErrorTables: Any = _one_or_several(ErrorTable, ErrorShareTable)
+ErrorTables: Any = _one_or_several(TunedErrorTable, ErrorShareTable)
 SpaceErrorTables: Any = _one_or_several(SpaceErrorTable, SpaceErrorShareTable)
 _EACH = {"of", "node_weights", "step_weights", "share"}  # keys that are of an error, not of the run
 
@@ -297,7 +319,7 @@ def errors_of(tables: ErrorTable | Sequence[ErrorTable] | None) -> list[ErrorTab
     return [table.model_copy(update=run | table.model_dump(exclude_unset=True)) for table in tables]
 
 
-def error_horizon(tables: SpaceErrorTable | Sequence[SpaceErrorTable] | None) -> int:
+def error_horizon(tables: ErrorTable | Sequence[ErrorTable] | None) -> int:
     """T of the errors, which is one number."""
     found = {getattr(table, "horizon", 1) for table in errors_of(tables)} or {1}
     if len(found) > 1:
@@ -474,7 +496,7 @@ class ObserversTable(Table):
             together = [entry if isinstance(entry, list) else [entry] for entry in entries]
             return tuple(make(nodes=rows(coalition), **options) for coalition in together)
 
-    def error_horizon(self, error: SpaceErrorTable | Sequence[SpaceErrorTable] | None) -> int:
+    def error_horizon(self, error: ErrorTable | Sequence[ErrorTable] | None) -> int:
         """T of the errors that count, which is that of the observers."""
         horizon = _checks.positive_int(self.horizon, field="observers.horizon")
         for table in errors_of(error):

@@ -21,13 +21,17 @@ from noisedesign.base.checks import InputError
 from noisedesign.base.machine import one_thread
 from noisedesign.base.shown import Shown
 from noisedesign.design.backends import get_backend
-from noisedesign.design.solve import FAILED
+from noisedesign.design.design import Design
+from noisedesign.design.solve import FAILED, solve
+from noisedesign.design.tune import objective_of
 from noisedesign.design.warm_start import Neighbours
 from noisedesign.files.problem_file import parse_problem
+from noisedesign.problem.problem import Problem
 from noisedesign.surveys import rows as judging
 from noisedesign.surveys.results_file import KEY, RESULTS_FORMAT, SWEEP, format_column, open_results
 from noisedesign.surveys.rows import Progress
-from noisedesign.surveys.sweep_file import Sweep, SweepRow
+from noisedesign.surveys.sweep_file import Sweep, SweepRow, with_curvature
+from noisedesign.system.workloads.error import Term
 from noisedesign.tasks.report import Record
 
 TIMEOUT_SECONDS = 5.0
@@ -43,6 +47,7 @@ class Summary(Shown):
         skipped: how many of them the table had.
         run: how many of them were run.
         unsolved: how many of them are unsolved now, whenever they were run.
+        remarks: sentences about what wrong curvatures cost, where rows have some.
     """
 
     output: Path
@@ -50,6 +55,7 @@ class Summary(Shown):
     skipped: int
     run: int
     unsolved: int
+    remarks: tuple[str, ...] = ()
 
 
 def sweep(
@@ -113,7 +119,23 @@ def sweep(
         found, done = judging.kept(plan.rows, compute, **how)
     total = len(plan.rows)
     unsolved = sum(not found[row.key]["solved"] for row in plan.rows)
-    return Summary(output=table.path, rows=total, skipped=done, run=total - done, unsolved=unsolved)
+    counts: Any = {"rows": total, "skipped": done, "run": total - done, "unsolved": unsolved}
+    remarks = _remarks([found[row.key] for row in plan.rows])
+    return Summary(output=table.path, remarks=remarks, **counts)
+
+
+def _remarks(rows: list[Record]) -> tuple[str, ...]:
+    """What wrong curvatures cost at the most."""
+    told = []
+    for name in MISJUDGED:
+        known = [row[name] for row in rows if row[name] is not None]
+        if known:
+            how = name.removeprefix("if_").replace("_", " ")
+            told.append(
+                f"If the loss is {how} than stated, designs have {min(known):.3f} to "
+                f"{max(known):.3f} times the least error (column {name})."
+            )
+    return tuple(told)
 
 
 def _records(
@@ -129,15 +151,40 @@ def _records(
     return (record for _, record in workers.in_processes(row_of, wanted, jobs=jobs))
 
 
+MISJUDGED = {"if_4_times_flatter": 1 / 4, "if_4_times_steeper": 4.0}  # of the curvature stated
+"""Error of a design where curvatures are so many times those stated, over the optimum for them."""
+
+
+def misjudged(row: SweepRow, problem: Problem, design: Design | None) -> dict[str, float | None]:
+    """What wrong curvatures cost; None without curvatures, and where steps would diverge."""
+    found: dict[str, float | None] = dict.fromkeys(MISJUDGED)
+    if design is None or all(term.curvature == 0 for term in error_terms(problem)):
+        return found
+    for name, factor in MISJUDGED.items():
+        try:
+            other = parse_problem(with_curvature(row.text, factor), folder=row.folder).problem
+            best = solve(other, gap=row.gap).design
+        except InputError:
+            continue
+        if best is not None:
+            found[name] = objective_of(other, design.noise) / best.objective
+    return found
+
+
+def error_terms(problem: Problem) -> list[Term]:
+    return [] if problem.error is None else problem.error.terms
+
+
 TYPES = judging.TYPES | {"asked_gap": float, "time_limit": float, "warm": bool}
+TYPES |= dict.fromkeys(MISJUDGED, float)
 
 _worker = Neighbours()  # the designs that this process found as a worker, of whichever sweeps
 
 
 def columns_of(keys: Iterable[str]) -> tuple[str, ...]:
-    """Columns after version and key: those swept, those asked, the start, and a comparison's."""
+    """Columns after version and key: those swept, asked, the start, a comparison's, misjudged."""
     swept = (key for key in keys if key not in judging.COLUMNS)
-    return (*swept, "asked_gap", "time_limit", "warm", *judging.COLUMNS)
+    return (*swept, "asked_gap", "time_limit", "warm", *judging.COLUMNS, *MISJUDGED)
 
 
 def row_of(row: SweepRow, neighbours: Neighbours = _worker) -> Record:
@@ -153,7 +200,7 @@ def row_of(row: SweepRow, neighbours: Neighbours = _worker) -> Record:
         )
         if remembers and design is not None:
             neighbours.add(design)
-        return {"warm": start is not None} | found
+        return {"warm": start is not None} | found | misjudged(row, problem, design)
 
     return blank | judging.attempted(blank, answer)
 
@@ -169,7 +216,7 @@ def _blank(row: SweepRow) -> Record:
     asked = {"asked_gap": row.gap, "time_limit": row.time_limit, "warm": False}
     version = {format_column(SWEEP): RESULTS_FORMAT[SWEEP], KEY: row.key}
     named = judging.named(row.name, row.design, row.backend)
-    return version | row.parameters | asked | named
+    return version | row.parameters | asked | named | dict.fromkeys(MISJUDGED)
 
 
 def _on_cluster(rows: Sequence[SweepRow], *, address: str, timeout: float) -> Iterator[Record]:

@@ -13,6 +13,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from noisedesign.base import checks as _checks, settings
 from noisedesign.base.checks import InputError, describe
 from noisedesign.base.shown import Shown, ShownInline
@@ -169,6 +171,16 @@ def _check(
         swept = any(f"{error.field}.".startswith(f"{key}.") for key in grid)
         with renamed({error.field: f"grid.{error.field}" if swept else error.field}):
             raise
+
+
+def with_curvature(text: str, factor: float) -> str:
+    """A problem with its curvatures, without weight decay, times a factor."""
+    tables = parsed(text, field=FIELD)
+    said = tables.get("error", {})
+    for table in said if isinstance(said, list) else [said]:
+        if (curvature := table.get("curvature")) is not None:
+            table["curvature"] = (np.asarray(curvature, dtype=float) * factor).tolist()
+    return dumped(tables)
 
 
 # --- the grid -------------------------------------------------------------------------------------

@@ -17,16 +17,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import networkx as nx
 import numpy as np
 import pytest
 from scipy.stats import norm
 
+from noisedesign import TimeProblem, single, solve
 from noisedesign.base.atomic import overwriting
 from noisedesign.base.checks import InputError
 from noisedesign.surveys import results_file, rows as judging, sweep as sweeping
 from noisedesign.surveys.results_file import open_results
 from noisedesign.surveys.sweep import Summary, columns_of, row_of, sweep
 from noisedesign.surveys.sweep_file import Sweep, parse_sweep
+from tests.support import oracles
 from tests.support.command_line import EPOCHS, MODULE, RING, call, environment, write
 
 FOUR = RING + "[grid]\ngraph.nodes = [5, 7]\nbudget.tau = [1.0, 4.0]\n"
@@ -80,6 +83,7 @@ def test_rows_hold_parameters_and_answers(tmp_path: Path) -> None:
         "time_limit",
         "warm",
         *judging.COLUMNS,
+        *sweeping.MISJUDGED,
     )
     assert [(row["graph.nodes"], row["budget.tau"]) for row in found] == [
         ("5", "1.0"),
@@ -89,7 +93,7 @@ def test_rows_hold_parameters_and_answers(tmp_path: Path) -> None:
     ]
     for row, planned in zip(found, plan().rows, strict=True):
         assert row["key"] == planned.key
-        assert (row["sweep_format"], row["asked_gap"], row["time_limit"]) == ("4", "1e-06", "")
+        assert (row["sweep_format"], row["asked_gap"], row["time_limit"]) == ("5", "1e-06", "")
         assert (row["solved"], row["feasible"], row["status"]) == ("True", "True", "optimal")
         truth = optimum(int(row["graph.nodes"]), float(row["budget.tau"]))
         assert float(row["objective"]) == pytest.approx(truth, rel=2e-6)
@@ -339,7 +343,7 @@ def test_a_table_cut_anywhere_keeps_its_whole_rows(tmp_path: Path) -> None:
     columns = columns_of(["graph.kind"])
     with open_results(table, columns=columns) as whole:
         for key in ("a", "b"):
-            row = {"sweep_format": 4, "key": key, "graph.kind": "ring"}
+            row = {"sweep_format": 5, "key": key, "graph.kind": "ring"}
             row |= {"reason": 'one, "two"\r\nthree'}
             whole.put_all([dict.fromkeys(whole.columns) | row])
     content = table.read_bytes()
@@ -407,14 +411,14 @@ def test_ctrl_c_keeps_what_is_finished(tmp_path: Path, monkeypatch: pytest.Monke
 
 def other_version(text: str) -> str:
     header, *lines = text.splitlines()
-    return "\n".join([header, *(line.replace("4,", "3,", 1) for line in lines)])
+    return "\n".join([header, *(line.replace("5,", "3,", 1) for line in lines)])
 
 
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
-        (other_version, "version 4 in column sweep_format, got"),
-        (lambda text: other_version(text).replace("asked_gap", "gap_asked"), "version 4"),
+        (other_version, "version 5 in column sweep_format, got"),
+        (lambda text: other_version(text).replace("asked_gap", "gap_asked"), "version 5"),
         (
             lambda text: text.replace("budget.tau", "limits.max_variance"),
             "without budget.tau and with limits.max_variance",
@@ -543,9 +547,9 @@ def test_other_parquet_is_refused(tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     table = tmp_path / "rows.parquet"
     parquet.write_table(arrow.table({"sweep_format": [2], "key": ["a"]}), table)
-    with pytest.raises(InputError, match="version 4 in column sweep_format, got .*version 2"):
+    with pytest.raises(InputError, match="version 5 in column sweep_format, got .*version 2"):
         sweep(plan(), output=table)
-    parquet.write_table(arrow.table({"sweep_format": [4], "key": ["a"]}), table)
+    parquet.write_table(arrow.table({"sweep_format": [5], "key": ["a"]}), table)
     with pytest.raises(InputError, match=r"without graph\.nodes, budget\.tau"):
         sweep(plan(), output=table)
     table.write_text("no parquet")
@@ -576,3 +580,60 @@ def test_command_says_what_is_not_solved(tmp_path: Path) -> None:
         "run": 0,
         "unsolved": 1,
     }
+
+
+# --- curvature that is misjudged ------------------------------------------------------------------
+
+
+def test_what_wrong_curvatures_cost(tmp_path: Path) -> None:
+    """A design for one curvature, judged by hand under H of another, over the optimum of that."""
+    rates, horizon = (0.4, 0.9), 4
+    text = (
+        'gap = 1e-8\nname = "loss"\ndesign = "time"\n[graph]\nkind = "path"\nnodes = 3\n'
+        '[workload]\n'
+        'kind = "decentralized"\n[participation]\nkind = "single"\nhorizon = 4\n'
+        '[error]\nof = "loss"\ncurvature = [0.1, 0.5]\n[grid]\n"error.learning_rate" = [0.4, 0.9]\n'
+    )
+    table = tmp_path / "rows.csv"
+    summary = sweep(parse_sweep(text, folder=tmp_path), output=table)
+    w = oracles.metropolis(nx.path_graph(3))
+
+    def gram(scale: float, rate: float) -> np.ndarray:
+        found = np.zeros((horizon, horizon))
+        for curvature in (0.1 * scale, 0.5 * scale):
+            last = [
+                rate
+                * (1 - rate * curvature) ** (horizon - 1 - s)
+                * np.linalg.matrix_power(w, horizon - s)
+                for s in range(horizon)
+            ]
+            found += curvature / 6 * np.einsum("sij,tij->st", last, last)
+        return found
+
+    for row, rate in zip(read(table), rates, strict=True):
+        noise = solve(
+            TimeProblem.from_gram(gram=gram(1.0, rate), participation=single(horizon)), gap=1e-9
+        ).design
+        assert noise is not None
+        inverse = np.linalg.inv(noise.strategy)
+        for name, scale in (("if_4_times_flatter", 0.25), ("if_4_times_steeper", 4.0)):
+            h = gram(scale, rate)
+            best = solve(
+                TimeProblem.from_gram(gram=h, participation=single(horizon)), gap=1e-9
+            ).design
+            assert best is not None
+            expected = np.einsum("st,si,ti", h, inverse, inverse) / best.objective
+            assert float(row[name]) == pytest.approx(expected, rel=2e-2)
+    # A step of .9 down curvatures of 2 does not diverge, one of 2.5 would: nothing is said.
+    assert [remark[:26] for remark in summary.remarks] == [
+        "If the loss is 4 times fla",
+        "If the loss is 4 times ste",
+    ]
+    (row, *_) = read(table)
+    assert float(row["if_4_times_steeper"]) > 1
+
+
+def test_errors_without_curvature_are_not_misjudged(tmp_path: Path) -> None:
+    table = tmp_path / "rows.csv"
+    assert sweep(plan(), output=table).remarks == ()
+    assert {row[name] for row in read(table) for name in sweeping.MISJUDGED} == {""}

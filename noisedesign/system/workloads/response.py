@@ -267,7 +267,7 @@ class Response:
 
     @cached_property
     def _kept(self) -> Array:
-        """Shares that curvature leaves at step t of what entered at step s <= t, mirrored, (T, T)."""
+        """Shares that curvature leaves at t of what entered at s <= t, and mirrored, (T, T)."""
         kept = np.eye(self.horizon)
         for step in range(1, self.horizon):
             kept[step, :step] = self.decay[step] * kept[step - 1, :step]
