@@ -275,6 +275,69 @@ def baselines(problem: str, as_json: bool) -> None:
 
 
 @click.command(cls=Writing)
+@click.argument("problem")
+@click.option("--tighten", is_flag=True, help="Halve what costs less than --cost, cheapest first.")
+@click.option("--cost", type=float, help="Relative error that --tighten may cost [0.01].")
+@click.option("--split", is_flag=True, help="Split the sum of all budgets best.")
+@gap_option
+@output_option(NewFile(DESIGN), "Design file of --tighten or --split, .npz.")
+@json_option
+def budgets(
+    problem: str,
+    tighten: bool,
+    cost: float | None,
+    split: bool,
+    gap: float | None,
+    output: str | None,
+    as_json: bool,
+) -> None:
+    """Tell what the budget of every node of PROBLEM.toml costs the others.
+
+    Prices say by what percentage the least error falls if a squared budget is raised by 1 %. Beside
+    them stands by which factor the error grows if one node gets half the epsilon (half of mu
+    without a target): proved from below, and from above by noise that is scaled at this node.
+
+    With --tighten as many nodes as possible get half of it for next to nothing; with --split the
+    sum of all budgets is split so that the error is least."""
+    from noisedesign.design.solve import solve as run
+    from noisedesign.tasks import budgets as found_by
+
+    if (
+        (tighten and split)
+        or (cost is not None and not tighten)
+        or (output and not tighten | split)
+    ):
+        wrong = "split" if tighten and split else "output" if cost is None else "cost"
+        raise InputError(wrong, expected="only with one of --tighten and --split", got="another")
+    asked = nd.load_problem(problem).problem
+    design = run(asked, gap=gap).design
+    assert design is not None
+    rows = found_by.budget_rows(design)
+    records = [asdict(row) for row in rows]
+    told: dict[str, Any] = {"name": asked.name, "error": design.objective}
+    if tighten or split:
+        if tighten:
+            given = {} if cost is None else {"cost": cost}
+            changed, bound = found_by.tightened(design, gap=gap, **given), design.lower_bound
+        else:
+            changed, bound = found_by.best_split(asked, gap=gap)
+        for record, after in zip(records, found_by.budgets_of(changed), strict=True):
+            record["changed"] = after / record["budget"]
+        told |= {"error_changed": changed.objective, "ratio": changed.objective / design.objective}
+        told |= {"bound": bound, "feasible": changed.certificate.feasible}
+        if output is not None:
+            nd.save_design(changed, output)
+            told["output"] = output
+    show(told | {"budgets": records} if as_json else records, as_json=as_json, title=asked.name)
+    if "ratio" in told and not as_json:
+        which = "of any split" if split else "of the problem as it is"
+        note(
+            f"error {told['error_changed']:.6g}, {told['ratio']:.6g} of what it was; proved lower "
+            f"bound {which}: {told['bound']:.6g}"
+        )
+
+
+@click.command(cls=Writing)
 @design_argument
 @click.option("--to", required=True, help="npy, csv, mat, safetensors, seeds, a trainer.")
 @output_option(Output(), "File or folder to write.", required=True)

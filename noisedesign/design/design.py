@@ -295,6 +295,17 @@ class Design(Shown):
             "theorem": theorem_of(self.problem).number,
         }
 
+    @cached_property
+    def prices(self) -> Mapping[str, float]:
+        """The price of every squared budget by its name, which is the percentage by which the lower
+        bound falls if that budget is raised by 1 %, everything else as it was.
+
+        Of nodes by their names; over time of every pattern, the steps that one record takes part
+        in. They add up to 1 without caps or floors. Empty where the family keeps no multipliers of
+        budgets, as those of one parameter or of a search without a bound of its own. Of a bound
+        on noise of every structure they are those of that bound."""
+        return family_of(self.problem).prices(self.problem, self.noise, self.proof)
+
     @property
     def objective(self) -> float:
         """tr(H X^-1) of the exported matrix, squared noise, at the stated budgets."""

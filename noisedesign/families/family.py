@@ -189,12 +189,30 @@ class Family(ABC, Generic[Q, P]):
         """The same problem without its structure; None where it has none."""
         return None
 
+    def prices(self, problem: Q, noise: Noise, proof: Arrays) -> Mapping[str, float]:
+        """The percentages by which the bound falls if a squared budget is raised by one: of every
+        node, or in time of every pattern that has a multiplier. Empty without such multipliers."""
+        return {}
+
     def sizes(self, problem: Q) -> dict[str, int]:
         """Letter -> length, of the axes of ``proof``."""
         return {}
 
 
 AnyFamily = Family[Any, Any]
+
+
+def named_shares(names: Iterable[str], paid: Array, times: float = 1.0) -> dict[str, float]:
+    """Names with the shares of what is paid for each, times a number; nothing where all are 0."""
+    total = float(paid.sum())
+    if not 0 < total < np.inf:
+        return {}
+    return dict(zip(names, (paid * (times / total)).tolist(), strict=True))
+
+
+def pattern_name(steps: Iterable[int]) -> str:
+    """The name of a pattern of steps, counted from 0."""
+    return f"steps {', '.join(map(str, steps))}"
 
 
 class Optioned(ABC, Generic[P]):

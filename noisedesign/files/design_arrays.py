@@ -228,7 +228,7 @@ def _problem_of(arrays: Mapping[str, Array], manifest: Manifest) -> Problem:
         fields["random"] = random and random.random(mixing=mixing)
     if mixing is not None:
         fields |= {"mixing": mixing, "rounds": manifest.rounds}
-        fields["error"] = error_of_entries(error, mixing=mixing, rounds=manifest.rounds)
+    fields["error"] = error_of_entries(error, mixing=mixing, rounds=manifest.rounds)
     if manifest.participation is not None or manifest.design != "space":
         scheme = participation_of(manifest.participation, horizon=manifest.horizon)
         fields["participation"] = scheme

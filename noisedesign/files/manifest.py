@@ -161,9 +161,9 @@ class ErrorEntry(ErrorTable):
     @classmethod
     def _of(cls, error: ErrorMeasure, problem: Problem, *, share: float = 1.0) -> Self:
         mixing = problem.mixing
-        assert mixing is not None
         average, weights = error.average, error.push_sum_weights
         if average is not None:
+            assert mixing is not None
             mean, what = np.asarray(average) / np.sum(average), "the Perron vector of W"
             _check_derived("average", mean, partial(perron_vector, mixing, stochastic="row"), what)
         if weights is not None:
@@ -177,7 +177,9 @@ class ErrorEntry(ErrorTable):
             **{key: _listed(getattr(error, key)) for key in ErrorTable.model_fields},
         )
 
-    def error(self, *, mixing: Array, rounds: int = 1) -> ErrorMeasure:
+    def error(self, *, mixing: Array | None, rounds: int = 1) -> ErrorMeasure:
+        if mixing is None:  # of prefix sums
+            return ErrorMeasure(horizon=self.horizon, **self.weights())
         models = model_fields(
             mixing,
             rounds=rounds,
@@ -189,7 +191,7 @@ class ErrorEntry(ErrorTable):
 
 
 def error_of_entries(
-    entries: ErrorEntry | tuple[ErrorEntry, ...] | None, *, mixing: Array, rounds: int = 1
+    entries: ErrorEntry | tuple[ErrorEntry, ...] | None, *, mixing: Array | None, rounds: int = 1
 ) -> ErrorMeasure | ErrorMixture | None:
     if entries is None:
         return None

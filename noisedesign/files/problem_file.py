@@ -21,6 +21,7 @@ from noisedesign.files.graph_tables import Graph, GraphOfKind, load_npy
 from noisedesign.files.schema import Table, Text, of_kind, table_of_kind, validated
 from noisedesign.files.tables import (
     BudgetTable,
+    ErrorTable,
     ErrorTables,
     JointStructureTable,
     LimitsTable,
@@ -43,7 +44,7 @@ from noisedesign.forms.registry import SPARSE_FORMS, sparse_kinds
 from noisedesign.problem.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
 from noisedesign.system.gossip import checked_rounds
 from noisedesign.system.participation import require_fixed_epoch
-from noisedesign.system.workloads import WORKLOADS, ErrorMeasure, WorkloadKind
+from noisedesign.system.workloads import WORKLOADS, WORST, ErrorMeasure, WorkloadKind
 
 FIELD = "problem"
 
@@ -220,8 +221,12 @@ class TimeFile(_ProblemFile):
         if self.graph is not None:
             expected = f"no [graph] table for a {kind} workload"
             raise InputError("graph", expected=expected, got=self.graph.kind)
+        if isinstance(self.error, ErrorTable) and self.error.of == WORST and kind == "prefix":
+            with renamed({key: f"error.{key}" for key in ErrorTable.model_fields}):
+                horizon = fields["participation"].horizon
+                fields["error"] = ErrorMeasure(horizon=horizon, **self.error.weights())
         for key in ("error", "mixing"):
-            if getattr(self, key) is not None:
+            if getattr(self, key) is not None and key not in fields:
                 raise InputError(key, expected=f"no [{key}] table for a {kind} workload", got="one")
         if isinstance(self.workload, GramTable):
             gram = load_npy(folder / self.workload.file, field="workload.file")

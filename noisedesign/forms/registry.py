@@ -36,6 +36,7 @@ REGISTRY: dict[tuple[str, str], Entry] = {
     ("space", "observers"): Entry(f"{_FAMILIES}.observers.family", named=False),
     ("time", "dense"): Entry(f"{_FAMILIES}.disjoint.family"),
     ("time", "overlapping"): Entry(f"{_FAMILIES}.overlapping.family", named=False),
+    ("time", "worst"): Entry(f"{_FAMILIES}.worst.family", named=False),
     ("time", "nonnegative"): Entry(f"{_FAMILIES}.amplified.family", named=False),
     ("time", "banded"): Entry(f"{_FAMILIES}.banded.family", needs="bands"),
     ("time", "toeplitz"): Entry(f"{_FAMILIES}.toeplitz.family"),

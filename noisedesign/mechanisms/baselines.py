@@ -12,7 +12,7 @@ from scipy.linalg import toeplitz
 
 from noisedesign.base import checks as _checks, settings
 from noisedesign.base.checks import Array, InputError
-from noisedesign.base.linalg import inverse_of_positive, reversed_cholesky
+from noisedesign.base.linalg import inverse_of_positive, inverse_of_triangular, reversed_cholesky
 from noisedesign.base.monitor import Monitor
 from noisedesign.base.shown import Listing
 from noisedesign.certify import repair
@@ -27,6 +27,7 @@ from noisedesign.families.kronecker.solver import optimal_gram
 from noisedesign.families.space_time import SpaceTimeProgram
 from noisedesign.families.temporal import TemporalProgram
 from noisedesign.forms import DenseStrategy, ModalStrategy, Noise
+from noisedesign.privacy.sensitivity import squared_sensitivity
 from noisedesign.problem.problem import (
     ANY_SPACE,
     ANY_TIME,
@@ -74,7 +75,7 @@ def baseline_names(problem: Problem) -> tuple[str, ...]:
     Examples:
         >>> import noisedesign as nd
         >>> nd.baseline_names(nd.TimeProblem.prefix(participation=nd.single(2)))
-        ('ldp', 'cdp', 'antipgd', 'd-mf', 'banded-sqrt')
+        ('ldp', 'cdp', 'antipgd', 'd-mf', 'banded-sqrt', 'normalized-sqrt', 'bisr')
     """
     problem = problem_of(problem)
     if family_of(problem).trust != "local":
@@ -84,6 +85,8 @@ def baseline_names(problem: Problem) -> tuple[str, ...]:
     names, used = names_of(problem.axes), problem.use
     if problem.axes != "space" and used is not None and used.random:
         names = tuple(name for name in names if not PUBLISHED[name].signed)
+    if problem.axes == "time" and problem.worst:  # no server's error of the worst step
+        names = tuple(name for name in names if name != CENTRAL)
     return names
 
 
@@ -97,7 +100,11 @@ def baseline(problem: Problem, name: str, *, dual: DualPoint | Design | None = N
     - ``antipgd`` (time): C of ones, each step's noise taken back at the next (AntiPGD);
     - ``d-mf`` (time): the prefix-optimal strategy used by every node (D-MF);
     - ``banded-sqrt`` (time): lower triangular banded square root of the prefix sums, as many
-      bands as steps between participations (Kalinin and Lampert 2024).
+      bands as steps between participations (Kalinin and Lampert 2024);
+    - ``normalized-sqrt`` (time): the whole square root with columns of norm 1 (Henzinger, Kalinin
+      and Upadhyay 2025);
+    - ``bisr`` (time): C whose inverse is that of the square root cut to bands (Kalinin, McKenna,
+      Upadhyay and Lampert 2025): a power of two of them, or all, whichever suits prefix sums best.
 
     For a space-time problem those in time are used by nodes that are independent, those in space at
     steps that are, and
@@ -221,6 +228,36 @@ def banded_square_root(*, horizon: int, bands: int) -> Array:
     return np.asarray(np.tril(toeplitz(column)))
 
 
+def column_normalized_square_root(*, horizon: int) -> Array:
+    """Toeplitz square root of the prefix sums, (T, T), with every column scaled to norm 1."""
+    # Henzinger, Kalinin and Upadhyay (2025).
+    root = banded_square_root(horizon=horizon, bands=horizon)
+    return np.asarray(root / np.linalg.norm(root, axis=0))
+
+
+def banded_inverse_square_root(*, horizon: int, bands: int) -> Array:
+    """C, (T, T), whose inverse is that of the square root cut to bands; not normalised (BISR)."""
+    # Coefficients of (1 - z)^1/2 (Kalinin, McKenna, Upadhyay and Lampert 2025).
+    column = np.ones(horizon)
+    for j in range(1, horizon):
+        column[j] = column[j - 1] * (j - 1.5) / j if j < bands else 0.0
+    return np.asarray(inverse_of_triangular(np.tril(toeplitz(column))))
+
+
+def best_banded_inverse_square_root(use: FixedEpoch) -> Array:
+    """The one of as many bands, a power of two or all, as suit prefix sums best, shape (T, T)."""
+
+    def error(strategy: Array) -> float:
+        sums = np.cumsum(inverse_of_triangular(strategy.copy()), axis=0)
+        squared = squared_sensitivity(strategy.T @ strategy, use.fixed).squared
+        return float(np.square(sums).sum()) * squared
+
+    horizon = use.horizon
+    counts = {min(2**power, horizon) for power in range(1, horizon.bit_length() + 1)}
+    made = [banded_inverse_square_root(horizon=horizon, bands=count) for count in sorted(counts)]
+    return min(made, key=error)
+
+
 def prefix_optimal_strategy(participation: FixedEpoch) -> Array:
     """C of the optimal prefix sums, shape (T, T), of unit squared sensitivity (D-MF)."""
     solution = solve(TimeProblem.prefix(participation=participation.fixed))
@@ -293,4 +330,8 @@ PUBLISHED = {
         axes=_OVER_TIME,
         strategy=lambda use: banded_square_root(horizon=use.horizon, bands=use.separation),
     ),
+    "normalized-sqrt": Published(
+        axes=_OVER_TIME, strategy=lambda use: column_normalized_square_root(horizon=use.horizon)
+    ),
+    "bisr": Published(axes=_OVER_TIME, strategy=best_banded_inverse_square_root),
 }

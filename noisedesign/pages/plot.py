@@ -47,6 +47,8 @@ _NAMES = {
     "decor": "DECOR",
     "antipgd": "AntiPGD",
     "d-mf": "D-MF",
+    "normalized-sqrt": "square root, normalised",
+    "bisr": "banded inverse square root",
     "banded-sqrt": "banded square root",
     "whisper-one-step": "Whisper, one step",
     "whisper": "Whisper",

@@ -71,6 +71,7 @@ def privacy_section(design: Design, made: Pictures) -> Section:
         parts += _account(design, made)
     except InputError as error:
         parts.append(Text(f"No account of this design: {error}", "warning"))
+    parts += prices_of(design)
     parts.append(Text(f"Not covered by any number here: {NOT_COVERED}."))
     return Section("privacy", "Privacy under every threat model", parts)
 
@@ -271,6 +272,20 @@ def _rows_of(rows: Sequence[ModelRow], *, drawn: bool) -> Table:
     columns = ["threat model", "observer", "worst node", "hops", mu, "ε", "which number"]
     bad = frozenset(place for place, row in enumerate(rows) if _infinite(row) or row.mu is None)
     return Table("What every observer learns", columns, values, bad)
+
+
+def prices_of(design: Design) -> list[Part]:
+    """A table of the dearest budgets, where the design has multipliers of them."""
+    prices = sorted(design.prices.items(), key=lambda item: -item[1])
+    if not prices or design.trust == "central":
+        return []
+    what = "node" if design.axes != "time" else "pattern of steps"
+    text = (
+        f"The price of a {what} says by what percentage the least error falls if its squared "
+        "budget is raised by 1 %; what has a price of 0 may have a stricter budget for nothing."
+    )
+    rows = [[name if len(name) < 60 else f"{name[:59]}…", price] for name, price in prices]
+    return [Text(text), Table("What budgets cost, the dearest first", [what, "price"], rows)]
 
 
 # --- against others -------------------------------------------------------------------------------

@@ -49,7 +49,7 @@ from noisedesign.system.participation import (
     single,
 )
 from noisedesign.system.random_mixing import RandomMixing
-from noisedesign.system.workloads import WORKLOADS, ErrorMeasure, ErrorMixture, Workload
+from noisedesign.system.workloads import WORKLOADS, WORST, ErrorMeasure, ErrorMixture, Workload
 
 JOINTS = ("kronecker", "modal", "full")
 
@@ -217,6 +217,9 @@ def _check_types(problem: Problem, **own: _Kind) -> None:
     _checks.text(problem.name, field="name")
     for key, kind in (_COMMON | own).items():
         _check(getattr(problem, key), key, kind)
+    if problem.axes != "time" and problem.error is not None and problem.error.of == WORST:
+        got = f'"{WORST}" for design = "{problem.axes}"'
+        raise InputError("error.of", expected="an error that is a sum over steps", got=got)
 
 
 _OBSERVERS, _SPARSE = "chosen observers", "noise that takes W as a sparse array"
@@ -589,7 +592,9 @@ class TimeProblem(_OnGraph):
             sensitivity, scalar or shape (T,), or None; of noise without a structure under (k, b)
             participation, whose independent noise has variance k.
         structure: of C.
-        error: what error of which steps counts; None: all nodes, every step.
+        error: what error of which steps counts; None: all nodes, every step. Of prefix sums without
+            a graph there is that of the worst step, ``ErrorMeasure(horizon=T, of="worst")``; H is
+            that of the sum over steps all the same.
         random: the distribution W is drawn from at every step; None: W is what it is.
         rounds, schedule, nodes: as for :class:`SpaceProblem`.
         name: of the problem, in tables and files.
@@ -639,6 +644,7 @@ class TimeProblem(_OnGraph):
             expected = f"at most {horizon}, the number of steps"
             raise InputError("structure.buffers", expected=expected, got=str(buffers))
         check_steps(self.privacy, horizon)
+        self._check_worst()
         if (self.mixing is None) == WORKLOADS[self.workload].of_graph:
             expected = "W for a decentralized workload, and for no other"
             got = "nothing" if self.mixing is None else f'one for workload = "{self.workload}"'
@@ -650,6 +656,31 @@ class TimeProblem(_OnGraph):
         elif self.rounds != 1 or self.schedule is not None:
             key = "workload.rounds" if self.rounds != 1 else "schedule"
             raise InputError(key, expected="none but for a decentralized workload", got="some")
+
+    def _check_worst(self) -> None:
+        """Check what may be said of an error without W, and what beside that of the worst step."""
+        error, worst = self.error, self.worst
+        if error is not None and self.mixing is None:
+            if not worst or self.workload != "prefix":
+                got = f'of = "{error.of}" for workload = "{self.workload}"'
+                expected = f'none but of = "{WORST}" of prefix sums, without a graph'
+                raise InputError("error", expected=expected, got=got)
+            if not replace(cast(ErrorMeasure, error), of="all-iterates", step_weights=None).plain:
+                expected = "step_weights alone, without a graph"
+                raise InputError("error", expected=expected, got="other keys")
+            if error.horizon != self.participation.horizon:
+                expected = f"{self.participation.horizon}, the participation's horizon"
+                raise InputError("error.horizon", expected=expected, got=f"{error.horizon}")
+        if worst and (self.structure.restricts or self.max_variance is not None):
+            key = "structure" if self.structure.restricts else "limits.max_variance"
+            expected = f'nothing beside the error of = "{WORST}"'
+            got = f'"{self.structure}"' if key == "structure" else "a cap"
+            raise InputError(key, expected=expected, got=got)
+
+    @property
+    def worst(self) -> bool:
+        """Whether the error is that of the worst step, and no sum."""
+        return self.error is not None and self.error.of == WORST
 
     def _checked_cap(self) -> Array | None:
         """Caps on the variance of every step, shape (T,)."""
@@ -678,6 +709,8 @@ class TimeProblem(_OnGraph):
     @property
     def feasible_set(self) -> tuple[str, str]:
         """Axes and kind of the noise, as of :attr:`SpaceProblem.feasible_set`."""
+        if self.worst:
+            return "time", WORST
         if self.structure.restricts or self.participation.disjoint:
             return "time", self.structure.family_kind
         return "time", "overlapping"

@@ -66,6 +66,7 @@ def solution_record(solution: Solution) -> Record:
     }
     for name in ("build_seconds", "solve_seconds", "evaluations", "remedy"):
         record[name] = getattr(solution, name)
+    record["prices"] = None if design is None else dict(design.prices) or None
     if design is not None and problem.privacy is not None:
         record["privacy"] = privacy_record(design)
     return record
@@ -153,6 +154,7 @@ def design_record(design: Design) -> Record:
         "feasible": design.certificate.feasible or design.trust == "central",
         "protects": PROTECTS[design.trust],
         "theorem": theorem_of(design.problem).number,
+        "prices": dict(design.prices) or None,
     }
 
 

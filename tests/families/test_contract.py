@@ -38,6 +38,9 @@ def other(problem: Problem) -> Problem | None:
     if isinstance(problem, TimeProblem):
         if len(problem.gram) == 1:
             return None
+        if problem.worst:
+            tilt = np.linspace(1.0, 2.0, len(problem.gram))
+            return replace(problem, error=replace(problem.error, step_weights=tilt))
         tilted = np.diag(np.linspace(1.0, 2.0, len(problem.gram)))
         return replace(problem, gram=tilted @ problem.gram @ tilted)
     mixing = problem.dense().mixing

@@ -415,7 +415,7 @@ FAMILY_SIZES = {
     "time-structures": 5,
     "space-structures": 12,
     "space-time": 7,
-    "objectives": 14,
+    "objectives": 16,
     "directed": 3,
     "observers": 2,
     "mixing-weights": 1,

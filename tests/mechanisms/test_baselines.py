@@ -11,6 +11,7 @@ import pytest
 from noisedesign.base.checks import InputError
 from noisedesign.design.solve import solve
 from noisedesign.mechanisms.baselines import (
+    banded_inverse_square_root,
     banded_square_root,
     baseline,
     baseline_names,
@@ -231,6 +232,30 @@ def test_banded_square_root_as_a_design() -> None:
     assert design.objective == pytest.approx(np.square(a @ noise).sum(), rel=CLOSE)
 
 
+def test_the_normalised_square_root_has_columns_of_norm_one() -> None:
+    design = baseline(prefix(1, 3), "normalized-sqrt")
+    long, short = (1 + 1 / 4 + 9 / 64) ** 0.5, (1 + 1 / 4) ** 0.5
+    by_hand = np.array([[1, 0, 0], [1 / 2, 1, 0], [3 / 8, 1 / 2, 1]]) / [long, short, 1.0]
+    np.testing.assert_allclose(design.strategy, by_hand, rtol=CLOSE)
+    assert design.certificate.sensitivity_squared == pytest.approx(1, rel=CLOSE)
+    noise = oracles.prefix_workload(3) @ np.linalg.inv(by_hand)
+    assert design.objective == pytest.approx(np.square(noise).sum(), rel=CLOSE)
+
+
+def test_the_banded_inverse_square_root_has_the_best_number_of_bands() -> None:
+    """C^-1 has 1, -1/2, -1/8, ... of (1 - z)^1/2, cut to 2 or 4 of 4 coefficients."""
+    errors = []
+    a = oracles.prefix_workload(4)
+    for last in (np.zeros(2), np.array([-1 / 8, -1 / 16])):
+        first = np.r_[1, -1 / 2, last]
+        inverse = sum(first[j] * np.eye(4, k=-j) for j in range(4))
+        both = np.linalg.inv(inverse)[:, :2] + np.linalg.inv(inverse)[:, 2:]
+        errors.append(np.square(a @ inverse).sum() * np.square(both).sum(axis=0).max())
+    assert baseline(prefix(2, 2), "bisr").objective == pytest.approx(min(errors), rel=CLOSE)
+    whole = banded_inverse_square_root(horizon=6, bands=6)
+    np.testing.assert_allclose(whole @ whole, oracles.prefix_workload(6), rtol=CLOSE, atol=1e-12)
+
+
 @pytest.mark.parametrize(("epochs", "separation"), [(1, 2), (1, 12), (3, 4)])
 def test_d_mf_is_the_prefix_optimum(epochs: int, separation: int) -> None:
     problem = prefix(epochs, separation)
@@ -293,7 +318,9 @@ def test_without_multipliers_the_bound_still_holds(name: str) -> None:
 
 def test_names_and_order() -> None:
     problem = decentralized(FLORENTINE, 2, 3)
-    assert baseline_names(problem) == ("ldp", "cdp", "antipgd", "d-mf", "banded-sqrt")
+    assert baseline_names(problem) == (
+        *("ldp", "cdp", "antipgd", "d-mf", "banded-sqrt", "normalized-sqrt", "bisr"),
+    )
     assert baseline_names(space(LAZY3)) == ("ldp", "cdp", "decor")
     table = compared(problem)
     assert [d.provenance.method for d in table] == [*baseline_names(problem), "optimal"]

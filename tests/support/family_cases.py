@@ -18,6 +18,7 @@ from noisedesign.forms.structure import SpaceStructure, TimeStructure
 from noisedesign.privacy import views
 from noisedesign.problem.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
 from noisedesign.system.participation import FixedEpoch, MinSeparation, every_step, single
+from noisedesign.system.workloads import ErrorMeasure
 from tests.support import clique_oracles, oracles, structured_oracles
 from tests.support.oracles import Array
 from tests.support.space_time_cases import stacked_workload
@@ -219,6 +220,11 @@ CASES: dict[str, Case] = {
     ),
     "any two steps, skewed": Case(
         "overlapping", in_time(scheme=PAIRS, gram=SKEWED), lambda: pairs_of_steps(SKEWED, ANY_TWO)
+    ),
+    "worst of two sums": Case(  # gamma_2 of [[1, 0], [1, 1]] is 2 / 3^1/2
+        "worst",
+        TimeProblem.prefix(participation=single(2), error=ErrorMeasure(horizon=2, of="worst")),
+        lambda: 4 / 3,
     ),
     "no negative entries": Case("nonnegative", in_time(nonnegative=True), lambda: diagonal(SUMS)),
     "two bands": Case("banded", in_time("banded", bands=2), lambda: two_bands(SUMS)),

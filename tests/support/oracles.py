@@ -607,3 +607,43 @@ def odd_cycle_elliptope(size: int) -> float:
     coordinates of unit vectors that turn evenly, so size * lambda_max is attained.
     """
     return size * (2 + 2 * math.cos(math.pi / size))
+
+
+def worst_step_interval(rows: Array, *, width: float = 1e-8, most: int = 5000) -> Interval:
+    """Least of max_t |L_t C^-1|_F^2 at one participation, ``rows`` L_t of shape (T, r, T).
+
+    With M the rows of q_t^1/2 L_t V^1/2, and its singular value decomposition U s P^T, the shares q
+    become those of diag(U s U^T) and v those of diag(P s P^T); C = (s^1/2 P^T) V^-1/2 over the
+    largest norm of its columns has errors |(L_t C^-1)|^2. Lower ends are squared nuclear norms."""
+    steps, per_step, size = rows.shape
+    q, v = np.full(steps, 1 / steps), np.full(size, 1 / size)
+    lower, upper = 0.0, np.inf
+    for _ in range(most):
+        m = (np.sqrt(q)[:, None, None] * rows * np.sqrt(v)).reshape(-1, size)
+        left, s, right = np.linalg.svd(m, full_matrices=False)
+        lower = max(lower, float(s.sum()) ** 2)
+        by_row = ((left * s) * left).sum(axis=1).reshape(steps, per_step).sum(axis=1)
+        by_column = ((right.T * s) * right.T).sum(axis=1)
+        upper = min(upper, float((by_row / q).max() * (by_column / v).max()))
+        if upper <= lower * (1 + width):
+            break
+        q, v = by_row / s.sum(), by_column / s.sum()
+    return Interval(lower=lower, upper=upper)
+
+
+def worst_step_by_cone(grams: Array, patterns: list[list[int]]) -> float:
+    """Least s with tr(H_t Y) <= s, Y >= X^-1, and 1^T y <= 1, Diag(y) >= X on every pattern."""
+    import cvxpy as cp
+
+    size = len(grams)
+    x, y, s = (
+        cp.Variable((size, size), symmetric=True),
+        cp.Variable((size, size), symmetric=True),
+        cp.Variable(),
+    )
+    held = [cp.bmat([[y, np.eye(size)], [np.eye(size), x]]) >> 0]
+    held += [cp.trace(h @ y) <= s for h in grams]
+    for pattern in patterns:
+        share = cp.Variable(len(pattern))
+        held += [cp.sum(share) <= 1, cp.diag(share) - x[np.ix_(pattern, pattern)] >> 0]
+    return float(cp.Problem(cp.Minimize(s), held).solve(solver=cp.CLARABEL))

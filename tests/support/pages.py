@@ -231,7 +231,10 @@ def assert_calls(played: Played) -> None:
 def assert_same_json(shown: Any, found: Any, where: str) -> None:
     assert list(shown) == list(found), where
     for key, value in shown.items():
-        assert same(key.replace("_", " "), str(value), str(found[key])), f"{where}: {key}"
+        if isinstance(value, dict):
+            assert_same_json(value, found[key], f"{where}: {key}")
+        else:
+            assert same(key.replace("_", " "), str(value), str(found[key])), f"{where}: {key}"
 
 
 def assert_shown(shown: str, found: str, where: str) -> None:

@@ -34,6 +34,8 @@ NAMES = {
     "mafalda",
     "d-mf",
     "antipgd",
+    "normalized-sqrt",
+    "bisr",
     "banded-sqrt",
 }
 

@@ -9,8 +9,10 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
+from scipy.optimize import nnls
 
 from noisedesign.base.checks import Array, InputError
+from noisedesign.base.linalg import inverse_of_positive
 from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.certify.certificate import NOTHING, ProvedBound
 from noisedesign.certify.repair import covariance_of
@@ -24,11 +26,17 @@ from noisedesign.families.family import (
     Modelled,
     Seeded,
     SpatialFamily,
+    named_shares,
 )
 from noisedesign.forms import Noise
 from noisedesign.forms.structure import SpaceStructure
 from noisedesign.privacy.seeds import SeedPlan, edge_shares, seed_plan
+from noisedesign.problem.problem import SpaceProblem
 from noisedesign.system.participation import single
+
+USED = 1e-6
+"""Relative room left below which a budget counts as used up; more let nodes in that have no price.
+The search for s and c ends at about the square of it."""
 
 
 class Decor(SpatialFamily[DecorProgram], Modelled[DecorProgram], Seeded[DecorProgram]):
@@ -72,6 +80,21 @@ class Decor(SpatialFamily[DecorProgram], Modelled[DecorProgram], Seeded[DecorPro
 
     def bound(self, program: DecorProgram, proof: Arrays, **_: Any) -> ProvedBound:
         return NOTHING
+
+    def prices(self, problem: SpaceProblem, noise: Noise, proof: Arrays) -> dict[str, float]:
+        """The multipliers that make s and c stationary, of budgets that are used up."""
+        program = self.program(problem)
+        precision = inverse_of_positive(noise.covariance)
+        used = np.flatnonzero(np.diagonal(precision) >= (1 - USED) * program.budget)
+        if program.cap is not None or not len(used):
+            return {}
+        ways = (np.eye(program.size), program.laplacian)
+        slopes = np.array([np.diagonal(precision @ way @ precision)[used] for way in ways])
+        sought = np.array([np.sum(program.gram * way) for way in ways])
+        paid = np.zeros(program.size)
+        scale = sought[:, None]
+        paid[used] = nnls(slopes / scale, np.ones(2))[0] * program.budget[used]
+        return named_shares(problem.nodes, paid)
 
     def departure(self, program: DecorProgram, noise: Noise, proof: Arrays) -> float:
         """The relative distance from s I + c L."""

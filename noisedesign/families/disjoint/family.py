@@ -20,6 +20,8 @@ from noisedesign.certify.certificate import (
     judge_covariance,
     judge_strategy,
     proved_bound,
+    repaired_blocks,
+    repaired_dual,
 )
 from noisedesign.certify.program import DualPoint, Program, uniform_dual
 from noisedesign.certify.rigorous import Judged
@@ -44,6 +46,8 @@ from noisedesign.families.family import (
     Optioned,
     Remarked,
     Served,
+    named_shares,
+    pattern_name,
     work_of_gram,
 )
 from noisedesign.families.space_time import SpaceTimeProgram
@@ -241,6 +245,28 @@ class Disjoint(
         dual = dual_of(proof) or uniform_dual(program)
         return rigorous.disjoint_bound(program, dual, judged=judged, **by)
 
+    def prices(self, problem: D, noise: Noise, proof: Arrays) -> dict[str, float]:
+        """v_i tau_i over their sum, times what is gained before limits are paid, over the bound."""
+        dual, times = dual_of(proof), 1.0
+        if dual is None:
+            return {}
+        program = self.program(problem)
+        if dual.cap is not None or dual.floor is not None:
+            value = proved_bound(program, dual).value
+            dual = repaired_dual(program, dual)
+            limits = ((program.cap, dual.cap, 1), (program.floor, dual.floor, -1))
+            for limit, multiplier, sign in limits:
+                if limit is not None and multiplier is not None and value > 0:
+                    times += sign * float(limit @ multiplier) / value
+        paid = program.budget * repaired_blocks(dual.blocks)[:, 0, 0]
+        return self._named_prices(problem, paid, times)
+
+    def _named_prices(self, problem: D, paid: Array, times: float) -> dict[str, float]:
+        if problem.axes == "space":
+            return named_shares(problem.nodes, paid, times)
+        patterns = problem.use.patterns
+        return named_shares(map(pattern_name, patterns), paid, times)
+
     def independent(self, program: Program) -> Noise:
         return self._noise(program, independent_gram(program))
 
@@ -317,6 +343,12 @@ class Full(Disjoint[SpaceTimeProblem]):
 
     def without_options(self, program: Program) -> str | None:
         return "those of structured and space-time designs"
+
+    def _named_prices(
+        self, problem: SpaceTimeProblem, paid: Array, times: float
+    ) -> dict[str, float]:
+        by_node = paid.reshape(-1, len(problem.nodes)).sum(axis=0)
+        return named_shares(problem.nodes, by_node, times)
 
     def independent_error(self, problem: SpaceTimeProblem) -> float:
         return SpaceTimeProgram.of(problem).independent_objective

@@ -27,6 +27,7 @@ from noisedesign.families.family import (
     Sampled,
     Seeded,
     Served,
+    named_shares,
     not_convex,
 )
 from noisedesign.families.kronecker import bound as judging, rigorous, turned
@@ -58,6 +59,16 @@ class FactorFamily(Family[SpaceTimeProblem, K]):
         self, program: K, proof: Arrays, *, enough: float = 0.0, **_: Any
     ) -> Interval:
         return rigorous.proved(program, proof, enough=enough)
+
+    def prices(self, problem: SpaceTimeProblem, noise: Noise, proof: Arrays) -> dict[str, float]:
+        """The part of each node in the price of all multipliers."""
+        if (found := turned.Turned.of_arrays(proof)) is not None:
+            weights = found.weights
+        elif "dual_weights" in proof:
+            weights = proof["dual_weights"]
+        else:
+            return {}
+        return named_shares(problem.nodes, problem.budget * weights)
 
     def sizes(self, problem: SpaceTimeProblem) -> dict[str, int]:
         return turned.sizes(problem)

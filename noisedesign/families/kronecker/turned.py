@@ -96,7 +96,12 @@ class Turned:
 
     def price(self, budget: Array) -> float:
         """sum_uj tau_u max_i |row i of B_uj|^2."""
-        return float(budget @ np.square(self.roots).sum(axis=3).max(axis=2).sum(axis=1))
+        return float(budget @ self.weights)
+
+    @property
+    def weights(self) -> Array:
+        """sum_j max_i |row i of B_uj|^2 of every node u, shape (n,)."""
+        return np.asarray(np.square(self.roots).sum(axis=3).max(axis=2).sum(axis=1))
 
     def spread(self, participation: FixedEpoch) -> Array:
         """B_u E of every node, shape (n, T, T)."""

@@ -10,6 +10,7 @@ scale of v_a is free."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -54,22 +55,37 @@ def lower_bound(program: UnitProgram, multipliers: Multipliers) -> float:
     if not multipliers.finite:
         return 0.0
     prices = np.maximum(multipliers.cap, 0.0)
-    gained, paying = 0.0, []
-    parts = zip(program.observers, multipliers.factors, multipliers.weights, strict=True)
-    for seen, factor, weights in parts:
-        v = np.maximum(weights, 0.0)
-        if v.max(initial=0.0) > 0:
-            # Observers without a price on any gradient gain nothing, whatever their N_a.
-            share = v / v.max()
-            trace = _linalg.nuclear_norm(factor @ seen.signals * np.sqrt(share))
-            gained += trace**2 / float(share.sum())
-            paying.append((seen, factor))
-    seen_by = [seen for seen, _ in paying]
-    used = used_by(seen_by, [factor for _, factor in paying], size=program.size)
+    paying = list(_paying(program, multipliers))
+    gained = sum(gain for *_, gain in paying)
+    seen_by = [seen for seen, *_ in paying]
+    used = used_by(seen_by, [factor for _, factor, *_ in paying], size=program.size)
     paid = float(program.cap @ prices)
     best = max(scale * gained - paid - _excess(program, scale * used, prices) for scale in SCALES)
     rounding = ROUNDING * settings.rank_tolerance(program.size) * (gained + paid)
     return max(0.0, best - rounding)
+
+
+def prices(program: UnitProgram, multipliers: Multipliers, *, size: int) -> Array:
+    """Elasticity of the bound to the budget of every node, shape (n,), before all observers."""
+    found, bound = np.zeros(size), lower_bound(program, multipliers)
+    if bound > 0:
+        for seen, _, share, gain in _paying(program, multipliers):
+            np.add.at(found, list(seen.victims), gain / bound * share / share.sum())
+    return found
+
+
+def _paying(
+    program: UnitProgram, multipliers: Multipliers
+) -> Iterator[tuple[ObservedNoise, Array, Array, float]]:
+    """Observers with a price on some gradient, F, v (the largest being 1) and what they gain.
+    Others gain nothing, whatever their N_a."""
+    parts = zip(program.observers, multipliers.factors, multipliers.weights, strict=True)
+    for seen, factor, weights in parts:
+        v = np.maximum(weights, 0.0)
+        if v.max(initial=0.0) > 0:
+            share = v / v.max()
+            trace = _linalg.nuclear_norm(factor @ seen.signals * np.sqrt(share))
+            yield seen, factor, share, trace**2 / float(share.sum())
 
 
 def _excess(program: UnitProgram, used: Array, prices: Array) -> float:

@@ -27,6 +27,7 @@ from noisedesign.families.family import (
     Model,
     Modelled,
     Remarked,
+    named_shares,
     work_of_gram,
 )
 from noisedesign.families.observers import bound as judging, rigorous
@@ -94,6 +95,13 @@ class Observers(
         watched, found = judging.proved(program, proof)
         value = program.unit_error * judging.lower_bound(watched.normalized, found)
         return ProvedBound(value, 0.0)
+
+    def prices(self, problem: SpaceProblem, noise: Noise, proof: Arrays) -> dict[str, float]:
+        if not set(proof) >= _REQUIRED:
+            return {}
+        watched, found = judging.proved(self.program(problem), proof)
+        shares = judging.prices(watched.normalized, found, size=watched.size)
+        return named_shares(problem.nodes, shares, float(shares.sum()))
 
     def judge(
         self, program: ObserverProgram, noise: Noise, proof: Arrays, *, bound: float

@@ -5,14 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+import numpy as np
+
 from noisedesign.base import settings
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.enclosures import Interval
 from noisedesign.base.monitor import Monitor
-from noisedesign.certify.certificate import ProvedBound
+from noisedesign.certify.certificate import ProvedBound, repaired_blocks
 from noisedesign.certify.repair import strategy_of
 from noisedesign.certify.rigorous import Judged, NotProvedError
-from noisedesign.families.family import ANY, Answer, Arrays, ArraySpec, Form, Model, Modelled
+from noisedesign.families.family import (
+    ANY,
+    Answer,
+    Arrays,
+    ArraySpec,
+    Form,
+    Model,
+    Modelled,
+    named_shares,
+    pattern_name,
+)
 from noisedesign.families.overlapping.bound import (
     multipliers_of,
     overlapping_lower_bound,
@@ -27,6 +39,7 @@ from noisedesign.families.temporal import (
 )
 from noisedesign.forms import DenseStrategy, Noise
 from noisedesign.forms.structure import TimeStructure
+from noisedesign.problem.problem import TimeProblem
 from noisedesign.system.participation import Participation
 
 
@@ -89,6 +102,14 @@ class Overlapping(TemporalFamily[TemporalProgram], Modelled[TemporalProgram]):
         multipliers = multipliers_of(proof)
         value = overlapping_lower_bound(program, multipliers, negligible=negligible)
         return ProvedBound(value, 0.0)
+
+    def prices(self, problem: TimeProblem, noise: Noise, proof: Arrays) -> dict[str, float]:
+        if not set(self.proof) <= set(proof):
+            return {}
+        groups = multipliers_of(proof)
+        names = [pattern_name(steps) for group in groups for steps in group.steps]
+        paid = [repaired_blocks(group.blocks)[:, 0, 0] for group in groups]
+        return named_shares(names, np.concatenate(paid))
 
     def rigorous_bound(
         self,

@@ -27,6 +27,7 @@ from noisedesign.families.family import (
     Remarked,
     Sampled,
     Served,
+    named_shares,
 )
 from noisedesign.families.polynomial import bound as judging, rigorous as finite_sums
 from noisedesign.families.polynomial.program import SparseProgram
@@ -124,6 +125,11 @@ class Polynomial(
             program, weights, space if isinstance(space, PolynomialCovariance) else None
         )
         return ProvedBound(found.low, found.spread) if found.low > 0 else NOTHING
+
+    def prices(self, problem: SpaceProblem, noise: Noise, proof: Arrays) -> dict[str, float]:
+        if MULTIPLIERS not in proof:
+            return {}
+        return named_shares(problem.nodes, problem.budget * proof[MULTIPLIERS])
 
     def judge(
         self, program: SparseProgram, noise: Noise, proof: Arrays, *, bound: float

@@ -11,7 +11,7 @@ scale of v is free. Entries of N between nodes that share no set are free too.""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -95,16 +95,30 @@ def lower_bound(program: SeedProgram, multipliers: Multipliers) -> float:
     repaired = _repaired(program, multipliers)
     if repaired is None:
         return 0.0
-    factors, weights, _, prices, worst = repaired
-    bound = 0.0
-    for factor, v in zip(factors, weights, strict=True):
+    bound = sum(gain for gain, _ in _gains(program, repaired))
+    if program.cap is not None:
+        bound -= float(program.cap @ repaired.prices)
+    return bound * (1 - ROUNDING * settings.rank_tolerance(program.size)) if bound > 0 else 0.0
+
+
+def prices(program: SeedProgram, multipliers: Multipliers) -> Array:
+    """Elasticity of the bound to every budget, shape (n,); zeros where it proves nothing."""
+    bound, repaired = lower_bound(program, multipliers), _repaired(program, multipliers)
+    found = np.zeros(program.size)
+    if repaired is not None and bound > 0:
+        for gain, share in _gains(program, repaired):
+            paid = program.budget * share
+            found += gain / bound * paid / paid.sum()
+    return found
+
+
+def _gains(program: SeedProgram, repaired: _Repaired) -> Iterator[tuple[float, Array]]:
+    """The part of the bound of every coalition that has a price, and v, the largest being 1."""
+    for factor, v in zip(repaired.factors, repaired.weights, strict=True):
         if v.max() > 0:
             share = v / v.max()
             trace = _linalg.nuclear_norm(factor * np.sqrt(share))
-            bound += trace**2 / float(program.budget @ share) / worst
-    if program.cap is not None:
-        bound -= float(program.cap @ prices)
-    return bound * (1 - ROUNDING * settings.rank_tolerance(program.size)) if bound > 0 else 0.0
+            yield trace**2 / float(program.budget @ share) / repaired.worst, share
 
 
 class _Repaired(NamedTuple):

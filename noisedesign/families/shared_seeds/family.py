@@ -26,6 +26,7 @@ from noisedesign.families.family import (
     Modelled,
     Seeded,
     SpatialFamily,
+    named_shares,
 )
 from noisedesign.families.shared_seeds import bound as judging
 from noisedesign.families.shared_seeds.bound import Multipliers, blocks_of, multipliers_of
@@ -78,6 +79,13 @@ class SharedSeeds(SpatialFamily[SeedProgram], Modelled[SeedProgram], Seeded[Seed
         if not {"dual_factors", "dual_prices"} <= set(proof):
             return None
         return multipliers_of(program, proof)
+
+    def prices(self, problem: SpaceProblem, noise: Noise, proof: Arrays) -> dict[str, float]:
+        program = self.program(problem)
+        if (found := self._multipliers(program, proof)) is None:
+            return {}
+        shares = judging.prices(program, found)
+        return named_shares(problem.nodes, shares, float(shares.sum()))
 
     def rigorous_bound(
         self, program: SeedProgram, proof: Arrays, *, enough: float = 0.0, **_: Any

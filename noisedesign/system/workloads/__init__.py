@@ -2,6 +2,7 @@
 
 from noisedesign.system.workloads.error import (
     ERRORS as ERRORS,
+    WORST as WORST,
     ErrorMeasure as ErrorMeasure,
     ErrorMixture as ErrorMixture,
 )

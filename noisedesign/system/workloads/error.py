@@ -18,6 +18,7 @@ from noisedesign.base.shown import Shown
 
 Error = Literal["all-iterates", "last-iterate", "mean-model", "consensus", "loss", "loss-of-mean"]
 ERRORS: tuple[str, ...] = get_args(Error)
+WORST = "worst"  # the one error that is no sum over steps
 OF_THE_END = ("last-iterate", "loss", "loss-of-mean")  # which count the models after step T alone
 
 
@@ -37,6 +38,7 @@ class ErrorMeasure(Shown):
 
     - ``all-iterates`` (also ``every-iterate``): sum_i w_i x_i^2, at every step;
     - ``last-iterate``: the same, after step T only;
+    - ``worst``: the same, after the step t at which a_t times it is largest, for designs in time;
     - ``mean-model``: (sum_i w_i) (m^T x)^2, at every step: the squared error of as many copies of
       the mean as there are nodes, not of one;
     - ``consensus``: sum_i w_i (x_i - m^T x)^2, at every step;
@@ -49,7 +51,7 @@ class ErrorMeasure(Shown):
 
     Args:
         horizon: T, the number of steps.
-        of: one of ``ERRORS``.
+        of: one of ``ERRORS``, or ``WORST``.
         node_weights: w, scalar or shape (n,), nonnegative; default 1 for every node.
         average: m, shape (n,), nonnegative; scaled to sum 1. Default w. On a directed graph the
             models agree on another mean: see :mod:`noisedesign.system.directed`.
@@ -101,7 +103,7 @@ class ErrorMeasure(Shown):
             object.__setattr__(self, "learning_rates", rate)
         if isinstance(self.of, str) and self.of == "every-iterate":
             object.__setattr__(self, "of", "all-iterates")
-        _checks.one_of(self.of, field="of", allowed=ERRORS)
+        _checks.one_of(self.of, field="of", allowed=(*ERRORS, WORST))
         momentum = _checks.real(self.momentum, field="momentum")
         if not 0 <= momentum < 1:
             raise InputError("momentum", expected="a number in [0, 1)", got=f"{momentum:g}")
@@ -294,6 +296,8 @@ class ErrorMixture(Shown):
             _checks.instance(measure, ErrorMeasure, field="measures", expected=expected)
         if not measures:
             raise InputError("measures", expected=expected, got="none")
+        if WORST in (measure.of for measure in measures):
+            raise InputError("of", expected="errors that are sums", got=f'"{WORST}"')
         object.__setattr__(self, "measures", measures)
         shares = _weights(self.shares, field="shares", length=len(measures), each="error")
         object.__setattr__(self, "shares", shares)

@@ -453,7 +453,9 @@ def test_what_a_claim_says_holds_without_randomness() -> None:
 
 @pytest.mark.slow
 def test_baselines_are_those_without_negative_entries() -> None:
-    assert baseline_names(in_time()) == ("ldp", "antipgd", "banded-sqrt")
+    assert baseline_names(in_time()) == (
+        *("ldp", "antipgd", "banded-sqrt", "normalized-sqrt", "bisr"),
+    )
     for name in baseline_names(in_time()):
         design = baseline(in_time(), name)
         assert design.certificate.feasible

@@ -1,0 +1,69 @@
+"""The worst step in matrix inequalities, of disjoint patterns.
+
+compact
+    minimise s  subject to  a_t <H_t, Y> <= s of every step t,  [[Y, I], [I, X]] >= 0,  X diagonal
+    on every pattern of participation, and the sum of diag(X) over each at most 1."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from noisedesign.base.monitor import Stop
+from noisedesign.certify.program import DualPoint
+from noisedesign.conic.data import Point, slacks
+from noisedesign.conic.program import (
+    Assembly,
+    Piece,
+    constant,
+    lower_triangle,
+    require_size,
+    triangle,
+)
+from noisedesign.families.disjoint.family import FAMILY as DISJOINT
+from noisedesign.families.disjoint.model import sums_at_most
+from noisedesign.families.disjoint.program import Found
+from noisedesign.families.family import Answer, Model
+from noisedesign.families.worst.program import WorstProgram
+
+
+def compact(program: WorstProgram, *, scaled: bool = False) -> Model:
+    """The model; H is divided by the least error that even shares prove where ``scaled``."""
+    size = program.size
+    require_size((size + 5) * triangle(size), of=f"errors of {size} steps")
+    even = np.full(size, 1 / size)
+    uniform = program.disjoint(even)
+    scale = DISJOINT.bound(uniform, {}).value if scaled else 1.0
+    patterns = uniform.participation.patterns
+    free = np.ones((size, size), dtype=bool)
+    free[patterns[:, :, None], patterns[:, None, :]] = False
+    np.fill_diagonal(free, True)
+
+    assembly = Assembly()
+    s = assembly.vector("s", 1, cost=np.ones(1), meaning="the largest error of a step")
+    y = assembly.symmetric("Y", size, meaning="covariance of the noise")
+    x = assembly.symmetric("X", size, free=free, meaning="precision of the noise, C^T C")
+    identity = constant(np.eye(size), row=size)
+    assembly.block(2 * size, [lower_triangle(y), lower_triangle(x, at=size), identity])
+    i, j = np.tril_indices(size)
+    twice = np.where(i == j, 1.0, 2.0)
+    steps = np.arange(size)
+    pieces: list[Piece] = [(s[0], steps, steps, 1.0)]
+    for step, alone in enumerate(np.eye(size)):
+        pieces.append((y[i, j], step, step, -twice * program.gram(alone)[i, j] / scale))
+    assembly.at_least_zero(size, pieces)
+    sums_at_most(assembly, x[patterns, patterns], np.ones(len(patterns)))
+    conic = assembly.finished(formulation="compact")
+
+    def read(point: Point) -> Answer:
+        shares = np.maximum(point.rows[:size], 0.0)
+        shares = shares / shares.sum()
+        own = point.blocks[0][size:, size:]
+        blocks = own[patterns[:, :, None], patterns[:, None, :]]
+        gram = slacks(conic, point.variables)[0][size:, size:]
+        found = Found(stop=Stop.SOLVED, gram=gram, dual=DualPoint(blocks=blocks))
+        answer = DISJOINT.answer(program.disjoint(shares), found)
+        return Answer(
+            stop=answer.stop, noises=answer.noises, proof={"step_shares": shares, **answer.proof}
+        )
+
+    return Model(conic=conic, read=read)

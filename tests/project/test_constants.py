@@ -1,0 +1,36 @@
+"""The factorization norms of prefix sums: against decompositions and a closed form."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from benchmarks import constants
+from tests.support import oracles
+
+
+@pytest.mark.parametrize("steps", [2, 5, 40])
+def test_gamma_2_is_that_of_decompositions(steps: int) -> None:
+    known = oracles.worst_step_interval(np.tril(np.ones((steps, steps)))[:, None, :], width=1e-7)
+    low, high = constants.interval(steps, worst=True)
+    assert low <= known.upper**0.5
+    assert known.lower**0.5 <= high
+    assert high <= low * 1.0001
+
+
+@pytest.mark.parametrize("steps", [2, 40])
+def test_gamma_f_is_that_of_the_least_sum(steps: int) -> None:
+    rows = np.tril(np.ones((steps, steps)))
+    known = oracles.diagonal_interval(rows.T @ rows, width=1e-8)
+    low, high = constants.interval(steps, worst=False)
+    assert low <= (known.upper / steps) ** 0.5
+    assert (known.lower / steps) ** 0.5 <= high <= low * 1.0001
+
+
+@pytest.mark.parametrize("steps", [3, 1000, 100_000])
+def test_singular_values_of_even_shares_add_up_to_the_closed_form(steps: int) -> None:
+    """Those of the matrix of ones are 1 / (2 sin((2 k - 1) pi / (4 T + 2)))."""
+    even = np.full(steps, 1 / steps)
+    angles = (2 * np.arange(1, steps + 1) - 1) * np.pi / (4 * steps + 2)
+    exact = float((1 / (2 * np.sin(angles))).sum()) / steps
+    assert constants.right_diagonal(even, even).sum() == pytest.approx(exact, rel=1e-6)
