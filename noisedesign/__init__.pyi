@@ -5,6 +5,10 @@ from noisedesign.certify.certificate import Certificate as Certificate
 from noisedesign.design.design import Design as Design
 from noisedesign.design.prefix import privacy_after as privacy_after
 from noisedesign.design.solve import Solution as Solution, solve as solve
+from noisedesign.design.unbounded import (
+    UnboundedDesign as UnboundedDesign,
+    solve_unbounded as solve_unbounded,
+)
 from noisedesign.files.checkpoint_file import CheckpointFile as CheckpointFile
 from noisedesign.files.design_file import load_design as load_design, save_design as save_design
 from noisedesign.files.problem_file import load_problem as load_problem
@@ -48,6 +52,7 @@ from noisedesign.problem.problem import (
     SpaceTimeProblem as SpaceTimeProblem,
     TimeProblem as TimeProblem,
 )
+from noisedesign.problem.unbounded import UnboundedProblem as UnboundedProblem
 from noisedesign.surveys.compare import compare as compare
 from noisedesign.surveys.sweep import sweep as sweep
 from noisedesign.surveys.sweep_file import load_sweep as load_sweep

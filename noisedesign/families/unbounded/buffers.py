@@ -110,6 +110,15 @@ class Buffers:
         return np.asarray(found * (1 + ALLOWANCE) if proved else found)
 
 
+def buffer_sums(scales: Array, decays: Array, steps: int) -> Array:
+    """sum_i s_i l_i^(k-1) for 0 < k < ``steps``, from what a filter would keep."""
+    found = np.zeros(steps - 1)
+    for scale, decay in zip(scales.tolist(), decays.tolist(), strict=True):
+        with np.errstate(under="ignore"):
+            found += scale * np.exp(np.arange(steps - 1.0) * math.log(decay))
+    return found
+
+
 def _around(
     root: Fraction, room: tuple[Fraction, Fraction], terms: list[tuple[Fraction, Fraction]]
 ) -> tuple[Fraction, Fraction]:
