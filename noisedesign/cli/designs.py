@@ -76,7 +76,8 @@ def solve(
     from noisedesign.tasks import report
 
     loaded = [nd.load_problem(problem) for problem in problems]
-    if endless := [one for one in loaded if isinstance(one.problem, nd.UnboundedProblem)]:
+    given: list[Any] = list(loaded)
+    if endless := [one for one in given if isinstance(one.problem, nd.UnboundedProblem)]:
         return _solve_endless(endless, loaded, output=output, as_json=as_json)
     several, watched = len(loaded) > 1, sys.stderr.isatty()
     if checkpoint is not None:

@@ -25,8 +25,8 @@ from noisedesign.base.shown import Shown
 from noisedesign.design.design import Design, design_of
 from noisedesign.design.unbounded import UnboundedDesign
 from noisedesign.families.toeplitz.streaming import StreamingDesign
-from noisedesign.forms import DenseStrategy, Noise, StationaryStrategy, Strategy, strategy_of_arrays
 from noisedesign.families.unbounded.buffers import buffer_sums
+from noisedesign.forms import DenseStrategy, Noise, StationaryStrategy, Strategy, strategy_of_arrays
 from noisedesign.noise.filters import Buffered, Rows
 from noisedesign.noise.plan import UNBOUNDED, Claim, Plan
 from noisedesign.noise.source import NodeNoise, NodeSource

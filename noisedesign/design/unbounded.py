@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
 
@@ -38,7 +38,7 @@ class UnboundedDesign(Shown):
         worst: a step of that ratio, or the last of its interval of the grid.
 
     Raises:
-        InputError: buffers of which the sensitivity over all time is not known: scales not positive,
+        InputError: buffers whose sensitivity over all time is not known: scales not positive,
             decays not in (0, 1) or not ascending, or sum s / l > 1.
 
     Examples:
@@ -140,15 +140,12 @@ class UnboundedDesign(Shown):
         Raises:
             InputError: no privacy target, no such node, no batch size >= 1.
         """
-        from dataclasses import replace
-
         claim, mixing = self.claim, self.problem.mixing
         if batch_size is not None:
-            claim = replace(
-                claim, batch_size=_checks.positive_int(batch_size, field="batch_size")
-            )
+            claim = replace(claim, batch_size=_checks.positive_int(batch_size, field="batch_size"))
         node = _checks.positive_int(node or 0, field="node", minimum=0)
-        names, weights = self.problem.nodes, ()
+        names = self.problem.nodes
+        weights: tuple[tuple[int, float], ...] = ()
         if mixing is not None:
             if node >= len(mixing):
                 raise InputError("node", expected=f"0 to {len(mixing) - 1}", got=str(node))
@@ -175,49 +172,3 @@ class UnboundedDesign(Shown):
             "squared sensitivity for ever": self.squared_sensitivity,
             f"std dev over the least, steps {self.first} to {STEPS}": self.ratio,
         }
-
-
-def solve_unbounded(problem: UnboundedProblem) -> UnboundedDesign:
-    """The buffers of a run without an end that a search finds, and what is proved of them.
-
-    Args:
-        problem: what is asked for.
-
-    Returns:
-        A design. It is no optimum: its ``ratio`` says how far from those who know the horizon.
-
-    Raises:
-        InputError: no such problem.
-
-    Examples:
-        >>> import noisedesign as nd
-        >>> design = nd.solve_unbounded(nd.UnboundedProblem(buffers=3))
-        >>> print(f"{design.ratio:.1f}")
-        1.5
-    """
-    from noisedesign.families.unbounded.solver import search
-
-    expected = "an UnboundedProblem"
-    _checks.instance(problem, UnboundedProblem, field="problem", expected=expected)
-    poles, weights = np.asarray(problem.workload.poles), np.asarray(problem.workload.weights)
-    often, apart = problem.max_participations, problem.separation
-    least = least_stddevs(poles, weights, participations=often, separation=apart, steps=STEPS)
-    found = search(
-        poles,
-        weights,
-        least=least,
-        participations=often,
-        separation=apart,
-        buffers=problem.buffers,
-        steps=STEPS,
-    )
-    squared = found.squared_sensitivity(participations=often, separation=apart)
-    outcome = judged(found, poles, weights, least=least, squared=squared, steps=STEPS)
-    return UnboundedDesign(
-        problem=problem,
-        scales=found.scales,
-        decays=found.decays,
-        squared_sensitivity=squared,
-        ratio=outcome.ratio,
-        worst=outcome.worst,
-    )

@@ -441,7 +441,7 @@ def parse_problem(text: str, *, folder: str | Path, mixing: Array | None = None)
     # Cheap checks first: a wrong reference should not cost an eigendecomposition.
     reference = None if file.reference is None else Reference(**file.reference.model_dump())
     return LoadedProblem(
-        problem=file.problem(Path(folder), mixing),
+        problem=cast("Any", file.problem(Path(folder), mixing)),
         text=text,
         reference=reference,
         tags=tuple(file.tags),

@@ -13,7 +13,13 @@ from noisedesign.base.checks import InputError
 from noisedesign.base.shown import Listing, ShownInline
 from noisedesign.files.account_file import AccountFile
 from noisedesign.files.graph_tables import GraphOfKind
-from noisedesign.files.problem_file import ENDLESS, PROBLEM_FILE, AnyProblemFile, UnboundedFile, endless
+from noisedesign.files.problem_file import (
+    ENDLESS,
+    PROBLEM_FILE,
+    AnyProblemFile,
+    UnboundedFile,
+    endless,
+)
 from noisedesign.files.schema import Table
 from noisedesign.files.tables import AnyParticipationTable
 from noisedesign.files.toml import (
@@ -114,7 +120,9 @@ def _listed(name: str, path: Path) -> ShippedProblem:
     return ShippedProblem(name, design, nodes, steps, description, tags, path)
 
 
-def _read(kind: str, tables: dict[str, Any]) -> AnyProblemFile | AccountFile | UnboundedFile | _Sized:
+def _read(
+    kind: str, tables: dict[str, Any]
+) -> AnyProblemFile | AccountFile | UnboundedFile | _Sized:
     match kind:
         case "account":
             return AccountFile.model_validate(tables)

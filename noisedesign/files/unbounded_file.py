@@ -36,7 +36,7 @@ class UnboundedManifest(Entry):
     squared_sensitivity: Number
     ratio: Number
     worst: int
-    nodes: list[str] = []
+    nodes: list[str]
     privacy: PrivacyTable | None = None
     problem_text: str = ""
 

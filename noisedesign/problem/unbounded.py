@@ -23,13 +23,13 @@ BUFFERS = 8  # where nobody says: more of them gain less than 1e-3 of the standa
 class UnboundedProblem(Shown):
     """Noise over time for a run whose number of steps nobody knows.
 
-    Minimise, over buffered strategies C of finite sensitivity over all time, the largest ratio, over
-    steps up to a million, of the standard deviation of the error to the least possible had the
-    horizon been known.
+    Minimise, over buffered strategies C of finite sensitivity over all time, the largest ratio,
+    over steps up to a million, of the standard deviation of the error to the least possible had
+    the horizon been known.
 
     Args:
-        mixing: W, shape (n, n), symmetric and row stochastic: the error is that of the models of all
-            nodes; None: that of prefix sums.
+        mixing: W, shape (n, n), symmetric and row stochastic: the error is that of the models of
+            all nodes; None: that of prefix sums.
         max_participations: k, how often a record takes part at most, in all time.
         separation: b, the least number of steps from one time to the next.
         buffers: arrays of the model's size that the noise keeps between steps, at most 32.
@@ -72,7 +72,8 @@ class UnboundedProblem(Shown):
             expected, got = "nothing: the run has no end", f"{self.privacy.steps}"
             raise InputError("privacy.steps", expected=expected, got=got)
         if self.mixing is not None:
-            w = gossip_workload(self.mixing, horizon=1) and np.asarray(self.mixing)
+            gossip_workload(self.mixing, horizon=1)
+            w: Array = np.asarray(self.mixing, dtype=np.float64)
             rows = np.abs(w.sum(axis=1) - 1).max()
             if rows > 1e-9:
                 raise InputError("mixing", expected="rows of sum 1", got=f"one off by {rows:.3g}")

@@ -213,7 +213,9 @@ def _verified_endless(stored: StoredUnboundedDesign, problem: Any) -> Verificati
         ("sensitivity", design.squared_sensitivity, design.found_sensitivity, "squared, for ever"),
         ("ratio", design.ratio, design.proved.ratio, f"at most, to step {design.steps}"),
     ):
-        checks.append(Check(name, found <= claimed * (1 + RELATIVE_TOLERANCE), claimed, found, note))
+        checks.append(
+            Check(name, found <= claimed * (1 + RELATIVE_TOLERANCE), claimed, found, note)
+        )
     of, asked = design.problem, getattr(problem, "problem", problem)
     if asked is None:
         checks.append(Check("problem", None, note=_BY_PROBLEM))

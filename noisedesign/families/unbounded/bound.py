@@ -1,9 +1,9 @@
 """Least errors of those who know the horizon, and how near buffers for every horizon come to them.
 
-With S the squared sensitivity over all time, the noise of unit privacy has S times the variances of
-C^-1. The worst step of T is at least as bad as the root mean square over T steps, which the bound of
-:mod:`noisedesign.families.toeplitz.bound` is below, and least over all C for T steps it never falls
-as T grows. Variances never fall either: so a grid of steps proves all steps between."""
+With S the squared sensitivity over all time, the noise of unit privacy has S times the variances
+of C^-1. The worst step of T is at least as bad as the root mean square over T steps, which the
+bound of :mod:`noisedesign.families.toeplitz.bound` is below, and least over all C for T steps it
+never falls as T grows. Variances never fall either: so a grid of steps proves all steps between."""
 
 from __future__ import annotations
 

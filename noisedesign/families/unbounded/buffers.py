@@ -1,13 +1,14 @@
-"""Buffers over all time: sensitivity, noise and error of C with c_0 = g, c_k = g sum_i s_i l_i^(k-1).
+"""Buffers over all time: sensitivity and error of C with c_0 = 1, c_k = sum_i s_i l_i^(k-1).
 
-As a function of x = 1 / z, C is g f(x), f(x) = 1 + sum_i s_i / (x - l_i): with s_i > 0 its zeros
-p_i lie one below each l_i, and 1 / f = 1 - sum_i r_i / (x - p_i) has all r_i > 0. So C^-1 has poles
-p_i, its prefix sums are sums of positive terms, as every number below is: a relative error of what
-goes in stays one of what comes out. Zeros are found in floating point, and f is given opposite signs
-on both sides of each in rational arithmetic, which rounds nothing."""
+As a function of x = 1 / z, C is f(x) = 1 + sum_i s_i / (x - l_i): with s_i > 0 its zeros p_i lie
+one below each l_i, and 1 / f = 1 - sum_i r_i / (x - p_i) has all r_i > 0. So C^-1 has poles p_i, and
+its prefix sums are sums of positive terms, as every number below is: a relative error of what goes
+in stays one of what comes out. Zeros are found in floating point, and f is shown to have opposite
+signs on both sides of each in rational arithmetic, which rounds nothing."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 from fractions import Fraction
@@ -22,7 +23,7 @@ from noisedesign.base.enclosures import EPS
 NEAR = Fraction(1, 2**44)  # half width of the interval that a zero is proved in, of its room
 ALLOWANCE = 1e-8
 """Relative allowance for roundings, on squares: thousands of operations of 2^-52 each, 1e6 in
-running sums, and powers up to 745 * 2^-50. What exp(-745) leaves of a term is no number any more."""
+running sums, and powers up to 745 * 2^-50; what exp(-745) leaves of a term is no number."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -43,7 +44,7 @@ class Buffers:
         return bool(
             (self.scales > 0).all()
             and (np.diff(self.decays) > 0).all()
-            and 0 < self.decays[0]
+            and self.decays[0] > 0
             and self.decays[-1] < 1
             and sum(Fraction(s) / Fraction(x) for s, x in self._pairs) <= 1
         )
@@ -76,8 +77,9 @@ class Buffers:
         """Lower bounds on 1 - p and upper bounds on r, with every rounding."""
         terms = [(Fraction(s), Fraction(x)) for s, x in self._pairs]
         losses, residues = [], []
-        for below, above, loss in zip([Fraction(0), *(x for _, x in terms)], terms, self.zeros[0]):
-            low, high = _around(1 - Fraction(float(loss)), (below, above[1]), terms)
+        poles = [Fraction(0), *(x for _, x in terms)]
+        for room, loss in zip(itertools.pairwise(poles), self.zeros[0].tolist(), strict=True):
+            low, high = _around(1 - Fraction(loss), room, terms)
             losses.append(math.nextafter(float(1 - high), 0.0))
             slope = sum(s / max(abs(low - pole), abs(high - pole)) ** 2 for s, pole in terms)
             residues.append(math.nextafter(float(1 / slope), math.inf))
@@ -127,7 +129,10 @@ def _around(
     while True:
         low, high = max(root - spread, room[0]), min(root + spread, room[1])
         # f falls from plus infinity, or f(0) >= 0, to minus infinity.
-        signs = [1 + sum(s / (x - pole) for s, pole in terms) if x not in room else None for x in (low, high)]
+        signs = [
+            1 + sum(s / (x - pole) for s, pole in terms) if x not in room else None
+            for x in (low, high)
+        ]
         if (signs[0] is None or signs[0] >= 0) and (signs[1] is None or signs[1] <= 0):
             return low, high
         spread *= 16

@@ -5,6 +5,8 @@ a trial costs m^2 operations a step of the grid. The largest ratio is smoothed, 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import scipy.optimize
 import scipy.special
@@ -14,7 +16,7 @@ from noisedesign.families.unbounded.bound import Least
 from noisedesign.families.unbounded.buffers import Buffers
 
 SHARPNESS = (20.0, 80.0, 400.0)  # exponents of the norms that stand for the largest logarithm
-OPTIONS = {"maxiter": 150, "maxfun": 10**6}  # of the search at every sharpness
+OPTIONS: Any = {"maxiter": 150, "maxfun": 10**6}  # of the search at every sharpness
 
 
 def _buffers(x: Array, count: int) -> Buffers:
@@ -70,9 +72,9 @@ def search(
     x = np.concatenate([np.log(shares / shares.sum() * 0.4), scipy.special.logit(losses)])
     for sharp in SHARPNESS:
 
-
-        def form(y: Array, sharp: float = sharp) -> float:
+        def form(y: Any, sharp: float = sharp) -> float:
             return float(scipy.special.logsumexp(sharp * logs(y)) / sharp)
 
-        x = scipy.optimize.minimize(form, x, method="L-BFGS-B", options=OPTIONS).x
+        found: Any = scipy.optimize.minimize(form, x, method="L-BFGS-B", options=OPTIONS)
+        x = found.x
     return _buffers(x, buffers)
