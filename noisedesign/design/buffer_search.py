@@ -12,20 +12,21 @@ from noisedesign.problem.unbounded import STEPS, UnboundedProblem
 
 
 def solve_unbounded(problem: UnboundedProblem) -> UnboundedDesign:
-    """The buffers of a run without an end that a search finds, and what is proved of them.
+    """Search for the buffers of a run without an end, and prove what they are worth.
 
     Args:
         problem: what is asked for.
 
     Returns:
-        A design. It is no optimum: its ``ratio`` says how far from those who know the horizon.
+        A design, which is no optimum; its ``ratio`` says how far it is from those who know the
+        horizon.
 
     Raises:
         InputError: no such problem.
 
     Examples:
         >>> import noisedesign as nd
-        >>> design = nd.solve_unbounded(nd.UnboundedProblem(buffers=3))
+        >>> design = nd.solve_unbounded(nd.UnboundedProblem(buffers=4))
         >>> print(f"{design.ratio:.1f}")
         1.5
     """

@@ -43,7 +43,7 @@ class UnboundedDesign(Shown):
 
     Examples:
         >>> import noisedesign as nd
-        >>> design = nd.solve_unbounded(nd.UnboundedProblem(buffers=2))
+        >>> design = nd.solve_unbounded(nd.UnboundedProblem(buffers=4))
         >>> design.ratio < 1.7
         True
     """

@@ -204,8 +204,8 @@ def load_design(path: str | Path) -> Any:
         path: of a file that :func:`noisedesign.save_design` or ``noisedesign solve -o`` wrote.
 
     Returns:
-        A ``StoredDesign``, ``StoredStreamingDesign`` or ``StoredUnboundedDesign``: the ``design``,
-        what its file claims of it (``manifest``) and every array.
+        The ``design``, what its file claims of it (``manifest``) and every array, in a
+        ``StoredDesign``, ``StoredStreamingDesign`` or ``StoredUnboundedDesign``.
 
     Raises:
         InputError: no such file; truncated, changed, not a design file, of a later version;

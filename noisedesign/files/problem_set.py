@@ -150,7 +150,10 @@ def problem_files(names: Iterable[str | Path]) -> tuple[list[Path], list[Path]]:
     passed_over = [
         path
         for path in found
-        if not parsed(read_text(path, field=FIELD), field=FIELD).keys().isdisjoint(OTHER_KINDS)
+        if not (tables := parsed(read_text(path, field=FIELD), field=FIELD))
+        .keys()
+        .isdisjoint(OTHER_KINDS)
+        or endless(tables)
     ]
     meant = [path for path in found if path not in passed_over]
     if not meant:

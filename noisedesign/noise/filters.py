@@ -258,8 +258,8 @@ class Buffered(Filter):
         return noise
 
     def amplification(self, horizon: int) -> float:
-        """With scales > 0 and sum of scales / decays <= 1 all but the first coefficient of C^-1 are
-        negative, and with it sum to C(1)^-1 > 0: absolute values to at most twice the first."""
+        """Twice the first coefficient of C^-1 bounds it where all others are negative, as they are
+        with scales > 0 and sum of scales / decays <= 1: all of them sum to 1 / C(1) > 0."""
         scales, decays = self.buffer_scales, self.buffer_decays
         if (scales > 0).all() and (decays > 0).all() and (scales / decays).sum() <= 1:
             return float(2 / self.strategy_diagonal[0])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -55,7 +55,7 @@ class UnboundedProblem(Shown):
     privacy: PrivacyTarget | None = None
     nodes: tuple[str, ...] = ()
     name: str = "unbounded"
-    axes: Literal["time"] = "time"
+    axes: ClassVar[str] = "time"
 
     def __post_init__(self) -> None:
         _checks.text(self.name, field="name")
