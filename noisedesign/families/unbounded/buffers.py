@@ -3,8 +3,8 @@
 As a function of x = 1 / z, C is f(x) = 1 + sum_i s_i / (x - l_i): with s_i > 0 its zeros p_i lie
 one below each l_i, and 1 / f = 1 - sum_i r_i / (x - p_i) has all r_i > 0. So C^-1 has poles p_i,
 and its prefix sums are sums of positive terms, as every number below is: a relative error of what
-goes in stays one of what comes out. Zeros are found in floating point, and f is shown to have opposite
-signs on both sides of each in rational arithmetic, which rounds nothing."""
+goes in stays one of what comes out. Zeros are found in floating point, and f is shown to have
+opposite signs on both sides of each in rational arithmetic, which rounds nothing."""
 
 from __future__ import annotations
 

@@ -21,6 +21,7 @@ from noisedesign.noise.plan import UNBOUNDED
 from noisedesign.noise.source import plan_of
 from noisedesign.privacy.sensitivity.toeplitz import squared_sensitivity
 from noisedesign.system.workloads.toeplitz import gossip_workload
+from tests.support.command_line import call
 
 ONE = np.ones(1)
 TWO = Buffers(scales=np.array([0.25, 0.125]), decays=np.array([0.5, 0.75]))
@@ -237,3 +238,27 @@ def test_what_takes_a_number_of_steps_refuses_it(design: UnboundedDesign) -> Non
         nd.UnboundedProblem(max_participations=2, separation=10**6)
     with pytest.raises(nd.InputError, match="symmetric"):
         nd.UnboundedProblem(mixing=[[0.5, 0.5], [0.25, 0.75]])
+
+
+def test_from_a_shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = (
+        'name = "run"\ndesign = "time"\n[structure]\nbuffers = 2\n'
+        '[graph]\nkind = "ring"\nnodes = 3\n'
+        '[workload]\nkind = "decentralized"\nhorizon = "unbounded"\n[privacy]\nepsilon = 1.0\n'
+    )
+    Path("run.toml").write_text(text)
+    solved = call("solve", "run.toml", "-o", "run.npz", "--json")
+    assert solved.code == 0
+    verified = call("verify", "run.npz", "--problem", "run.toml")
+    assert verified.code == 0
+    assert call("deploy", "run.npz", "-o", "nodes").code == 0
+    plans = [Plan.load(path) for path in sorted(Path("nodes").glob("*.plan"))]
+    assert [(plan.node, plan.unbounded, len(plan.weights)) for plan in plans] == [
+        (node, True, 3) for node in range(3)
+    ]
+    for command in (("report", "run.npz"), ("simulate", "run.npz"), ("rehearse", "nodes")):
+        data = ("--data", "none.npz") if command[0] == "rehearse" else ()
+        assert call(*command, *data).code == 2
+    Path("other.toml").write_text(text.replace("nodes = 3", "nodes = 4"))
+    assert call("verify", "run.npz", "--problem", "other.toml").code == 1
