@@ -331,8 +331,12 @@ def plot(design: str, output: str, as_json: bool) -> None:
     """Picture of DESIGN.npz: its matrix, noise and two bounds."""
     from noisedesign.mechanisms.baselines import published
 
-    stored = _loaded(design)
-    path = nd.plot(stored, path=output, others=published(stored.problem, dual=stored))
+    held = nd.load_design(design)
+    if isinstance(held.design, nd.UnboundedDesign):
+        path = nd.plot(held.design, path=output)
+    else:
+        stored = _loaded(design)
+        path = nd.plot(stored, path=output, others=published(stored.problem, dual=stored))
     show_path(path, {"picture": str(path)}, as_json=as_json)
 
 

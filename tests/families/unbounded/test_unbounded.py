@@ -257,6 +257,8 @@ def test_from_a_shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [(plan.node, plan.unbounded, len(plan.weights)) for plan in plans] == [
         (node, True, 3) for node in range(3)
     ]
+    assert call("plot", "run.npz", "-o", "run.svg").code == 0
+    assert Path("run.svg").stat().st_size > 1000
     for command in (("report", "run.npz"), ("simulate", "run.npz"), ("rehearse", "nodes")):
         data = ("--data", "none.npz") if command[0] == "rehearse" else ()
         assert call(*command, *data).code == 2
