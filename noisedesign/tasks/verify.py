@@ -147,7 +147,7 @@ class Verification(Shown):
 def verify(
     stored: StoredDesign | StoredStreamingDesign | Design | StreamingDesign | Any,
     *,
-    problem: Problem | None = None,
+    problem: Problem | UnboundedProblem | None = None,
     rigorous: bool = False,
 ) -> Verification:
     """Recompute every claim of a design from its arrays.

@@ -115,7 +115,9 @@ def test_nobody_who_knows_the_horizon_is_below_the_bound(
     often: int, apart: int, horizon: int
 ) -> None:
     scheme = nd.MinSeparation(horizon=horizon, separation=apart, max_participations=often)
-    best = nd.solve(nd.TimeProblem.prefix(participation=scheme), gap=1e-3).design.strategy
+    solved = nd.solve(nd.TimeProblem.prefix(participation=scheme), gap=1e-3).design
+    assert solved is not None
+    best = solved.strategy
     sums = np.tril(np.ones((horizon, horizon))) @ np.linalg.inv(best)
     least = least_stddevs(ONE, ONE, participations=often, separation=apart, steps=horizon)
     worst = float(np.linalg.norm(sums, axis=1).max())
@@ -141,6 +143,21 @@ def test_gossip_and_repeated_participation(of_graph: bool, often: int, most: flo
     found = nd.solve_unbounded(problem)
     assert found.first == 100 * (often - 1) + 1
     assert found.ratio <= most
+
+
+def test_error_of_gossip_beside_the_certified_optimum_of_a_known_horizon() -> None:
+    w, steps = nd.mixing_matrix(nd.build_graph("path", nodes=5)), 16
+    found = nd.solve_unbounded(nd.UnboundedProblem(mixing=w, buffers=3))
+    scheme = nd.single(steps)
+    known = nd.solve(nd.TimeProblem.decentralized(mixing=w, participation=scheme)).design
+    assert known is not None
+    assert known.certificate.lower_bound is not None
+    optimum = math.sqrt(known.certificate.lower_bound / (5 * steps))  # root mean square
+    workload = found.problem.workload
+    poles, weights = np.asarray(workload.poles), np.asarray(workload.weights)
+    variances = found.buffers.variances(poles, weights, steps=steps)
+    stddev = math.sqrt(found.squared_sensitivity * variances[-1])
+    assert optimum <= stddev <= found.ratio * optimum * (1 + 1e-6)
 
 
 def test_noise_is_that_of_the_strategy_and_streams_for_ever(
@@ -189,8 +206,8 @@ def test_files_hold_it_and_verify_judges_it(design: UnboundedDesign, tmp_path: P
     assert (stored.design.scales == design.scales).all()
     assert nd.verify(stored, problem=design.problem).ok
     assert plan_of(stored, 0).digest == design.node_plan(0).digest
-    for wrong in ({"squared_sensitivity": 2.0}, {"ratio": 1.2}):
-        assert not nd.verify(replace(design, **wrong)).ok
+    for wrong in (replace(design, squared_sensitivity=2.0), replace(design, ratio=1.2)):
+        assert not nd.verify(wrong).ok
     other = nd.UnboundedProblem(buffers=4, max_participations=2, name="run")
     assert not nd.verify(stored, problem=other).ok
     with pytest.raises(nd.InputError, match="sum of scales / decays <= 1"):
@@ -259,8 +276,9 @@ def test_from_a_shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ]
     assert call("plot", "run.npz", "-o", "run.svg").code == 0
     assert Path("run.svg").stat().st_size > 1000
-    for command in (("report", "run.npz"), ("simulate", "run.npz"), ("rehearse", "nodes")):
-        data = ("--data", "none.npz") if command[0] == "rehearse" else ()
-        assert call(*command, *data).code == 2
+    for command in ("report run.npz", "simulate run.npz", "rehearse nodes --data none.npz"):
+        refused = call(*command.split())
+        assert refused.code == 2
+        assert "Traceback" not in refused.err
     Path("other.toml").write_text(text.replace("nodes = 3", "nodes = 4"))
     assert call("verify", "run.npz", "--problem", "other.toml").code == 1
