@@ -2,10 +2,12 @@
 
 from noisedesign.base.checks import InputError as InputError
 from noisedesign.certify.certificate import Certificate as Certificate
+from noisedesign.design.buffer_search import solve_unbounded as solve_unbounded
 from noisedesign.design.design import Design as Design
 from noisedesign.design.prefix import privacy_after as privacy_after
 from noisedesign.design.solve import Solution as Solution, solve as solve
 from noisedesign.design.tune import Tuned as Tuned, tune_learning_rate as tune_learning_rate
+from noisedesign.design.unbounded import UnboundedDesign as UnboundedDesign
 from noisedesign.files.checkpoint_file import CheckpointFile as CheckpointFile
 from noisedesign.files.design_file import load_design as load_design, save_design as save_design
 from noisedesign.files.problem_file import load_problem as load_problem
@@ -49,6 +51,7 @@ from noisedesign.problem.problem import (
     SpaceTimeProblem as SpaceTimeProblem,
     TimeProblem as TimeProblem,
 )
+from noisedesign.problem.unbounded import UnboundedProblem as UnboundedProblem
 from noisedesign.surveys.compare import compare as compare
 from noisedesign.surveys.sweep import sweep as sweep
 from noisedesign.surveys.sweep_file import load_sweep as load_sweep

@@ -34,15 +34,17 @@ def deploy(design: str, output: str, batch_size: int | None, as_json: bool) -> N
     from noisedesign.design.design import design_of
     from noisedesign.tasks.deploy import deploy as run
 
-    found = design_of(nd.load_design(design))
+    stored = nd.load_design(design)
+    endless = isinstance(stored.design, nd.UnboundedDesign)
+    found = stored.design if endless else design_of(stored)
     made = run(found, output, batch_size=batch_size)
     records = [
         {
             "node": one.plan.name,
             "file": str(one.path),
-            "neighbours": len(one.plan.weights) - 1,
+            "neighbours": max(len(one.plan.weights) - 1, 0),
             "seeds": sum(stream.source == "shared" for stream in one.plan.streams),
-            "steps": one.plan.horizon,
+            "steps": "unbounded" if one.plan.unbounded else one.plan.horizon,
             "clip": one.plan.claim.clip,
         }
         for one in made
@@ -64,7 +66,7 @@ def deploy(design: str, output: str, batch_size: int | None, as_json: bool) -> N
                 "are a secret of one run, as its noise is; a loader that is not random has another "
                 "privacy."
             )
-        mu = None if found.noise.space is None else nd.mu_to_holders(found)
+        mu = None if endless or found.noise.space is None else nd.mu_to_holders(found)
         if mu is not None and claim.delta is not None:
             say(_against_holders(mu, claim.delta))
             if random:

@@ -76,6 +76,9 @@ def solve(
     from noisedesign.tasks import report
 
     loaded = [nd.load_problem(problem) for problem in problems]
+    given: list[Any] = list(loaded)
+    if endless := [one for one in given if isinstance(one.problem, nd.UnboundedProblem)]:
+        return _solve_endless(endless, loaded, output=output, as_json=as_json)
     several, watched = len(loaded) > 1, sys.stderr.isatty()
     if checkpoint is not None:
         if several:
@@ -136,6 +139,31 @@ def solve(
     return code
 
 
+def _solve_endless(problems: Any, loaded: Any, *, output: str | None, as_json: bool) -> int:
+    """Solve problems of runs without an end, which take none of the options of solvers."""
+    if len(problems) < len(loaded):
+        expected, got = "problems of runs without an end alone, or none of them", "both"
+        raise InputError("problems", expected=expected, got=got)
+    paths = _design_paths([one.problem.name for one in loaded], output)
+    records = []
+    for source, path in zip(loaded, paths, strict=True):
+        design = nd.solve_unbounded(source.problem)
+        told = ["squared_sensitivity", "ratio", "worst", "first", "steps"]
+        record = {"name": source.problem.name, "buffers": len(design.scales)}
+        record |= attributes(design, told)
+        if path is not None:
+            nd.save_design(design, path, problem_text=source.text)
+            record["output"] = str(path)
+        records.append(record)
+    show(records if len(records) > 1 else records[0], as_json=as_json)
+    if not as_json:
+        note(
+            "ratio: standard deviation over a lower bound of what those have who know the number "
+            "of steps, at most, at every step from first to steps. The privacy holds for ever."
+        )
+    return 0
+
+
 def _design_paths(names: list[str], output: str | None) -> list[Path | None]:
     """The files of designs: the one named, or one each in the folder named."""
     from noisedesign.base.atomic import check_replaceable, target_of
@@ -186,7 +214,9 @@ def verify(design: str, problem: str | None, rigorous: bool, as_json: bool) -> i
 
     stored, asked = nd.load_design(design), None
     if problem is not None:
-        mixing = design_of(stored, sparse=True).problem.mixing
+        endless = isinstance(stored.design, nd.UnboundedDesign)
+        held = stored.design if endless else design_of(stored, sparse=True)
+        mixing = held.problem.mixing
         asked = nd.load_problem(problem, mixing=mixing).problem
     outcome = nd.verify(stored, problem=asked, rigorous=rigorous)
     records = [asdict(check) for check in outcome.checks]
@@ -365,8 +395,12 @@ def plot(design: str, output: str, as_json: bool) -> None:
     """Picture of DESIGN.npz: its matrix, noise and two bounds."""
     from noisedesign.mechanisms.baselines import published
 
-    stored = _loaded(design)
-    path = nd.plot(stored, path=output, others=published(stored.problem, dual=stored))
+    held = nd.load_design(design)
+    if isinstance(held.design, nd.UnboundedDesign):
+        path = nd.plot(held.design, path=output)
+    else:
+        stored = _loaded(design)
+        path = nd.plot(stored, path=output, others=published(stored.problem, dual=stored))
     show_path(path, {"picture": str(path)}, as_json=as_json)
 
 

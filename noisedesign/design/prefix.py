@@ -23,18 +23,22 @@ from noisedesign.base.checks import Array, InputError
 from noisedesign.base.linalg import inverse_of_triangular
 from noisedesign.base.shown import Shown
 from noisedesign.design.design import Design, design_of
+from noisedesign.design.unbounded import UnboundedDesign
 from noisedesign.families.toeplitz.streaming import StreamingDesign
+from noisedesign.families.unbounded.buffers import buffer_sums
 from noisedesign.forms import DenseStrategy, Noise, StationaryStrategy, Strategy, strategy_of_arrays
-from noisedesign.noise.filters import Rows
-from noisedesign.noise.plan import Claim, Plan
+from noisedesign.noise.filters import Buffered, Rows
+from noisedesign.noise.plan import UNBOUNDED, Claim, Plan
 from noisedesign.noise.source import NodeNoise, NodeSource
 from noisedesign.privacy.accounting import epsilon_of
 from noisedesign.privacy.sensitivity import EXACT, Sensitivity, squared_sensitivity
+from noisedesign.privacy.sensitivity.toeplitz import squared_sensitivity as squared_toeplitz
 from noisedesign.system.participation import Participation, Patterns, participation_of
 
 # The ``kind`` of a mu that is that of all T steps, and of one that counts nothing of what
 # randomness of participation adds.
 WHOLE_RUN, ANY_ORDER = "whole-run-upper-bound", "any-order-upper-bound"
+MOST_STEPS = 10**7  # of a run without an end whose epsilon so far is computed, in a second
 ROUNDING = 1e-9  # relative allowance on a squared sensitivity, for the rounding of C
 
 
@@ -77,7 +81,8 @@ class PrivacySoFar(Shown):
         return self.claim.delta
 
     def _title(self) -> str:
-        return f"Privacy after {self.steps} of {self.horizon} steps"
+        whole = "" if self.horizon == UNBOUNDED else f" of {self.horizon}"
+        return f"Privacy after {self.steps}{whole} steps"
 
     def _facts(self) -> dict[str, object]:
         return {
@@ -161,8 +166,30 @@ def _of_streaming(design: StreamingDesign, steps: int) -> PrivacySoFar:
 
 
 @_after.register
+def _of_unbounded(design: UnboundedDesign, steps: int) -> PrivacySoFar:
+    return _of_plan(design.node_plan(0), steps)
+
+
+def _of_endless(plan: Plan, steps: int) -> PrivacySoFar:
+    """mu of the first coefficients of C, which is scaled to the mu of all of them together."""
+    claim, by = plan.claim, plan.filter
+    assert isinstance(by, Buffered)
+    if steps > MOST_STEPS:
+        return _so_far(claim, steps, plan.horizon, WHOLE_RUN)
+    assert claim.rule is not None
+    later = buffer_sums(by.buffer_scales, by.buffer_decays, steps)
+    column = np.concatenate([[1.0], later]) * by.strategy_diagonal[0]
+    scheme = participation_of(claim.rule, steps)
+    # At unit sensitivity C is larger by the standard deviation of the noise.
+    found = squared_toeplitz(column * claim.noise_stddev, scheme)
+    return _so_far(claim, steps, plan.horizon, found.kind, share=found.squared)
+
+
+@_after.register
 def _of_plan(plan: Plan, steps: int) -> PrivacySoFar:
     claim, horizon = plan.claim, plan.horizon
+    if plan.unbounded:
+        return _of_endless(plan, steps)
     if _checked(steps, horizon) == horizon or plan.couplings is not None or claim.rule is None:
         return _so_far(claim, steps, horizon, WHOLE_RUN)
     strategy: Strategy | None

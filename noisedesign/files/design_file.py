@@ -28,6 +28,7 @@ from noisedesign.base.shown import Shown
 from noisedesign.base.version import version
 from noisedesign.certify.certificate import Certificate
 from noisedesign.design.design import AGAINST_OBSERVERS, Design, Provenance, design_of
+from noisedesign.design.unbounded import UnboundedDesign
 from noisedesign.families.toeplitz.streaming import StreamingDesign
 from noisedesign.files.archive import NPY, float64_array, npy_parts, pack_into, unpack
 from noisedesign.files.design_arrays import arrays_of, main_array, parts_of, specs_of
@@ -54,6 +55,13 @@ from noisedesign.files.manifest import (
 from noisedesign.files.problem_file import AnyProblemFile, tables_of
 from noisedesign.files.tables import PrivacyTable
 from noisedesign.files.toml import located
+from noisedesign.files.unbounded_file import (
+    UNBOUNDED_FORMAT,
+    StoredUnboundedDesign,
+    UnboundedManifest,
+    unbounded_design,
+    unbounded_said,
+)
 from noisedesign.forms import (
     BandedInverse,
     BufferedToeplitz,
@@ -109,21 +117,26 @@ class StoredDesign(Shown):
         return {**self.design._facts(), "path": self.path}
 
 
-def as_stored(value: Any) -> StoredDesign | StoredStreamingDesign:
+def as_stored(value: Any) -> Any:
     """The stored design that was meant: itself, or the content of the file of a design."""
-    if isinstance(value, StoredDesign | StoredStreamingDesign):
+    if isinstance(value, StoredDesign | StoredStreamingDesign | StoredUnboundedDesign):
         return value
     arrays, manifest = _said(value, problem_text="")
     manifest = json.loads(json.dumps(manifest))
     said: dict[str, Any] = {"manifest": manifest, "path": Path(), "arrays": arrays}
     if isinstance(value, StreamingDesign):
         return StoredStreamingDesign(design=value, **said)
+    if isinstance(value, UnboundedDesign):
+        return StoredUnboundedDesign(design=value, **said)
     return StoredDesign(design=design_of(value, sparse=True), problem_text="", **said)
 
 
 def _said(design: Any, *, problem_text: str) -> tuple[dict[str, Array], dict[str, Any]]:
     """The arrays and the manifest of a design."""
-    held = design.design if isinstance(design, StoredStreamingDesign) else design
+    kinds = StoredStreamingDesign | StoredUnboundedDesign
+    held = design.design if isinstance(design, kinds) else design
+    if isinstance(held, UnboundedDesign):
+        return unbounded_said(held, problem_text=problem_text)
     if isinstance(held, StreamingDesign):
         arrays, workload = held.strategy.at(held.horizon).arrays(), held.workload
         if isinstance(workload, PoleWorkload):
@@ -137,7 +150,7 @@ def _said(design: Any, *, problem_text: str) -> tuple[dict[str, Array], dict[str
 
 
 def save_design(
-    design: Design | StreamingDesign,
+    design: Design | StreamingDesign | UnboundedDesign,
     path: str | Path,
     *,
     problem_text: str = "",
@@ -184,14 +197,15 @@ def save_design(
         return write_atomically(path, write)
 
 
-def load_design(path: str | Path) -> StoredDesign | StoredStreamingDesign:
+def load_design(path: str | Path) -> Any:
     """Read a design file and check its integrity. Nothing is ever unpickled.
 
     Args:
         path: of a file that :func:`noisedesign.save_design` or ``noisedesign solve -o`` wrote.
 
     Returns:
-        The ``design``, what its file claims of it (``manifest``) and every array.
+        The ``design``, what its file claims of it (``manifest``) and every array, in a
+        ``StoredDesign``, ``StoredStreamingDesign`` or ``StoredUnboundedDesign``.
 
     Raises:
         InputError: no such file; truncated, changed, not a design file, of a later version;
@@ -280,7 +294,7 @@ def text_sha256(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8")).hexdigest()
 
 
-def _parsed(content: bytes, path: Path) -> StoredDesign | StoredStreamingDesign:
+def _parsed(content: bytes, path: Path) -> Any:
     _check_seal(content)
     members = unpack(content, field=FIELD)
     if MANIFEST not in members:
@@ -291,6 +305,16 @@ def _parsed(content: bytes, path: Path) -> StoredDesign | StoredStreamingDesign:
         held, claimed = _arrays(members, said), said.model_dump(mode="json")
         streamed = _streaming_design(said, held)
         return StoredStreamingDesign(design=streamed, manifest=claimed, path=path, arrays=held)
+    if format_of(content) == UNBOUNDED_FORMAT:
+        endless = validated(UnboundedManifest, content)
+        held, claimed = _arrays(members, endless), endless.model_dump(mode="json")
+        return StoredUnboundedDesign(
+            design=unbounded_design(endless, held),
+            manifest=claimed,
+            path=path,
+            arrays=held,
+            problem_text=endless.problem_text,
+        )
     manifest = read_manifest(content)
     arrays = _arrays(members, manifest)
     parts = parts_of(arrays, manifest)
@@ -337,7 +361,9 @@ def _check_account(manifest: Manifest, problem: Problem) -> None:
         raise flaw("participation", expected, f"{use}", remedy)
 
 
-def _arrays(members: dict[str, bytes], manifest: Manifest | StreamingManifest) -> dict[str, Array]:
+def _arrays(
+    members: dict[str, bytes], manifest: Manifest | StreamingManifest | UnboundedManifest
+) -> dict[str, Array]:
     named = {name + NPY for name in manifest.arrays}
     if set(members) != named:
         odd = ", ".join(sorted(set(members) ^ named))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 import numpy as np
 from pydantic import Field, TypeAdapter
@@ -42,6 +42,7 @@ from noisedesign.files.tables import (
 from noisedesign.files.toml import dumped, opened, parsed, renamed
 from noisedesign.forms.registry import SPARSE_FORMS, sparse_kinds
 from noisedesign.problem.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
+from noisedesign.problem.unbounded import BUFFERS, UnboundedProblem
 from noisedesign.system.gossip import checked_rounds
 from noisedesign.system.participation import require_fixed_epoch
 from noisedesign.system.workloads import WORKLOADS, WORST, ErrorMeasure, WorkloadKind
@@ -282,11 +283,76 @@ def _names(nodes: tuple[str, ...], mixing: Array) -> Sequence[str]:
     return nodes or tuple(str(i) for i in range(mixing.shape[-1]))
 
 
+class EndlessWorkloadTable(Table):
+    """A workload of a run without an end."""
+
+    kind: Literal["prefix", "decentralized"]
+    horizon: Literal["unbounded"]
+
+
+class EndlessParticipationTable(Table):
+    """Who may take part how often in all time."""
+
+    kind: Literal["single", "min-separation"] = "single"
+    separation: int | None = None
+    max_participations: int | None = None
+
+
+class EndlessStructureTable(Table):
+    """The buffers of a run without an end."""
+
+    time: Literal["blt"] = "blt"
+    buffers: int = BUFFERS
+
+
+class UnboundedFile(_ProblemFile):
+    """A problem of a run without an end."""
+
+    design: Literal["time"]
+    workload: EndlessWorkloadTable
+    graph: GraphOfKind | None = None
+    participation: EndlessParticipationTable = EndlessParticipationTable()
+    structure: EndlessStructureTable = EndlessStructureTable()
+
+    def problem(self, folder: Path, known: Array | None) -> UnboundedProblem:
+        """The problem; files are relative to ``folder``, ``known`` is the fastest W if it is."""
+        fields, said, kind = self._common(), self.participation, self.workload.kind
+        for key in ("mixing", "reference"):
+            if getattr(self, key) is not None:
+                expected = f"no [{key}] table of a run without an end"
+                raise InputError(key, expected=expected, got="one")
+        if (self.graph is None) == (kind == "decentralized"):
+            expected = f"{'a' if self.graph is None else 'no'} [graph] table for a {kind} workload"
+            raise InputError("graph", expected=expected, got="nothing" if not self.graph else "one")
+        for key in ("separation", "max_participations"):
+            value = getattr(said, key)
+            if (value is None) != (said.kind == "single"):
+                expected = f"{'nothing' if value else 'a number'} for {said.kind} participation"
+                raise InputError(f"participation.{key}", expected=expected, got=f"{value}")
+            if value is not None:
+                fields[key] = value
+        if self.graph is None:
+            return UnboundedProblem(buffers=self.structure.buffers, **fields)
+        mixing, nodes = self.graph.mixing(folder, known=known)
+        with renamed({"mixing": self.graph.weights_key}):
+            buffers = self.structure.buffers
+            return UnboundedProblem(mixing=mixing, nodes=nodes, buffers=buffers, **fields)
+
+
 AnyProblemFile = SpaceFile | TimeFile | SpaceTimeFile
 
 PROBLEM_FILE: TypeAdapter[AnyProblemFile] = TypeAdapter(
     Annotated[AnyProblemFile, Field(discriminator="design")]
 )
+
+
+ENDLESS: TypeAdapter[UnboundedFile] = TypeAdapter(UnboundedFile)
+
+
+def endless(tables: dict[str, Any]) -> bool:
+    """Whether tables are those of a run without an end, which [workload] says."""
+    workload = tables.get("workload")
+    return isinstance(workload, dict) and "horizon" in workload
 
 
 def tables_of(text: str) -> AnyProblemFile:
@@ -324,7 +390,7 @@ class LoadedProblem(Shown):
     """A problem and the text it was read from.
 
     Attributes:
-        problem: what was read.
+        problem: what was read; an ``UnboundedProblem`` of a run without an end.
         text: the file, by which tables tell problems apart.
         reference: an interval that holds the optimum, where the file states one.
         path: of the file; None for text without one.
@@ -400,15 +466,18 @@ def _tuned(text: str, problem: Problem, tuning: dict[str, Any]) -> tuple[str, st
 def parse_problem(text: str, *, folder: str | Path, mixing: Array | None = None) -> LoadedProblem:
     """Read a problem from text, as :func:`load_problem`; files are relative to ``folder``. Where
     the learning rate is to be tuned, it is, and the text says which one was found."""
-    file, remark = tables_of(text), ""
-    error = file.error if isinstance(file.error, TunedErrorTable) else TunedErrorTable()
-    if (tuning := error.tuning()) is not None:
-        text, remark = _tuned(text, file.problem(Path(folder), mixing), tuning)
+    tables, remark = parsed(text, field=FIELD), ""
+    file: Any = validated(ENDLESS, tables, belongs=BELONGS) if endless(tables) else None
+    if file is None:
         file = tables_of(text)
+        error = file.error if isinstance(file.error, TunedErrorTable) else TunedErrorTable()
+        if (tuning := error.tuning()) is not None:
+            text, remark = _tuned(text, file.problem(Path(folder), mixing), tuning)
+            file = tables_of(text)
     # Cheap checks first: a wrong reference should not cost an eigendecomposition.
     reference = None if file.reference is None else Reference(**file.reference.model_dump())
     return LoadedProblem(
-        problem=file.problem(Path(folder), mixing),
+        problem=cast("Any", file.problem(Path(folder), mixing)),
         text=text,
         reference=reference,
         tags=tuple(file.tags),

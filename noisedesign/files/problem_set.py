@@ -13,7 +13,13 @@ from noisedesign.base.checks import InputError
 from noisedesign.base.shown import Listing, ShownInline
 from noisedesign.files.account_file import AccountFile
 from noisedesign.files.graph_tables import GraphOfKind
-from noisedesign.files.problem_file import PROBLEM_FILE, AnyProblemFile
+from noisedesign.files.problem_file import (
+    ENDLESS,
+    PROBLEM_FILE,
+    AnyProblemFile,
+    UnboundedFile,
+    endless,
+)
 from noisedesign.files.schema import Table
 from noisedesign.files.tables import AnyParticipationTable
 from noisedesign.files.toml import (
@@ -106,19 +112,24 @@ def _listed(name: str, path: Path) -> ShippedProblem:
     with located(path):
         if kind not in ("sweep", "experiment"):
             file = _read(kind, tables)
-            steps = None if file.participation is None else file.participation.scheme().horizon
+            if not (file.participation is None or isinstance(file, UnboundedFile)):
+                steps = file.participation.scheme().horizon
             nodes = None if file.graph is None else file.graph.count(path.parent)
     design = kind or tables["design"]
     description, tags = tables.get("description", ""), tuple(tables.get("tags", ()))
     return ShippedProblem(name, design, nodes, steps, description, tags, path)
 
 
-def _read(kind: str, tables: dict[str, Any]) -> AnyProblemFile | AccountFile | _Sized:
+def _read(
+    kind: str, tables: dict[str, Any]
+) -> AnyProblemFile | AccountFile | UnboundedFile | _Sized:
     match kind:
         case "account":
             return AccountFile.model_validate(tables)
         case "training":
             return _Sized(graph=tables.get("graph"), participation=tables.get("participation"))
+    if endless(tables):
+        return ENDLESS.validate_python(tables)
     return PROBLEM_FILE.validate_python(tables)
 
 
@@ -139,7 +150,10 @@ def problem_files(names: Iterable[str | Path]) -> tuple[list[Path], list[Path]]:
     passed_over = [
         path
         for path in found
-        if not parsed(read_text(path, field=FIELD), field=FIELD).keys().isdisjoint(OTHER_KINDS)
+        if not (tables := parsed(read_text(path, field=FIELD), field=FIELD))
+        .keys()
+        .isdisjoint(OTHER_KINDS)
+        or endless(tables)
     ]
     meant = [path for path in found if path not in passed_over]
     if not meant:

@@ -13,7 +13,7 @@ from noisedesign.base import checks as _checks
 from noisedesign.base.checks import InputError
 from noisedesign.noise.keys import Secret
 from noisedesign.noise.normals import key_stream
-from noisedesign.noise.plan import Plan
+from noisedesign.noise.plan import UNBOUNDED, Plan
 from noisedesign.noise.rules import RULE, Randomness, Rule
 
 Places = NDArray[np.intp]
@@ -39,6 +39,14 @@ class _Steps(ABC):
         _checks.instance(rule, Rule, field="rule", expected=RULE)
         self.rule = rule
         self.horizon = _checks.positive_int(horizon, field="horizon")
+        if self.horizon == UNBOUNDED:
+            raise InputError(
+                "horizon",
+                expected="a number of steps",
+                got="a run without an end",
+                remedy="Batch records as they come: source.attendance() refuses those that come "
+                "too often.",
+            )
         self.records = _checks.positive_int(records, field="records")
         self.round = rule.residue or max(rule.min_sep, -(-self.horizon // rule.most))
 

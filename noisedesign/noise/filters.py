@@ -75,6 +75,10 @@ class Filter(Recursion):
         total = sum(of(columns).sum(axis=1) for columns in self.noising_columns(horizon))
         return np.cumsum(total) if self.stationary else np.asarray(total)
 
+    def amplification(self, horizon: int) -> float:
+        """The largest sum of absolute values of a row of C^-1."""
+        return float(self.row_sums(horizon, np.abs).max())
+
     def arrays(self) -> dict[str, Array]:
         """Return the arrays that determine it."""
         return {one.name: getattr(self, one.name) for one in fields(self)}
@@ -252,6 +256,14 @@ class Buffered(Filter):
             kept[i] = np.multiply(kept[i], decay, dtype=np.float64) + noise
         noise /= self.strategy_diagonal[0]
         return noise
+
+    def amplification(self, horizon: int) -> float:
+        """Twice the first coefficient of C^-1 bounds it where all others are negative, as they are
+        with scales > 0 and sum of scales / decays <= 1: all of them sum to 1 / C(1) > 0."""
+        scales, decays = self.buffer_scales, self.buffer_decays
+        if (scales > 0).all() and (decays > 0).all() and (scales / decays).sum() <= 1:
+            return float(2 / self.strategy_diagonal[0])
+        return super().amplification(horizon)
 
     def rounding(self, unit: float, *, horizon: int) -> Rounding:
         """A buffer that is rounded by f at one step stays wrong by theta^j f after j more, and

@@ -21,13 +21,16 @@ import numpy as np
 
 from noisedesign.base import atomic, checks as _checks
 from noisedesign.base.checks import Array, InputError
-from noisedesign.noise.filters import Filter, Fresh, filter_of
+from noisedesign.noise.filters import Buffered, Filter, Fresh, filter_of
 from noisedesign.noise.rules import Rule
 
 FORMAT, VERSION = "noisedesign-node", 1
 MOST_BYTES = 2**32
 _MANIFEST = "plan.json"
+_ENDLESS = "unbounded"  # in place of the number of steps
 _STATED = ("digest", "node", "nodes", "name", "horizon", "weights", "rounds")
+UNBOUNDED = 2**53
+"""The horizon of a run without an end: the largest integer that every number here can be."""
 OWN, SHARED, DEALT = "own", "shared", "dealt"
 CHANGE_OVER_CLIP = {"replace": 2.0, "zero-out": 1.0, "add-remove": 1.0}
 """Largest Euclidean change of one step's sum of clipped gradients over the clip (not squared), by
@@ -117,7 +120,7 @@ class Plan:
         digest: SHA-256 of the design, 64 hexadecimal digits.
         node: zero-based.
         nodes: n; None where every node has the same plan, however many they are.
-        horizon: T, after which nothing may be drawn.
+        horizon: T, after which nothing may be drawn; ``UNBOUNDED`` of a run without an end.
         filter: noise from white noise.
         streams: white noise from secrets.
         claim: what it protects.
@@ -174,6 +177,11 @@ class Plan:
         raise InputError("node", expected=expected, got=_checks.describe(node))
 
     @property
+    def unbounded(self) -> bool:
+        """Whether the run has no end."""
+        return self.horizon == UNBOUNDED
+
+    @property
     def sources(self) -> frozenset[str]:
         """The kinds of secrets it needs, of the node, shared or dealt."""
         return frozenset(stream.source for stream in self.streams)
@@ -186,7 +194,13 @@ class Plan:
 
     @property
     def variances(self) -> Array:
-        """Variances of its noise at every step, shape (T,), in squared units of the gradients."""
+        """Variances of its noise at every step, shape (T,), in squared units of the gradients.
+
+        Raises:
+            InputError: the run has no end.
+        """
+        if self.unbounded:
+            raise InputError("plan.horizon", expected="a run that ends", got="one without an end")
         weights = np.array([stream.coefficient for stream in self.streams])
         if self.couplings is not None:
             return np.asarray(np.square(self.couplings * weights).sum(axis=(1, 2)))
@@ -212,6 +226,7 @@ class Plan:
             "format": FORMAT,
             "version": VERSION,
             **{name: getattr(self, name) for name in _STATED},
+            "horizon": _ENDLESS if self.unbounded else self.horizon,
             "filter": self.filter.kind,
             "claim": self.claim.to_json(),
             "streams": [asdict(stream) for stream in self.streams],
@@ -342,7 +357,10 @@ def _streams(said: Any) -> tuple[Stream, ...]:
 
 
 def _plan(manifest: Mapping[str, Any], arrays: dict[str, Array]) -> Plan:
-    horizon = _checks.positive_int(manifest["horizon"], field="horizon")
+    said = manifest["horizon"]
+    horizon = UNBOUNDED if said == _ENDLESS else _checks.positive_int(said, field="horizon")
+    if horizon == UNBOUNDED and manifest["filter"] != Buffered.kind:
+        raise ValueError("filter: expected buffers in a run without an end")
     digest = str(manifest["digest"])
     if len(bytes.fromhex(digest)) != 32:
         raise ValueError("digest: expected 64 hexadecimal digits")

@@ -651,7 +651,7 @@ class NodeNoise(NodeSource):
             return drawn * (RELATIVE_ERROR + 2 * terms * DOUBLE + unit) * (1 + SECOND_ORDER)
         white = float(sizes.sum()) * LARGEST
         inexact = white * (RELATIVE_ERROR + 2 * terms * DOUBLE)
-        amplified = float(plan.filter.row_sums(plan.horizon, np.abs).max())
+        amplified = plan.filter.amplification(plan.horizon)
         by = plan.filter.rounding(unit, horizon=plan.horizon)
         if not amplified * by.of_noise < 1:
             return math.inf

@@ -15,6 +15,7 @@ from noisedesign.base import checks as _checks
 from noisedesign.base.atomic import overwriting
 from noisedesign.base.checks import Array, InputError
 from noisedesign.design.design import Design, design_of
+from noisedesign.design.unbounded import UnboundedDesign
 from noisedesign.files.picture_file import (
     BELOW,
     BLUE,
@@ -224,13 +225,32 @@ def draw_convergence(axes: Any, design: Design) -> None:
 
 
 @style()
+@style()
+def unbounded_figure(design: UnboundedDesign) -> Figure:
+    """The standard deviation of the error against the step, and the least at a known horizon."""
+    proved = design.proved
+    figure = new_figure(6.4, 3.8)
+    axes = figure.subplots()
+    axes.plot(proved.ends, proved.stddevs, color=BLUE, label="this design, private for ever")
+    known = "a lower bound where the horizon is known"
+    axes.plot(proved.ends, proved.least, color=GREY, linestyle="--", label=known)
+    axes.set(xscale="log", xlabel="step", ylabel="standard deviation", ylim=(0, None))
+    axes.set_title(f"at unit privacy: at most {design.ratio:.3f} times the least")
+    legend_below(figure)
+    return figure
+
+
 def plot(
-    design: Design, *, path: str | Path, others: Sequence[Design] = (), overwrite: bool = False
+    design: Design | UnboundedDesign,
+    *,
+    path: str | Path,
+    others: Sequence[Design] = (),
+    overwrite: bool = False,
 ) -> Path:
     """Write the pictures of a design side by side, as PNG, PDF or SVG.
 
     They are its matrix, its noise against that of others, its two bounds and, over many steps, the
-    last row of its C^-1.
+    last row of its C^-1; of a run without an end the error at every step, beside the least.
 
     Args:
         design: a design, or a solution or loaded file that has one.
@@ -252,6 +272,10 @@ def plot(
         >>> picture.exists()
         True
     """
+    held = getattr(design, "design", design)
+    if isinstance(held, UnboundedDesign):
+        with overwriting(overwrite):
+            return write_figure(unbounded_figure(held), path)
     design = design_of(design)
     given = _checks.listed(others, field="others", expected="a list of designs")
     compared = [design_of(other) for other in given]

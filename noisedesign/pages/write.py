@@ -21,6 +21,7 @@ from noisedesign.certify.certificate import Certificate
 from noisedesign.design.design import PROTECTS, Design
 from noisedesign.families.toeplitz.streaming import StreamingDesign
 from noisedesign.files.design_file import StoredDesign, StoredStreamingDesign, as_stored
+from noisedesign.files.unbounded_file import StoredUnboundedDesign
 from noisedesign.forms import BandedInverse, SparseCovariance
 from noisedesign.mechanisms.baselines import published
 from noisedesign.pages import noise, pictures, plot, privacy
@@ -111,6 +112,10 @@ def write_page(page: Page, path: str | Path) -> Path:
 def page_of(design: Any) -> Page:
     """The page of :func:`report`; its ``holds`` is whether no claim of the design is wrong."""
     stored = as_stored(design)
+    if isinstance(stored, StoredUnboundedDesign):
+        expected, got = "a design of some number of steps", "one of a run without an end"
+        remedy = "`noisedesign verify` says all that is known of it."
+        raise InputError("design", expected=expected, got=got, remedy=remedy)
     found, made = verify(stored), Pictures()
     file = stored.path.name or "design.npz"
     design = stored.design

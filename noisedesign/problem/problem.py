@@ -31,6 +31,7 @@ from noisedesign.privacy.runs import LEMMA, Theorem
 from noisedesign.privacy.target import PrivacyTarget
 from noisedesign.privacy.views import Coalitions, Observer
 from noisedesign.problem.pair_budgets import checked_factors, told_pairs
+from noisedesign.problem.unbounded import UnboundedProblem
 from noisedesign.system.directed import DIRECTED_WEIGHTS, check_directed, directed_mixing
 from noisedesign.system.gossip import check_schedule, checked_rounds, of_every_step, repeated
 from noisedesign.system.graph import (
@@ -957,7 +958,12 @@ def problem_of(value: Any, *, sparse: bool = False) -> Problem:
         if isinstance(found, Problem):
             return found if sparse else found.dense()
     remedy = ""
-    if isinstance(value, nx.Graph):
+    if any(isinstance(x, UnboundedProblem) for x in (value, getattr(value, "problem", None))):
+        remedy = (
+            "A run without an end is solved by solve_unbounded; there are verify, deploy, noise "
+            "and privacy_after of its design. Anything else takes a number of steps."
+        )
+    elif isinstance(value, nx.Graph):
         remedy = "Give SpaceProblem.from_graph(graph), or TimeProblem.from_graph."
     elif isinstance(value, (str, PathLike)):
         remedy = "Give load_problem(path)."

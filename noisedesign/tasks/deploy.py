@@ -20,6 +20,7 @@ from noisedesign.base import atomic, checks as _checks
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.file_kinds import NODE_PLAN
 from noisedesign.design.design import Design, design_of, fixed_mixing
+from noisedesign.design.unbounded import UnboundedDesign
 from noisedesign.files.picture_file import BLUE, GREY, legend_below, new_figure, style
 from noisedesign.noise.node.__main__ import ADDRESS
 from noisedesign.noise.node.training import Examples
@@ -41,13 +42,17 @@ class Deployed:
 
 
 def deploy(
-    design: Design, folder: str | Path, *, batch_size: int | None = None
+    design: Design | UnboundedDesign, folder: str | Path, *, batch_size: int | None = None
 ) -> tuple[Deployed, ...]:
     """Write one file a node: its part of the noise, its row of W, horizon, clip, participation."""
     # No file has what another node adds alone, nor any secret: nodes draw and agree on theirs.
-    design = design_of(design)
-    mixing = fixed_mixing(design, once=False)
-    plans = [design.node_plan(u, batch_size=batch_size) for u in range(len(mixing))]
+    held = getattr(design, "design", design)
+    if isinstance(held, UnboundedDesign):  # of prefix sums one node, or all of them alike
+        mixing = np.eye(1) if held.problem.mixing is None else held.problem.mixing
+    else:
+        held = design_of(design)
+        mixing = fixed_mixing(held, once=False)
+    plans = [held.node_plan(u, batch_size=batch_size) for u in range(len(mixing))]
     if any(DEALT in plan.sources for plan in plans):
         raise InputError(
             "design",
@@ -117,6 +122,9 @@ def rehearse(
     for field, value in (("step_size", step_size), ("seconds", seconds)):
         _checks.real(value, field=field, low=0)
     nodes, at = plans_in(folder), Path(folder)
+    if nodes[0].plan.unbounded:
+        expected, got = "a run that ends", "one without an end"
+        raise InputError("folder", expected=expected, got=got)
     everything = Examples.load(data)
     states = [atomic.made_folder(at / "nodes" / one.path.stem) for one in nodes]
     for state, part in zip(states, partition(everything, len(nodes)), strict=True):

@@ -43,9 +43,11 @@ from noisedesign.files.design_file import (
     text_sha256,
 )
 from noisedesign.files.manifest import FIELD, differences, relative_difference
+from noisedesign.files.unbounded_file import StoredUnboundedDesign
 from noisedesign.privacy.amplification import Amplified
 from noisedesign.privacy.amplification.directions import UNAMPLIFIED
 from noisedesign.problem.problem import Problem, problem_of, theorem_of
+from noisedesign.problem.unbounded import UnboundedProblem
 from noisedesign.system.workloads import WORKLOADS
 
 RELATIVE_TOLERANCE = 1e-9  # of a number computed on another machine: long sums agree to 1e-12
@@ -145,7 +147,7 @@ class Verification(Shown):
 def verify(
     stored: StoredDesign | StoredStreamingDesign | Design | StreamingDesign | Any,
     *,
-    problem: Problem | None = None,
+    problem: Problem | UnboundedProblem | None = None,
     rigorous: bool = False,
 ) -> Verification:
     """Recompute every claim of a design from its arrays.
@@ -196,10 +198,46 @@ def verify(
                 )
             proof = prove_streaming(stored.design) if rigorous else None
             return _verified(_STREAMING, _Streaming(stored, proof))
+        if isinstance(stored, StoredUnboundedDesign):
+            return _verified_endless(stored, problem)
         given = None if problem is None else problem_of(problem, sparse=True)
         _check_work(stored.design.problem)
         proof = prove(stored.design) if rigorous else None
         return _verified(_CLAIMS, _Evidence(stored, proof, given))
+
+
+def _verified_endless(stored: StoredUnboundedDesign, problem: Any) -> Verification:
+    """Judge a design without a horizon; what it claims is proved with or without being asked."""
+    design, checks = stored.design, []
+    for name, claimed, found, note in (
+        ("sensitivity", design.squared_sensitivity, design.found_sensitivity, "squared, for ever"),
+        ("ratio", design.ratio, design.proved.ratio, f"at most, to step {design.steps}"),
+    ):
+        checks.append(
+            Check(name, found <= claimed * (1 + RELATIVE_TOLERANCE), claimed, found, note)
+        )
+    of, asked = design.problem, getattr(problem, "problem", problem)
+    if asked is None:
+        checks.append(Check("problem", None, note=_BY_PROBLEM))
+        return Verification(checks=tuple(checks))
+    expected = "an UnboundedProblem, for a design without a horizon"
+    _checks.instance(asked, UnboundedProblem, field="problem", expected=expected)
+    different = [
+        key
+        for key in ("max_participations", "separation", "buffers", "privacy", "nodes", "name")
+        if getattr(of, key) != getattr(asked, key)
+    ]
+    same = (of.mixing is None) == (asked.mixing is None) and (
+        of.mixing is None
+        or (
+            of.mixing.shape == asked.mixing.shape
+            and np.abs(of.mixing - asked.mixing).max() <= PROBLEM_TOLERANCE
+        )
+    )
+    different += [] if same else ["mixing"]
+    said = f"different {', '.join(different)}" if different else "the given one"
+    checks.append(Check("problem", not different, "the given one", said))
+    return Verification(checks=tuple(checks))
 
 
 def _check_work(problem: Problem) -> None:

@@ -528,7 +528,7 @@ def test_compare_passes_over_what_is_no_problem(tmp_path: Path) -> None:
     assert f"{account} is no problem file: passed over" in outcome.err
     files, passed_over = problem_files([shipped])
     kinds = {path.parent.name for path in passed_over}
-    assert kinds == {"accounts", "papers", "sweeps", "training"}
+    assert kinds == {"accounts", "papers", "sweeps", "training", "unbounded"}
     assert len(files) + len(passed_over) == len(list(shipped.glob("**/*.toml")))
     assert problem_files([f"{shipped}/**/*.toml"]) == (files, passed_over)
     assert problem_files([*files, *files])[0] == files

@@ -63,6 +63,8 @@ def _run(given: argparse.Namespace) -> int:
         seconds=given.seconds,
         report=lambda step, loss: print(f"step {step} loss {loss:.6f}", flush=True),
     )
+    if plan.unbounded:
+        raise InputError("plan.horizon", expected="a run that ends", got="one without an end")
     board = Board(digest=plan.digest, node=plan.node, horizon=plan.horizon, rounds=plan.rounds)
     remembered = folder / ADDRESS
     listen = remembered.read_text("utf-8") if remembered.exists() else given.listen

@@ -1,0 +1,56 @@
+"""The search for the buffers of a run without an end, and what is proved of what it finds."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from noisedesign.base import checks as _checks
+from noisedesign.design.unbounded import UnboundedDesign
+from noisedesign.families.unbounded.bound import judged, least_stddevs
+from noisedesign.families.unbounded.solver import search
+from noisedesign.problem.unbounded import STEPS, UnboundedProblem
+
+
+def solve_unbounded(problem: UnboundedProblem) -> UnboundedDesign:
+    """Search for the buffers of a run without an end, and prove what they are worth.
+
+    Args:
+        problem: what is asked for.
+
+    Returns:
+        A design, which is no optimum; its ``ratio`` says how far it is from those who know the
+        horizon.
+
+    Raises:
+        InputError: no such problem.
+
+    Examples:
+        >>> import noisedesign as nd
+        >>> design = nd.solve_unbounded(nd.UnboundedProblem(buffers=4))
+        >>> print(f"{design.ratio:.1f}")
+        1.5
+    """
+    expected = "an UnboundedProblem"
+    _checks.instance(problem, UnboundedProblem, field="problem", expected=expected)
+    poles, weights = np.asarray(problem.workload.poles), np.asarray(problem.workload.weights)
+    often, apart = problem.max_participations, problem.separation
+    least = least_stddevs(poles, weights, participations=often, separation=apart, steps=STEPS)
+    found = search(
+        poles,
+        weights,
+        least=least,
+        participations=often,
+        separation=apart,
+        buffers=problem.buffers,
+        steps=STEPS,
+    )
+    squared = found.squared_sensitivity(participations=often, separation=apart)
+    outcome = judged(found, poles, weights, least=least, squared=squared, steps=STEPS)
+    return UnboundedDesign(
+        problem=problem,
+        scales=found.scales,
+        decays=found.decays,
+        squared_sensitivity=squared,
+        ratio=outcome.ratio,
+        worst=outcome.worst,
+    )
