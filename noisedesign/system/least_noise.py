@@ -1,0 +1,294 @@
+"""The mixing of a graph under which one step of optimal noise adds the least error.
+
+The optimum of Whisper's problem is a convex function of W, so that W and the covariance R of the
+noise have one optimum together. With X = R^-1 it is that of a semidefinite program,
+
+    min tr P_1  over  S = [[P, (W; I)], [(W, I), X]] >= 0,  diag X <= tau,  diag P_2 <= c,
+
+over weights w >= 0 of links with W_ii >= 0 and -s I <= W - J <= s I, whose rows and columns of I
+and P_2 are left out where there are no caps c. A primal-dual method (Nesterov and Todd 1998; Mehrotra
+1992) eliminates P, X and the multiplier of (W; I) in closed form, and is left with a row a link
+(docs/mathematics.md, "Workloads in closed form").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import networkx as nx
+import numpy as np
+import scipy.linalg
+
+from noisedesign.base.checks import Array
+from noisedesign.system.fastest_mixing import (
+    SIGNS,
+    TO_BOUNDARY,
+    EdgeWeights,
+    longest_of,
+    longest_step,
+)
+
+
+class Asked(NamedTuple):
+    """What W and R are found for."""
+
+    graph: EdgeWeights
+    norm: float  # s, the largest ||W - J||_2 allowed
+    budget: Array  # tau, shape (n,)
+    cap: Array  # c, shape (n,), or (0,) where there is none
+
+
+class Point(NamedTuple):
+    """Weights, S, and multipliers; those of S are Y = [[diag(1, u), -B], [-B^T, diag v]]."""
+
+    weights: Array  # w, shape (m,)
+    slack: Array  # S, shape (q + n, q + n), q = n or with caps 2 n
+    dual: Array  # Y
+    distance: Array  # (Y_+, Y_-) of s I + J - W and s I - J + W, shape (2, n, n)
+    of_weights: Array  # x of w >= 0, shape (m,)
+    of_nodes: Array  # z of W_ii >= 0, shape (n,)
+
+    def moved(self, step: Point, primal: float, dual: float) -> Point:
+        lengths = (primal, primal, dual, dual, dual, dual)
+        return Point(*(a + t * d for a, d, t in zip(self, step, lengths, strict=True)))
+
+
+def _sym(a: Array) -> Array:
+    return np.asarray((a + np.swapaxes(a, -1, -2)) / 2)
+
+
+class _Step:
+    """Newton's equations at a point: two solves of one factorisation."""
+
+    def __init__(self, asked: Asked, here: Point) -> None:
+        graph = asked.graph
+        self.asked, self.here = asked, here
+        n = graph.nodes
+        self.rows = len(here.slack) - n
+        off = graph.laplacian(here.weights) - np.eye(n) + 1 / n
+        self.norms = asked.norm * np.eye(n) + SIGNS * off
+        self.norms_inverse = _sym(np.linalg.inv(self.norms))
+        self.kept = 1 - graph.at_nodes(here.weights)
+        self.limited = np.r_[n : self.rows, self.rows : self.rows + n]  # of P_2 and of X
+        self.room = np.append(asked.cap, asked.budget) - np.diagonal(here.slack)[self.limited]
+        self.prices = np.diagonal(here.dual)[self.limited]
+        if min(self.kept.min(), here.weights.min(), self.room.min(), self.prices.min()) <= 0:
+            raise np.linalg.LinAlgError("rounding has made a slack vanish")
+        self._scale()
+        self._factor()
+
+    def _scale(self) -> None:
+        """The scaling M with M Y M = S, and the frame in which its blocks are I, delta and I."""
+        q, here = self.rows, self.here
+        self.slack_root, self.dual_root = np.linalg.cholesky(here.slack), np.linalg.cholesky(here.dual)
+        _, values, turned = np.linalg.svd(self.dual_root.T @ self.slack_root)
+        half = self.slack_root @ turned.T / np.sqrt(values)
+        self.scaling = half @ half.T
+        left, right = np.linalg.cholesky(self.scaling[:q, :q]), np.linalg.cholesky(self.scaling[q:, q:])
+        inner = scipy.linalg.solve_triangular(left, self.scaling[:q, q:], lower=True)
+        inner = scipy.linalg.solve_triangular(right, inner.T, lower=True).T
+        p, delta, qt = np.linalg.svd(inner)
+        self.left, self.right = left @ p, right @ qt.T
+        self.left_inverse, self.right_inverse = np.linalg.inv(self.left), np.linalg.inv(self.right)
+        self.delta = np.append(delta, np.zeros(q - len(delta)))
+        inverse_root = np.linalg.inv(self.dual_root)
+        self.dual_inverse = inverse_root.T @ inverse_root
+
+    def _factor(self) -> None:
+        graph, here, n, q = self.asked.graph, self.here, self.asked.graph.nodes, self.rows
+        d, e = self.delta, self.delta[:n]
+        near, near_e = (1 - d) * (1 + d), (1 - e) * (1 + e)
+        product = np.multiply.outer(d, e)
+        self.product, denominator = product, (1 - product) * (1 + product)
+        a, b = self.left_inverse[:, :n] @ graph.incidence, self.right_inverse @ graph.incidence
+        self.a, self.b = a, b
+        k, l = np.triu_indices(n, 1)
+        same, turned = a[k] * b[l], a[l] * b[k]
+        matrix = 2 * _gram((same + turned) / np.sqrt(2 + 2 * product[k, l])[:, None])
+        matrix += 2 * _gram((same - turned) / np.sqrt(2 - 2 * product[k, l])[:, None])
+        matrix += 2 * _gram(a[:n] * b / np.sqrt(1 + e * e)[:, None])
+        if q > n:
+            matrix += 2 * (a[n:].T @ a[n:]) * (b.T @ b)
+        for inverse, y in zip(self.norms_inverse, here.distance, strict=True):
+            matrix += graph.between(inverse) * graph.between(y)
+        unsigned = np.abs(graph.incidence)
+        matrix += (unsigned.T * (here.of_nodes / self.kept)) @ unsigned
+        matrix[np.diag_indices(len(matrix))] += here.of_weights / here.weights
+        # Limits on diag P_2 and diag X: their frame vectors, with q entries, of X the last are 0.
+        self.at = np.concatenate([self.left[n:], np.pad(self.right, ((0, 0), (0, q - n)))])
+        caps = len(self.at) - n
+        outer = np.multiply.outer(d, d)
+        weights = np.multiply.outer(near, near) / ((1 - outer) * (1 + outer))
+        signed = self._pairs(self.at, weights)
+        crossed = self._pairs(self.at, weights * outer)
+        signed[:caps, caps:], signed[caps:, :caps] = -crossed[:caps, caps:], -crossed[caps:, :caps]
+        signed[np.diag_indices(len(signed))] += self.room / self.prices
+        # K E_i in the frame is (h h^T) times these, for caps and for budgets.
+        self.of_caps = np.multiply.outer(near, e) / denominator
+        self.of_budgets = np.multiply.outer(d, near_e) / denominator
+        self.mixed = np.empty((len(graph.edges), len(self.at)))
+        for i, h in enumerate(self.at):
+            kernel = self.of_caps if i < caps else self.of_budgets
+            self.mixed[:, i] = 2 * np.sum(a * ((kernel * np.multiply.outer(h, h[:n])) @ b), axis=0)
+        self.limits = scipy.linalg.cho_factor(signed, lower=True)
+        matrix += self.mixed @ scipy.linalg.cho_solve(self.limits, self.mixed.T)
+        if not np.isfinite(matrix).all() or np.diagonal(matrix).min() <= 0:
+            raise np.linalg.LinAlgError("rounding has made a system indefinite")
+        self.unit = 1 / np.sqrt(np.diagonal(matrix))
+        self.links = scipy.linalg.cho_factor(matrix * self.unit[:, None] * self.unit, lower=True)
+
+    @staticmethod
+    def _pairs(vectors: Array, weights: Array) -> Array:
+        """sum_kl weights_kl h_ik h_il h_jk h_jl of rows h_i, shape (rows, rows)."""
+        squares = (vectors[:, :, None] * vectors[:, None, :]).reshape(len(vectors), -1)
+        return (squares * weights.ravel()) @ squares.T
+
+    def _kernel(self, right: Array) -> Array:
+        """The D with D_kl + delta_k delta_l D_lk of that right side, shape (q, n)."""
+        n, found = self.asked.graph.nodes, np.array(right)
+        p = self.product[:n]
+        found[:n] = (right[:n] - p * right[:n].T) / ((1 - p) * (1 + p))
+        return found
+
+    @property
+    def complementarity(self) -> float:
+        """How far the objective is above the bound, once multipliers fit."""
+        here = self.here
+        return float(
+            np.sum(here.slack * here.dual)
+            + np.sum(self.norms * here.distance)
+            + here.weights @ here.of_weights
+            + self.kept @ here.of_nodes
+            + self.room @ self.prices
+        )
+
+    @property
+    def degree(self) -> int:
+        n = self.asked.graph.nodes
+        return len(self.here.slack) + 3 * n + len(self.here.weights) + len(self.room)
+
+    def towards(self, mu: float) -> Point:
+        """The change that leads to complementarity of mu to first order."""
+        here, graph, q, n = self.here, self.asked.graph, self.rows, self.asked.graph.nodes
+        i, j = graph.edges.T
+        caps = len(self.room) - n
+        off = mu * self.dual_inverse - here.slack
+        inside = self.left_inverse @ off[:q, q:] @ self.right_inverse.T
+        kernel = self._kernel(inside)
+        b1 = -here.dual[:n, q:]
+        y = mu * self.norms_inverse
+        right = 2 * graph.along(_sym(b1)) + graph.along(y[0] - y[1]) + mu / here.weights
+        right += -(mu / self.kept)[i] - (mu / self.kept)[j]
+        right -= 2 * np.sum(self.a * (kernel @ self.b), axis=0)
+        limited = np.diagonal(off)[self.limited] + mu / self.prices - self.room
+        h = self.at[:, :n]
+        turned = np.einsum("ik,kl,il->i", self.at, kernel * self._weights_of(True), h)
+        plain = np.einsum("ik,kl,il->i", self.at, kernel * self._weights_of(False), h)
+        limited = limited - 2 * np.append(turned[:caps], plain[caps:])
+        solved = scipy.linalg.cho_solve(self.limits, limited)
+        found = self.unit * scipy.linalg.cho_solve(
+            self.links, self.unit * (right + self.mixed @ solved)
+        )
+        prices = scipy.linalg.cho_solve(self.limits, limited - self.mixed.T @ found)
+        change = -(self.a * found) @ self.b.T - inside
+        change += ((self.at[:caps].T * prices[:caps]) @ h[:caps]) * self.delta[:n]
+        change += ((self.at[caps:].T * prices[caps:]) @ h[caps:]) * self.delta[:, None]
+        of_mixing = self.left_inverse.T @ self._kernel(change) @ self.right_inverse
+        dual = np.zeros_like(here.dual)
+        dual[:q, q:], dual[q:, :q] = -of_mixing, -of_mixing.T
+        dual[self.limited, self.limited] = prices
+        slack = _sym(off - self.scaling @ dual @ self.scaling)
+        slack[:q, q:] = 0
+        slack[:n, q:] = -graph.laplacian(found)
+        slack[q:, :q] = slack[:q, q:].T
+        d_norms, d_kept = SIGNS * graph.laplacian(found), -graph.at_nodes(found)
+        bent = here.distance @ d_norms @ self.norms_inverse
+        return Point(
+            found,
+            slack,
+            dual,
+            y - here.distance - _sym(bent),
+            mu / here.weights - here.of_weights * (1 + found / here.weights),
+            mu / self.kept - here.of_nodes * (1 + d_kept / self.kept),
+        )
+
+    def _weights_of(self, caps: bool) -> Array:
+        """delta_l of caps, delta_k of budgets, shape (q, n)."""
+        ones = np.ones_like(self.product)
+        return ones * self.delta[: self.asked.graph.nodes] if caps else ones * self.delta[:, None]
+
+    def lengths(self, step: Point) -> tuple[float, float]:
+        """Longest step of weights and S, and of the multipliers."""
+        here, graph = self.here, self.asked.graph
+        d_norms = SIGNS * graph.laplacian(step.weights)
+        primal = [longest_step(self.slack_root, step.slack)]
+        primal += [longest_step(np.linalg.cholesky(a), d) for a, d in zip(self.norms, d_norms)]
+        primal += [longest_of(here.weights, step.weights)]
+        primal += [longest_of(self.kept, -graph.at_nodes(step.weights))]
+        primal += [longest_of(self.room, -np.diagonal(step.slack)[self.limited])]
+        dual = [longest_step(self.dual_root, step.dual)]
+        dual += [
+            longest_step(np.linalg.cholesky(a), d) for a, d in zip(here.distance, step.distance)
+        ]
+        dual += [longest_of(here.of_weights, step.of_weights)]
+        dual += [longest_of(here.of_nodes, step.of_nodes)]
+        return min(primal), min(dual)
+
+    def next(self) -> Point:
+        mu = self.complementarity / self.degree
+        predicted = self.towards(0.0)
+        primal, dual = (min(1.0, length) for length in self.lengths(predicted))
+        aim = max(1 - min(primal, dual), 1e-3) ** 2 * mu
+        step = self.towards(aim)
+        primal, dual = (min(1.0, TO_BOUNDARY * length) for length in self.lengths(step))
+        self.told = (mu, aim / mu, primal, dual)
+        return self.here.moved(step, primal, dual)
+
+
+def _gram(rows: Array) -> Array:
+    """A^T A, symmetric."""
+    upper = scipy.linalg.blas.dsyrk(1.0, rows.T)
+    return np.asarray(upper + np.triu(upper, 1).T)
+
+
+def _first(asked: Asked, weights: Array, mu: float = 0.3) -> Point:
+    """A point near the central path, but for its weights, which are strictly feasible."""
+    graph, n = asked.graph, asked.graph.nodes
+    mixing = np.eye(n) - graph.laplacian(weights)
+    capped = len(asked.cap) > 0
+    v, u, r = mu / asked.budget, mu / asked.cap, np.empty(0)
+    for _ in range(300):
+        gram = mixing @ mixing + (np.diag(u) if capped else 0)
+        root = np.sqrt(v)
+        values, basis = np.linalg.eigh(root[:, None] * gram * root)
+        t = 2 / (mu + np.sqrt(mu * mu + 4 * np.maximum(values, 0)))
+        r = (basis * t) @ basis.T * root[:, None] * root
+        spent = (np.sum(basis**2 / t, axis=1) / v + mu / v) / asked.budget
+        grown = (np.diagonal(r) + 2 * mu / u) / asked.cap if capped else np.ones(0)
+        if max(abs(np.append(spent, grown) - 1)) < 1e-2:
+            break
+        v, u = v * np.sqrt(spent), u * np.sqrt(grown)
+    b = np.concatenate([mixing @ r, u[:, None] * r]) if capped else mixing @ r
+    dual = np.block([[np.diag(np.append(np.ones(n), u)), -b], [-b.T, np.diag(v)]])
+    norms = asked.norm * np.eye(n) + SIGNS * (graph.laplacian(weights) - np.eye(n) + 1 / n)
+    return Point(
+        weights,
+        _sym(mu * np.linalg.inv(dual)),
+        dual,
+        _sym(mu * np.linalg.inv(norms)),
+        mu / weights,
+        mu / (1 - graph.at_nodes(weights)),
+    )
+
+
+def path_to_least_noise(asked: Asked, weights: Array) -> Iterator[Point]:
+    """Points ever nearer to the optimum, from weights strictly within, until rounding stops it."""
+    here = _first(asked, weights)
+    for _ in range(100):
+        yield here
+        try:
+            here = _Step(asked, here).next()
+        except np.linalg.LinAlgError:
+            return
