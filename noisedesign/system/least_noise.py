@@ -84,8 +84,9 @@ class _Step:
         q, here = self.rows, self.here
         self.slack_root, self.dual_root = np.linalg.cholesky(here.slack), np.linalg.cholesky(here.dual)
         _, values, turned = np.linalg.svd(self.dual_root.T @ self.slack_root)
-        half = self.slack_root @ turned.T / np.sqrt(values)
-        self.scaling = half @ half.T
+        self.values, self.half = values, self.slack_root @ turned.T / np.sqrt(values)
+        self.inverse_half = np.sqrt(values)[:, None] * turned @ np.linalg.inv(self.slack_root)
+        self.scaling = self.half @ self.half.T
         left, right = np.linalg.cholesky(self.scaling[:q, :q]), np.linalg.cholesky(self.scaling[q:, q:])
         inner = scipy.linalg.solve_triangular(left, self.scaling[:q, q:], lower=True)
         inner = scipy.linalg.solve_triangular(right, inner.T, lower=True).T
@@ -169,20 +170,30 @@ class _Step:
         n = self.asked.graph.nodes
         return len(self.here.slack) + 3 * n + len(self.here.weights) + len(self.room)
 
-    def towards(self, mu: float) -> Point:
-        """The change that leads to complementarity of mu to first order."""
+    def towards(self, mu: float, ahead: Point | None = None) -> Point:
+        """The change that leads to complementarity of mu to first order, or to second ``ahead``."""
         here, graph, q, n = self.here, self.asked.graph, self.rows, self.asked.graph.nodes
         i, j = graph.edges.T
         caps = len(self.room) - n
         off = mu * self.dual_inverse - here.slack
+        y, x, z = mu * self.norms_inverse, mu / here.weights, mu / self.kept
+        limit = mu / self.prices - self.room
+        if ahead is not None:
+            d_norms, d_kept = self._along(ahead.weights)
+            a, b = self.inverse_half @ ahead.slack @ self.inverse_half.T, self.half.T @ ahead.dual @ self.half
+            both = a @ b
+            off -= self.half @ ((both + both.T) / np.add.outer(self.values, self.values)) @ self.half.T
+            y = y - _sym(ahead.distance @ d_norms @ self.norms_inverse)
+            x = x - ahead.of_weights * ahead.weights / here.weights
+            z = z - ahead.of_nodes * d_kept / self.kept
+            moved = np.diagonal(ahead.slack)[self.limited] * np.diagonal(ahead.dual)[self.limited]
+            limit = limit + moved / self.prices
         inside = self.left_inverse @ off[:q, q:] @ self.right_inverse.T
         kernel = self._kernel(inside)
         b1 = -here.dual[:n, q:]
-        y = mu * self.norms_inverse
-        right = 2 * graph.along(_sym(b1)) + graph.along(y[0] - y[1]) + mu / here.weights
-        right += -(mu / self.kept)[i] - (mu / self.kept)[j]
+        right = 2 * graph.along(_sym(b1)) + graph.along(y[0] - y[1]) + x - z[i] - z[j]
         right -= 2 * np.sum(self.a * (kernel @ self.b), axis=0)
-        limited = np.diagonal(off)[self.limited] + mu / self.prices - self.room
+        limited = np.diagonal(off)[self.limited] + limit
         h = self.at[:, :n]
         turned = np.einsum("ik,kl,il->i", self.at, kernel * self._weights_of(True), h)
         plain = np.einsum("ik,kl,il->i", self.at, kernel * self._weights_of(False), h)
@@ -203,16 +214,21 @@ class _Step:
         slack[:q, q:] = 0
         slack[:n, q:] = -graph.laplacian(found)
         slack[q:, :q] = slack[:q, q:].T
-        d_norms, d_kept = SIGNS * graph.laplacian(found), -graph.at_nodes(found)
+        d_norms, d_kept = self._along(found)
         bent = here.distance @ d_norms @ self.norms_inverse
         return Point(
             found,
             slack,
             dual,
             y - here.distance - _sym(bent),
-            mu / here.weights - here.of_weights * (1 + found / here.weights),
-            mu / self.kept - here.of_nodes * (1 + d_kept / self.kept),
+            x - here.of_weights * (1 + found / here.weights),
+            z - here.of_nodes * (1 + d_kept / self.kept),
         )
+
+    def _along(self, weights: Array) -> tuple[Array, Array]:
+        """Change of s I + J - W and s I - J + W, shape (2, n, n), and of diag(W)."""
+        graph = self.asked.graph
+        return SIGNS * graph.laplacian(weights), -graph.at_nodes(weights)
 
     def _weights_of(self, caps: bool) -> Array:
         """delta_l of caps, delta_k of budgets, shape (q, n)."""
@@ -240,8 +256,18 @@ class _Step:
         mu = self.complementarity / self.degree
         predicted = self.towards(0.0)
         primal, dual = (min(1.0, length) for length in self.lengths(predicted))
-        aim = max(1 - min(primal, dual), 1e-3) ** 2 * mu
-        step = self.towards(aim)
+        d_norms, d_kept = self._along(predicted.weights)
+        there = self.here.moved(predicted, primal, dual)
+        room = self.room - primal * np.diagonal(predicted.slack)[self.limited]
+        left = float(
+            np.sum(there.slack * there.dual)
+            + np.sum((self.norms + primal * d_norms) * there.distance)
+            + there.weights @ there.of_weights
+            + (self.kept + primal * d_kept) @ there.of_nodes
+            + room @ np.diagonal(there.dual)[self.limited]
+        )
+        aim = min(1.0, max(left / self.degree / mu, 0.0) ** 2) * mu
+        step = self.towards(aim, predicted)
         primal, dual = (min(1.0, TO_BOUNDARY * length) for length in self.lengths(step))
         self.told = (mu, aim / mu, primal, dual)
         return self.here.moved(step, primal, dual)
