@@ -21,14 +21,36 @@ import networkx as nx
 import numpy as np
 import scipy.linalg
 
-from noisedesign.base.checks import Array
+from noisedesign.base import memory
+from noisedesign.base.checks import Array, InputError
 from noisedesign.system.fastest_mixing import (
     SIGNS,
     TO_BOUNDARY,
     EdgeWeights,
+    fastest_mixing,
     longest_of,
     longest_step,
+    mixing_norm,
+    path_to_fastest,
 )
+from noisedesign.system.graph import mixing_matrix
+from noisedesign.system.least_noise_bound import MixingMultipliers, error_lower_bound
+
+
+GAP = 5e-7  # of error and bound, relative, at which W is found; less is lost in rounding
+SHORTEST = 0.01  # steps that are all shorter lead nowhere: rounding is in the way
+WITHIN = 1e-4  # by which the first W is within the norm, of 1 - s; nearer, Newton's steps are short
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LeastNoise:
+    """W, shape (n, n), the error of the best R found for it, and the bound for every W allowed."""
+
+    mixing: Array
+    norm: float  # s that was allowed, not squared
+    error: float = np.inf  # tr(W R W), squared noise at the stated budgets
+    lower_bound: float = 0.0  # no W of the graph with ||W - J||_2 <= s has an R of less error
+    multipliers: MixingMultipliers | None = None  # which prove it
 
 
 class Asked(NamedTuple):
@@ -269,7 +291,7 @@ class _Step:
         aim = min(1.0, max(left / self.degree / mu, 0.0) ** 2) * mu
         step = self.towards(aim, predicted)
         primal, dual = (min(1.0, TO_BOUNDARY * length) for length in self.lengths(step))
-        self.told = (mu, aim / mu, primal, dual)
+        self.length = max(primal, dual)
         return self.here.moved(step, primal, dual)
 
 
@@ -312,9 +334,76 @@ def _first(asked: Asked, weights: Array, mu: float = 0.3) -> Point:
 def path_to_least_noise(asked: Asked, weights: Array) -> Iterator[Point]:
     """Points ever nearer to the optimum, from weights strictly within, until rounding stops it."""
     here = _first(asked, weights)
-    for _ in range(100):
+    for _ in range(100):  # five times what graphs of up to a hundred and fifty nodes have taken
         yield here
         try:
-            here = _Step(asked, here).next()
+            step = _Step(asked, here)
+            here = step.next()
         except np.linalg.LinAlgError:
             return
+        if step.length < SHORTEST:
+            return
+
+
+def _strictly_within(graph: EdgeWeights, weights: Array, norm: float) -> Array | None:
+    """Weights w > 0 with W_ii > 0 and ||W - J||_2 < s; None where the fastest mixing is slower."""
+    for point in path_to_fastest(graph, weights):
+        found = mixing_norm(graph.mixing(point.weights))
+        if found < norm - WITHIN * (1 - norm):
+            return point.weights
+    return None
+
+
+def multipliers_of(asked: Asked, point: Point) -> MixingMultipliers:
+    """Multipliers of a bound for every W, from a point."""
+    n, q = asked.graph.nodes, len(point.slack) - asked.graph.nodes
+    prices = np.diagonal(point.dual)
+    roots = np.sqrt(prices)
+    return MixingMultipliers(
+        budget=prices[q:],
+        cap=prices[n:q],
+        polar=-point.dual[:q, q:] / roots[q:] / roots[:q, None],
+        distance=(point.distance[1] - point.distance[0]) / 2,
+        self_weights=point.of_nodes / 2,
+    )
+
+
+def least_noise(
+    graph: nx.Graph, *, budget: Array, cap: Array | None = None, norm: float | None = None
+) -> LeastNoise:
+    """W and R of least error after one step, to within 1e-6 or as far as rounding lets it."""
+    plain = mixing_matrix(graph)
+    slowest = mixing_norm(plain)
+    norm = slowest if norm is None else norm
+    weights = EdgeWeights(plain)
+    links = weights.edges
+    caps = np.zeros(0) if cap is None else cap
+    asked = Asked(weights, norm, budget, caps)
+    # Six arrays of m x m doubles are held at once, and the products of all pairs of nodes.
+    memory.require(
+        lambda m: 8 * m * (6 * m + 3 * len(plain) ** 2), len(links), field="graph", of="edges"
+    )
+    start = None
+    if len(links):
+        start = _strictly_within(weights, plain[links[:, 0], links[:, 1]], norm)
+    if start is None:
+        if norm < slowest - WITHIN:
+            expected = f"at least that of the fastest mixing, {fastest_mixing(graph).norm:.6g}"
+            raise InputError("mixing_rate", expected=expected, got=f"{norm:.6g}")
+        return LeastNoise(mixing=plain, norm=norm)
+    best = LeastNoise(mixing=plain, norm=norm)
+    for point in path_to_least_noise(asked, start):
+        mixing = weights.mixing(point.weights)
+        precision = point.slack[-len(plain) :, -len(plain) :]
+        error = float(np.sum(mixing @ np.linalg.inv(precision) * mixing))
+        if cap is None:  # a budget left over is less noise
+            error *= float((np.diagonal(precision) / budget).max())
+        if error < best.error and mixing_norm(mixing) <= norm:
+            best = replace(best, mixing=mixing, error=error)
+        multipliers = multipliers_of(asked, point)
+        bound = error_lower_bound(links, norm=norm, budget=budget, cap=cap, multipliers=multipliers)
+        if bound > best.lower_bound:
+            best = replace(best, lower_bound=bound, multipliers=multipliers)
+        if best.error <= (1 + GAP) * best.lower_bound:
+            break
+    return best
