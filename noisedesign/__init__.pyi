@@ -3,6 +3,10 @@
 from noisedesign.base.checks import InputError as InputError
 from noisedesign.certify.certificate import Certificate as Certificate
 from noisedesign.design.design import Design as Design
+from noisedesign.design.least_noise import (
+    LeastNoiseMixing as LeastNoiseMixing,
+    least_noise_mixing as least_noise_mixing,
+)
 from noisedesign.design.prefix import privacy_after as privacy_after
 from noisedesign.design.solve import Solution as Solution, solve as solve
 from noisedesign.files.checkpoint_file import CheckpointFile as CheckpointFile

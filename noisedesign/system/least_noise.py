@@ -34,7 +34,7 @@ from noisedesign.system.fastest_mixing import (
     path_to_fastest,
 )
 from noisedesign.system.graph import mixing_matrix
-from noisedesign.system.least_noise_bound import MixingMultipliers, error_lower_bound
+from noisedesign.system.least_noise_bound import MixingProof, error_lower_bound
 
 
 GAP = 5e-7  # of error and bound, relative, at which W is found; less is lost in rounding
@@ -47,10 +47,9 @@ class LeastNoise:
     """W, shape (n, n), the error of the best R found for it, and the bound for every W allowed."""
 
     mixing: Array
-    norm: float  # s that was allowed, not squared
     error: float = np.inf  # tr(W R W), squared noise at the stated budgets
     lower_bound: float = 0.0  # no W of the graph with ||W - J||_2 <= s has an R of less error
-    multipliers: MixingMultipliers | None = None  # which prove it
+    proof: MixingProof | None = None  # of that bound
 
 
 class Asked(NamedTuple):
@@ -345,7 +344,7 @@ def path_to_least_noise(asked: Asked, weights: Array) -> Iterator[Point]:
             return
 
 
-def _strictly_within(graph: EdgeWeights, weights: Array, norm: float) -> Array | None:
+def strictly_within(graph: EdgeWeights, weights: Array, norm: float) -> Array | None:
     """Weights w > 0 with W_ii > 0 and ||W - J||_2 < s; None where the fastest mixing is slower."""
     for point in path_to_fastest(graph, weights):
         found = mixing_norm(graph.mixing(point.weights))
@@ -354,12 +353,13 @@ def _strictly_within(graph: EdgeWeights, weights: Array, norm: float) -> Array |
     return None
 
 
-def multipliers_of(asked: Asked, point: Point) -> MixingMultipliers:
+def proof_of(asked: Asked, point: Point) -> MixingProof:
     """Multipliers of a bound for every W, from a point."""
     n, q = asked.graph.nodes, len(point.slack) - asked.graph.nodes
     prices = np.diagonal(point.dual)
     roots = np.sqrt(prices)
-    return MixingMultipliers(
+    return MixingProof(
+        norm=asked.norm,
         budget=prices[q:],
         cap=prices[n:q],
         polar=-point.dual[:q, q:] / roots[q:] / roots[:q, None],
@@ -385,13 +385,13 @@ def least_noise(
     )
     start = None
     if len(links):
-        start = _strictly_within(weights, plain[links[:, 0], links[:, 1]], norm)
+        start = strictly_within(weights, plain[links[:, 0], links[:, 1]], norm)
     if start is None:
         if norm < slowest - WITHIN:
             expected = f"at least that of the fastest mixing, {fastest_mixing(graph).norm:.6g}"
             raise InputError("mixing_rate", expected=expected, got=f"{norm:.6g}")
-        return LeastNoise(mixing=plain, norm=norm)
-    best = LeastNoise(mixing=plain, norm=norm)
+        return LeastNoise(mixing=plain)
+    best = LeastNoise(mixing=plain)
     for point in path_to_least_noise(asked, start):
         mixing = weights.mixing(point.weights)
         precision = point.slack[-len(plain) :, -len(plain) :]
@@ -400,10 +400,10 @@ def least_noise(
             error *= float((np.diagonal(precision) / budget).max())
         if error < best.error and mixing_norm(mixing) <= norm:
             best = replace(best, mixing=mixing, error=error)
-        multipliers = multipliers_of(asked, point)
-        bound = error_lower_bound(links, norm=norm, budget=budget, cap=cap, multipliers=multipliers)
+        proof = proof_of(asked, point)
+        bound = error_lower_bound(links, budget=budget, cap=cap, proof=proof)
         if bound > best.lower_bound:
-            best = replace(best, lower_bound=bound, multipliers=multipliers)
+            best = replace(best, lower_bound=bound, proof=proof)
         if best.error <= (1 + GAP) * best.lower_bound:
             break
     return best

@@ -7,7 +7,7 @@ by prices of the constraints of W (docs/mathematics.md, "Workloads in closed for
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,9 +18,10 @@ from noisedesign.base.checks import Array
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class MixingMultipliers:
-    """What proves a bound for every W; whatever it holds, the bound is one."""
+class MixingProof:
+    """What proves a bound for every W of a graph; whatever it holds, the bound is one."""
 
+    norm: float  # s, the largest ||W - J||_2 allowed, not squared
     budget: Array  # v of [R^-1]_ii <= tau_i, shape (n,)
     cap: Array  # u of R_ii <= c_i, shape (n,), or (0,) without caps
     polar: Array  # U, shape (n, n), or (2 n, n) where there are caps
@@ -28,30 +29,42 @@ class MixingMultipliers:
     self_weights: Array  # z of W_ii >= 0, shape (n,)
 
     def arrays(self) -> dict[str, Array]:
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        """The multipliers, by name."""
+        return {name: getattr(self, name) for name in MULTIPLIERS}
+
+    def fits(self, mixing: Array) -> bool:
+        """Whether W is symmetric, doubly stochastic and no slower than it is for."""
+        norm = float(np.abs(np.linalg.eigvalsh(mixing - 1 / len(mixing))).max())
+        sums = float(np.abs(mixing.sum(axis=1) - 1).max())
+        allowed = self.norm * (1 + settings.rank_tolerance(len(mixing)))
+        return bool((mixing == mixing.T).all() and norm <= allowed) and (
+            mixing.min() >= 0 and sums <= settings.STOCHASTIC_TOLERANCE
+        )
+
+
+MULTIPLIERS = ("budget", "cap", "polar", "distance", "self_weights")
 
 
 def error_lower_bound(
-    edges: NDArray[np.integer[Any]],
-    *,
-    norm: float,
-    budget: Array,
-    cap: Array | None,
-    multipliers: MixingMultipliers,
+    edges: NDArray[np.integer[Any]], *, budget: Array, cap: Array | None, proof: MixingProof
 ) -> float:
     """No symmetric W >= 0 on the edges (m, 2) with W 1 = 1 and ||W - J||_2 <= s (not squared) has
     noise of a smaller error tr(W R W) than this, at budgets and caps of shape (n,)."""
-    given, n = multipliers, len(budget)
-    if not all(np.isfinite(array).all() for array in given.arrays().values()):
+    n = len(budget)
+    shapes = {"budget": (n,), "distance": (n, n), "self_weights": (n,)}
+    shapes |= {"cap": (0,) if cap is None else (n,), "polar": (n if cap is None else 2 * n, n)}
+    if any(array.shape != shapes[name] for name, array in proof.arrays().items()):
+        return 0.0
+    if not all(np.isfinite(array).all() for array in proof.arrays().values()):
         return 0.0
     rounding = 8 * settings.rank_tolerance(2 * n)
-    v, u = np.maximum(given.budget, 0.0), np.maximum(given.cap, 0.0)
-    polar = given.polar / max(1.0, float(np.linalg.norm(given.polar, 2)) * (1 + rounding))
+    v, u = np.maximum(proof.budget, 0.0), np.maximum(proof.cap, 0.0)
+    polar = proof.polar / max(1.0, float(np.linalg.norm(proof.polar, 2)) * (1 + rounding))
     root = np.sqrt(v)
     gain = polar[:n] * root
     gain = (gain + gain.T) / 2
-    z = np.maximum(given.self_weights, 0.0)
-    z_distance = (given.distance + given.distance.T) / 2
+    z = np.maximum(proof.self_weights, 0.0)
+    z_distance = (proof.distance + proof.distance.T) / 2
     nuclear = float(np.abs(np.linalg.eigvalsh(z_distance)).sum())
     # <U, W V^1/2> >= tr D + <Z, J> - s |Z|_* - sum w_e b^T D b, D = sym(U V^1/2) - Z, and a weight
     # of w_e <= 1 costs at most z_i + z_j at the price sum z.
@@ -59,7 +72,7 @@ def error_lower_bound(
     along = left[i, i] + left[j, j] - 2 * left[i, j]
     excess = np.maximum(along - z[i] - z[j], 0.0)
     terms = np.concatenate([np.diagonal(left), excess, z, [nuclear], z_distance.ravel() / n])
-    value = float(np.trace(left) + z_distance.sum() / n - norm * nuclear - z.sum() - excess.sum())
+    value = float(np.trace(left) + z_distance.sum() / n - proof.norm * nuclear - z.sum() - excess.sum())
     spent, charge = float(budget @ v), 0.0
     if cap is not None:
         value += float(np.sum(np.diagonal(polar[n:]) * np.sqrt(u) * root))
