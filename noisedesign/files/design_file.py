@@ -31,7 +31,7 @@ from noisedesign.design.design import AGAINST_OBSERVERS, Design, Provenance, des
 from noisedesign.families.toeplitz.streaming import StreamingDesign
 from noisedesign.files.archive import NPY, float64_array, npy_parts, pack_into, unpack
 from noisedesign.files.design_arrays import arrays_of, main_array, parts_of, specs_of
-from noisedesign.files.graph_tables import FASTEST
+from noisedesign.files.graph_tables import FASTEST, LEAST_NOISE
 from noisedesign.files.manifest import (
     FIELD,
     AccountEntry,
@@ -51,7 +51,7 @@ from noisedesign.files.manifest import (
     stated,
     validated,
 )
-from noisedesign.files.problem_file import AnyProblemFile, tables_of
+from noisedesign.files.problem_file import AnyProblemFile, problem_of_tables, tables_of
 from noisedesign.files.tables import PrivacyTable
 from noisedesign.files.toml import located
 from noisedesign.forms import (
@@ -232,6 +232,7 @@ def _check_seal(content: bytes) -> None:
 def manifest_of(design: Design, arrays: dict[str, Array], *, problem_text: str) -> dict[str, Any]:
     """The JSON object that describes ``design``, stored as ``arrays``."""
     problem, certificate, made = design.problem, design.certificate, design.provenance
+    proof = getattr(problem, "mixing_proof", None)
     kinds = {name: spec.kind for name, spec in specs_of(problem, arrays).items()}
     manifest = Manifest.model_validate(
         stated(problem)
@@ -244,6 +245,7 @@ def manifest_of(design: Design, arrays: dict[str, Array], *, problem_text: str) 
             "matrix": main_array(arrays),
             "arrays": array_entries(arrays, kinds),
             "budget": _BUDGET_NOTE[_budget_kind(design)],
+            "mixing_rate": proof and proof.norm,
             "sensitivity": {
                 "value": certificate.sensitivity_squared,
                 "which": certificate.sensitivity_kind,
@@ -359,7 +361,7 @@ class NotRebuiltError(InputError):
 
 
 OUTSIDE = ("file", "files", "clusters", "ego")  # keys of tables that name data outside the text
-MOST_FASTEST = 200  # nodes whose fastest mixing is found again: more may take minutes
+MOST_CHOSEN = 200  # nodes whose mixing is chosen again: more may take minutes
 
 
 def differences_from_text(text: str, *, stored: Problem, tolerance: float) -> list[str]:
@@ -369,10 +371,11 @@ def differences_from_text(text: str, *, stored: Problem, tolerance: float) -> li
     if different := _other_sizes(file, stored):
         return different
     graph = getattr(file, "graph", None)
-    if getattr(graph, "weights", None) == FASTEST and len(stored.nodes) > MOST_FASTEST:
-        expected = f"the fastest mixing of at most {MOST_FASTEST} nodes"
+    chosen = getattr(graph, "weights", None) in (FASTEST, LEAST_NOISE)
+    if chosen and len(stored.nodes) > MOST_CHOSEN:
+        expected = f"a mixing that is chosen for at most {MOST_CHOSEN} nodes"
         raise NotRebuiltError("graph.weights", expected=expected, got=f"{len(stored.nodes)}")
-    return differences(stored, file.problem(Path(), stored.mixing), tolerance=tolerance)
+    return differences(stored, problem_of_tables(file, Path(), stored.mixing), tolerance=tolerance)
 
 
 def _check_inside(file: AnyProblemFile) -> None:

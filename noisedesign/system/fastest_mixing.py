@@ -295,7 +295,7 @@ def stated_fastest_mixing(graph: nx.Graph, *, known: Array | None = None) -> Arr
     plain = mixing_matrix(graph)
     found = fastest_mixing(graph)
     allowed = found.lower_bound + NORM_TOLERANCE
-    if known is not None and _stochastic_on(plain, known) and mixing_norm(known) <= allowed:
+    if known is not None and stochastic_on(plain, known) and mixing_norm(known) <= allowed:
         return known
     mixing = (1 - LINKED) * found.mixing + LINKED * plain
     excess = mixing_norm(mixing) - found.lower_bound
@@ -307,7 +307,7 @@ def stated_fastest_mixing(graph: nx.Graph, *, known: Array | None = None) -> Arr
     return mixing
 
 
-def _stochastic_on(links: Array, mixing: Array) -> bool:
+def stochastic_on(links: Array, mixing: Array) -> bool:
     """Whether W is symmetric, nonnegative and stochastic, with the links of another W."""
     if mixing.shape != links.shape or not np.isfinite(mixing).all():
         return False

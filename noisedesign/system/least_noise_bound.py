@@ -32,17 +32,14 @@ class MixingProof:
         """The multipliers, by name."""
         return {name: getattr(self, name) for name in MULTIPLIERS}
 
-    def fits(self, mixing: Array) -> bool:
-        """Whether W is symmetric, doubly stochastic and no slower than it is for."""
-        norm = float(np.abs(np.linalg.eigvalsh(mixing - 1 / len(mixing))).max())
-        sums = float(np.abs(mixing.sum(axis=1) - 1).max())
-        allowed = self.norm * (1 + settings.rank_tolerance(len(mixing)))
-        return bool((mixing == mixing.T).all() and norm <= allowed) and (
-            mixing.min() >= 0 and sums <= settings.STOCHASTIC_TOLERANCE
-        )
 
-
-MULTIPLIERS = ("budget", "cap", "polar", "distance", "self_weights")
+MULTIPLIERS = {  # by name, what each is the multiplier of
+    "budget": "v of the budgets, of the bound for every W",
+    "cap": "u of the caps, of the bound for every W",
+    "polar": "U of the bound for every W",
+    "distance": "Z of the mixing rate, of the bound for every W",
+    "self_weights": "z of the self weights, of the bound for every W",
+}
 
 
 def error_lower_bound(
