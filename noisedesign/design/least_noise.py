@@ -10,22 +10,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 import networkx as nx
 import numpy as np
 from numpy.polynomial import polynomial
 
 from noisedesign.base import checks as _checks
-from noisedesign.base.checks import Array, InputError, describe
+from noisedesign.base.checks import Array, InputError
 from noisedesign.base.shown import Shown
 from noisedesign.design.design import Design
 from noisedesign.design.solve import solve
-from noisedesign.problem.problem import Problem
+from noisedesign.problem.problem import Problem, SpaceProblem
 from noisedesign.system.fastest_mixing import SIGNS, EdgeWeights, mixing_norm
 from noisedesign.system.graph import mixing_matrix
 from noisedesign.system.least_noise import least_noise, strictly_within
 
-MOST_GLOBAL = 4e9  # links^2 x nodes^2 up to which W and R are found together: a minute for 150 nodes
+MOST_GLOBAL = (
+    4e9  # links^2 x nodes^2 up to which W and R are found together: a minute for 150 nodes
+)
 LOCAL_GAP = 1e-5  # of designs whose noise gives the gradient, relative: steps are of 1e-3
 EVALUATIONS = 150  # designs on the way, after which little is gained on graphs of tens of nodes
 BARRIERS = (1e-1, 1e-2, 1e-3)  # relative error given away to stay within the limits on W, in turn
@@ -108,7 +112,11 @@ def least_noise_mixing(problem: Problem, *, mixing_rate: float | None = None) ->
     if mixing_rate is not None:
         mixing_rate = _checks.real(mixing_rate, field="mixing_rate", low=0, high=1)
     rate = mixing_norm(plain) if mixing_rate is None else mixing_rate
-    if _one_step(problem) and (plain > 0).sum() ** 2 / 4 * len(plain) ** 2 <= MOST_GLOBAL:
+    if (
+        isinstance(problem, SpaceProblem)
+        and _one_step(problem)
+        and (plain > 0).sum() ** 2 / 4 * len(plain) ** 2 <= MOST_GLOBAL
+    ):
         cap = problem.max_variance
         found = least_noise(graph, budget=problem.budget, cap=cap, norm=rate)
         given = replace(problem.with_mixing(found.mixing), mixing_proof=found.proof)
@@ -133,7 +141,6 @@ def least_noise_mixing(problem: Problem, *, mixing_rate: float | None = None) ->
 def _check_supported(problem: Problem) -> None:
     """Refuse what W is not chosen for, naming it."""
     error, mixing = problem.error, problem.mixing
-    structured = problem.axes == "space" and problem.structure.restricts
     use = problem.use
     for key, other, got in (
         ("mixing", mixing is None, "a problem without W"),
@@ -143,7 +150,6 @@ def _check_supported(problem: Problem) -> None:
         ("error", error is not None and not error.plain, "another error than that of all iterates"),
         ("observers", bool(getattr(problem, "observers", ())), "chosen observers"),
         ("structure.joint", getattr(problem, "joint", "kronecker") != "kronecker", "another joint"),
-        ("structure.space", structured and problem.horizon == 1, f"{getattr(problem, 'structure', 0)}"),
         ("participation", use is not None and use.random, "a random one"),
     ):
         if other:
@@ -156,11 +162,16 @@ def _check_supported(problem: Problem) -> None:
         raise InputError("mixing", expected=expected, got=got)
 
 
-def _one_step(problem: Problem) -> bool:
+def _one_step(problem: SpaceProblem) -> bool:
     """Whether W and R have one certified optimum together."""
-    if problem.axes != "space" or problem.structure.restricts or problem.min_variance is not None:
+    if problem.structure.restricts or problem.min_variance is not None:
         return False
     return problem.horizon == 1 and problem.rounds == 1
+
+
+def _few(mixing: Array) -> bool:
+    """Whether a graph is small enough for W and R to be found together."""
+    return bool(((mixing > 0).sum() / 2) ** 2 * len(mixing) ** 2 <= MOST_GLOBAL)
 
 
 def _local(problem: Problem, graph: nx.Graph, rate: float) -> LeastNoiseMixing:
@@ -207,7 +218,8 @@ def _gradient(design: Design, mixing: Array, *, rounds: int) -> Array:
         noising = design.strategy_form.dense_noising()
         steps = noising @ noising.T
     horizon = len(steps)
-    lags, coefficients = np.add.outer(np.arange(horizon), np.arange(horizon)), np.zeros(1)
+    lags = np.add.outer(np.arange(horizon), np.arange(horizon))
+    coefficients: Any = np.zeros(1)
     for t in range(horizon):
         powers = (2 * t + 2 - lags[: t + 1, : t + 1]).ravel()
         of_step = np.bincount(powers, steps[: t + 1, : t + 1].ravel())
@@ -228,7 +240,7 @@ def _descended(problem: Problem, graph: EdgeWeights, weights: Array, rate: float
     """Weights of a small error near those given, which are strictly within their limits."""
     n, left = graph.nodes, EVALUATIONS
 
-    def value(logs: Array, barrier: float) -> tuple[float, Array]:
+    def value(barrier: float, logs: Array) -> tuple[float, Array]:
         w = np.exp(logs)
         kept = 1 - graph.at_nodes(w)
         norms = rate * np.eye(n) + SIGNS * (graph.laplacian(w) - np.eye(n) + 1 / n)
@@ -248,8 +260,7 @@ def _descended(problem: Problem, graph: EdgeWeights, weights: Array, rate: float
 
     here = np.log(weights)
     for share in BARRIERS:
-        barrier = share / (3 * n)
-        here, left = _minimised(lambda logs, mu=barrier: value(logs, mu), here, left)
+        here, left = _minimised(partial(value, share / (3 * n)), here, left)
     return np.asarray(np.exp(here))
 
 

@@ -31,7 +31,6 @@ from noisedesign.system.participation import require_fixed_epoch
 from noisedesign.system.workloads import WORKLOADS
 
 
-
 def mixings_name(name: str) -> str:
     """The stored name of a multiplier of the bound for every W."""
     return f"mixings_{name}"

@@ -145,7 +145,9 @@ class _Weighted(_Built):
 
 
 class _MaybeDirected(_Built):
-    weights: Literal[Weights, "fastest-mixing", "least-noise", DirectedWeights] = "metropolis-hastings"
+    weights: Literal[Weights, "fastest-mixing", "least-noise", DirectedWeights] = (
+        "metropolis-hastings"
+    )
     directed: bool = False
 
     @property

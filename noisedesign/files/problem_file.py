@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from pathlib import Path
 from importlib import import_module
+from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
 from pydantic import Field, TypeAdapter

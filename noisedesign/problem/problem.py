@@ -754,9 +754,7 @@ class TimeProblem(_OnGraph):
     def with_mixing(self, mixing: Any) -> Self:
         """The same problem under another W, and its H."""
         formed = _formed(
-            self.workload,
-            horizon=self.participation.horizon,
-            **self._gossip | {"mixing": mixing},
+            self.workload, horizon=self.participation.horizon, **self._gossip | {"mixing": mixing}
         )
         return replace(self, mixing=mixing, gram=formed)
 

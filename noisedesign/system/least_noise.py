@@ -6,16 +6,16 @@ noise have one optimum together. With X = R^-1 it is that of a semidefinite prog
     min tr P_1  over  S = [[P, (W; I)], [(W, I), X]] >= 0,  diag X <= tau,  diag P_2 <= c,
 
 over weights w >= 0 of links with W_ii >= 0 and -s I <= W - J <= s I, whose rows and columns of I
-and P_2 are left out where there are no caps c. A primal-dual method (Nesterov and Todd 1998; Mehrotra
-1992) eliminates P, X and the multiplier of (W; I) in closed form, and is left with a row a link
-(docs/mathematics.md, "Workloads in closed form").
+and P_2 are left out where there are no caps c. A primal-dual method (Nesterov and Todd 1998;
+Mehrotra 1992) eliminates P, X and the multiplier of (W; I) in closed form, and is left with a row a
+link (docs/mathematics.md, "The mixing of least noise").
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import networkx as nx
 import numpy as np
@@ -35,7 +35,6 @@ from noisedesign.system.fastest_mixing import (
 )
 from noisedesign.system.graph import mixing_matrix
 from noisedesign.system.least_noise_bound import MixingProof, error_lower_bound
-
 
 GAP = 5e-7  # of error and bound, relative, at which W is found; less is lost in rounding
 SHORTEST = 0.01  # steps that are all shorter lead nowhere: rounding is in the way
@@ -76,7 +75,7 @@ class Point(NamedTuple):
         return Point(*(a + t * d for a, d, t in zip(self, step, lengths, strict=True)))
 
 
-def _sym(a: Array) -> Array:
+def _sym(a: Any) -> Array:
     return np.asarray((a + np.swapaxes(a, -1, -2)) / 2)
 
 
@@ -103,12 +102,15 @@ class _Step:
     def _scale(self) -> None:
         """The scaling M with M Y M = S, and the frame in which its blocks are I, delta and I."""
         q, here = self.rows, self.here
-        self.slack_root, self.dual_root = np.linalg.cholesky(here.slack), np.linalg.cholesky(here.dual)
+        self.slack_root, self.dual_root = (_root(here.slack), _root(here.dual))
         _, values, turned = np.linalg.svd(self.dual_root.T @ self.slack_root)
         self.values, self.half = values, self.slack_root @ turned.T / np.sqrt(values)
         self.inverse_half = np.sqrt(values)[:, None] * turned @ np.linalg.inv(self.slack_root)
         self.scaling = self.half @ self.half.T
-        left, right = np.linalg.cholesky(self.scaling[:q, :q]), np.linalg.cholesky(self.scaling[q:, q:])
+        left, right = (
+            np.linalg.cholesky(self.scaling[:q, :q]),
+            np.linalg.cholesky(self.scaling[q:, q:]),
+        )
         inner = scipy.linalg.solve_triangular(left, self.scaling[:q, q:], lower=True)
         inner = scipy.linalg.solve_triangular(right, inner.T, lower=True).T
         p, delta, qt = np.linalg.svd(inner)
@@ -126,10 +128,10 @@ class _Step:
         self.product, denominator = product, (1 - product) * (1 + product)
         a, b = self.left_inverse[:, :n] @ graph.incidence, self.right_inverse @ graph.incidence
         self.a, self.b = a, b
-        k, l = np.triu_indices(n, 1)
-        same, turned = a[k] * b[l], a[l] * b[k]
-        matrix = 2 * _gram((same + turned) / np.sqrt(2 + 2 * product[k, l])[:, None])
-        matrix += 2 * _gram((same - turned) / np.sqrt(2 - 2 * product[k, l])[:, None])
+        k, m = np.triu_indices(n, 1)
+        same, turned = a[k] * b[m], a[m] * b[k]
+        matrix = 2 * _gram((same + turned) / np.sqrt(2 + 2 * product[k, m])[:, None])
+        matrix += 2 * _gram((same - turned) / np.sqrt(2 - 2 * product[k, m])[:, None])
         matrix += 2 * _gram(a[:n] * b / np.sqrt(1 + e * e)[:, None])
         if q > n:
             matrix += 2 * (a[n:].T @ a[n:]) * (b.T @ b)
@@ -201,9 +203,14 @@ class _Step:
         limit = mu / self.prices - self.room
         if ahead is not None:
             d_norms, d_kept = self._along(ahead.weights)
-            a, b = self.inverse_half @ ahead.slack @ self.inverse_half.T, self.half.T @ ahead.dual @ self.half
+            a, b = (
+                self.inverse_half @ ahead.slack @ self.inverse_half.T,
+                self.half.T @ ahead.dual @ self.half,
+            )
             both = a @ b
-            off -= self.half @ ((both + both.T) / np.add.outer(self.values, self.values)) @ self.half.T
+            off -= (
+                self.half @ ((both + both.T) / np.add.outer(self.values, self.values)) @ self.half.T
+            )
             y = y - _sym(ahead.distance @ d_norms @ self.norms_inverse)
             x = x - ahead.of_weights * ahead.weights / here.weights
             z = z - ahead.of_nodes * d_kept / self.kept
@@ -216,8 +223,8 @@ class _Step:
         right -= 2 * np.sum(self.a * (kernel @ self.b), axis=0)
         limited = np.diagonal(off)[self.limited] + limit
         h = self.at[:, :n]
-        turned = np.einsum("ik,kl,il->i", self.at, kernel * self._weights_of(True), h)
-        plain = np.einsum("ik,kl,il->i", self.at, kernel * self._weights_of(False), h)
+        turned = np.einsum("ik,kl,il->i", self.at, kernel * self.delta[:n], h)
+        plain = np.einsum("ik,kl,il->i", self.at, kernel * self.delta[:, None], h)
         limited = limited - 2 * np.append(turned[:caps], plain[caps:])
         solved = scipy.linalg.cho_solve(self.limits, limited)
         found = self.unit * scipy.linalg.cho_solve(
@@ -249,26 +256,21 @@ class _Step:
     def _along(self, weights: Array) -> tuple[Array, Array]:
         """Change of s I + J - W and s I - J + W, shape (2, n, n), and of diag(W)."""
         graph = self.asked.graph
-        return SIGNS * graph.laplacian(weights), -graph.at_nodes(weights)
-
-    def _weights_of(self, caps: bool) -> Array:
-        """delta_l of caps, delta_k of budgets, shape (q, n)."""
-        ones = np.ones_like(self.product)
-        return ones * self.delta[: self.asked.graph.nodes] if caps else ones * self.delta[:, None]
+        return np.asarray(SIGNS * graph.laplacian(weights)), -graph.at_nodes(weights)
 
     def lengths(self, step: Point) -> tuple[float, float]:
         """Longest step of weights and S, and of the multipliers."""
         here, graph = self.here, self.asked.graph
         d_norms = SIGNS * graph.laplacian(step.weights)
         primal = [longest_step(self.slack_root, step.slack)]
-        primal += [longest_step(np.linalg.cholesky(a), d) for a, d in zip(self.norms, d_norms)]
+        pairs = list(zip(self.norms, d_norms, strict=True))
+        primal += [longest_step(_root(a), d) for a, d in pairs]
         primal += [longest_of(here.weights, step.weights)]
         primal += [longest_of(self.kept, -graph.at_nodes(step.weights))]
         primal += [longest_of(self.room, -np.diagonal(step.slack)[self.limited])]
         dual = [longest_step(self.dual_root, step.dual)]
-        dual += [
-            longest_step(np.linalg.cholesky(a), d) for a, d in zip(here.distance, step.distance)
-        ]
+        pairs = list(zip(here.distance, step.distance, strict=True))
+        dual += [longest_step(_root(a), d) for a, d in pairs]
         dual += [longest_of(here.of_weights, step.of_weights)]
         dual += [longest_of(here.of_nodes, step.of_nodes)]
         return min(primal), min(dual)
@@ -292,6 +294,10 @@ class _Step:
         primal, dual = (min(1.0, TO_BOUNDARY * length) for length in self.lengths(step))
         self.length = max(primal, dual)
         return self.here.moved(step, primal, dual)
+
+
+def _root(a: Array) -> Array:
+    return np.asarray(np.linalg.cholesky(a), dtype=np.float64)
 
 
 def _gram(rows: Array) -> Array:
@@ -319,7 +325,7 @@ def _first(asked: Asked, weights: Array, mu: float = 0.3) -> Point:
         v, u = v * np.sqrt(spent), u * np.sqrt(grown)
     b = np.concatenate([mixing @ r, u[:, None] * r]) if capped else mixing @ r
     dual = np.block([[np.diag(np.append(np.ones(n), u)), -b], [-b.T, np.diag(v)]])
-    norms = asked.norm * np.eye(n) + SIGNS * (graph.laplacian(weights) - np.eye(n) + 1 / n)
+    norms: Array = asked.norm * np.eye(n) + SIGNS * (graph.laplacian(weights) - np.eye(n) + 1 / n)
     return Point(
         weights,
         _sym(mu * np.linalg.inv(dual)),

@@ -69,7 +69,9 @@ def error_lower_bound(
     along = left[i, i] + left[j, j] - 2 * left[i, j]
     excess = np.maximum(along - z[i] - z[j], 0.0)
     terms = np.concatenate([np.diagonal(left), excess, z, [nuclear], z_distance.ravel() / n])
-    value = float(np.trace(left) + z_distance.sum() / n - proof.norm * nuclear - z.sum() - excess.sum())
+    value = float(
+        np.trace(left) + z_distance.sum() / n - proof.norm * nuclear - z.sum() - excess.sum()
+    )
     spent, charge = float(budget @ v), 0.0
     if cap is not None:
         value += float(np.sum(np.diagonal(polar[n:]) * np.sqrt(u) * root))

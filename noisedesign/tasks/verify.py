@@ -480,10 +480,13 @@ def _lower_bound(e: _Evidence) -> Outcome:
 
 def _mixing_bound(e: _Evidence) -> Outcome:
     """Judge W by the bound for every W of its graph that stored multipliers prove."""
-    problem, proof = e.problem, e.problem.mixing_proof
-    mixing, rounding = problem.mixing, settings.rank_tolerance(len(problem.mixing))
+    problem: Any = e.problem
+    proof, mixing = problem.mixing_proof, problem.mixing
+    rounding = settings.rank_tolerance(len(mixing))
     norm = float(np.abs(np.linalg.eigvalsh(mixing - 1 / len(mixing))).max())
-    ok = norm <= proof.norm * (1 + rounding) and stochastic_on(mixing, mixing)
+    one_step = problem.horizon == problem.rounds == 1 and problem.always_alike
+    one_step = one_step and (problem.error is None or problem.error.plain)
+    ok = one_step and norm <= proof.norm * (1 + rounding) and stochastic_on(mixing, mixing)
     links = np.argwhere(np.triu(mixing, 1) > 0)
     limits = {"budget": problem.budget, "cap": problem.max_variance}
     bound = error_lower_bound(links, **limits, proof=proof)
