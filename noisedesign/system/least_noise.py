@@ -106,19 +106,13 @@ class _Step:
         _, values, turned = np.linalg.svd(self.dual_root.T @ self.slack_root)
         self.values, self.half = values, self.slack_root @ turned.T / np.sqrt(values)
         self.inverse_half = np.sqrt(values)[:, None] * turned @ np.linalg.inv(self.slack_root)
-        self.scaling = self.half @ self.half.T
-        left, right = (
-            np.linalg.cholesky(self.scaling[:q, :q]),
-            np.linalg.cholesky(self.scaling[q:, q:]),
-        )
-        inner = scipy.linalg.solve_triangular(left, self.scaling[:q, q:], lower=True)
-        inner = scipy.linalg.solve_triangular(right, inner.T, lower=True).T
-        p, delta, qt = np.linalg.svd(inner)
-        self.left, self.right = left @ p, right @ qt.T
+        # Of both blocks of rows by QR: their Gram matrices would square the condition.
+        above, left = np.linalg.qr(self.half[:q].T)
+        below, right = np.linalg.qr(self.half[q:].T)
+        p, delta, qt = np.linalg.svd(above.T @ below)
+        self.left, self.right = left.T @ p, right.T @ qt.T
         self.left_inverse, self.right_inverse = np.linalg.inv(self.left), np.linalg.inv(self.right)
         self.delta = np.append(delta, np.zeros(q - len(delta)))
-        inverse_root = np.linalg.inv(self.dual_root)
-        self.dual_inverse = inverse_root.T @ inverse_root
 
     def _factor(self) -> None:
         graph, here, n, q = self.asked.graph, self.here, self.asked.graph.nodes, self.rows
@@ -198,24 +192,20 @@ class _Step:
         here, graph, q, n = self.here, self.asked.graph, self.rows, self.asked.graph.nodes
         i, j = graph.edges.T
         caps = len(self.room) - n
-        off = mu * self.dual_inverse - here.slack
+        scaled = np.diag(mu / self.values - self.values)  # in the frame in which S = Y
         y, x, z = mu * self.norms_inverse, mu / here.weights, mu / self.kept
         limit = mu / self.prices - self.room
         if ahead is not None:
             d_norms, d_kept = self._along(ahead.weights)
-            a, b = (
-                self.inverse_half @ ahead.slack @ self.inverse_half.T,
-                self.half.T @ ahead.dual @ self.half,
-            )
-            both = a @ b
-            off -= (
-                self.half @ ((both + both.T) / np.add.outer(self.values, self.values)) @ self.half.T
-            )
+            a = self.inverse_half @ ahead.slack @ self.inverse_half.T
+            both = a @ (self.half.T @ ahead.dual @ self.half)
+            scaled -= (both + both.T) / np.add.outer(self.values, self.values)
             y = y - _sym(ahead.distance @ d_norms @ self.norms_inverse)
             x = x - ahead.of_weights * ahead.weights / here.weights
             z = z - ahead.of_nodes * d_kept / self.kept
             moved = np.diagonal(ahead.slack)[self.limited] * np.diagonal(ahead.dual)[self.limited]
             limit = limit + moved / self.prices
+        off = self.half @ scaled @ self.half.T
         inside = self.left_inverse @ off[:q, q:] @ self.right_inverse.T
         kernel = self._kernel(inside)
         b1 = -here.dual[:n, q:]
@@ -238,7 +228,7 @@ class _Step:
         dual = np.zeros_like(here.dual)
         dual[:q, q:], dual[q:, :q] = -of_mixing, -of_mixing.T
         dual[self.limited, self.limited] = prices
-        slack = _sym(off - self.scaling @ dual @ self.scaling)
+        slack = _sym(self.half @ (scaled - self.half.T @ dual @ self.half) @ self.half.T)
         slack[:q, q:] = 0
         slack[:n, q:] = -graph.laplacian(found)
         slack[q:, :q] = slack[:q, q:].T
