@@ -25,7 +25,6 @@ from noisedesign.base import memory
 from noisedesign.base.checks import Array, InputError
 from noisedesign.system.fastest_mixing import (
     SIGNS,
-    TO_BOUNDARY,
     EdgeWeights,
     fastest_mixing,
     longest_of,
@@ -37,6 +36,7 @@ from noisedesign.system.graph import mixing_matrix
 from noisedesign.system.least_noise_bound import MixingProof, error_lower_bound
 
 GAP = 5e-7  # of error and bound, relative, at which W is found; less is lost in rounding
+FRACTION = 0.9  # of the longest step, on which pairs of slack and multiplier stay of one size
 SHORTEST = 0.01  # steps that are all shorter lead nowhere: rounding is in the way
 WITHIN = 1e-4  # by which the first W is within the norm, of 1 - s; nearer, Newton's steps are short
 
@@ -280,8 +280,11 @@ class _Step:
             + room @ np.diagonal(there.dual)[self.limited]
         )
         aim = min(1.0, max(left / self.degree / mu, 0.0) ** 2) * mu
-        step = self.towards(aim, predicted)
-        primal, dual = (min(1.0, TO_BOUNDARY * length) for length in self.lengths(step))
+        for level, ahead in ((aim, predicted), (mu, None)):
+            step = self.towards(level, ahead)
+            primal, dual = (min(1.0, FRACTION * length) for length in self.lengths(step))
+            if min(primal, dual) > SHORTEST:  # else back to the middle of the path
+                break
         self.length = max(primal, dual)
         return self.here.moved(step, primal, dual)
 
@@ -329,7 +332,7 @@ def _first(asked: Asked, weights: Array, mu: float = 0.3) -> Point:
 def path_to_least_noise(asked: Asked, weights: Array) -> Iterator[Point]:
     """Points ever nearer to the optimum, from weights strictly within, until rounding stops it."""
     here = _first(asked, weights)
-    for _ in range(100):  # five times what graphs of up to a hundred and fifty nodes have taken
+    for _ in range(100):  # thrice what graphs of up to a hundred and fifty nodes have taken
         yield here
         try:
             step = _Step(asked, here)
