@@ -418,7 +418,7 @@ FAMILY_SIZES = {
     "objectives": 11,
     "directed": 3,
     "observers": 2,
-    "mixing-weights": 1,
+    "mixing-weights": 3,
     "random-participation": 4,
     "sparse-graphs": 4,
     "collection": 73,

@@ -15,7 +15,7 @@ from noisedesign.base.checks import InputError
 from noisedesign.system.least_noise import LeastNoise, least_noise
 from noisedesign.system.least_noise_bound import MixingProof, error_lower_bound
 from tests.support import oracles
-from tests.support.weight_cases import PAW, norm_by_svd, with_weights
+from tests.support.weight_cases import PAW, least_noise_by_conic, norm_by_svd, with_weights
 
 FLORENTINE = nx.florentine_families_graph()
 UNEVEN = np.array([1.0, 4.0, 0.5, 2.0])
@@ -24,25 +24,6 @@ UNEVEN = np.array([1.0, 4.0, 0.5, 2.0])
 def bound_of(found: LeastNoise, edges: Any, budget: np.ndarray, cap: Any = None) -> float:
     assert found.proof is not None
     return error_lower_bound(np.array(edges), budget=budget, cap=cap, proof=found.proof)
-
-
-def conic_optimum(
-    graph: nx.Graph, norm: float, budget: np.ndarray, cap: np.ndarray | None = None
-) -> float:
-    """The program over W, R^-1 and R, as it is, by Clarabel."""
-    import cvxpy as cp
-
-    n, edges = len(graph), list(nx.convert_node_labels_to_integers(graph).edges)
-    w, x, p = cp.Variable(len(edges)), cp.Variable((n, n), PSD=True), cp.Variable((n, n), PSD=True)
-    b = np.array([np.eye(n)[i] - np.eye(n)[j] for i, j in edges]).T
-    mixing = np.eye(n) - b @ cp.diag(w) @ b.T
-    held = [w >= 0, np.abs(b) @ w <= 1, cp.diag(x) <= budget]
-    held += [norm * np.eye(n) - sign * (mixing - 1 / n) >> 0 for sign in (1, -1)]
-    held += [cp.bmat([[p, mixing], [mixing, x]]) >> 0]
-    if cap is not None:
-        r = cp.Variable((n, n), PSD=True)
-        held += [cp.bmat([[r, np.eye(n)], [np.eye(n), x]]) >> 0, cp.diag(r) <= cap]
-    return float(cp.Problem(cp.Minimize(cp.trace(p)), held).solve(solver=cp.CLARABEL))
 
 
 def symmetric_optimum(laplacian_eigenvalues: np.ndarray, norm: float) -> float:
@@ -80,7 +61,7 @@ def test_rings_by_a_search_over_one_weight(nodes: int, norm: float | None) -> No
 def test_the_program_itself(graph: nx.Graph, budget: np.ndarray, cap: np.ndarray | None) -> None:
     norm = norm_by_svd(oracles.metropolis(graph))
     found = least_noise(graph, budget=budget, cap=cap)
-    expected = conic_optimum(graph, norm, budget, cap)
+    expected = least_noise_by_conic(graph, norm=norm, budget=budget, cap=cap)
     assert found.error == pytest.approx(expected, rel=1e-6)
     assert found.lower_bound == pytest.approx(expected, rel=1e-6)
 
