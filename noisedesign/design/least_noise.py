@@ -112,11 +112,7 @@ def least_noise_mixing(problem: Problem, *, mixing_rate: float | None = None) ->
     if mixing_rate is not None:
         mixing_rate = _checks.real(mixing_rate, field="mixing_rate", low=0, high=1)
     rate = mixing_norm(plain) if mixing_rate is None else mixing_rate
-    if (
-        isinstance(problem, SpaceProblem)
-        and _one_step(problem)
-        and (plain > 0).sum() ** 2 / 4 * len(plain) ** 2 <= MOST_GLOBAL
-    ):
+    if isinstance(problem, SpaceProblem) and problem.one_plain_step and _few(plain):
         cap = problem.max_variance
         found = least_noise(graph, budget=problem.budget, cap=cap, norm=rate)
         given = replace(problem.with_mixing(found.mixing), mixing_proof=found.proof)
@@ -160,13 +156,6 @@ def _check_supported(problem: Problem) -> None:
     if ((mixing > 0) != (mixing.T > 0)).any():
         expected, got = "W of an undirected graph", "a link that goes one way"
         raise InputError("mixing", expected=expected, got=got)
-
-
-def _one_step(problem: SpaceProblem) -> bool:
-    """Whether W and R have one certified optimum together."""
-    if problem.structure.restricts or problem.min_variance is not None:
-        return False
-    return problem.horizon == 1 and problem.rounds == 1
 
 
 def _few(mixing: Array) -> bool:

@@ -375,7 +375,9 @@ def differences_from_text(text: str, *, stored: Problem, tolerance: float) -> li
     if chosen and len(stored.nodes) > MOST_CHOSEN:
         expected = f"a mixing that is chosen for at most {MOST_CHOSEN} nodes"
         raise NotRebuiltError("graph.weights", expected=expected, got=f"{len(stored.nodes)}")
-    return differences(stored, problem_of_tables(file, Path(), stored.mixing), tolerance=tolerance)
+    proved = getattr(stored, "mixing_proof", None) is not None
+    asked = problem_of_tables(file, Path(), stored.mixing, proved=proved)
+    return differences(stored, asked, tolerance=tolerance)
 
 
 def _check_inside(file: AnyProblemFile) -> None:

@@ -346,9 +346,11 @@ class LoadedProblem(Shown):
         }
 
 
-def problem_of_tables(file: AnyProblemFile, folder: Path, known: Array | None) -> Problem:
+def problem_of_tables(
+    file: AnyProblemFile, folder: Path, known: Array | None, *, proved: bool = True
+) -> Problem:
     """The problem of a file; files are relative to ``folder``, ``known`` is W where it is chosen
-    and that one may be."""
+    and that one may be, ``proved`` whether a bound is judged elsewhere, if one can be proved."""
     graph: Any = file.graph
     if getattr(graph, "weights", None) != LEAST_NOISE or graph.one_way:
         return file.problem(folder, known)
@@ -358,7 +360,8 @@ def problem_of_tables(file: AnyProblemFile, folder: Path, known: Array | None) -
         expected = f"other weights for more than {settings.DENSE_NODES} nodes, or sparse noise"
         raise InputError("graph.weights", expected=expected, got=LEAST_NOISE)
     links, rate = problem.mixing, graph.mixing_rate
-    if known is not None and links is not None and stochastic_on(links, known):
+    proved = proved or not (problem.axes == "space" and problem.one_plain_step)
+    if proved and known is not None and links is not None and stochastic_on(links, known):
         allowed = mixing_norm(links) if rate is None else rate
         if mixing_norm(known) <= allowed * (1 + settings.rank_tolerance(len(known))):
             return problem.with_mixing(known)

@@ -558,6 +558,13 @@ class SpaceProblem(_OnGraph):
         """Whether H is W^T W, the published error, W that of all rounds."""
         return self.error is None and self.always_alike
 
+    @property
+    def one_plain_step(self) -> bool:
+        """Whether H is W^T W of one gossip round, and the feasible set that of budgets and caps."""
+        measured = self.error is None or (self.error.plain and self.horizon == 1)
+        limited = self.structure.restricts or self.min_variance is not None or self.observers
+        return measured and self.always_alike and self.rounds == 1 and not limited
+
     @cached_property
     def gram(self) -> Array:
         """H, shape (n, n)."""
