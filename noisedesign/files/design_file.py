@@ -31,7 +31,7 @@ from noisedesign.design.design import AGAINST_OBSERVERS, Design, Provenance, des
 from noisedesign.families.toeplitz.streaming import StreamingDesign
 from noisedesign.files.archive import NPY, float64_array, npy_parts, pack_into, unpack
 from noisedesign.files.design_arrays import arrays_of, main_array, parts_of, specs_of
-from noisedesign.files.graph_tables import FASTEST, LEAST_NOISE
+from noisedesign.files.graph_tables import FASTEST
 from noisedesign.files.manifest import (
     FIELD,
     AccountEntry,
@@ -63,6 +63,7 @@ from noisedesign.forms import (
     strategy_of_arrays,
 )
 from noisedesign.problem.problem import Problem, theorem_of
+from noisedesign.system.graph import LEAST_NOISE
 from noisedesign.system.random_mixing import RandomMatchings
 from noisedesign.system.workloads.toeplitz import GramWorkload, PoleWorkload, Workload
 

@@ -36,6 +36,7 @@ from noisedesign.system.fastest_mixing import stated_fastest_mixing
 from noisedesign.system.graph import (
     BEYOND,
     GRAPH_KEYS,
+    LEAST_NOISE,
     WEIGHTS,
     Weights,
     build_graph,
@@ -51,7 +52,6 @@ Mixing = tuple[Any, tuple[str, ...]]
 """W, shape (n, n), dense or sparse, or of a schedule, (P, n, n); and the names of its rows."""
 
 FASTEST = "fastest-mixing"
-LEAST_NOISE = "least-noise"
 
 
 class Graph(Table, ABC):

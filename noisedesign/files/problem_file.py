@@ -16,7 +16,7 @@ from scipy.sparse import issparse
 from noisedesign.base import checks as _checks, settings
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.shown import Shown
-from noisedesign.files.graph_tables import LEAST_NOISE, Graph, GraphOfKind, load_npy
+from noisedesign.files.graph_tables import Graph, GraphOfKind, load_npy
 from noisedesign.files.schema import Table, Text, of_kind, table_of_kind, validated
 from noisedesign.files.tables import (
     BudgetTable,
@@ -40,6 +40,7 @@ from noisedesign.forms.registry import SPARSE_FORMS, sparse_kinds
 from noisedesign.problem.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
 from noisedesign.system.fastest_mixing import mixing_norm, stochastic_on
 from noisedesign.system.gossip import checked_rounds
+from noisedesign.system.graph import LEAST_NOISE
 from noisedesign.system.participation import require_fixed_epoch
 from noisedesign.system.workloads import WORKLOADS, ErrorMeasure, WorkloadKind
 

@@ -2,7 +2,7 @@
 
 For v >= 0 and ||U||_2 <= 1 the optimum of Whisper's problem for W is at least <U, W V^1/2>^2 over
 sum tau v, which is linear in W under the square; its least value over all W of the graph is bounded
-by prices of the constraints of W (docs/mathematics.md, "Workloads in closed form").
+by prices of the constraints of W (docs/mathematics.md, "The mixing of least noise").
 """
 
 from __future__ import annotations

@@ -12,6 +12,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from noisedesign.base.checks import InputError
+from noisedesign.problem.problem import SpaceProblem
+from noisedesign.system.graph import mixing_matrix
 from noisedesign.system.least_noise import LeastNoise, least_noise
 from noisedesign.system.least_noise_bound import MixingProof, error_lower_bound
 from tests.support import oracles
@@ -150,3 +152,14 @@ def test_where_there_is_nothing_to_choose() -> None:
 def test_no_mixing_is_faster_than_the_fastest() -> None:
     with pytest.raises(InputError, match=r"mixing_rate: expected at least .* 0\.6"):
         least_noise(nx.cycle_graph(6), budget=np.ones(6), norm=0.5)
+
+
+def test_by_the_name_of_its_weights() -> None:
+    w = mixing_matrix(PAW, weights="least-noise")
+    np.testing.assert_array_equal(w, least_noise(PAW, budget=np.ones(4)).mixing)
+    problem = SpaceProblem.from_graph(PAW, weights="least-noise")
+    np.testing.assert_array_equal(problem.mixing, w)
+    with pytest.raises(InputError, match="weights: expected .*least-noise"):
+        mixing_matrix(PAW, weights="least")
+    with pytest.raises(InputError, match="graph"):
+        mixing_matrix(nx.empty_graph(3), weights="least-noise")
