@@ -71,7 +71,8 @@ def row(name: str, graph: nx.Graph, *, steps: bool) -> Record:
     if steps:
         error = nd.ErrorMeasure(horizon=8)
         several = nd.SpaceProblem.from_graph(graph, max_variance=CAP, error=error)
-        in_time = nd.TimeProblem.from_graph(graph, participation=nd.FixedEpoch(epochs=2, separation=4))
+        epochs = nd.FixedEpoch(epochs=2, separation=4)
+        in_time = nd.TimeProblem.from_graph(graph, participation=epochs)
         record["8 steps"] = round(ratio(several)[0], 3)
         record["in time"] = round(ratio(in_time)[0], 3)
     return record

@@ -8,7 +8,7 @@ claimed for others."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -22,16 +22,14 @@ from noisedesign.base.checks import Array, InputError
 from noisedesign.base.shown import Shown
 from noisedesign.design.design import Design
 from noisedesign.design.solve import solve
-from noisedesign.problem.problem import Problem, SpaceProblem
+from noisedesign.problem.problem import Problem
 from noisedesign.system.fastest_mixing import SIGNS, EdgeWeights, mixing_norm
 from noisedesign.system.graph import mixing_matrix
 from noisedesign.system.least_noise import least_noise, strictly_within
 
-MOST_GLOBAL = (
-    4e9  # links^2 x nodes^2 up to which W and R are found together: a minute for 150 nodes
-)
+MOST_GLOBAL = 1e11  # links^2 x nodes^2 of the largest graphs whose W and R are found together
 LOCAL_GAP = 1e-5  # of designs whose noise gives the gradient, relative: steps are of 1e-3
-EVALUATIONS = 150  # designs on the way, after which little is gained on graphs of tens of nodes
+EVALUATIONS = 180  # designs on the way, after which little is gained on graphs of tens of nodes
 BARRIERS = (1e-1, 1e-2, 1e-3)  # relative error given away to stay within the limits on W, in turn
 REMEMBERED = 10  # changes of the gradient of which quasi-Newton steps are made
 SMALLEST = 1e-6  # relative decrease of the error by a step, below which the next barrier is taken
@@ -112,10 +110,10 @@ def least_noise_mixing(problem: Problem, *, mixing_rate: float | None = None) ->
     if mixing_rate is not None:
         mixing_rate = _checks.real(mixing_rate, field="mixing_rate", low=0, high=1)
     rate = mixing_norm(plain) if mixing_rate is None else mixing_rate
-    if isinstance(problem, SpaceProblem) and problem.one_plain_step and _few(plain):
-        cap = problem.max_variance
-        found = least_noise(graph, budget=problem.budget, cap=cap, norm=rate)
-        given = replace(problem.with_mixing(found.mixing), mixing_proof=found.proof)
+    if problem.one_plain_step and _few(plain):
+        posed: Any = problem  # in space
+        found = least_noise(graph, budget=posed.budget, cap=posed.max_variance, norm=rate)
+        given = replace(posed.with_mixing(found.mixing), mixing_proof=found.proof)
         if found.proof is None:
             status, error, bound = "given", None, None
         else:
@@ -261,32 +259,38 @@ def _minimised(
     left -= 1
     pairs: list[tuple[Array, Array]] = []
     while left > 0 and np.isfinite(now):
-        step, kept = -slope, []
-        for s, y in reversed(pairs):
-            share = float(s @ step / (s @ y))
-            kept.append(share)
-            step = step - share * y
-        if pairs:
-            s, y = pairs[-1]
-            step = step * float(s @ y / (y @ y))
-        for (s, y), share in zip(pairs, reversed(kept), strict=True):
-            step = step + (share - float(y @ step / (s @ y))) * s
+        step = _quasi_newton(pairs, slope)
         step *= min(1.0, 1.0 / float(np.abs(step).max(initial=1e-300)))
-        fall, length = float(slope @ step), 1.0
-        while left > 0:
+        fall, length, there = float(slope @ step), 1.0, np.inf
+        while left > 0 and length > 1e-3:
             there, steepness = value(here + length * step)
-            left -= 1
+            left -= int(np.isfinite(there))
             if there <= now + 1e-4 * length * fall:
                 break
             length /= 4
-            if length < 1e-3:
-                return here, left
-        else:
-            break
+        gained = now - there
+        if gained < SMALLEST:
+            if not pairs:
+                break
+            pairs = []  # what is remembered misleads: once more down the slope itself
+            if gained <= 0:
+                continue
         s, y = length * step, steepness - slope
         if s @ y > 1e-10 * (y @ y):
             pairs = [*pairs, (s, y)][-REMEMBERED:]
-        gained, here, now, slope = now - there, here + s, there, steepness
-        if gained < SMALLEST:
-            break
+        here, now, slope = here + s, there, steepness
     return here, left
+
+
+def _quasi_newton(pairs: Sequence[tuple[Array, Array]], slope: Array) -> Array:
+    """The step down a slope, by what changes of place have changed it before."""
+    step, shares = -slope, []
+    for s, y in reversed(pairs):
+        shares.append(float(s @ step / (s @ y)))
+        step = step - shares[-1] * y
+    if pairs:
+        s, y = pairs[-1]
+        step = step * float(s @ y / (y @ y))
+    for (s, y), share in zip(pairs, reversed(shares), strict=True):
+        step = step + (share - float(y @ step / (s @ y))) * s
+    return step

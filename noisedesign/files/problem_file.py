@@ -361,7 +361,7 @@ def problem_of_tables(
         expected = f"other weights for more than {settings.DENSE_NODES} nodes, or sparse noise"
         raise InputError("graph.weights", expected=expected, got=LEAST_NOISE)
     links, rate = problem.mixing, graph.mixing_rate
-    proved = proved or not (problem.axes == "space" and problem.one_plain_step)
+    proved = proved or not problem.one_plain_step
     if proved and known is not None and links is not None and stochastic_on(links, known):
         allowed = mixing_norm(links) if rate is None else rate
         if mixing_norm(known) <= allowed * (1 + settings.rank_tolerance(len(known))):

@@ -321,6 +321,11 @@ class _OnGraph(Shown):
         return found
 
     @property
+    def one_plain_step(self) -> bool:
+        """Whether H is W^T W of one gossip round, and the feasible set that of budgets and caps."""
+        return False
+
+    @property
     def step_mixing(self) -> Array:
         """W^K of K gossip rounds, shape (n, n); of a schedule, shape (P, n, n)."""
         w: Array = self.mixing
@@ -563,7 +568,7 @@ class SpaceProblem(_OnGraph):
         """Whether H is W^T W of one gossip round, and the feasible set that of budgets and caps."""
         measured = self.error is None or (self.error.plain and self.horizon == 1)
         limited = self.structure.restricts or self.min_variance is not None or self.observers
-        return measured and self.always_alike and self.rounds == 1 and not limited
+        return bool(measured and self.always_alike and self.rounds == 1 and not limited)
 
     @cached_property
     def gram(self) -> Array:
@@ -759,7 +764,17 @@ class TimeProblem(_OnGraph):
         return cls(gram=gram, participation=participation, workload=kind, **fields, **kwargs)
 
     def with_mixing(self, mixing: Any) -> Self:
-        """The same problem under another W, and its H."""
+        """The same problem under another W, and its H.
+
+        Args:
+            mixing: W, as the class itself takes it.
+
+        Returns:
+            The problem.
+
+        Raises:
+            InputError: as the class itself; where the workload is of no W.
+        """
         formed = _formed(
             self.workload, horizon=self.participation.horizon, **self._gossip | {"mixing": mixing}
         )

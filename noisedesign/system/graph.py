@@ -60,11 +60,11 @@ def mixing_matrix(graph: nx.Graph, *, weights: str = "metropolis-hastings") -> A
         >>> nd.mixing_matrix(nd.build_graph("path", nodes=2)).tolist()
         [[0.5, 0.5], [0.5, 0.5]]
     """
+    _checks.one_of(weights, field="weights", allowed=(*WEIGHTS, LEAST_NOISE))
     if weights == LEAST_NOISE:
         from noisedesign.system.least_noise import least_noise  # which starts from other weights
 
         return least_noise(graph, budget=np.ones(len(adjacency(graph)))).mixing
-    _checks.one_of(weights, field="weights", allowed=(*WEIGHTS, LEAST_NOISE))
     found = sparse_mixing_matrix(graph, weights=weights)
     require_room(found.shape[0], field="graph")
     return np.asarray(found.toarray())

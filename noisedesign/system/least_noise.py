@@ -53,7 +53,7 @@ class LeastNoise:
 
 
 class Asked(NamedTuple):
-    """What W and R are found for."""
+    """A graph, and the limits on W and R."""
 
     graph: EdgeWeights
     norm: float  # s, the largest ||W - J||_2 allowed
@@ -178,7 +178,7 @@ class _Step:
 
     @property
     def complementarity(self) -> float:
-        """How far the objective is above the bound, once multipliers fit."""
+        """The distance of the objective from the bound, once multipliers fit."""
         here = self.here
         return float(
             np.sum(here.slack * here.dual)

@@ -19,7 +19,7 @@ from noisedesign.base.checks import Array
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MixingProof:
-    """What proves a bound for every W of a graph; whatever it holds, the bound is one."""
+    """Multipliers of a bound for every W of a graph; whatever they are, the bound is one."""
 
     norm: float  # s, the largest ||W - J||_2 allowed, not squared
     budget: Array  # v of [R^-1]_ii <= tau_i, shape (n,)
