@@ -150,12 +150,15 @@ class _Step:
         signed[:caps, caps:], signed[caps:, :caps] = -crossed[:caps, caps:], -crossed[caps:, :caps]
         signed[np.diag_indices(len(signed))] += self.room / self.prices
         # K E_i in the frame is (h h^T) times these, for caps and for budgets.
-        self.of_caps = np.multiply.outer(near, e) / denominator
-        self.of_budgets = np.multiply.outer(d, near_e) / denominator
+        of_caps = np.multiply.outer(near[:n], e) / denominator[:n]
+        of_budgets = np.multiply.outer(e, near_e) / denominator[:n]
         self.mixed = np.empty((len(graph.edges), len(self.at)))
         for i, h in enumerate(self.at):
-            kernel = self.of_caps if i < caps else self.of_budgets
-            self.mixed[:, i] = 2 * np.sum(a * ((kernel * np.multiply.outer(h, h[:n])) @ b), axis=0)
+            kernel = (of_caps if i < caps else of_budgets) * np.multiply.outer(h[:n], h[:n])
+            self.mixed[:, i] = 2 * np.sum(a[:n] * (kernel @ b), axis=0)
+        # Rows beyond the n-th, which caps alone have, are paired with none.
+        beyond = (self.at[:caps, n:] @ a[n:]) * ((self.at[:caps, :n] * e) @ b)
+        self.mixed[:, :caps] += 2 * beyond.T
         self.limits = scipy.linalg.cho_factor(signed, lower=True)
         matrix += self.mixed @ scipy.linalg.cho_solve(self.limits, self.mixed.T)
         if not np.isfinite(matrix).all() or np.diagonal(matrix).min() <= 0:
