@@ -169,8 +169,8 @@ class _Step:
     @staticmethod
     def _pairs(vectors: Array, weights: Array) -> Array:
         """sum_kl weights_kl h_ik h_il h_jk h_jl of rows h_i, shape (rows, rows)."""
-        squares = (vectors[:, :, None] * vectors[:, None, :]).reshape(len(vectors), -1)
-        return (squares * weights.ravel()) @ squares.T
+        rows = [np.sum((vectors @ (weights * np.outer(h, h))) * vectors, axis=1) for h in vectors]
+        return np.stack(rows)
 
     def _kernel(self, right: Array) -> Array:
         """The D with D_kl + delta_k delta_l D_lk of that right side, shape (q, n)."""
