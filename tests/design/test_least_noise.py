@@ -52,7 +52,7 @@ def test_the_gradient_is_that_of_the_optimum(name: str, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[pytest.mark.slow] * (n == "space-time")) for n in SEVERAL]
+    "name", [pytest.param(n, marks=[pytest.mark.slow] * (n == "floor")) for n in SEVERAL]
 )
 def test_no_neighbour_is_better(name: str) -> None:
     problem = SEVERAL[name]
