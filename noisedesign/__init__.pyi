@@ -4,6 +4,10 @@ from noisedesign.base.checks import InputError as InputError
 from noisedesign.certify.certificate import Certificate as Certificate
 from noisedesign.design.buffer_search import solve_unbounded as solve_unbounded
 from noisedesign.design.design import Design as Design
+from noisedesign.design.least_noise import (
+    LeastNoiseMixing as LeastNoiseMixing,
+    least_noise_mixing as least_noise_mixing,
+)
 from noisedesign.design.prefix import privacy_after as privacy_after
 from noisedesign.design.solve import Solution as Solution, solve as solve
 from noisedesign.design.tune import Tuned as Tuned, tune_learning_rate as tune_learning_rate

@@ -45,7 +45,7 @@ BUDGETS = {
     "time": "squared sensitivity <= 1; C and the objective are at unit sensitivity",
 }
 NOT_ASKED = ("structure", "error", "random", "coalitions", "account", "confidence", "uncertainty")
-NOT_ASKED += ("unrestricted_lower_bound", "fixed_lower_bound")
+NOT_ASKED += ("unrestricted_lower_bound", "fixed_lower_bound", "mixing_rate")
 PRIVACY = {"epsilon": None, "delta": 1e-6, "clip": 1.0, "steps": None}
 PRIVACY |= {"adjacency": "replace", "conversion": "gdp"}
 MADE = {"method": str, "backend": str, "status": str, "build_seconds": float}

@@ -26,8 +26,15 @@ from noisedesign.forms import (
 )
 from noisedesign.forms.registry import REGISTRY
 from noisedesign.problem.problem import JOINTS, Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
+from noisedesign.system.least_noise_bound import MULTIPLIERS, MixingProof
 from noisedesign.system.participation import require_fixed_epoch
 from noisedesign.system.workloads import WORKLOADS
+
+
+def mixings_name(name: str) -> str:
+    """The stored name of a multiplier of the bound for every W."""
+    return f"mixings_{name}"
+
 
 STATED = {  # arrays of a problem, by its attributes: n nodes, T steps
     "gram": ArraySpec("H", "TT"),
@@ -38,6 +45,7 @@ STATED = {  # arrays of a problem, by its attributes: n nodes, T steps
     "pair_factors": ArraySpec("factors on tau, observers by nodes", ANY),
     "max_variance": ArraySpec("cap on variances, of nodes or, of designs in time, of steps", ANY),
     "min_variance": ArraySpec("floor on diag(R)", "n"),
+    **{mixings_name(name): ArraySpec(what, ANY) for name, what in MULTIPLIERS.items()},
 }
 
 _STRATEGY = {name: ArraySpec(what, ANY) for kind in STRATEGIES for name, what in kind.names.items()}
@@ -51,7 +59,8 @@ _IN_SPACE["max_variance"] = False
 _IN_TIME = dict.fromkeys(_STRATEGY, False)
 _OF_AXES = {  # arrays that a file has, by the axes of its noise, and whether it must have them
     "space": _IN_SPACE
-    | dict.fromkeys([*MIXING_ARRAYS, *_FORMS, "min_variance", "pair_factors"], False),
+    | dict.fromkeys([*MIXING_ARRAYS, *_FORMS, "min_variance", "pair_factors"], False)
+    | dict.fromkeys(map(mixings_name, MULTIPLIERS), False),
     "time": _IN_TIME | {"gram": False, "mixing": False, "schedule": False, "max_variance": False},
     "space-time": _IN_TIME | _IN_SPACE,
 }
@@ -77,6 +86,9 @@ def arrays_of(design: Design) -> dict[str, Array]:
     formed = workload is not None and workload.form is not None
     if formed and not isinstance(design.noise.strategy, DenseStrategy):
         stated["gram"] = None  # beside a C of few numbers it would be nearly all of the file
+    if (proof := getattr(problem, "mixing_proof", None)) is not None:
+        multipliers = proof.arrays().items()
+        stated |= {mixings_name(name): array for name, array in multipliers if array.size}
     if problem.sparse:
         stated |= {"mixing": None} | mixing_arrays(problem.mixing)
     proofs = dict(design.proof)
@@ -252,6 +264,10 @@ def _space(arrays: Mapping[str, Array], manifest: Manifest, fields: dict[str, An
     observers: Any = together and together.observers()
     limits = ("max_variance", "min_variance", "pair_factors")
     fields |= {name: arrays.get(name) for name in limits}
+    if manifest.mixing_rate is not None:
+        none = np.zeros(0)  # of no cap
+        multipliers = {name: arrays.get(mixings_name(name), none) for name in MULTIPLIERS}
+        fields["mixing_proof"] = MixingProof(norm=manifest.mixing_rate, **multipliers)
     return SpaceProblem(
         responses="fixed" if fixed else "any",
         budget=arrays["budget"],

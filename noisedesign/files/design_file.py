@@ -52,7 +52,7 @@ from noisedesign.files.manifest import (
     stated,
     validated,
 )
-from noisedesign.files.problem_file import AnyProblemFile, tables_of
+from noisedesign.files.problem_file import AnyProblemFile, problem_of_tables, tables_of
 from noisedesign.files.tables import PrivacyTable
 from noisedesign.files.toml import located
 from noisedesign.files.unbounded_file import (
@@ -71,6 +71,7 @@ from noisedesign.forms import (
     strategy_of_arrays,
 )
 from noisedesign.problem.problem import Problem, theorem_of
+from noisedesign.system.graph import LEAST_NOISE
 from noisedesign.system.random_mixing import RandomMatchings
 from noisedesign.system.workloads.toeplitz import GramWorkload, PoleWorkload, Workload
 
@@ -246,6 +247,7 @@ def _check_seal(content: bytes) -> None:
 def manifest_of(design: Design, arrays: dict[str, Array], *, problem_text: str) -> dict[str, Any]:
     """The JSON object that describes ``design``, stored as ``arrays``."""
     problem, certificate, made = design.problem, design.certificate, design.provenance
+    proof = getattr(problem, "mixing_proof", None)
     kinds = {name: spec.kind for name, spec in specs_of(problem, arrays).items()}
     manifest = Manifest.model_validate(
         stated(problem)
@@ -258,6 +260,7 @@ def manifest_of(design: Design, arrays: dict[str, Array], *, problem_text: str) 
             "matrix": main_array(arrays),
             "arrays": array_entries(arrays, kinds),
             "budget": _BUDGET_NOTE[_budget_kind(design)],
+            "mixing_rate": proof and proof.norm,
             "sensitivity": {
                 "value": certificate.sensitivity_squared,
                 "which": certificate.sensitivity_kind,
@@ -385,7 +388,7 @@ class NotRebuiltError(InputError):
 
 
 OUTSIDE = ("file", "files", "clusters", "ego")  # keys of tables that name data outside the text
-MOST_FASTEST = 200  # nodes whose fastest mixing is found again: more may take minutes
+MOST_CHOSEN = 200  # nodes whose mixing is chosen again: more may take minutes
 
 
 def differences_from_text(text: str, *, stored: Problem, tolerance: float) -> list[str]:
@@ -395,10 +398,13 @@ def differences_from_text(text: str, *, stored: Problem, tolerance: float) -> li
     if different := _other_sizes(file, stored):
         return different
     graph = getattr(file, "graph", None)
-    if getattr(graph, "weights", None) == FASTEST and len(stored.nodes) > MOST_FASTEST:
-        expected = f"the fastest mixing of at most {MOST_FASTEST} nodes"
+    chosen = getattr(graph, "weights", None) in (FASTEST, LEAST_NOISE)
+    if chosen and len(stored.nodes) > MOST_CHOSEN:
+        expected = f"a mixing that is chosen for at most {MOST_CHOSEN} nodes"
         raise NotRebuiltError("graph.weights", expected=expected, got=f"{len(stored.nodes)}")
-    return differences(stored, file.problem(Path(), stored.mixing), tolerance=tolerance)
+    proved = getattr(stored, "mixing_proof", None) is not None
+    asked = problem_of_tables(file, Path(), stored.mixing, proved=proved)
+    return differences(stored, asked, tolerance=tolerance)
 
 
 def _check_inside(file: AnyProblemFile) -> None:

@@ -36,6 +36,7 @@ from noisedesign.system.fastest_mixing import stated_fastest_mixing
 from noisedesign.system.graph import (
     BEYOND,
     GRAPH_KEYS,
+    LEAST_NOISE,
     WEIGHTS,
     Weights,
     build_graph,
@@ -99,10 +100,12 @@ class _Built(Graph):
     links_key: ClassVar[str] = "graph"  # the key that errors about the links name
 
     weights: str = "metropolis-hastings"
+    mixing_rate: float | None = None
 
     def _graph(self, folder: Path) -> nx.Graph:
         build = build_digraph if self.one_way else build_graph
-        return build(**self.model_dump(exclude={"weights", "directed"}, exclude_none=True))
+        other = {"weights", "mixing_rate", "directed"}
+        return build(**self.model_dump(exclude=other, exclude_none=True))
 
     def count(self, folder: Path) -> int:
         return len(self._graph(folder)) if self.size is None else self.size
@@ -110,7 +113,14 @@ class _Built(Graph):
     def mixing(
         self, folder: Path, *, known: Array | None = None, sparse_above: float = math.inf
     ) -> Mixing:
-        allowed = DIRECTED_WEIGHTS if self.one_way else (*WEIGHTS, FASTEST)
+        if self.weights == LEAST_NOISE and not self.one_way:
+            expected = "weights that the graph alone decides on, outside of problem files"
+            remedy = f'Name the design of a problem with "{LEAST_NOISE}", which holds its W.'
+            raise InputError("graph.weights", expected=expected, got=LEAST_NOISE, remedy=remedy)
+        if self.mixing_rate is not None:
+            expected = f'none but for weights = "{LEAST_NOISE}"'
+            raise InputError("graph.mixing_rate", expected=expected, got=f"{self.mixing_rate:g}")
+        allowed = DIRECTED_WEIGHTS if self.one_way else (*WEIGHTS, FASTEST, LEAST_NOISE)
         if self.weights not in allowed:
             where = f"where graph.directed = {str(self.one_way).lower()}"
             expected = f"one of {', '.join(allowed)} {where}"
@@ -131,11 +141,13 @@ class _Built(Graph):
 
 
 class _Weighted(_Built):
-    weights: Literal[Weights, "fastest-mixing"] = "metropolis-hastings"
+    weights: Literal[Weights, "fastest-mixing", "least-noise"] = "metropolis-hastings"
 
 
 class _MaybeDirected(_Built):
-    weights: Literal[Weights, "fastest-mixing", DirectedWeights] = "metropolis-hastings"
+    weights: Literal[Weights, "fastest-mixing", "least-noise", DirectedWeights] = (
+        "metropolis-hastings"
+    )
     directed: bool = False
 
     @property

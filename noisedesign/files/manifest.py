@@ -388,6 +388,7 @@ class Manifest(Entry):
     account: AccountEntry | None = None
     confidence: Number | None = None
     uncertainty: Number | None = None
+    mixing_rate: Number | None = None  # the largest ||W - J||_2 that W was chosen under
 
 
 def participation_entry(scheme: Participation | None) -> dict[str, Any] | None:

@@ -43,7 +43,9 @@ from noisedesign.files.toml import dumped, opened, parsed, renamed
 from noisedesign.forms.registry import SPARSE_FORMS, sparse_kinds
 from noisedesign.problem.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
 from noisedesign.problem.unbounded import BUFFERS, UnboundedProblem
+from noisedesign.system.fastest_mixing import mixing_norm, stochastic_on
 from noisedesign.system.gossip import checked_rounds
+from noisedesign.system.graph import LEAST_NOISE
 from noisedesign.system.participation import require_fixed_epoch
 from noisedesign.system.workloads import WORKLOADS, WORST, ErrorMeasure, WorkloadKind
 
@@ -421,13 +423,39 @@ class LoadedProblem(Shown):
         }
 
 
+def problem_of_tables(
+    file: AnyProblemFile, folder: Path, known: Array | None, *, proved: bool = True
+) -> Problem:
+    """The problem of a file; files are relative to ``folder``, ``known`` is W where it is chosen
+    and that one may be, ``proved`` whether a bound is judged elsewhere, if one can be proved."""
+    graph: Any = file.graph
+    if getattr(graph, "weights", None) != LEAST_NOISE or graph.one_way:
+        return file.problem(folder, known)
+    plain = graph.model_copy(update={"weights": "metropolis-hastings", "mixing_rate": None})
+    problem = file.model_copy(update={"graph": plain}).problem(folder, None)
+    if problem.sparse:
+        expected = f"other weights for more than {settings.DENSE_NODES} nodes, or sparse noise"
+        raise InputError("graph.weights", expected=expected, got=LEAST_NOISE)
+    links, rate = problem.mixing, graph.mixing_rate
+    proved = proved or not problem.one_plain_step
+    if proved and known is not None and links is not None and stochastic_on(links, known):
+        allowed = mixing_norm(links) if rate is None else rate
+        if mixing_norm(known) <= allowed * (1 + settings.rank_tolerance(len(known))):
+            return problem.with_mixing(known)
+    # It solves for noise, and who judges a design of a W that is known needs no solver.
+    choose = import_module("noisedesign.design.least_noise").least_noise_mixing
+    with renamed({"mixing_rate": "graph.mixing_rate", "mixing": "graph.weights"}):
+        return cast(Problem, choose(problem, mixing_rate=rate).problem)
+
+
 def load_problem(path: str | Path, *, mixing: Array | None = None) -> LoadedProblem:
     """Read a problem file; ``problems/README.md`` describes its keys.
 
     Args:
         path: a file, or the name of a shipped one, ``"whisper/florentine"``, with ``.toml`` or
             without. What the working directory or its folder ``problems`` has comes first.
-        mixing: the W to take where ``graph.weights`` asks for the fastest, if it is as fast.
+        mixing: the W to take where ``graph.weights`` asks for the fastest, if it is as fast, or for
+            the one of least noise, if it is on the links and within the rate.
 
     Returns:
         The problem, and the text it was read from.
@@ -472,12 +500,12 @@ def parse_problem(text: str, *, folder: str | Path, mixing: Array | None = None)
         file = tables_of(text)
         error = file.error if isinstance(file.error, TunedErrorTable) else TunedErrorTable()
         if (tuning := error.tuning()) is not None:
-            text, remark = _tuned(text, file.problem(Path(folder), mixing), tuning)
+            text, remark = _tuned(text, problem_of_tables(file, Path(folder), mixing), tuning)
             file = tables_of(text)
     # Cheap checks first: a wrong reference should not cost an eigendecomposition.
     reference = None if file.reference is None else Reference(**file.reference.model_dump())
     return LoadedProblem(
-        problem=cast("Any", file.problem(Path(folder), mixing)),
+        problem=cast("Any", problem_of_tables(file, Path(folder), mixing)),
         text=text,
         reference=reference,
         tags=tuple(file.tags),

@@ -41,6 +41,7 @@ from noisedesign.system.graph import (
     node_names,
     sparse_mixing_matrix,
 )
+from noisedesign.system.least_noise_bound import MixingProof
 from noisedesign.system.participation import (
     FixedEpoch,
     Participation,
@@ -199,6 +200,7 @@ _FIXED_EPOCH: _Kind = (FixedEpoch,), "FixedEpoch(epochs=..., separation=...)"
 _SCHEME: _Kind = (Participation,), f"{_FIXED_EPOCH[1]} or MinSeparation(...)"
 _IN_SPACE: _Kind = (SpaceStructure,), 'SpaceStructure(kind="...")'
 _IN_TIME: _Kind = (TimeStructure,), 'TimeStructure(kind="...")'
+_MIXING_PROOF: _Kind = (MixingProof, NoneType), "that of least_noise_mixing or None"
 _COMMON: dict[str, _Kind] = {  # fields that hold values: of which types, and how one is made
     "error": ((ErrorMeasure, ErrorMixture, NoneType), "ErrorMeasure(horizon=..., of=...) or None"),
     "random": ((RandomMixing, NoneType), "a value of noisedesign.system.random_mixing or None"),
@@ -323,6 +325,11 @@ class _OnGraph(Shown):
         return found
 
     @property
+    def one_plain_step(self) -> bool:
+        """Whether H is W^T W of one gossip round, and the feasible set that of budgets and caps."""
+        return False
+
+    @property
     def step_mixing(self) -> Array:
         """W^K of K gossip rounds, shape (n, n); of a schedule, shape (P, n, n)."""
         w: Array = self.mixing
@@ -388,6 +395,20 @@ class _OnGraph(Shown):
         made: Any = getattr(cls, "decentralized", cls)
         return cast(Self, made(mixing=mixing, **{"nodes": node_names(graph)} | kwargs))
 
+    def with_mixing(self, mixing: Any) -> Self:
+        """The same problem under another W, by which its error is formed anew.
+
+        Args:
+            mixing: W, as the class itself takes it.
+
+        Returns:
+            The problem.
+
+        Raises:
+            InputError: as the class itself.
+        """
+        return replace(self, mixing=mixing)
+
     def _set(self, **checked: Any) -> None:
         """Fields as their checks return them."""
         for name, value in checked.items():
@@ -431,6 +452,8 @@ class SpaceProblem(_OnGraph):
             step; a cap is required.
         pair_factors: factors >= 1, shape (observers, n), on squared budgets: [a, u] tau_u is what
             observer a may see of node u; None: 1. A target is kept before every observer.
+        mixing_proof: what proves a bound for every W, where W was chosen for least noise
+            (:func:`noisedesign.least_noise_mixing`), or None; no part of what is asked for.
         responses: "fixed" says that budgets before observers of a part of several steps are for
             gradients that answer to nothing unseen, which no training keeps to; else "any".
         name: of the problem, in tables and files.
@@ -463,11 +486,12 @@ class SpaceProblem(_OnGraph):
     observers: tuple[Observer, ...] | Coalitions = ()
     pair_factors: Any = None
     responses: str = "any"
+    mixing_proof: MixingProof | None = None
     name: str = "space"
     axes: Literal["space"] = field(default="space", init=False)
 
     def __post_init__(self) -> None:
-        _check_types(self, structure=_IN_SPACE)
+        _check_types(self, structure=_IN_SPACE, mixing_proof=_MIXING_PROOF)
         if self.error is not None:
             memory.require(memory.squares, self.error.horizon, field="error.horizon", of="steps")
         if self.participation is not None:
@@ -556,6 +580,13 @@ class SpaceProblem(_OnGraph):
     def plain(self) -> bool:
         """Whether H is W^T W, the published error, W that of all rounds."""
         return self.error is None and self.always_alike
+
+    @property
+    def one_plain_step(self) -> bool:
+        """Whether H is W^T W of one gossip round, and the feasible set that of budgets and caps."""
+        measured = self.error is None or (self.error.plain and self.horizon == 1)
+        limited = self.structure.restricts or self.min_variance is not None or self.observers
+        return bool(measured and self.always_alike and self.rounds == 1 and not limited)
 
     @cached_property
     def gram(self) -> Array:
@@ -798,6 +829,23 @@ class TimeProblem(_OnGraph):
             fields |= _checked_gossip(**fields)
         gram = _formed(kind, horizon=participation.horizon, **fields)
         return cls(gram=gram, participation=participation, workload=kind, **fields, **kwargs)
+
+    def with_mixing(self, mixing: Any) -> Self:
+        """The same problem under another W, and its H.
+
+        Args:
+            mixing: W, as the class itself takes it.
+
+        Returns:
+            The problem.
+
+        Raises:
+            InputError: as the class itself; where the workload is of no W.
+        """
+        formed = _formed(
+            self.workload, horizon=self.participation.horizon, **self._gossip | {"mixing": mixing}
+        )
+        return replace(self, mixing=mixing, gram=formed)
 
     @property
     def defined_gram(self) -> Array:

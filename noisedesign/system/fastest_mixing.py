@@ -87,7 +87,7 @@ class Point(NamedTuple):
 SIGNS = np.array([1.0, -1.0])[:, None, None]  # signs of the Laplacian of the weights in F_1 and F_2
 
 
-def _longest(root: Array, change: Array) -> float:
+def longest_step(root: Array, change: Array) -> float:
     """The longest step from L L^T that stays positive semidefinite, at most 1 over TO_BOUNDARY."""
     half = scipy.linalg.solve_triangular(root, change, lower=True, check_finite=False)
     inner = scipy.linalg.solve_triangular(root, half.T, lower=True, check_finite=False)
@@ -95,7 +95,7 @@ def _longest(root: Array, change: Array) -> float:
     return min(1 / TO_BOUNDARY, -1 / least if least < 0 else np.inf)
 
 
-def _longest_of(values: Array, change: Array) -> float:
+def longest_of(values: Array, change: Array) -> float:
     falling = change < 0
     return float(np.min(-values[falling] / change[falling], initial=1 / TO_BOUNDARY))
 
@@ -176,13 +176,13 @@ class _Step:
         here = self.here
         d_slack, d_kept = self.slack_along(step.weights, step.norm)
         pairs = list(zip(self.slack, d_slack, strict=True))
-        primal = min(_longest(np.linalg.cholesky(a), d) for a, d in pairs)
+        primal = min(longest_step(np.linalg.cholesky(a), d) for a, d in pairs)
         pairs = list(zip(here.distance, step.distance, strict=True))
-        dual = min(_longest(np.linalg.cholesky(a), d) for a, d in pairs)
-        primal = min(primal, _longest_of(here.weights, step.weights))
-        primal = min(primal, _longest_of(self.kept, d_kept))
-        dual = min(dual, _longest_of(here.of_weights, step.of_weights))
-        dual = min(dual, _longest_of(here.of_nodes, step.of_nodes))
+        dual = min(longest_step(np.linalg.cholesky(a), d) for a, d in pairs)
+        primal = min(primal, longest_of(here.weights, step.weights))
+        primal = min(primal, longest_of(self.kept, d_kept))
+        dual = min(dual, longest_of(here.of_weights, step.of_weights))
+        dual = min(dual, longest_of(here.of_nodes, step.of_nodes))
         return primal, dual
 
     def next(self) -> Point:
@@ -295,7 +295,7 @@ def stated_fastest_mixing(graph: nx.Graph, *, known: Array | None = None) -> Arr
     plain = mixing_matrix(graph)
     found = fastest_mixing(graph)
     allowed = found.lower_bound + NORM_TOLERANCE
-    if known is not None and _stochastic_on(plain, known) and mixing_norm(known) <= allowed:
+    if known is not None and stochastic_on(plain, known) and mixing_norm(known) <= allowed:
         return known
     mixing = (1 - LINKED) * found.mixing + LINKED * plain
     excess = mixing_norm(mixing) - found.lower_bound
@@ -307,7 +307,7 @@ def stated_fastest_mixing(graph: nx.Graph, *, known: Array | None = None) -> Arr
     return mixing
 
 
-def _stochastic_on(links: Array, mixing: Array) -> bool:
+def stochastic_on(links: Array, mixing: Array) -> bool:
     """Whether W is symmetric, nonnegative and stochastic, with the links of another W."""
     if mixing.shape != links.shape or not np.isfinite(mixing).all():
         return False

@@ -21,6 +21,7 @@ from noisedesign.base.regular_files import check_regular
 
 Weights = Literal["metropolis-hastings", "max-degree", "lazy-metropolis-hastings", "row-normalized"]
 WEIGHTS: tuple[str, ...] = get_args(Weights)
+LEAST_NOISE = "least-noise"
 
 BEYOND = 64  # dimensions beyond which a hypercube fits no machine, and its nodes are not counted
 NODE_BYTES = 500  # memory that networkx takes for a node, with its name and its row
@@ -37,9 +38,11 @@ def mixing_matrix(graph: nx.Graph, *, weights: str = "metropolis-hastings") -> A
       (Xiao, Boyd and Kim 2007);
     - ``max-degree``: W = I - L / (1 + max d);
     - ``lazy-metropolis-hastings``: (I + W) / 2 of the first, hence positive definite;
-    - ``row-normalized``: rows of A + I divided by their sums: as a rule row stochastic only.
+    - ``row-normalized``: rows of A + I divided by their sums: as a rule row stochastic only;
+    - ``least-noise``: no slower than the first, and of least error of optimal noise after one step
+      at equal budgets; :func:`noisedesign.least_noise_mixing` chooses for other problems.
 
-    The first three are symmetric and doubly stochastic.
+    All but ``row-normalized`` are symmetric and doubly stochastic.
 
     Args:
         graph: undirected, connected and simple.
@@ -57,6 +60,11 @@ def mixing_matrix(graph: nx.Graph, *, weights: str = "metropolis-hastings") -> A
         >>> nd.mixing_matrix(nd.build_graph("path", nodes=2)).tolist()
         [[0.5, 0.5], [0.5, 0.5]]
     """
+    _checks.one_of(weights, field="weights", allowed=(*WEIGHTS, LEAST_NOISE))
+    if weights == LEAST_NOISE:
+        from noisedesign.system.least_noise import least_noise  # which starts from other weights
+
+        return least_noise(graph, budget=np.ones(len(adjacency(graph)))).mixing
     found = sparse_mixing_matrix(graph, weights=weights)
     require_room(found.shape[0], field="graph")
     return np.asarray(found.toarray())

@@ -48,12 +48,15 @@ from noisedesign.privacy.amplification import Amplified
 from noisedesign.privacy.amplification.directions import UNAMPLIFIED
 from noisedesign.problem.problem import Problem, problem_of, theorem_of
 from noisedesign.problem.unbounded import UnboundedProblem
+from noisedesign.system.fastest_mixing import stochastic_on
+from noisedesign.system.least_noise_bound import error_lower_bound
 from noisedesign.system.workloads import WORKLOADS
 
 RELATIVE_TOLERANCE = 1e-9  # of a number computed on another machine: long sums agree to 1e-12
 PROBLEM_TOLERANCE = 1e-12  # relative, of W or H rebuilt from text, perhaps by another BLAS
 ROUNDINGS = 8  # times size * EPS * condition is allowed to an inverse, as in certificates
 PROOF_TOLERANCE = 1e-10  # relative, of a claim and what is proved, besides the proof's roundings
+MIXING_TOLERANCE = 1e-4  # relative, between the optima of a W that was chosen and of the best one
 MOST_WORK = 1e12  # operations of the longest verification: some minutes on one core
 
 _BY_PROBLEM = "name the problem file, and it is compared with that"
@@ -514,6 +517,28 @@ def _lower_bound(e: _Evidence) -> Outcome:
     return _bound(e.claimed.lower_bound, e.found.lower_bound, note, allowed)
 
 
+def _mixing_bound(e: _Evidence) -> Outcome:
+    """Judge W by the bound for every W of its graph that stored multipliers prove."""
+    problem: Any = e.problem
+    proof, mixing = problem.mixing_proof, problem.mixing
+    rounding = settings.rank_tolerance(len(mixing))
+    norm = float(np.abs(np.linalg.eigvalsh(mixing - 1 / len(mixing))).max())
+    ok = (
+        problem.one_plain_step
+        and norm <= proof.norm * (1 + rounding)
+        and stochastic_on(mixing, mixing)
+    )
+    links = np.argwhere(np.triu(mixing, 1) > 0)
+    limits = {"budget": problem.budget, "cap": problem.max_variance}
+    bound = error_lower_bound(links, **limits, proof=proof)
+    gap = e.found.objective / bound - 1 if bound > 0 else math.inf
+    note = f"of every W on these links with ||W - J|| <= {proof.norm:.6g}; this W has {norm:.6g}, "
+    note += f"and its noise an error within {gap:.1e} of the bound"
+    # No less than that is known of the optimum for this W, however good its own noise is.
+    least = e.found.lower_bound
+    return ok and least <= bound * (1 + MIXING_TOLERANCE), None, bound, note
+
+
 def _gap(e: _Evidence) -> Outcome:
     claimed, found = e.claimed.gap, e.found
     if found.lower_bound == 0:
@@ -681,6 +706,11 @@ def _with_budgets(e: _Evidence) -> bool | str:
     return e.local
 
 
+def _of_chosen_mixing(e: _Evidence) -> bool:
+    proved = e.found is not None and e.local
+    return proved and getattr(e.problem, "mixing_proof", None) is not None
+
+
 def _estimated(e: _Evidence) -> bool:
     said = (e.claimed, e.found) if e.local else ()
     return any(one.confidence is not None or one.uncertainty is not None for one in said)
@@ -732,6 +762,7 @@ _CLAIMS: tuple[Claim, ...] = (  # the claims of a design file, in the order in w
     ("feasible", _with_budgets, _feasible),
     ("lower bound", _with_budgets, _lower_bound),
     ("gap", _with_budgets, _gap),
+    ("mixing bound", _of_chosen_mixing, _mixing_bound),
     ("confidence", _estimated, _confidence),
     (
         "unrestricted bound",

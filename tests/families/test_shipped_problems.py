@@ -18,7 +18,8 @@ FOLDER = ROOT / "problems"
 FILES = {
     path.relative_to(FOLDER).as_posix(): path
     for path in sorted(FOLDER.glob("*/*.toml"))
-    if path.parent.name not in ("accounts", "collection", "papers", "sweeps", "training", "unbounded")
+    if path.parent.name
+    not in ("accounts", "collection", "papers", "sweeps", "training", "unbounded")
 }
 WIDEST = 1e-5
 LOCAL = {name for name, path in FILES.items() if '"local-optimum"' in path.read_text()}

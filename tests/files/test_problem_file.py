@@ -190,7 +190,7 @@ REFUSED = [
     (
         SPACE + RING + "seed = 0\n",
         "graph.seed",
-        ["only the keys directed, kind, nodes, weights in [graph]"],
+        ["only the keys directed, kind, mixing_rate, nodes, weights in [graph]"],
     ),
     (SPACE + RING + "ring = 0\n", "graph.ring", ["unknown key ring"]),
     (SPACE + RING.replace("5", "20.0"), "graph.nodes", ["an integer", "20.0 (float)"]),
@@ -419,7 +419,7 @@ FAMILY_SIZES = {
     "objectives": 16,
     "directed": 3,
     "observers": 2,
-    "mixing-weights": 1,
+    "mixing-weights": 3,
     "random-participation": 4,
     "sparse-graphs": 4,
     "collection": 73,

@@ -14,6 +14,7 @@ import pytest
 from noisedesign.base.checks import InputError
 from noisedesign.design.design import Design
 from noisedesign.design.solve import solve
+from noisedesign.files import problem_file
 from noisedesign.files.design_file import load_design, save_design
 from noisedesign.files.problem_file import parse_problem
 from noisedesign.privacy import views as threats
@@ -179,6 +180,80 @@ def test_a_fastest_design_from_the_shell(tmp_path: Path) -> None:
     (tmp_path / "p.toml").write_text(FASTEST_5 + '[structure]\nspace = "edge-local"\n')
     assert call("solve", tmp_path / "p.toml", "-o", tmp_path / "d.npz").code == 0
     assert call("verify", tmp_path / "d.npz").code == 0
+
+
+# --- the mixing of least noise --------------------------------------------------------------------
+
+LEAST_5 = SPACE + graph("path", "least-noise", nodes=5)
+OVER_STEPS = {
+    "in time": MODELS + TWO_BY_TWO + graph("path", "least-noise", nodes=5),
+    "in space": LEAST_5 + "[error]\nhorizon = 3\n[limits]\nmax_variance = 9.0\n",
+}
+
+
+def designed(text: str, folder: Path) -> tuple[Design, dict[str, Check], Path]:
+    design = solve(parse(text)).design
+    assert design is not None
+    path = save_design(design, folder / "d.npz", problem_text=text)
+    outcome = verify(load_design(path))
+    assert outcome.ok, outcome
+    return design, {check.name: check for check in outcome.checks}, path
+
+
+def test_the_bound_for_every_mixing_is_stored_and_computed_again(tmp_path: Path) -> None:
+    text = LEAST_5.replace("nodes = 5", "nodes = 5\nmixing_rate = 0.9")
+    text += "[budget]\ntau = [1.0, 2.0, 1.0, 1.0, 3.0]\n[limits]\nmax_variance = 4.0\n"
+    design, checks, path = designed(text, tmp_path)
+    found = checks["mixing bound"].found
+    assert isinstance(found, float)
+    assert found <= design.objective <= found * (1 + 2e-6)
+    assert "<= 0.9;" in checks["mixing bound"].note
+    stored = load_design(path)
+    proof = stored.design.problem.mixing_proof
+    names = {f"mixings_{name}" for name in proof.arrays()}
+    assert names <= set(stored.arrays)
+    assert checks["problem"].found == "as its text says"
+    # Another W of the graph has a design of its own, which the same multipliers bound.
+    other = replace(design.problem, mixing=oracles.metropolis(nx.path_graph(5)), mixing_proof=None)
+    plain = solve(other).design
+    assert plain is not None
+    assert plain.objective > (1 + 1e-3) * found
+    for forged in (plain, replace(plain, problem=replace(plain.problem, mixing_proof=proof))):
+        outcome = verify(load_design(save_design(forged, tmp_path / "f.npz", problem_text=text)))
+        wrong = [check.name for check in outcome.checks if check.ok is False]
+        assert wrong == (["mixing bound"] if forged.problem.mixing_proof else ["problem"])
+
+
+def test_multipliers_that_prove_nothing_are_told(tmp_path: Path) -> None:
+    design, _, _ = designed(LEAST_5, tmp_path)
+    problem = design.problem
+    assert isinstance(problem, SpaceProblem)
+    assert problem.mixing_proof is not None
+    for broken in (
+        replace(problem.mixing_proof, polar=-problem.mixing_proof.polar),
+        replace(problem.mixing_proof, norm=0.5),  # which W does not keep
+    ):
+        forged = replace(design, problem=replace(problem, mixing_proof=broken))
+        outcome = verify(load_design(save_design(forged, tmp_path / "f.npz")))
+        assert [check.name for check in outcome.checks if check.ok is False] == ["mixing bound"]
+
+
+@pytest.mark.parametrize("text", OVER_STEPS.values(), ids=OVER_STEPS)
+def test_a_mixing_for_several_steps_claims_no_bound(text: str, tmp_path: Path) -> None:
+    design, checks, _ = designed(text, tmp_path)
+    assert "mixing bound" not in checks
+    assert checks["problem"].found == "as its text says"
+    plain = solve(parse(text.replace("least-noise", "metropolis-hastings"))).design
+    assert plain is not None
+    assert design.objective < 0.99 * plain.objective
+
+
+def test_who_judges_looks_for_no_mixing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = LEAST_5 + "[limits]\nmax_variance = 9.0\n"
+    design = solve(parse(text)).design
+    assert design is not None
+    monkeypatch.setattr(problem_file, "import_module", lambda name: pytest.fail(name))
+    assert problem_check(design, text, tmp_path).ok is True
 
 
 # --- directed graphs: W ---------------------------------------------------------------------------
@@ -347,6 +422,15 @@ def test_an_account_of_push_sum(links: Path) -> None:
     [
         (SPACE + graph("karate", "fastest"), "graph.weights", "fastest-mixing"),
         (SPACE + graph("karate", "row-stochastic"), "graph.weights", "row-normalized"),
+        (LEAST_5 + "[error]\nof = 'consensus'\nhorizon = 2\n", "error", "W can be chosen for"),
+        (
+            LEAST_5.replace("least-noise", "max-degree") + "mixing_rate = 0.9\n",
+            "graph.mixing_rate",
+            "least-noise",
+        ),
+        (LEAST_5 + "mixing_rate = 1.5\n", "graph.mixing_rate", r"in (0, 1)"),
+        (LEAST_5 + "mixing_rate = 0.5\n", "graph.mixing_rate", "at least that of the fastest"),
+        (MODELS + TWO_BY_TWO + directed("least-noise"), "graph.weights", "directed = true"),
         (SPACE + graph("karate", directed=True), "graph.directed", "unknown key directed"),
         (SPACE + graph("ring", "row-stochastic", nodes=4), "graph.weights", "directed = false"),
         (MODELS + TWO_BY_TWO + directed("fastest-mixing"), "graph.weights", "directed = true"),

@@ -18,6 +18,7 @@ import numpy as np
 
 from tests.support import ROOT, clique_oracles, oracles, structured_oracles as slow
 from tests.support.oracles import Array, Interval
+from tests.support.weight_cases import least_noise_by_conic, norm_by_svd
 
 ROUNDING = 1e-12
 """Relative rounding of sums and eigendecompositions of a few hundred terms, with a margin."""
@@ -396,6 +397,15 @@ def ring_fastest() -> tuple[Interval, str]:
     )
 
 
+def least_noise(graph: nx.Graph, *, norm: float, cap: float | None) -> tuple[Interval, str]:
+    n = len(graph)
+    caps = None if cap is None else np.full(n, cap)
+    optimum = least_noise_by_conic(graph, norm=norm, budget=np.ones(n), cap=caps)
+    return Interval(optimum * (1 - 2e-6), optimum * (1 + 2e-6)), (
+        "Clarabel on the program over W, R^-1 and R, give or take 2e-6 for the accuracy of W"
+    )
+
+
 def ring_neighbours() -> tuple[Interval, str]:
     return slow.observed_interval(ring(6), [(v,) for v in range(6)], horizon=3, cap=20.0), OBSERVED
 
@@ -443,6 +453,12 @@ REFERENCES: dict[str, Callable[[], tuple[Interval, str]]] = {
     "directed/exchange-push-sum-2x6": exchange_push_sum,
     "directed/ring-8-one-way": ring_one_way,
     "mixing-weights/ring-9-fastest": ring_fastest,
+    "mixing-weights/florentine-least-noise": lambda: least_noise(
+        nx.florentine_families_graph(), norm=norm_by_svd(florentine()), cap=None
+    ),
+    "mixing-weights/erdos-renyi-20-least-noise": lambda: least_noise(
+        oracles.erdos_renyi(20, 0.2), norm=0.92, cap=3.0
+    ),
     "observers/ring-6-neighbours": ring_neighbours,
     "observers/path-5-both-ends": path_ends,
     "objectives/florentine-momentum": florentine_momentum,

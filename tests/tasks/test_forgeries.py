@@ -314,6 +314,7 @@ TEXTS: list[tuple[str, str, str, int, str]] = [
     ("in space", "nodes = 4", "nodes = 4000", 2, "a graph of kind 'path'"),
     ("in space", '"path"\nnodes = 4', DIRECTED, 2, "a graph of kind 'ring'"),
     ("in space", '"path"', '"path"\nweights = "fastest-mixing"', 2, "weights 'fastest-mixing'"),
+    ("in space", '"path"', '"path"\nweights = "least-noise"', 2, "weights 'least-noise'"),
     ("in space", '"path"\nnodes = 4', '"grid"\nrows = 90\ncolumns = 90', 2, "so many nodes"),
     ("in space", "[budget]", '[structure]\nspace = "decor"\n[budget]', 2, "the key 'structure'"),
     ("in space", "tau = [1.0, ", "tau = [-1.0, ", 1, "a number of the problem is not positive"),

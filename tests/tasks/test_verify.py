@@ -581,7 +581,7 @@ def test_a_text_builds_nothing_larger_than_the_arrays(
 def test_the_fastest_mixing_of_many_nodes_is_not_searched_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rebuild, "MOST_FASTEST", 2)
+    monkeypatch.setattr(rebuild, "MOST_CHOSEN", 2)
     text = SPACE_TEXT.replace("nodes = 3", 'nodes = 3\nweights = "fastest-mixing"')
     outcome = verified(space_design(), tmp_path / "d.npz", text=text)
     assert outcome.not_checked == ("problem",)

@@ -1,0 +1,129 @@
+"""The mixing of least noise, what it gains and what it takes: ``python -m benchmarks.least_noise``.
+
+Every graph at the mixing rate of Metropolis-Hastings weights and a cap on variances of ten times
+those of independent noise. ``--front FILE`` draws mixing rate against error from the sweep
+problems/sweeps/mixing-rate.toml, and ``--large`` takes graphs of 148 and 500 nodes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+
+import noisedesign as nd
+from noisedesign.files.picture_file import new_figure, style, write_figure
+from noisedesign.system.fastest_mixing import fastest_mixing, mixing_norm
+from noisedesign.tasks import report
+from noisedesign.tasks.report import Record
+
+SWEEP = Path(__file__).parent.parent / "problems" / "sweeps" / "mixing-rate.toml"
+CAP = 10.0
+
+GRAPHS: dict[str, dict[str, Any]] = {  # graphs of the collection, but for the first two
+    "Florentine families": {"kind": "florentine"},
+    "karate club": {"kind": "karate"},
+    "Erdos-Renyi 25": {"kind": "erdos-renyi", "nodes": 25, "p": 0.2, "seed": 5},
+    "Erdos-Renyi 50": {"kind": "erdos-renyi", "nodes": 50, "p": 0.12, "seed": 1},
+    "Barabasi-Albert 60": {"kind": "barabasi-albert", "nodes": 60, "links": 2, "seed": 1},
+    "Barabasi-Albert 100": {"kind": "barabasi-albert", "nodes": 100, "links": 3, "seed": 4},
+    "geometric 30": {"kind": "random-geometric", "nodes": 30, "degree": 7.0, "seed": 2},
+    "geometric 40": {"kind": "random-geometric", "nodes": 40, "degree": 6.0, "seed": 1},
+    "small world 80": {"kind": "small-world", "nodes": 80, "neighbours": 6, "p": 0.1, "seed": 1},
+    "caveman 6 x 5": {"kind": "caveman", "cliques": 6, "members": 5},
+    "grid 6 x 7": {"kind": "grid", "rows": 6, "columns": 7},
+    "star 25": {"kind": "star", "nodes": 25},
+    "random regular 40": {"kind": "random-regular", "nodes": 40, "degree": 3, "seed": 3},
+    "torus 8 x 8": {"kind": "torus", "rows": 8, "columns": 8},
+    "ring 31": {"kind": "ring", "nodes": 31},
+}
+
+
+def optimum(problem: Any) -> Any:
+    return nd.solve(problem, gap=1e-5).certificate
+
+
+def ratio(problem: Any) -> tuple[float, Any, float]:
+    """The optimum for the W chosen over that for the W given, at most; what was found; seconds."""
+    started = time.process_time()
+    found = nd.least_noise_mixing(problem)
+    seconds = time.process_time() - started
+    return optimum(found.problem).objective / optimum(problem).lower_bound, found, seconds
+
+
+def row(name: str, graph: nx.Graph, *, steps: bool) -> Record:
+    one = nd.SpaceProblem.from_graph(graph, max_variance=CAP)
+    gained, found, seconds = ratio(one)
+    record: Record = {
+        "graph": name,
+        "nodes": len(graph),
+        "links": graph.number_of_edges(),
+        "1 step": round(gained, 3),
+        "over bound": f"{found.error / found.lower_bound - 1:.0e}" if found.lower_bound else "",
+        "rate": round(found.norm, 4),
+        "CPU s": round(seconds, 1),
+    }
+    if steps:
+        error = nd.ErrorMeasure(horizon=8)
+        several = nd.SpaceProblem.from_graph(graph, max_variance=CAP, error=error)
+        epochs = nd.FixedEpoch(epochs=2, separation=4)
+        in_time = nd.TimeProblem.from_graph(graph, participation=epochs)
+        record["8 steps"] = round(ratio(several)[0], 3)
+        record["in time"] = round(ratio(in_time)[0], 3)
+    return record
+
+
+def draw(target: Path) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        table = Path(folder) / "front.csv"
+        nd.sweep(nd.load_sweep(SWEEP), output=table)
+        with table.open(newline="") as stream:
+            rows = list(csv.DictReader(stream))
+    graph = nd.build_graph("florentine")
+    fastest = fastest_mixing(graph)
+    with style():
+        figure = new_figure(6.0, 3.6)
+        axes = figure.add_subplot()
+        rates = [float(r["graph.mixing_rate"]) for r in rows]
+        axes.plot(rates, [float(r["objective"]) for r in rows], "o-", label="least noise")
+        for label, marker, mixing in (
+            ("Metropolis-Hastings", "s", nd.mixing_matrix(graph)),
+            ("fastest mixing", "^", fastest.mixing),
+        ):
+            problem = nd.SpaceProblem(mixing=mixing, max_variance=CAP)
+            axes.plot([mixing_norm(mixing)], [optimum(problem).objective], marker, label=label)
+        axes.set(xlabel="mixing rate, ||W - J||", ylabel="certified optimum, squared error")
+        axes.legend()
+        write_figure(figure, target)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--front", type=Path, metavar="FILE", help="picture to write")
+    parser.add_argument("--large", action="store_true")
+    arguments = parser.parse_args()
+    if arguments.front is not None:
+        return draw(arguments.front)
+    if arguments.large:
+        ego = nd.load_problem("whisper/ego-148").problem.mixing
+        geometric = nd.build_graph("random-geometric", nodes=500, degree=8, seed=0)
+        graphs = {"ego 148": nx.from_numpy_array(ego), "geometric 500": geometric}
+        for graph in graphs.values():
+            graph.remove_edges_from(list(nx.selfloop_edges(graph)))
+            nx.set_edge_attributes(graph, 1.0, "weight")
+    else:
+        graphs = {name: nd.build_graph(**keys) for name, keys in GRAPHS.items()}
+    rows = [row(name, graph, steps=not arguments.large) for name, graph in graphs.items()]
+    report.print_table(
+        rows, list(rows[0]), title="optimum for the mixing of least noise over today's"
+    )
+    return None
+
+
+if __name__ == "__main__":
+    main()

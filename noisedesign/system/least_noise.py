@@ -1,0 +1,409 @@
+"""The mixing of a graph under which one step of optimal noise adds the least error.
+
+The optimum of Whisper's problem is a convex function of W, so that W and the covariance R of the
+noise have one optimum together. With X = R^-1 it is that of a semidefinite program,
+
+    min tr P_1  over  S = [[P, (W; I)], [(W, I), X]] >= 0,  diag X <= tau,  diag P_2 <= c,
+
+over weights w >= 0 of links with W_ii >= 0 and -s I <= W - J <= s I, whose rows and columns of I
+and P_2 are left out where there are no caps c. A primal-dual method (Nesterov and Todd 1998;
+Mehrotra 1992) eliminates P, X and the multiplier of (W; I) in closed form, and is left with a row a
+link (docs/mathematics.md, "The mixing of least noise").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import networkx as nx
+import numpy as np
+import scipy.linalg
+
+from noisedesign.base import memory
+from noisedesign.base.checks import Array, InputError
+from noisedesign.system.fastest_mixing import (
+    SIGNS,
+    EdgeWeights,
+    fastest_mixing,
+    longest_of,
+    longest_step,
+    mixing_norm,
+    path_to_fastest,
+)
+from noisedesign.system.graph import mixing_matrix
+from noisedesign.system.least_noise_bound import MixingProof, error_lower_bound
+
+GAP = 9e-7  # of error and bound, relative, at which W is found: 1e-6 less rounding elsewhere
+FRACTION = 0.9  # of the longest step, on which pairs of slack and multiplier stay of one size
+AT_ONCE = 256  # pairs of nodes whose products are held at a time: as many as a cache holds
+SHORTEST = 0.01  # steps that are all shorter lead nowhere: rounding is in the way
+WITHIN = 1e-4  # by which the first W is within the norm, of 1 - s; nearer, Newton's steps are short
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LeastNoise:
+    """W, shape (n, n), the error of the best R found for it, and the bound for every W allowed."""
+
+    mixing: Array
+    error: float = np.inf  # tr(W R W), squared noise at the stated budgets
+    lower_bound: float = 0.0  # no W of the graph with ||W - J||_2 <= s has an R of less error
+    proof: MixingProof | None = None  # of that bound
+
+
+class Asked(NamedTuple):
+    """A graph, and the limits on W and R."""
+
+    graph: EdgeWeights
+    norm: float  # s, the largest ||W - J||_2 allowed
+    budget: Array  # tau, shape (n,)
+    cap: Array  # c, shape (n,), or (0,) where there is none
+
+
+class Point(NamedTuple):
+    """Weights, S, and multipliers; those of S are Y = [[diag(1, u), -B], [-B^T, diag v]]."""
+
+    weights: Array  # w, shape (m,)
+    slack: Array  # S, shape (q + n, q + n), q = n or with caps 2 n
+    dual: Array  # Y
+    distance: Array  # (Y_+, Y_-) of s I + J - W and s I - J + W, shape (2, n, n)
+    of_weights: Array  # x of w >= 0, shape (m,)
+    of_nodes: Array  # z of W_ii >= 0, shape (n,)
+
+    def moved(self, step: Point, primal: float, dual: float) -> Point:
+        lengths = (primal, primal, dual, dual, dual, dual)
+        return Point(*(a + t * d for a, d, t in zip(self, step, lengths, strict=True)))
+
+
+def _sym(a: Any) -> Array:
+    return np.asarray((a + np.swapaxes(a, -1, -2)) / 2)
+
+
+class _Step:
+    """Newton's equations at a point: two solves of one factorisation."""
+
+    def __init__(self, asked: Asked, here: Point) -> None:
+        graph = asked.graph
+        self.asked, self.here = asked, here
+        n = graph.nodes
+        self.rows = len(here.slack) - n
+        off = graph.laplacian(here.weights) - np.eye(n) + 1 / n
+        self.norms = asked.norm * np.eye(n) + SIGNS * off
+        self.norms_inverse = _sym(np.linalg.inv(self.norms))
+        self.kept = 1 - graph.at_nodes(here.weights)
+        self.limited = np.r_[n : self.rows, self.rows : self.rows + n]  # of P_2 and of X
+        self.room = np.append(asked.cap, asked.budget) - np.diagonal(here.slack)[self.limited]
+        self.prices = np.diagonal(here.dual)[self.limited]
+        if min(self.kept.min(), here.weights.min(), self.room.min(), self.prices.min()) <= 0:
+            raise np.linalg.LinAlgError("rounding has made a slack vanish")
+        self._scale()
+        self._factor()
+
+    def _scale(self) -> None:
+        """The scaling M with M Y M = S, and the frame in which its blocks are I, delta and I."""
+        q, here = self.rows, self.here
+        self.slack_root, self.dual_root = (_root(here.slack), _root(here.dual))
+        _, values, turned = np.linalg.svd(self.dual_root.T @ self.slack_root)
+        self.values, self.half = values, self.slack_root @ turned.T / np.sqrt(values)
+        self.inverse_half = np.sqrt(values)[:, None] * turned @ np.linalg.inv(self.slack_root)
+        # Of both blocks of rows by QR: their Gram matrices would square the condition.
+        above, left = np.linalg.qr(self.half[:q].T)
+        below, right = np.linalg.qr(self.half[q:].T)
+        p, delta, qt = np.linalg.svd(above.T @ below)
+        self.left, self.right = left.T @ p, right.T @ qt.T
+        self.left_inverse, self.right_inverse = np.linalg.inv(self.left), np.linalg.inv(self.right)
+        self.delta = np.append(delta, np.zeros(q - len(delta)))
+
+    def _factor(self) -> None:
+        graph, here, n, q = self.asked.graph, self.here, self.asked.graph.nodes, self.rows
+        d, e = self.delta, self.delta[:n]
+        near, near_e = (1 - d) * (1 + d), (1 - e) * (1 + e)
+        product = np.multiply.outer(d, e)
+        self.product, denominator = product, (1 - product) * (1 + product)
+        a, b = self.left_inverse[:, :n] @ graph.incidence, self.right_inverse @ graph.incidence
+        self.a, self.b = a, b
+        matrix = np.zeros((a.shape[1],) * 2, order="F")
+        pairs = np.triu_indices(n, 1)
+        for first in range(0, len(pairs[0]), AT_ONCE):
+            k, m = (part[first : first + AT_ONCE] for part in pairs)
+            same, turned, p = a[k] * b[m], a[m] * b[k], product[k, m][:, None]
+            for rows in ((same + turned) / np.sqrt(1 + p), (same - turned) / np.sqrt(1 - p)):
+                matrix = scipy.linalg.blas.dsyrk(1.0, rows.T, beta=1.0, c=matrix, overwrite_c=1)
+        rows = a[:n] * b * np.sqrt(2 / (1 + e * e))[:, None]
+        matrix = scipy.linalg.blas.dsyrk(1.0, rows.T, beta=1.0, c=matrix, overwrite_c=1)
+        matrix += np.triu(matrix, 1).T
+        if q > n:
+            matrix += 2 * (a[n:].T @ a[n:]) * (b.T @ b)
+        for inverse, y in zip(self.norms_inverse, here.distance, strict=True):
+            matrix += graph.between(inverse) * graph.between(y)
+        unsigned = np.abs(graph.incidence)
+        matrix += (unsigned.T * (here.of_nodes / self.kept)) @ unsigned
+        matrix[np.diag_indices(len(matrix))] += here.of_weights / here.weights
+        # Limits on diag P_2 and diag X: their frame vectors, with q entries, of X the last are 0.
+        self.at = np.concatenate([self.left[n:], np.pad(self.right, ((0, 0), (0, q - n)))])
+        caps = len(self.at) - n
+        outer = np.multiply.outer(d, d)
+        weights = np.multiply.outer(near, near) / ((1 - outer) * (1 + outer))
+        signed = self._pairs(self.at, weights)
+        crossed = self._pairs(self.at, weights * outer)
+        signed[:caps, caps:], signed[caps:, :caps] = -crossed[:caps, caps:], -crossed[caps:, :caps]
+        signed[np.diag_indices(len(signed))] += self.room / self.prices
+        # K E_i in the frame is (h h^T) times these, for caps and for budgets.
+        of_caps = np.multiply.outer(near[:n], e) / denominator[:n]
+        of_budgets = np.multiply.outer(e, near_e) / denominator[:n]
+        self.mixed = np.empty((len(graph.edges), len(self.at)))
+        for i, h in enumerate(self.at):
+            kernel = (of_caps if i < caps else of_budgets) * np.multiply.outer(h[:n], h[:n])
+            self.mixed[:, i] = 2 * np.sum(a[:n] * (kernel @ b), axis=0)
+        # Rows beyond the n-th, which caps alone have, are paired with none.
+        beyond = (self.at[:caps, n:] @ a[n:]) * ((self.at[:caps, :n] * e) @ b)
+        self.mixed[:, :caps] += 2 * beyond.T
+        self.limits = scipy.linalg.cho_factor(signed, lower=True)
+        matrix += self.mixed @ scipy.linalg.cho_solve(self.limits, self.mixed.T)
+        if not np.isfinite(matrix).all() or np.diagonal(matrix).min() <= 0:
+            raise np.linalg.LinAlgError("rounding has made a system indefinite")
+        self.unit = 1 / np.sqrt(np.diagonal(matrix))
+        self.links = scipy.linalg.cho_factor(matrix * self.unit[:, None] * self.unit, lower=True)
+
+    @staticmethod
+    def _pairs(vectors: Array, weights: Array) -> Array:
+        """sum_kl weights_kl h_ik h_il h_jk h_jl of rows h_i, shape (rows, rows)."""
+        rows = [np.sum((vectors @ (weights * np.outer(h, h))) * vectors, axis=1) for h in vectors]
+        return np.stack(rows)
+
+    def _kernel(self, right: Array) -> Array:
+        """The D with D_kl + delta_k delta_l D_lk of that right side, shape (q, n)."""
+        n, found = self.asked.graph.nodes, np.array(right)
+        p = self.product[:n]
+        found[:n] = (right[:n] - p * right[:n].T) / ((1 - p) * (1 + p))
+        return found
+
+    @property
+    def complementarity(self) -> float:
+        """The distance of the objective from the bound, once multipliers fit."""
+        here = self.here
+        return float(
+            np.sum(here.slack * here.dual)
+            + np.sum(self.norms * here.distance)
+            + here.weights @ here.of_weights
+            + self.kept @ here.of_nodes
+            + self.room @ self.prices
+        )
+
+    @property
+    def degree(self) -> int:
+        n = self.asked.graph.nodes
+        return len(self.here.slack) + 3 * n + len(self.here.weights) + len(self.room)
+
+    def towards(self, mu: float, ahead: Point | None = None) -> Point:
+        """The change that leads to complementarity of mu to first order, or to second ``ahead``."""
+        here, graph, q, n = self.here, self.asked.graph, self.rows, self.asked.graph.nodes
+        i, j = graph.edges.T
+        caps = len(self.room) - n
+        scaled = np.diag(mu / self.values - self.values)  # in the frame in which S = Y
+        y, x, z = mu * self.norms_inverse, mu / here.weights, mu / self.kept
+        limit = mu / self.prices - self.room
+        if ahead is not None:
+            d_norms, d_kept = self._along(ahead.weights)
+            a = self.inverse_half @ ahead.slack @ self.inverse_half.T
+            both = a @ (self.half.T @ ahead.dual @ self.half)
+            scaled -= (both + both.T) / np.add.outer(self.values, self.values)
+            y = y - _sym(ahead.distance @ d_norms @ self.norms_inverse)
+            x = x - ahead.of_weights * ahead.weights / here.weights
+            z = z - ahead.of_nodes * d_kept / self.kept
+            moved = np.diagonal(ahead.slack)[self.limited] * np.diagonal(ahead.dual)[self.limited]
+            limit = limit + moved / self.prices
+        off = self.half @ scaled @ self.half.T
+        inside = self.left_inverse @ off[:q, q:] @ self.right_inverse.T
+        kernel = self._kernel(inside)
+        b1 = -here.dual[:n, q:]
+        right = 2 * graph.along(_sym(b1)) + graph.along(y[0] - y[1]) + x - z[i] - z[j]
+        right -= 2 * np.sum(self.a * (kernel @ self.b), axis=0)
+        limited = np.diagonal(off)[self.limited] + limit
+        h = self.at[:, :n]
+        turned = np.einsum("ik,kl,il->i", self.at, kernel * self.delta[:n], h)
+        plain = np.einsum("ik,kl,il->i", self.at, kernel * self.delta[:, None], h)
+        limited = limited - 2 * np.append(turned[:caps], plain[caps:])
+        solved = scipy.linalg.cho_solve(self.limits, limited)
+        found = self.unit * scipy.linalg.cho_solve(
+            self.links, self.unit * (right + self.mixed @ solved)
+        )
+        prices = scipy.linalg.cho_solve(self.limits, limited - self.mixed.T @ found)
+        change = -(self.a * found) @ self.b.T - inside
+        change += ((self.at[:caps].T * prices[:caps]) @ h[:caps]) * self.delta[:n]
+        change += ((self.at[caps:].T * prices[caps:]) @ h[caps:]) * self.delta[:, None]
+        of_mixing = self.left_inverse.T @ self._kernel(change) @ self.right_inverse
+        dual = np.zeros_like(here.dual)
+        dual[:q, q:], dual[q:, :q] = -of_mixing, -of_mixing.T
+        dual[self.limited, self.limited] = prices
+        slack = _sym(self.half @ (scaled - self.half.T @ dual @ self.half) @ self.half.T)
+        slack[:q, q:] = 0
+        slack[:n, q:] = -graph.laplacian(found)
+        slack[q:, :q] = slack[:q, q:].T
+        d_norms, d_kept = self._along(found)
+        bent = here.distance @ d_norms @ self.norms_inverse
+        return Point(
+            found,
+            slack,
+            dual,
+            y - here.distance - _sym(bent),
+            x - here.of_weights * (1 + found / here.weights),
+            z - here.of_nodes * (1 + d_kept / self.kept),
+        )
+
+    def _along(self, weights: Array) -> tuple[Array, Array]:
+        """Change of s I + J - W and s I - J + W, shape (2, n, n), and of diag(W)."""
+        graph = self.asked.graph
+        return np.asarray(SIGNS * graph.laplacian(weights)), -graph.at_nodes(weights)
+
+    def lengths(self, step: Point) -> tuple[float, float]:
+        """Longest step of weights and S, and of the multipliers."""
+        here, graph = self.here, self.asked.graph
+        d_norms = SIGNS * graph.laplacian(step.weights)
+        primal = [longest_step(self.slack_root, step.slack)]
+        pairs = list(zip(self.norms, d_norms, strict=True))
+        primal += [longest_step(_root(a), d) for a, d in pairs]
+        primal += [longest_of(here.weights, step.weights)]
+        primal += [longest_of(self.kept, -graph.at_nodes(step.weights))]
+        primal += [longest_of(self.room, -np.diagonal(step.slack)[self.limited])]
+        dual = [longest_step(self.dual_root, step.dual)]
+        pairs = list(zip(here.distance, step.distance, strict=True))
+        dual += [longest_step(_root(a), d) for a, d in pairs]
+        dual += [longest_of(here.of_weights, step.of_weights)]
+        dual += [longest_of(here.of_nodes, step.of_nodes)]
+        return min(primal), min(dual)
+
+    def next(self) -> Point:
+        mu = self.complementarity / self.degree
+        predicted = self.towards(0.0)
+        primal, dual = (min(1.0, length) for length in self.lengths(predicted))
+        d_norms, d_kept = self._along(predicted.weights)
+        there = self.here.moved(predicted, primal, dual)
+        room = self.room - primal * np.diagonal(predicted.slack)[self.limited]
+        left = float(
+            np.sum(there.slack * there.dual)
+            + np.sum((self.norms + primal * d_norms) * there.distance)
+            + there.weights @ there.of_weights
+            + (self.kept + primal * d_kept) @ there.of_nodes
+            + room @ np.diagonal(there.dual)[self.limited]
+        )
+        aim = min(1.0, max(left / self.degree / mu, 0.0) ** 2) * mu
+        for level, ahead in ((aim, predicted), (mu, None)):
+            step = self.towards(level, ahead)
+            primal, dual = (min(1.0, FRACTION * length) for length in self.lengths(step))
+            if min(primal, dual) > SHORTEST:  # else back to the middle of the path
+                break
+        self.length = max(primal, dual)
+        return self.here.moved(step, primal, dual)
+
+
+def _root(a: Array) -> Array:
+    return np.asarray(np.linalg.cholesky(a), dtype=np.float64)
+
+
+def _first(asked: Asked, weights: Array, mu: float = 0.3) -> Point:
+    """A point near the central path, but for its weights, which are strictly feasible."""
+    graph, n = asked.graph, asked.graph.nodes
+    mixing = np.eye(n) - graph.laplacian(weights)
+    capped = len(asked.cap) > 0
+    v, u, r = mu / asked.budget, mu / asked.cap, np.empty(0)
+    for _ in range(300):
+        gram = mixing @ mixing + (np.diag(u) if capped else 0)
+        root = np.sqrt(v)
+        values, basis = np.linalg.eigh(root[:, None] * gram * root)
+        t = 2 / (mu + np.sqrt(mu * mu + 4 * np.maximum(values, 0)))
+        r = (basis * t) @ basis.T * root[:, None] * root
+        spent = (np.sum(basis**2 / t, axis=1) / v + mu / v) / asked.budget
+        grown = (np.diagonal(r) + 2 * mu / u) / asked.cap if capped else np.ones(0)
+        if max(abs(np.append(spent, grown) - 1)) < 1e-2:
+            break
+        v, u = v * np.sqrt(spent), u * np.sqrt(grown)
+    b = np.concatenate([mixing @ r, u[:, None] * r]) if capped else mixing @ r
+    dual = np.block([[np.diag(np.append(np.ones(n), u)), -b], [-b.T, np.diag(v)]])
+    norms: Array = asked.norm * np.eye(n) + SIGNS * (graph.laplacian(weights) - np.eye(n) + 1 / n)
+    return Point(
+        weights,
+        _sym(mu * np.linalg.inv(dual)),
+        dual,
+        _sym(mu * np.linalg.inv(norms)),
+        mu / weights,
+        mu / (1 - graph.at_nodes(weights)),
+    )
+
+
+def path_to_least_noise(asked: Asked, weights: Array) -> Iterator[Point]:
+    """Points ever nearer to the optimum, from weights strictly within, until rounding stops it."""
+    here = _first(asked, weights)
+    for _ in range(100):  # thrice what graphs of up to a hundred and fifty nodes have taken
+        yield here
+        try:
+            step = _Step(asked, here)
+            here = step.next()
+        except np.linalg.LinAlgError:
+            return
+        if step.length < SHORTEST:
+            return
+
+
+def strictly_within(graph: EdgeWeights, weights: Array, norm: float) -> Array | None:
+    """Weights w > 0 with W_ii > 0 and ||W - J||_2 < s; None where the fastest mixing is slower."""
+    for point in path_to_fastest(graph, weights):
+        found = mixing_norm(graph.mixing(point.weights))
+        if found < norm - WITHIN * (1 - norm):
+            return point.weights
+    return None
+
+
+def proof_of(asked: Asked, point: Point) -> MixingProof:
+    """Multipliers of a bound for every W, from a point."""
+    n, q = asked.graph.nodes, len(point.slack) - asked.graph.nodes
+    prices = np.diagonal(point.dual)
+    roots = np.sqrt(prices)
+    return MixingProof(
+        norm=asked.norm,
+        budget=prices[q:],
+        cap=prices[n:q],
+        polar=-point.dual[:q, q:] / roots[q:] / roots[:q, None],
+        distance=(point.distance[1] - point.distance[0]) / 2,
+        self_weights=point.of_nodes / 2,
+    )
+
+
+def least_noise(
+    graph: nx.Graph, *, budget: Array, cap: Array | None = None, norm: float | None = None
+) -> LeastNoise:
+    """W and R of least error after one step, to within 1e-6 or as far as rounding lets it."""
+    plain = mixing_matrix(graph)
+    slowest = mixing_norm(plain)
+    norm = slowest if norm is None else norm
+    weights = EdgeWeights(plain)
+    links = weights.edges
+    caps = np.zeros(0) if cap is None else cap
+    asked = Asked(weights, norm, budget, caps)
+    # Six arrays of m x m doubles are held at once.
+    memory.require(lambda m: 6 * 8 * m * m, len(links), field="graph", of="edges")
+    start = None
+    if len(links):
+        start = strictly_within(weights, plain[links[:, 0], links[:, 1]], norm)
+    if start is None:
+        if norm < slowest - WITHIN:
+            expected = f"at least that of the fastest mixing, {fastest_mixing(graph).norm:.6g}"
+            raise InputError("mixing_rate", expected=expected, got=f"{norm:.6g}")
+        return LeastNoise(mixing=plain)
+    best = LeastNoise(mixing=plain)
+    for point in path_to_least_noise(asked, start):
+        mixing = weights.mixing(point.weights)
+        precision = point.slack[-len(plain) :, -len(plain) :]
+        error = float(np.sum(mixing @ np.linalg.inv(precision) * mixing))
+        if cap is None:  # a budget left over is less noise
+            error *= float((np.diagonal(precision) / budget).max())
+        if error < best.error and mixing_norm(mixing) <= norm:
+            best = replace(best, mixing=mixing, error=error)
+        proof = proof_of(asked, point)
+        bound = error_lower_bound(links, budget=budget, cap=cap, proof=proof)
+        if bound > best.lower_bound:
+            best = replace(best, lower_bound=bound, proof=proof)
+        if best.error <= (1 + GAP) * best.lower_bound:
+            break
+    return best

@@ -1,0 +1,165 @@
+"""Mixings of least noise for one step: closed forms, the program itself, any W, any multipliers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from noisedesign.base.checks import InputError
+from noisedesign.problem.problem import SpaceProblem
+from noisedesign.system.graph import mixing_matrix
+from noisedesign.system.least_noise import LeastNoise, least_noise
+from noisedesign.system.least_noise_bound import MixingProof, error_lower_bound
+from tests.support import oracles
+from tests.support.weight_cases import PAW, least_noise_by_conic, norm_by_svd, with_weights
+
+FLORENTINE = nx.florentine_families_graph()
+UNEVEN = np.array([1.0, 4.0, 0.5, 2.0])
+
+
+def bound_of(found: LeastNoise, edges: Any, budget: np.ndarray, cap: Any = None) -> float:
+    assert found.proof is not None
+    return error_lower_bound(np.array(edges), budget=budget, cap=cap, proof=found.proof)
+
+
+def symmetric_optimum(laplacian_eigenvalues: np.ndarray, norm: float) -> float:
+    """By one weight on every link, which is best where all links look alike: a search on a line."""
+    n, best = len(laplacian_eigenvalues), math.inf
+    for weight in np.linspace(0, 1, 20_001):
+        values = 1 - weight * laplacian_eigenvalues
+        if np.abs(values[1:]).max() <= norm and weight * laplacian_eigenvalues.sum() <= n:
+            best = min(best, float(np.abs(values).sum()) ** 2 / n)
+    return best
+
+
+@pytest.mark.parametrize("nodes", [5, 8])
+@pytest.mark.parametrize("norm", [0.95, None])
+def test_rings_by_a_search_over_one_weight(nodes: int, norm: float | None) -> None:
+    ring = nx.cycle_graph(nodes)
+    slowest = norm_by_svd(oracles.metropolis(ring)) if norm is None else norm
+    found = least_noise(ring, budget=np.ones(nodes), norm=norm)
+    eigenvalues = np.sort(2 - 2 * np.cos(2 * np.pi * np.arange(nodes) / nodes))
+    expected = symmetric_optimum(eigenvalues, slowest * (1 + 1e-12))
+    assert found.lower_bound <= expected
+    assert found.lower_bound == pytest.approx(expected, rel=2e-4)  # what the search leaves open
+    assert found.error <= (1 + 1e-6) * found.lower_bound
+
+
+@pytest.mark.parametrize(
+    ("graph", "budget", "cap"),
+    [
+        (PAW, np.ones(4), None),
+        (PAW, UNEVEN, None),
+        (PAW, UNEVEN, 1.5 / UNEVEN),
+        (nx.star_graph(4), np.ones(5), np.full(5, 3.0)),
+    ],
+)
+def test_the_program_itself(graph: nx.Graph, budget: np.ndarray, cap: np.ndarray | None) -> None:
+    norm = norm_by_svd(oracles.metropolis(graph))
+    found = least_noise(graph, budget=budget, cap=cap)
+    expected = least_noise_by_conic(graph, norm=norm, budget=budget, cap=cap)
+    assert found.error == pytest.approx(expected, rel=1e-6)
+    assert found.lower_bound == pytest.approx(expected, rel=1e-6)
+
+
+def test_florentine_families() -> None:
+    """Every number by other code than its own."""
+    found = least_noise(FLORENTINE, budget=np.ones(15))
+    w, plain = found.mixing, oracles.metropolis(FLORENTINE)
+    np.testing.assert_array_equal(w, w.T)
+    np.testing.assert_allclose(w.sum(axis=1), 1, rtol=1e-14)
+    np.testing.assert_array_equal(w > 0, plain > 0)
+    assert norm_by_svd(w) <= norm_by_svd(plain) * (1 + 1e-14)
+    assert found.error == pytest.approx(3.343988, abs=1e-6)  # of section "published" by SCS
+    ours = oracles.diagonal_interval(w.T @ w + 1e-12 * np.eye(15))
+    assert ours.lower <= found.error * (1 + 1e-6)
+    assert found.lower_bound <= ours.upper
+    edges = np.argwhere(np.triu(plain, 1) > 0)
+    assert bound_of(found, edges, np.ones(15)) == found.lower_bound
+    before = oracles.diagonal_interval(plain.T @ plain)
+    assert ours.upper < 0.75 * before.lower
+
+
+def test_a_cap_costs_little_and_is_kept() -> None:
+    free = least_noise(FLORENTINE, budget=np.ones(15))
+    found = least_noise(FLORENTINE, budget=np.ones(15), cap=np.full(15, 3.0))
+    assert free.error < found.lower_bound < found.error < 1.02 * free.error
+    w = found.mixing
+    capped = oracles.capped_interval(w.T @ w, cap=3.0)
+    assert capped.lower == pytest.approx(found.error, rel=1e-5)
+
+
+@settings(derandomize=True, deadline=None, max_examples=30)
+@given(seed=st.integers(0, 10_000), capped=st.booleans())
+def test_any_multipliers_bound_any_mixing(seed: int, capped: bool) -> None:
+    rng, n, norm = np.random.default_rng(seed), 4, 0.9
+    edges, cap = np.array(PAW.edges), np.full(4, 2.5) if capped else None
+    best = least_noise(PAW, budget=UNEVEN, norm=norm, cap=cap).proof
+    assert best is not None
+    scale = 10.0 ** rng.uniform(-8, 1)
+    proof = MixingProof(
+        norm=norm,
+        **{
+            name: array + scale * rng.normal(size=array.shape)
+            for name, array in best.arrays().items()
+        },
+    )
+    bound = error_lower_bound(edges, budget=UNEVEN, cap=cap, proof=proof)
+    for _ in range(20):
+        w = with_weights(n, edges, rng.uniform(0, 0.5, size=4))
+        if np.diagonal(w).min() < 0 or norm_by_svd(w) > norm:
+            continue
+        # Any R within its limits has an error above the bound.
+        root = np.eye(n) + 0.3 * rng.normal(size=(n, n))
+        r = root @ root.T
+        r *= float((np.diagonal(np.linalg.inv(r)) / UNEVEN).max())
+        if cap is None or (np.diagonal(r) <= cap).all():
+            assert bound <= np.trace(w @ r @ w)
+    assert bound <= (1 + 1e-9) * error_lower_bound(edges, budget=UNEVEN, cap=cap, proof=best) + (
+        2e-6 if capped or bound > 0 else 0
+    )
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_multipliers_that_are_no_numbers_prove_nothing(bad: float) -> None:
+    found = least_noise(PAW, budget=np.ones(4))
+    assert found.proof is not None
+    for name, array in found.proof.arrays().items():
+        if array.size:
+            broken = array.copy()
+            broken.flat[0] = bad
+            other = replace(found, proof=replace(found.proof, **{name: broken}))
+            assert bound_of(other, PAW.edges, np.ones(4)) == 0
+            short = replace(found, proof=replace(found.proof, **{name: array[:-1]}))
+            assert bound_of(short, PAW.edges, np.ones(4)) == 0
+
+
+def test_where_there_is_nothing_to_choose() -> None:
+    """||W - J|| is 0 for W = J alone."""
+    found = least_noise(nx.complete_graph(4), budget=np.ones(4))
+    np.testing.assert_allclose(found.mixing, 0.25)
+    assert found.proof is None
+    single = nx.empty_graph(1)
+    assert least_noise(single, budget=np.ones(1)).mixing.tolist() == [[1.0]]
+
+
+def test_no_mixing_is_faster_than_the_fastest() -> None:
+    with pytest.raises(InputError, match=r"mixing_rate: expected at least .* 0\.6"):
+        least_noise(nx.cycle_graph(6), budget=np.ones(6), norm=0.5)
+
+
+def test_by_the_name_of_its_weights() -> None:
+    w = mixing_matrix(PAW, weights="least-noise")
+    np.testing.assert_array_equal(w, least_noise(PAW, budget=np.ones(4)).mixing)
+    problem = SpaceProblem.from_graph(PAW, weights="least-noise")
+    np.testing.assert_array_equal(problem.mixing, w)
+    with pytest.raises(InputError, match="weights: expected .*least-noise"):
+        mixing_matrix(PAW, weights="least")
+    with pytest.raises(InputError, match="graph"):
+        mixing_matrix(nx.empty_graph(3), weights="least-noise")
