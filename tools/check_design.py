@@ -117,7 +117,7 @@ def read(path):
     said = json.loads(members.pop("manifest.json", b"[]"), object_pairs_hook=once)
     require(type(said) is dict, "no manifest")
     require(said.get("format") == "noisedesign-design", "a file of another format", 2)
-    require(same(said["version"], 4), f"version {said['version']!r:.9} of the format, not 4")
+    require(same(said["version"], 5), f"version {said['version']!r:.9} of the format, not 5")
     named = {f"{name}.npy" for name in said["arrays"]}
     require(set(members) == named, "members and the arrays of the manifest differ")
     return said, {name: array_of(members[f"{name}.npy"], name) for name in said["arrays"]}
@@ -462,7 +462,7 @@ def check(path, problem_path=None):
     problem = problem_of(text, problem_path and Path(problem_path).parent)
     digest = hashlib.sha256(own.encode()).hexdigest()
     asked = problem.said | dict.fromkeys(NOT_ASKED) | {"observers": [], "rounds": 1, "local": False}
-    asked |= {"format": "noisedesign-design", "version": 4, "trust": "local", "feasible": True}
+    asked |= {"format": "noisedesign-design", "version": 5, "trust": "local", "feasible": True}
     asked |= {"problem": {"text": own, "sha256": digest}, "arrays": entries_of(problem, arrays)}
     x, r = noise_of(problem, arrays)
     found, had = ratios_of(problem, x, r)

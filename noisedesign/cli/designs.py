@@ -321,7 +321,7 @@ def budgets(
     output: str | None,
     as_json: bool,
 ) -> None:
-    """Tell what the budget of every node of PROBLEM.toml costs the others.
+    """Tell what every node's budget costs the others.
 
     Prices say by what percentage the least error falls if a squared budget is raised by 1 %. Beside
     them stands by which factor the error grows if one node gets half the epsilon (half of mu

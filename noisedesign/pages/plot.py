@@ -225,7 +225,6 @@ def draw_convergence(axes: Any, design: Design) -> None:
 
 
 @style()
-@style()
 def unbounded_figure(design: UnboundedDesign) -> Figure:
     """The standard deviation of the error against the step, and the least at a known horizon."""
     proved = design.proved
@@ -240,6 +239,7 @@ def unbounded_figure(design: UnboundedDesign) -> Figure:
     return figure
 
 
+@style()
 def plot(
     design: Design | UnboundedDesign,
     *,

@@ -102,6 +102,7 @@ def test_installed_command_is_main() -> None:
         "demo",
         "sweep",
         "curvature",
+        "budgets",
         *cli.OF_LABORATORY,
     }
 

@@ -31,10 +31,11 @@ STRUCTURED = structured_references.REFERENCES
 ROUGH = {
     "space-structures/florentine-known-seeds.toml",
     "space-structures/florentine-two-hops.toml",
+    "mixing-weights/florentine-least-noise.toml",
     *(name for name in FILES if name.startswith("observers/")),
 }
 """What is promised is the default gap: multipliers are not unique (coalitions; pairs that the
-optimum leaves without a seed), or a conic solver does the work."""
+optimum leaves without a seed), W of least noise is nearly singular, or a conic solver does the work."""
 
 
 def load(name: str) -> LoadedProblem:

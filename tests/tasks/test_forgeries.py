@@ -282,7 +282,7 @@ TOLD: list[tuple[str, Callable[[Manifest, Arrays], None], str]] = [
     ("within limits", below_its_floors, "min_variance is not kept"),
     ("within limits", floors_at_a_negative_price, "a multiplier is negative"),
     ("in time", looking_ahead, "C is not causal"),
-    ("in space", put("version", 99), "version 99 of the format, not 4"),
+    ("in space", put("version", 99), "version 99 of the format, not 5"),
     ("in space", put("gap", -1e-3), "the gap is another, or negative"),
     ("in space", put("sensitivity.squared", False), "sensitivity is not what was asked for"),
     ("in space", put("sensitivity.value", 0.5), "the sensitivity is another"),

@@ -22,7 +22,7 @@ OPTIONS: Any = {"maxiter": 150, "maxfun": 10**6}  # of the search at every sharp
 def _buffers(x: Array, count: int) -> Buffers:
     """The buffers of logarithms of shares of sum s / l < 1, and logits of 1 - l."""
     decays = 1 - scipy.special.expit(np.sort(x[count:])[::-1])
-    shares = np.exp(x[:count] - np.logaddexp(0, scipy.special.logsumexp(x[:count])))
+    shares = np.exp(x[:count] - np.logaddexp(0, np.logaddexp.reduce(x[:count])))
     return Buffers(scales=decays * shares, decays=decays)
 
 
@@ -73,7 +73,7 @@ def search(
     for sharp in SHARPNESS:
 
         def form(y: Any, sharp: float = sharp) -> float:
-            return float(scipy.special.logsumexp(sharp * logs(y)) / sharp)
+            return float(np.logaddexp.reduce(sharp * logs(y)) / sharp)
 
         found: Any = scipy.optimize.minimize(form, x, method="L-BFGS-B", options=OPTIONS)
         x = found.x

@@ -261,7 +261,7 @@ REFUSED: list[tuple[str, str, list[str]]] = [
     (account(observer=""), "observer", ["a [observer] table"]),
     (account(""), "graph", ["a [graph] table for dp-d-sgd", "nothing"]),
     (account('[graph]\nkind = "rign"\n'), "graph.kind", ["Did you mean ring?"]),
-    (account(PATH + "p = 1\n"), "graph.p", ["kind, nodes, weights"]),
+    (account(PATH + "p = 1\n"), "graph.p", ["kind, mixing_rate, nodes, weights"]),
     (
         account(participation="participation = 3\n", graph="", algorithm="", observer=""),
         "participation",
