@@ -35,7 +35,7 @@ ROUGH = {
     *(name for name in FILES if name.startswith("observers/")),
 }
 """What is promised is the default gap: multipliers are not unique (coalitions; pairs that the
-optimum leaves without a seed), W of least noise is nearly singular, or a conic solver does the work."""
+optimum leaves without a seed), W is nearly singular, or a conic solver does the work."""
 
 
 def load(name: str) -> LoadedProblem:
