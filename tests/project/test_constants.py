@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks import constants
+from benchmarks import constants, unknown_horizon
 from tests.support import oracles
 
 
@@ -16,6 +16,23 @@ def test_gamma_2_is_that_of_decompositions(steps: int) -> None:
     assert low <= known.upper**0.5
     assert known.lower**0.5 <= high
     assert high <= low * 1.0001
+
+
+def test_the_price_of_not_knowing_the_horizon_is_that_of_decompositions() -> None:
+    """The worst step of rows over gamma_2 of their own horizons, which decompositions know."""
+    steps = 6
+    least = [
+        oracles.worst_step_interval(np.tril(np.ones((t, t)))[:, None, :], width=1e-7)
+        for t in range(1, steps + 1)
+    ]
+    errors = np.sqrt([(one.lower + one.upper) / 2 for one in least])
+    np.testing.assert_allclose(unknown_horizon.least_errors(steps), errors, rtol=2e-3)
+    rows = np.tril(np.ones((steps, steps))) / errors[:, None]
+    known = oracles.worst_step_interval(rows[:, None, :], width=1e-6)
+    low, high = unknown_horizon.price(steps)
+    assert low == pytest.approx(known.lower**0.5, rel=2e-3)
+    assert low <= high <= low * (1 + unknown_horizon.GAP)
+    assert high > 1.1  # which is what is to pay
 
 
 @pytest.mark.parametrize("steps", [2, 40])

@@ -314,6 +314,37 @@ def test_words_about_the_loss_of_last_models() -> None:
     assert f"but {ends('loss-capped falling')[1]} and .52 for 148 nodes" in text
 
 
+def test_results_rank_by_the_loss_of_last_models() -> None:
+    text = pages.read("docs/results.md")
+    table = text[text.index("| mechanism | step |") :].split("\n\n")[0].splitlines()[2:]
+    of = {"constant": "", "falling to zero": ", falling"}
+    named = {
+        "independent noise": "ldp",
+        "optimum of every iterate (Mafalda)": "mafalda",
+        "optimum of the last iterate": "last-iterate",
+        "optimum of the loss": "loss",
+        "optimum of the loss, variances capped": "loss-capped",
+    }
+    settings = (
+        "florentine, california-housing",
+        "karate, a9a",
+        "ego-facebook 414, california-housing",
+    )
+    cost = {
+        (r["setting"], r["mechanism"]): float(r["cost"])
+        for r in records("loss-costs")
+        if float(r["mu"]) == 1
+    }
+    sums = []
+    for line in table:
+        name, step, *cells = (cell.strip() for cell in line.strip("|").split("|"))
+        found = [cost[setting, named[name] + of[step]] for setting in settings]
+        assert cells == [f"{value:.4f}" for value in found]
+        sums.append(sum(found))
+    assert len(sums) == 10
+    assert sums == sorted(sums)
+
+
 def test_words_about_dropout_under_zip_dl() -> None:
     rmse = {
         (r["setting"], r["mechanism"], float(r["level"])): float(r["test_loss"])
