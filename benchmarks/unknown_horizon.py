@@ -1,10 +1,10 @@
 """The least price of not knowing the number of steps: ``python -m benchmarks.unknown_horizon``.
 
 The error of step t of prefix sums is at least gamma_2(t)^2 at one participation, had t been known
-to be the last. A design for the worst step with weights 1 / gamma_2(t)^2 has the least largest ratio
-of standard deviations over all designs, certified like every other; weights are those of the lower
-ends of intervals, interpolated in ln t, and a ratio is wrong by as much as they are. ``--quick``
-leaves out what takes minutes."""
+to be the last. A design for the worst step with weights 1 / gamma_2(t)^2 has the least largest
+ratio of standard deviations over all designs, certified like every other; weights are those of the
+lower ends of intervals, interpolated in ln t, and a ratio is wrong by as much as they are.
+``--quick`` leaves out what takes minutes."""
 
 from __future__ import annotations
 
