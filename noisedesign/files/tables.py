@@ -313,6 +313,8 @@ def errors_of(tables: ErrorTable | Sequence[ErrorTable] | None) -> list[ErrorTab
     """The tables of the errors, each with what any of them says of the run."""
     if tables is None or isinstance(tables, ErrorTable):
         return [] if tables is None else [tables]
+    if not tables:
+        raise InputError("error", expected="one or more tables [[error]]", got="none")
     run: dict[str, Any] = {}
     for table in reversed(tables):
         run |= table.model_dump(include=table.model_fields_set - _EACH)

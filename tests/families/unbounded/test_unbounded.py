@@ -110,7 +110,10 @@ def test_variances_under_gossip_against_dense_algebra() -> None:
     np.testing.assert_allclose(closed, expected, rtol=1e-9)
 
 
-@pytest.mark.parametrize(("often", "apart", "horizon"), [(1, 1, 40), (3, 4, 24), (4, 1, 24)])
+@pytest.mark.parametrize(
+    ("often", "apart", "horizon"),
+    [(1, 1, 40), (3, 4, 24), pytest.param(4, 1, 24, marks=pytest.mark.slow)],
+)
 def test_nobody_who_knows_the_horizon_is_below_the_bound(
     often: int, apart: int, horizon: int
 ) -> None:
