@@ -6,14 +6,18 @@ slowly; Anderson's mixing of log q takes some twenty problems where it takes hun
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import linprog
 
 from noisedesign.base.checks import Array
 from noisedesign.base.monitor import REACHED, Monitor, Search, Stop
+from noisedesign.certify.repair import strategy_of
 from noisedesign.families.family import Answer
 from noisedesign.families.worst.program import WorstProgram
-from noisedesign.forms import Noise
+from noisedesign.forms import DenseStrategy, Noise
 
 MEMORY = 12
 """Steps of the past that a step mixes. More take fewer problems, until differences are rounding."""
@@ -32,6 +36,9 @@ worst go to 0, and H(q) would become singular. More costs a part of the gap."""
 IDLE = 3.0
 """Logarithm of a share over the least one below which a step follows the fixed point."""
 
+PATIENCE = 6
+"""Problems without a better bound after which steps begin anew from the best, without a past."""
+
 MOST = 300
 """Problems solved, at most."""
 
@@ -42,7 +49,9 @@ def solve(program: WorstProgram, *, monitor: Monitor) -> Answer:
     logs = np.zeros(size)
     past: list[tuple[Array, Array]] = []
     noises: list[tuple[float, Noise]] = []
-    lower, proof, start, count = 0.0, {}, None, 0
+    met: list[tuple[Array, Noise]] = []
+    lower, proof, start, count, since = 0.0, {}, None, 0, 0
+    best = (logs, logs)
     least = np.log(LEAST_SHARE * monitor.gap / size)
     sharper = max(SHARPER * monitor.gap, LEAST_GAP)
     with Search(monitor) as search:
@@ -64,17 +73,54 @@ def solve(program: WorstProgram, *, monitor: Monitor) -> Answer:
                 lower, proof = bound, {"step_shares": shares, **answer.proof}
             errors = program.errors(noise.dense_strategy)
             noises.append((float(errors.max()), noise))
+            met = [*met[-MEMORY:], (errors, noise)]
+            if (between := _between(inner, met)) is not None:
+                noises.append((float(program.errors(between.dense_strategy).max()), between))
             noises = [min(noises, key=lambda pair: pair[0])]
             monitor.report(lower=lower, upper=noises[0][0])
             if search.ended(solved=noises[0][0] <= lower * (1 + REACHED * monitor.gap)):
                 break
             change = np.log(errors / float(shares @ errors))
             change = np.maximum(change, least - np.log(shares))
+            if bound >= lower:
+                best, since = (np.log(shares), change), count
+            if count - since >= PATIENCE:  # mixed steps have lost their way
+                past, since = [], count
+                logs = np.maximum(best[0] + best[1], least)
+                continue
             past = [*past[-MEMORY:], (np.log(shares), change)]
             logs = np.maximum(_mixed(past, np.log(shares) > least + IDLE), least)
     return Answer(
         stop=search.stop, noises=[noise for _, noise in noises], proof=proof, evaluations=count
     )
+
+
+def _between(program: Any, met: list[tuple[Array, Noise]]) -> Noise | None:
+    """The noise of least largest error, at most, among means of C^T C: budgets are linear in C^T C
+    and errors convex, so that means of feasible ones keep what the means of their errors are."""
+    if len(met) < 2:
+        return None
+    errors = np.array([one for one, _ in met])
+    count = len(met)
+    found = linprog(
+        np.r_[np.zeros(count), 1.0],
+        A_ub=np.c_[errors.T / errors.max(), -np.ones(errors.shape[1])],
+        b_ub=np.zeros(errors.shape[1]),
+        A_eq=np.r_[np.ones(count), 0.0][None],
+        b_eq=[1.0],
+    )
+    if found.x is None or found.x[:count].max() > 1 - 1e-9:
+        return None
+    shares = found.x[:count]
+    gram = sum(
+        share * noise.dense_strategy.T @ noise.dense_strategy
+        for share, (_, noise) in zip(shares, met, strict=True)
+    )
+    try:
+        strategy = strategy_of(program, np.asarray(gram))
+    except np.linalg.LinAlgError:
+        return None
+    return Noise.of_strategy(DenseStrategy(strategy=strategy))
 
 
 def _mixed(past: list[tuple[Array, Array]], active: NDArray[np.bool_]) -> Array:
