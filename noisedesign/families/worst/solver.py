@@ -36,8 +36,9 @@ worst go to 0, and H(q) would become singular. More costs a part of the gap."""
 IDLE = 3.0
 """Logarithm of a share over the least one below which a step follows the fixed point."""
 
-PATIENCE = 6
-"""Problems without a better bound after which steps begin anew from the best, without a past."""
+PATIENCE, PATIENCE_NEAR, NEAR = 6, 15, 1e-8
+"""Problems without a better bound after which steps begin anew from the best, without a past; and
+the same where at most a gap of ``NEAR`` is asked for, which bounds near rounding need."""
 
 MOST = 300
 """Problems solved, at most."""
@@ -84,7 +85,9 @@ def solve(program: WorstProgram, *, monitor: Monitor) -> Answer:
             change = np.maximum(change, least - np.log(shares))
             if bound >= lower:
                 best, since = (np.log(shares), change), count
-            if count - since >= PATIENCE:  # mixed steps have lost their way
+            if count - since >= (
+                PATIENCE_NEAR if monitor.gap <= NEAR else PATIENCE
+            ):  # mixed steps have lost their way
                 past, since = [], count
                 logs = np.maximum(best[0] + best[1], least)
                 continue
