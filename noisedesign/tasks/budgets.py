@@ -82,9 +82,8 @@ def budget_rows(design: Any) -> Listing[BudgetRow]:
         raise InputError("design", expected=expected, got=f"one in {problem.axes}")
     ratio, target = 0.25, problem.privacy
     if target is not None:
-        both = (
-            mu_of(epsilon=eps, delta=target.delta) for eps in (target.epsilon / 2, target.epsilon)
-        )
+        how = {"delta": target.delta, "conversion": target.conversion}
+        both = (mu_of(epsilon=eps, **how) for eps in (target.epsilon / 2, target.epsilon))
         ratio = (next(both) / next(both)) ** 2
     gained = sum(prices.values())
     scalable = problem.structure.kind != "decor" and not problem.observers

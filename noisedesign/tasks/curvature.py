@@ -84,7 +84,8 @@ def curvature_range(
         feature_bound: B, the largest norm (not squared) of a row.
         public: whether ``features`` are public; those that are not need a ``privacy`` target.
         privacy: epsilon, delta and adjacency of a private estimate; its clip is not used.
-        secret: of the noise; default: a new one.
+        secret: of the noise, for one estimate only: the difference of two with the same noise tells
+            that of their data. Default: a new one.
 
     Returns:
         The range, and the claim of its privacy if it has one.

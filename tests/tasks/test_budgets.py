@@ -199,3 +199,17 @@ def test_wrong_problems_are_refused() -> None:
         best_split(nd.SpaceProblem(mixing=W, max_variance=3.0))
     with pytest.raises(InputError, match="cost"):
         tightened(nd.solve(nd.SpaceProblem(mixing=W)), cost=0.0)
+
+
+def test_half_the_epsilon_is_by_the_conversion_of_the_target() -> None:
+    """The rule of Renyi accounts is another one, so that half its epsilon is another budget."""
+    ring = nd.build_graph("ring", nodes=4)
+    for conversion in ("gdp", "rdp"):
+        target = nd.PrivacyTarget(epsilon=4.0, delta=1e-6, steps=1, conversion=conversion)
+        design = nd.solve(nd.SpaceProblem.from_graph(ring, privacy=target)).design
+        half, whole = (
+            nd.privacy.accounting.mu_of(epsilon=eps, delta=1e-6, conversion=conversion)
+            for eps in (2.0, 4.0)
+        )
+        (row, *_) = budget_rows(design)
+        assert row.stricter == pytest.approx((half / whole) ** 2, rel=1e-12)

@@ -85,8 +85,8 @@ class Proved(NamedTuple):
 def judged(
     buffers: Buffers, poles: Array, weights: Array, *, least: Least, squared: float, steps: int
 ) -> Proved:
-    """Judge buffers of that squared sensitivity up to ``steps``; of prefix sums every rounding is
-    accounted for."""
+    """Judge buffers of that squared sensitivity up to ``steps``; roundings are allowed for by an
+    argument, not by intervals."""
     variances = buffers.variances(poles, weights, steps=steps, proved=True)
     ends = np.append(least.horizons[1:] - 1, steps)
     stddevs = np.sqrt(squared * variances[ends - 1]) * (1 + 4 * settings.EPS)
