@@ -82,7 +82,7 @@ def budget_rows(design: Any) -> Listing[BudgetRow]:
         raise InputError("design", expected=expected, got=f"one in {problem.axes}")
     ratio, target = 0.25, problem.privacy
     if target is not None:
-        how = {"delta": target.delta, "conversion": target.conversion}
+        how: dict[str, Any] = {"delta": target.delta, "conversion": target.conversion}
         both = (mu_of(epsilon=eps, **how) for eps in (target.epsilon / 2, target.epsilon))
         ratio = (next(both) / next(both)) ** 2
     gained = sum(prices.values())
