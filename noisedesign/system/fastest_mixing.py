@@ -96,7 +96,8 @@ def longest_step(root: Array, change: Array) -> float:
 
 
 def longest_of(values: Array, change: Array) -> float:
-    falling = change < 0
+    """The longest step from values > 0 that leaves none negative, at most 1 over TO_BOUNDARY."""
+    falling = values < -change / TO_BOUNDARY  # a change too small to divide by bounds no step
     return float(np.min(-values[falling] / change[falling], initial=1 / TO_BOUNDARY))
 
 
