@@ -18,7 +18,8 @@ import networkx as nx
 
 import noisedesign as nd
 from noisedesign.files.picture_file import new_figure, style, write_figure
-from noisedesign.system.fastest_mixing import fastest_mixing, mixing_norm
+from noisedesign.system.fastest_mixing import fastest_mixing
+from noisedesign.system.links import mixing_norm
 from noisedesign.tasks import report
 from noisedesign.tasks.report import Record
 

@@ -23,9 +23,9 @@ from noisedesign.base.shown import Shown
 from noisedesign.design.design import Design
 from noisedesign.design.solve import solve
 from noisedesign.problem.problem import Problem
-from noisedesign.system.fastest_mixing import SIGNS, EdgeWeights, mixing_norm
 from noisedesign.system.graph import mixing_matrix
 from noisedesign.system.least_noise import least_noise, strictly_within
+from noisedesign.system.links import SIGNS, EdgeWeights, mixing_norm
 
 MOST_GLOBAL = 1e11  # links^2 x nodes^2 of the largest graphs whose W and R are found together
 LOCAL_GAP = 1e-5  # of designs whose noise gives the gradient, relative: steps are of 1e-3

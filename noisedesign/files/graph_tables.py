@@ -37,16 +37,13 @@ from noisedesign.system.graph import (
     BEYOND,
     GRAPH_KEYS,
     LEAST_NOISE,
-    WEIGHTS,
-    Weights,
     build_graph,
     mixing_matrix,
     node_names,
     read_all_edges,
     read_edges,
-    require_room,
-    sparse_mixing_matrix,
 )
+from noisedesign.system.rules import WEIGHTS, Weights, require_room, sparse_mixing_matrix
 
 Mixing = tuple[Any, tuple[str, ...]]
 """W, shape (n, n), dense or sparse, or of a schedule, (P, n, n); and the names of its rows."""

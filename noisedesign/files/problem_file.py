@@ -43,9 +43,9 @@ from noisedesign.files.toml import dumped, opened, parsed, renamed
 from noisedesign.forms.registry import SPARSE_FORMS, sparse_kinds
 from noisedesign.problem.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
 from noisedesign.problem.unbounded import BUFFERS, UnboundedProblem
-from noisedesign.system.fastest_mixing import mixing_norm, stochastic_on
 from noisedesign.system.gossip import checked_rounds
 from noisedesign.system.graph import LEAST_NOISE
+from noisedesign.system.links import mixing_norm, stochastic_on
 from noisedesign.system.participation import require_fixed_epoch
 from noisedesign.system.workloads import WORKLOADS, WORST, ErrorMeasure, WorkloadKind
 

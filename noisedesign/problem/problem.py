@@ -34,13 +34,7 @@ from noisedesign.problem.pair_budgets import checked_factors, told_pairs
 from noisedesign.problem.unbounded import UnboundedProblem
 from noisedesign.system.directed import DIRECTED_WEIGHTS, check_directed, directed_mixing
 from noisedesign.system.gossip import check_schedule, checked_rounds, of_every_step, repeated
-from noisedesign.system.graph import (
-    check_mixing,
-    check_sparse_mixing,
-    mixing_matrix,
-    node_names,
-    sparse_mixing_matrix,
-)
+from noisedesign.system.graph import check_mixing, check_sparse_mixing, mixing_matrix, node_names
 from noisedesign.system.least_noise_bound import MixingProof
 from noisedesign.system.participation import (
     FixedEpoch,
@@ -51,6 +45,7 @@ from noisedesign.system.participation import (
     single,
 )
 from noisedesign.system.random_mixing import RandomMixing
+from noisedesign.system.rules import sparse_mixing_matrix
 from noisedesign.system.workloads import WORKLOADS, WORST, ErrorMeasure, ErrorMixture, Workload
 
 JOINTS = ("kronecker", "modal", "full")

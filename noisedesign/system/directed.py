@@ -14,7 +14,8 @@ import numpy as np
 
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import Array, InputError
-from noisedesign.system.graph import adjacency, built_by, check_mixing, erdos_renyi, require_room
+from noisedesign.system.graph import built_by, check_mixing, erdos_renyi
+from noisedesign.system.rules import adjacency, require_room
 
 DirectedWeights = Literal["row-stochastic", "column-stochastic"]
 DIRECTED_WEIGHTS: tuple[str, ...] = get_args(DirectedWeights)

@@ -48,8 +48,8 @@ from noisedesign.privacy.amplification import Amplified
 from noisedesign.privacy.amplification.directions import UNAMPLIFIED
 from noisedesign.problem.problem import Problem, problem_of, theorem_of
 from noisedesign.problem.unbounded import UnboundedProblem
-from noisedesign.system.fastest_mixing import stochastic_on
 from noisedesign.system.least_noise_bound import error_lower_bound
+from noisedesign.system.links import stochastic_on
 from noisedesign.system.workloads import WORKLOADS
 
 RELATIVE_TOLERANCE = 1e-9  # of a number computed on another machine: long sums agree to 1e-12
