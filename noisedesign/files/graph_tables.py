@@ -110,14 +110,16 @@ class _Built(Graph):
     def mixing(
         self, folder: Path, *, known: Array | None = None, sparse_above: float = math.inf
     ) -> Mixing:
-        if self.weights == LEAST_NOISE and not self.one_way:
+        if self.weights == LEAST_NOISE:
             expected = "weights that the graph alone decides on, outside of problem files"
             remedy = f'Name the design of a problem with "{LEAST_NOISE}", which holds its W.'
             raise InputError("graph.weights", expected=expected, got=LEAST_NOISE, remedy=remedy)
         if self.mixing_rate is not None:
             expected = f'none but for weights = "{LEAST_NOISE}"'
             raise InputError("graph.mixing_rate", expected=expected, got=f"{self.mixing_rate:g}")
-        allowed = DIRECTED_WEIGHTS if self.one_way else (*WEIGHTS, FASTEST, LEAST_NOISE)
+        allowed = (*DIRECTED_WEIGHTS, LEAST_NOISE)
+        if not self.one_way:
+            allowed = (*WEIGHTS, FASTEST, LEAST_NOISE)
         if self.weights not in allowed:
             where = f"where graph.directed = {str(self.one_way).lower()}"
             expected = f"one of {', '.join(allowed)} {where}"

@@ -66,7 +66,8 @@ class _Step:
         matrix = np.zeros((size + 1, size + 1))
         matrix[:size, :size] = graph.between_slacks(self.inverse, here.distance)
         mixed = self.inverse @ here.distance
-        matrix[:size, size] = graph.along_slacks((mixed + mixed.transpose(0, 2, 1)) / 2)
+        mixed = np.asarray((mixed + mixed.transpose(0, 2, 1)) / 2)
+        matrix[:size, size] = graph.along_slacks(mixed)
         matrix[size, size] = np.trace(mixed.sum(axis=0))
         matrix[size, :size] = matrix[:size, size]
         matrix[np.arange(size), np.arange(size)] += here.of_weights / here.weights
@@ -105,7 +106,7 @@ class _Step:
             y = y - (bent + bent.transpose(0, 2, 1)) / 2
             x = x - step.of_weights * step.weights / here.weights
             z = z - step.of_nodes * d_kept / self.kept
-        of_weights = graph.along_slacks(y) + x - graph.at_nodes_each.T @ z
+        of_weights = graph.along_slacks(np.asarray(y)) + x - graph.at_nodes_each.T @ z
         right = np.append(of_weights, np.trace(y.sum(axis=0)) - 1)
         found, _ = self.solve(right, 1 - graph.held @ here.weights)
         w, s = found[:-1], float(found[-1])

@@ -24,7 +24,7 @@ import scipy.linalg
 from noisedesign.base import memory
 from noisedesign.base.checks import Array, InputError
 from noisedesign.system.fastest_mixing import gap_of, longest_of, longest_step, path_to_fastest
-from noisedesign.system.least_noise_bound import MixingProof, error_lower_bound
+from noisedesign.system.least_noise_bound import MixingProof, error_lower_bound, root_below
 from noisedesign.system.links import (
     ArcWeights,
     EdgeWeights,
@@ -60,6 +60,15 @@ class Asked(NamedTuple):
     norm: float  # s, the largest ||W - J||_2 allowed
     budget: Array  # tau, shape (n,)
     cap: Array  # c, shape (n,), or (0,) where there is none
+    reading: Array  # L, the error being tr(L W R W^T L), shape (n,), a diagonal
+
+    def seen(self, change: Array) -> Array:
+        """L times a change of W."""
+        return np.asarray(self.reading[:, None] * change)
+
+    def along(self, matrix: Array) -> Array:
+        """l_e^T L A r_e, shape (m,)."""
+        return self.graph.along(self.seen(matrix))
 
 
 class Point(NamedTuple):
@@ -123,7 +132,8 @@ class _Step:
         near, near_e = (1 - d) * (1 + d), (1 - e) * (1 + e)
         product = np.multiply.outer(d, e)
         self.product, denominator = product, (1 - product) * (1 + product)
-        a, b = self.left_inverse[:, :n] @ graph.left, self.right_inverse @ graph.right
+        a = self.left_inverse[:, :n] @ self.asked.seen(graph.left)
+        b = self.right_inverse @ graph.right
         self.a, self.b = a, b
         matrix = np.zeros((a.shape[1],) * 2, order="F")
         pairs = np.triu_indices(n, 1)
@@ -157,7 +167,7 @@ class _Step:
         for i, h in enumerate(self.at):
             kernel = (of_caps if i < caps else of_budgets) * np.multiply.outer(h[:n], h[:n])
             inside = self.left_inverse[:n, :n].T @ kernel @ self.right_inverse
-            self.mixed[:, i] = 2 * graph.along(inside)
+            self.mixed[:, i] = 2 * self.asked.along(inside)
         # Rows beyond the n-th, which caps alone have, are paired with none.
         beyond = (self.at[:caps, n:] @ a[n:]) * ((self.at[:caps, :n] * e) @ b)
         self.mixed[:, :caps] += 2 * beyond.T
@@ -225,9 +235,9 @@ class _Step:
         slack = _sym(self.half @ scaled @ self.half.T)
         for _ in range(1 + REFINED):
             off = slack[:q, q:].copy()
-            off[:n] += graph.less(found)
+            off[:n] += self.asked.seen(graph.less(found))
             right = graph.along_slacks(distance) + of_weights - graph.at_nodes_each.T @ of_nodes
-            right += graph.held.T @ sums - 2 * graph.along((here.dual + dual)[:n, q:])
+            right += graph.held.T @ sums - 2 * self.asked.along((here.dual + dual)[:n, q:])
             limited = np.diagonal(slack)[self.limited] + limit
             limited = limited - self.room / self.prices * np.diagonal(dual)[self.limited]
             missing = 1 - graph.held @ (here.weights + found)
@@ -239,7 +249,7 @@ class _Step:
             of_weights = x - here.of_weights * found / here.weights
             of_nodes = z - here.of_nodes * d_kept / self.kept
         slack[:q, q:] = 0
-        slack[:n, q:] = -graph.less(found)
+        slack[:n, q:] = -self.asked.seen(graph.less(found))
         slack[q:, :q] = slack[:q, q:].T
         return Point(
             found,
@@ -260,7 +270,7 @@ class _Step:
         reach = self.left_inverse[:, :n]
         inside = self.left_inverse @ off @ self.right_inverse.T
         kernel = self._kernel(inside)
-        right = right - 2 * graph.along(reach.T @ kernel @ self.right_inverse)
+        right = right - 2 * self.asked.along(reach.T @ kernel @ self.right_inverse)
         h = self.at[:, :n]
         turned = np.sum((self.at @ (kernel * self.delta[:n])) * h, axis=1)
         plain = np.sum((self.at @ (kernel * self.delta[:, None])) * h, axis=1)
@@ -268,7 +278,8 @@ class _Step:
         solved = scipy.linalg.cho_solve(self.limits, limited)
         found, sums = self.solve(right + self.mixed @ solved, missing)
         prices = scipy.linalg.cho_solve(self.limits, limited - self.mixed.T @ found)
-        change = -reach @ graph.less(found) @ self.right_inverse.T - inside
+        seen = self.asked.seen(graph.less(found))
+        change = -reach @ seen @ self.right_inverse.T - inside
         change += ((self.at[:caps].T * prices[:caps]) @ h[:caps]) * self.delta[:n]
         change += ((self.at[caps:].T * prices[caps:]) @ h[caps:]) * self.delta[:, None]
         of_mixing = self.left_inverse.T @ self._kernel(change) @ self.right_inverse
@@ -330,7 +341,7 @@ def _root(a: Array) -> Array:
 def _first(asked: Asked, weights: Array, mu: float = 0.3) -> Point:
     """A point near the central path, but for its weights, which are strictly feasible."""
     graph, n = asked.graph, asked.graph.nodes
-    mixing = graph.at_zero - graph.less(weights)
+    mixing = asked.seen(graph.at_zero - graph.less(weights))
     capped = len(asked.cap) > 0
     v, u, r = mu / asked.budget, mu / asked.cap, np.empty(0)
     for _ in range(300):
@@ -372,16 +383,19 @@ def path_to_least_noise(asked: Asked, weights: Array) -> Iterator[Point]:
             return
 
 
-def strictly_within(links: Links, weights: Array, norm: float) -> tuple[Array | None, float]:
-    """Weights w > 0 with W_ii > 0 and ||W - J||_2 < s, and its norm; None where there are none, and
-    the norm of the fastest mixing."""
-    least = np.inf
-    for point in path_to_fastest(links, weights):
+def strictly_within(links: Links, plain: Array, norm: float) -> Array | None:
+    """Weights w > 0 with W_ii > 0 and ||W - J||_2 < s; None where W has no more room than a W of
+    that norm that is given; InputError where no W is so fast."""
+    least = slowest = mixing_norm(plain)
+    for point in path_to_fastest(links, links.of(plain)) if len(plain) > 1 else ():
         found = mixing_norm(links.mixing(point.weights))
         if found < norm - WITHIN * (1 - norm):
-            return point.weights, found
+            return point.weights
         least = min(least, found)
-    return None, least
+    if norm < slowest - WITHIN:
+        expected = f"at least that of the fastest mixing, {least:.6g}"
+        raise InputError("mixing_rate", expected=expected, got=f"{norm:.6g}")
+    return None
 
 
 def proof_of(asked: Asked, point: Point) -> MixingProof:
@@ -393,7 +407,8 @@ def proof_of(asked: Asked, point: Point) -> MixingProof:
     if len(point.of_sums):
         rows, columns = np.split(np.append(point.of_sums, 0.0) / 2, 2)
     else:
-        rows = (-np.diagonal(point.dual[:n, q:]) - np.diagonal(z) - point.of_nodes / 2) / 2
+        gain = -asked.reading * np.diagonal(point.dual[:n, q:])
+        rows = (gain - np.diagonal(z) - point.of_nodes / 2) / 2
     return MixingProof(
         norm=asked.norm,
         budget=prices[q:],
@@ -411,36 +426,34 @@ def least_noise(
     budget: Array,
     cap: Array | None = None,
     norm: float | None = None,
+    weights: Array | None = None,
     symmetric: bool = True,
 ) -> LeastNoise:
-    """W and R of least error after one step, to within 1e-6 or as far as rounding lets it; W is
-    symmetric, on an undirected graph, or has the arcs of a digraph, both ways of an undirected one.
+    """W and R of least error after one step, to within 1e-6 or as far as rounding lets it.
+
+    The error of a node counts by ``weights``, 1 if not said; W is symmetric, on an undirected
+    graph, or doubly stochastic on the arcs of a digraph, or of a graph of which all go both ways.
     """
     plain, links = plain_links(graph, symmetric=symmetric)
-    slowest = mixing_norm(plain)
-    norm = slowest if norm is None else norm
-    asked = Asked(links, norm, budget, np.zeros(0) if cap is None else cap)
+    norm = mixing_norm(plain) if norm is None else norm
+    reading = np.ones(len(plain)) if weights is None else root_below(weights)
+    asked = Asked(links, norm, budget, np.zeros(0) if cap is None else cap, reading)
     # Six arrays of m x m doubles are held at once.
     memory.require(lambda m: 6 * 8 * m * m, links.size, field="graph", of="edges")
-    start, fastest = None, slowest
-    if len(plain) > 1:
-        start, fastest = strictly_within(links, links.of(plain), norm)
+    start = strictly_within(links, plain, norm)
     if start is None:
-        if norm < slowest - WITHIN:
-            expected = f"at least that of the fastest mixing, {fastest:.6g}"
-            raise InputError("mixing_rate", expected=expected, got=f"{norm:.6g}")
         return LeastNoise(mixing=plain)
     best = LeastNoise(mixing=plain)
     for point in path_to_least_noise(asked, start):
         mixing = links.mixing(point.weights)
         precision = point.slack[-len(plain) :, -len(plain) :]
-        error = float(np.sum(mixing @ np.linalg.inv(precision) * mixing))
+        error = float(np.sum(asked.seen(mixing) @ np.linalg.inv(precision) * asked.seen(mixing)))
         if cap is None:  # a budget left over is less noise
             error *= float((np.diagonal(precision) / budget).max())
         if error < best.error and mixing_norm(mixing) <= norm:
             best = replace(best, mixing=mixing, error=error)
         proof = proof_of(asked, point)
-        bound = error_lower_bound(plain, budget=budget, cap=cap, proof=proof)
+        bound = error_lower_bound(plain, budget=budget, cap=cap, proof=proof, weights=weights)
         if bound > best.lower_bound:
             best = replace(best, lower_bound=bound, proof=proof)
         if best.error <= (1 + GAP) * best.lower_bound:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -59,11 +60,18 @@ MULTIPLIERS = {  # by name, what each is the multiplier of
 
 
 def error_lower_bound(
-    mixing: Array, *, budget: Array, cap: Array | None, proof: MixingProof
+    mixing: Array,
+    *,
+    budget: Array,
+    cap: Array | None,
+    proof: MixingProof,
+    weights: Array | None = None,
 ) -> float:
-    """No doubly stochastic W with the links of this one, (n, n), and ||W - J||_2 <= s (not squared)
-    has noise of a smaller error tr(W R W^T) than this, at budgets and caps of shape (n,); where the
-    proof is one for symmetric W, no symmetric W."""
+    """A bound below the error tr(Q W R W^T) of all noise R and W, Q = diag(weights), I if not said.
+
+    Budgets and caps have shape (n,); W is doubly stochastic, has the links of this one, (n, n), and
+    ||W - J||_2 <= s (not squared), and is symmetric where the proof is one for symmetric W.
+    """
     n = len(budget)
     shapes = {"budget": (n,), "distance": (n, n), "rows": (n,)}
     shapes |= {"columns": (0,) if proof.symmetric else (n,)}
@@ -73,21 +81,30 @@ def error_lower_bound(
     if not all(np.isfinite(array).all() for array in proof.arrays().values()):
         return 0.0
     with np.errstate(all="ignore"):  # what is not finite is no bound
-        found = _bound((mixing > 0) | np.eye(n, dtype=bool), budget, cap, proof)
+        reading = np.ones(n) if weights is None else root_below(weights)
+        found = _bound((mixing > 0) | np.eye(n, dtype=bool), reading, budget, cap, proof)
     return found if 0 < found < math.inf else 0.0
 
 
-def _bound(allowed: Array, budget: Array, cap: Array | None, proof: MixingProof) -> float:
-    # <U, W V^1/2> >= sum alpha + sum beta + <Z, J> - s |Z|_* - sum max(alpha_i + beta_j - D_ij, 0)
-    # for D = U V^1/2 - Z, as weights are at most 1. Numbers are taken for squares of their roots.
+def root_below(weights: Array) -> Array:
+    """L with L^2 <= weights, exact where these are 1."""
+    return np.asarray(np.where(weights == 1, 1.0, np.sqrt(weights) * (1 - 2 * EPS)))
+
+
+def _bound(
+    allowed: Any, reading: Array, budget: Array, cap: Array | None, proof: MixingProof
+) -> float:
+    # For D = L U V^1/2 - Z, as weights are at most 1, <U, L W V^1/2> is at least sum alpha + sum
+    # beta + <Z, J> - s |Z|_* - sum max(alpha_i + beta_j - D_ij, 0). V is the square of its root.
     n, z = len(budget), proof.distance
     root, alpha = np.sqrt(np.maximum(proof.budget, 0.0)), proof.rows
     beta = alpha if proof.symmetric else proof.columns
-    gain = proof.polar[:n] * root
+    gain = reading[:, None] * proof.polar[:n] * root
+    size = abs(gain)
     if proof.symmetric:  # a symmetric W sees the symmetric parts alone
-        gain, z = (gain + gain.T) / 2, (z + z.T) / 2
+        gain, size, z = ((a + a.T) / 2 for a in (gain, size, z))
     excess = np.maximum(np.add.outer(alpha, beta) - gain + z, 0.0)[allowed]
-    sizes = (np.add.outer(abs(alpha), abs(beta)) + abs(gain) + abs(z))[allowed]
+    sizes = (np.add.outer(abs(alpha), abs(beta)) + size + abs(z))[allowed]
     crossed, charge = np.zeros(0), 0.0
     if cap is not None:
         of_caps = np.sqrt(np.maximum(proof.cap, 0.0))

@@ -103,7 +103,8 @@ class EdgeWeights:
 
     def between_slacks(self, a: Array, y: Array) -> Array:
         """tr(A F_e Y F_f) of the changes F of the slacks, summed over them, shape (m, m)."""
-        return sum((self.between(p) * self.between(q) for p, q in zip(a, y, strict=True)), 0.0)
+        first, second = (self.between(p) * self.between(q) for p, q in zip(a, y, strict=True))
+        return np.asarray(first + second)
 
     def price(self, y: Array) -> Array:
         """Z with <Y, slacks> = s tr Y + 2 <Z, W - J>, shape (n, n)."""

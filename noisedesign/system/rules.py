@@ -27,7 +27,7 @@ def ruled_mixing(graph: nx.Graph, *, weights: str = "metropolis-hastings") -> Ar
 
 
 def sparse_mixing_matrix(graph: nx.Graph, *, weights: str = "metropolis-hastings") -> Any:
-    """The rules of :func:`noisedesign.mixing_matrix` as a sparse array, in work and memory by edges.
+    """The rules of :func:`noisedesign.mixing_matrix` as a sparse array, in memory by the edges.
 
     Args:
         graph: as there.
