@@ -224,6 +224,42 @@ def test_the_bound_for_every_mixing_is_stored_and_computed_again(tmp_path: Path)
         assert wrong == (["mixing bound"] if forged.problem.mixing_proof else ["problem"])
 
 
+def test_a_mixing_of_arcs_is_proved_with_every_rounding(tmp_path: Path) -> None:
+    text = SPACE + graph("erdos-renyi", "least-noise", nodes=8, p=0.3, seed=0, directed=True)
+    text += "[error]\nhorizon = 1\nnode_weights = [1.0, 2.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.5]\n"
+    text += "[limits]\nmax_variance = 10.0\n"
+    design, checks, path = designed(text, tmp_path)
+    w, proof = design.problem.mixing, design.problem.mixing_proof
+    assert w is not None
+    assert proof is not None
+    assert not proof.symmetric
+    assert checks["problem"].ok
+    assert "of every W on" in checks["mixing bound"].note
+    outcome = verify(load_design(path), rigorous=True)
+    assert outcome.rigorous
+    (check,) = (check for check in outcome.checks if check.name == "mixing bound")
+    assert check.ok
+    assert "proved to be within" in check.note
+    # Multipliers for symmetric W prove nothing of this one, which is not symmetric.
+    claimed = replace(proof, columns=np.zeros(0))
+    forged = replace(design, problem=replace(design.problem, mixing_proof=claimed))
+    outcome = verify(load_design(save_design(forged, tmp_path / "f.npz")))
+    assert [check.name for check in outcome.checks if check.ok is False] == ["mixing bound"]
+
+
+@pytest.mark.parametrize("weights", ["doubly-stochastic", "least-noise"])
+def test_doubly_stochastic_models_have_the_plain_mean(weights: str) -> None:
+    links = graph("erdos-renyi", weights, nodes=5, p=0.5, seed=0, directed=True)
+    problem = parse(MODELS + TWO_BY_TWO + links + '[error]\nof = "consensus"\n')
+    assert isinstance(problem, TimeProblem)
+    w = problem.mixing
+    assert w is not None
+    np.testing.assert_allclose([w.sum(axis=0), w.sum(axis=1)], 1, atol=1e-12)
+    models, plain = maps(w, 4, push_sum=False), means(w, 4, push_sum=True)
+    off = sum((m - mean).T @ (m - mean) for m, mean in zip(models, plain, strict=True))
+    np.testing.assert_allclose(problem.gram, of_time(off, 5), atol=1e-12)
+
+
 def test_multipliers_that_prove_nothing_are_told(tmp_path: Path) -> None:
     design, _, _ = designed(LEAST_5, tmp_path)
     problem = design.problem

@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 from typing import Any
 
+import mpmath
 import networkx as nx
 import numpy as np
 import pytest
@@ -226,6 +227,52 @@ def test_any_multipliers_bound_any_mixing_of_arcs(seed: int, capped: bool) -> No
         if cap is None or (np.diagonal(r) <= cap).all():
             assert bound <= np.trace(np.diag(q) @ w @ r @ w.T)
     assert bound <= (1 + 1e-9) * error_lower_bound(plain, proof=best, **limits) + 2e-6
+
+
+def bound_with_many_digits(links: Any, budget: Any, cap: Any, q: Any, proof: MixingProof) -> Any:
+    """What multipliers prove, by its formula, with 40 digits."""
+    n = len(links)
+    with mpmath.workdps(40):
+        z, polar = (mpmath.matrix(a.tolist()) for a in (proof.distance, proof.polar))
+        root = [mpmath.sqrt(max(v, 0.0)) for v in proof.budget]
+        gain = mpmath.matrix(n, n)
+        for i, j in np.ndindex(n, n):
+            gain[i, j] = mpmath.sqrt(q[i]) * polar[i, j] * root[j]
+        beta = proof.rows if proof.symmetric else proof.columns
+        if proof.symmetric:
+            gain, z = (gain + gain.T) / 2, (z + z.T) / 2
+        value = mpmath.fsum([*proof.rows, *beta]) + mpmath.fsum(z) / n
+        value -= mpmath.mpf(proof.norm) * mpmath.fsum(mpmath.svd_r(z, compute_uv=False))
+        for i, j in np.ndindex(n, n):
+            if links[i, j] > 0:
+                value -= max(mpmath.mpf(proof.rows[i]) + beta[j] - gain[i, j] + z[i, j], 0)
+        paid = 0
+        if cap is not None:
+            u = [mpmath.sqrt(max(v, 0.0)) for v in proof.cap]
+            value += mpmath.fsum(polar[n + i, i] * u[i] * root[i] for i in range(n))
+            paid = mpmath.fsum(c * v**2 for c, v in zip(cap, u, strict=True))
+        value /= max(mpmath.svd_r(polar, compute_uv=False))
+        spent = mpmath.fsum(t * r**2 for t, r in zip(budget, root, strict=True))
+        return value**2 / spent - paid
+
+
+@pytest.mark.parametrize("capped", [False, True])
+@pytest.mark.parametrize("symmetric", [False, True])
+def test_every_rounding_is_accounted_for(symmetric: bool, capped: bool) -> None:
+    rng, cap = np.random.default_rng(0), np.full(4, 2.5) if capped else None
+    graph, links = PAW if symmetric else ONE_WAY, oracles.metropolis(PAW)
+    q = np.array([1.0, 0.3, 2.0, 0.7])
+    if not symmetric:
+        links = of_digraph(ONE_WAY)
+    limits: dict[str, Any] = {"budget": UNEVEN, "cap": cap, "weights": q}
+    best = least_noise(graph, norm=0.9, symmetric=symmetric, **limits).proof
+    assert best is not None
+    for size in (1e-12, 1e-6, 1e-3) * 8:
+        moved = {k: a * (1 + size * rng.normal(size=a.shape)) for k, a in best.arrays().items()}
+        proof = MixingProof(norm=0.9, **moved)
+        found = error_lower_bound(links, proof=proof, **limits)
+        exact = bound_with_many_digits(links, UNEVEN, cap, q, proof)
+        assert exact * (1 - 1e-12) <= found <= exact
 
 
 def test_the_bound_of_symmetric_mixings_is_none_of_others() -> None:
