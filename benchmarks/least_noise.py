@@ -2,9 +2,10 @@
 
 Every graph at the mixing rate of Metropolis-Hastings weights and a cap on variances of ten times
 those of independent noise. ``--front FILE`` draws mixing rate against error from the sweep
-problems/sweeps/mixing-rate.toml, ``--large`` takes graphs of 148 and 500 nodes, and ``--collection``
-says for every graph of the shipped problems what no W can do better than, by the bounds for every
-symmetric W, every doubly stochastic one, and symmetric ones however slow.
+problems/sweeps/mixing-rate.toml, and ``--large`` takes graphs of 148 and 500 nodes.
+``--collection`` says for every graph of the shipped problems what no W can do better than, by the
+bounds for every symmetric W, every doubly stochastic one, and symmetric ones however slow;
+``--one-way`` takes W that need not be symmetric, on graphs and on digraphs.
 """
 
 from __future__ import annotations
@@ -15,14 +16,17 @@ import tempfile
 import time
 import tomllib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import networkx as nx
+import numpy as np
 
 import noisedesign as nd
 from noisedesign.files.picture_file import new_figure, style, write_figure
 from noisedesign.system.datasets import ego_facebook
+from noisedesign.system.directed import build_digraph
 from noisedesign.system.fastest_mixing import fastest_mixing
 from noisedesign.system.graph import GRAPH_KEYS
 from noisedesign.system.least_noise import least_noise
@@ -53,6 +57,12 @@ GRAPHS: dict[str, dict[str, Any]] = {  # graphs of the collection, but for the f
     "random regular 40": {"kind": "random-regular", "nodes": 40, "degree": 3, "seed": 3},
     "torus 8 x 8": {"kind": "torus", "rows": 8, "columns": 8},
     "ring 31": {"kind": "ring", "nodes": 31},
+}
+
+
+DIGRAPHS: dict[str, dict[str, Any]] = {
+    f"one way {n}": {"kind": "erdos-renyi", "nodes": n, "p": p, "seed": 0}
+    for n, p in ((8, 0.3), (20, 0.2), (50, 0.1))
 }
 
 
@@ -109,6 +119,29 @@ def graphs_of_collection() -> Iterator[tuple[str, nx.Graph]]:
             yield f"{kind} {said}".strip(), graph
 
 
+def of_arcs(name: str, graph: nx.Graph) -> Record:
+    """What doubly stochastic W gain over balanced ones, or where links go both ways symmetric."""
+    n, caps = len(graph), np.full(len(graph), CAP)
+    limits: dict[str, Any] = {"budget": np.ones(n), "cap": caps}
+    if graph.is_directed():
+        plain, before = nd.SpaceProblem.from_graph(graph, weights="doubly-stochastic"), "balanced"
+        rate = mixing_norm(plain.mixing)
+        error = optimum(replace(plain, max_variance=CAP)).objective
+    else:
+        rate, before = mixing_norm(nd.mixing_matrix(graph)), "symmetric"
+        error = least_noise(graph, norm=rate, **limits).error
+    found = least_noise(graph, norm=rate, symmetric=False, **limits)
+    return {
+        "graph": name,
+        "nodes": n,
+        "arcs": graph.number_of_edges() * (1 if graph.is_directed() else 2),
+        "over": before,
+        "no W below": round(found.lower_bound / error, 4),
+        "found": round(found.error / error, 4),
+        "rate": round(rate, 4),
+    }
+
+
 def judged(name: str, graph: nx.Graph) -> Record:
     """The optimum for the W chosen, and what no W goes below, over Metropolis-Hastings's."""
     n = len(graph)
@@ -158,9 +191,14 @@ def main() -> None:
     parser.add_argument("--front", type=Path, metavar="FILE", help="picture to write")
     parser.add_argument("--large", action="store_true")
     parser.add_argument("--collection", action="store_true")
+    parser.add_argument("--one-way", action="store_true")
     arguments = parser.parse_args()
     if arguments.front is not None:
         return draw(arguments.front)
+    if arguments.one_way:
+        rows = [of_arcs(name, nd.build_graph(**keys)) for name, keys in list(GRAPHS.items())[:12]]
+        rows += [of_arcs(name, build_digraph(**keys)) for name, keys in DIGRAPHS.items()]
+        return report.print_table(rows, list(rows[0]), title="W that need not be symmetric")
     if arguments.collection:
         rows = [judged(name, graph) for name, graph in graphs_of_collection()]
         rows.sort(key=lambda row: float(row["least noise"]))

@@ -19,6 +19,15 @@ def with_weights(n: int, edges: Any, weights: Any) -> np.ndarray:
     return w
 
 
+def balanced(digraph: nx.DiGraph) -> np.ndarray:
+    """The scaling of A + I with rows and columns that sum to 1, by many rounds."""
+    w = nx.to_numpy_array(digraph, nodelist=sorted(digraph)).T + np.eye(len(digraph))
+    for _ in range(5000):
+        w /= w.sum(axis=1, keepdims=True)
+        w /= w.sum(axis=0)
+    return np.asarray(w)
+
+
 def norm_by_svd(w: np.ndarray) -> float:
     """||W - J||_2 as the largest singular value."""
     return float(np.linalg.svd(w - np.full_like(w, 1 / len(w)), compute_uv=False)[0])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import mpmath
@@ -15,10 +16,24 @@ from hypothesis import given, settings, strategies as st
 from noisedesign.base.checks import InputError
 from noisedesign.problem.problem import SpaceProblem
 from noisedesign.system.graph import mixing_matrix
-from noisedesign.system.least_noise import LeastNoise, least_noise
+from noisedesign.system.least_noise import (
+    Asked,
+    LeastNoise,
+    _Step,
+    least_noise,
+    path_to_least_noise,
+    plain_links,
+    strictly_within,
+)
 from noisedesign.system.least_noise_bound import MixingProof, error_lower_bound
 from tests.support import oracles
-from tests.support.weight_cases import PAW, least_noise_by_conic, norm_by_svd, with_weights
+from tests.support.weight_cases import (
+    PAW,
+    balanced,
+    least_noise_by_conic,
+    norm_by_svd,
+    with_weights,
+)
 
 FLORENTINE = nx.florentine_families_graph()
 UNEVEN = np.array([1.0, 4.0, 0.5, 2.0])
@@ -29,15 +44,6 @@ ONE_WAY = nx.DiGraph([(0, 1), (1, 2), (2, 0), (2, 3), (3, 1)])
 def bound_of(found: LeastNoise, links: Any, budget: np.ndarray, cap: Any = None) -> float:
     assert found.proof is not None
     return error_lower_bound(links, budget=budget, cap=cap, proof=found.proof)
-
-
-def of_digraph(digraph: nx.DiGraph) -> np.ndarray:
-    """Sinkhorn's scaling of A + I, by many rounds."""
-    w = nx.to_numpy_array(digraph, nodelist=sorted(digraph)).T + np.eye(len(digraph))
-    for _ in range(5000):
-        w /= w.sum(axis=1, keepdims=True)
-        w /= w.sum(axis=0)
-    return np.asarray(w)
 
 
 def symmetric_optimum(laplacian_eigenvalues: np.ndarray, norm: float) -> float:
@@ -91,7 +97,7 @@ ARCS = [
 @pytest.mark.parametrize(("graph", "budget", "cap", "q"), ARCS)
 def test_the_program_of_arcs(graph: nx.Graph, budget: Any, cap: Any, q: Any) -> None:
     """Of a graph of which links go both ways, too."""
-    plain = of_digraph(graph.to_directed())
+    plain = balanced(graph.to_directed())
     norm = 0.9 if graph is ONE_WAY else norm_by_svd(plain)
     found = least_noise(graph, norm=norm, budget=budget, cap=cap, weights=q, symmetric=False)
     expected = least_noise_by_conic(
@@ -131,6 +137,25 @@ def test_a_ring_of_arcs_by_a_search_over_one_weight() -> None:
     assert found.lower_bound <= expected * (1 + 1e-9)
     assert found.lower_bound == pytest.approx(expected, rel=2e-4)
     assert found.error <= (1 + 1e-6) * found.lower_bound
+
+
+def test_ill_conditioned_steps_are_solved_again() -> None:
+    """Newton's step changes S as S = M Y M says, beside what is left of S, near the optimum."""
+    karate, n = nx.karate_club_graph(), 34
+    nx.set_edge_attributes(karate, 1, "weight")
+    plain, links = plain_links(karate)
+    asked = Asked(links, norm_by_svd(plain), np.ones(n), np.full(n, 10.0), np.ones(n))
+    start = strictly_within(links, plain, asked.norm)
+    assert start is not None
+    here = next(islice(path_to_least_noise(asked, start), 12, None))
+    step = _Step(asked, here)
+    mu = step.complementarity / step.degree
+    change = step.towards(mu)
+    scaling = step.half @ step.half.T
+    said = mu * np.linalg.inv(here.dual) - here.slack - scaling @ change.dual @ scaling
+    assert mu < 1e-7
+    away = step.inverse_half @ (change.slack - said) @ step.inverse_half.T
+    assert np.linalg.norm(away / np.sqrt(np.outer(step.values, step.values)), 2) < 1e-2
 
 
 def test_what_symmetry_costs_is_little() -> None:
@@ -202,7 +227,7 @@ def test_any_multipliers_bound_any_mixing(seed: int, capped: bool) -> None:
 @given(seed=st.integers(0, 10_000), capped=st.booleans())
 def test_any_multipliers_bound_any_mixing_of_arcs(seed: int, capped: bool) -> None:
     rng, norm, q = np.random.default_rng(seed), 0.9, np.array([1.0, 0.3, 2.0, 0.7])
-    cap, plain = np.full(4, 2.5) if capped else None, of_digraph(ONE_WAY)
+    cap, plain = np.full(4, 2.5) if capped else None, balanced(ONE_WAY)
     limits: dict[str, Any] = {"budget": UNEVEN, "cap": cap, "weights": q}
     best = least_noise(ONE_WAY, norm=norm, symmetric=False, **limits).proof
     assert best is not None
@@ -263,7 +288,7 @@ def test_every_rounding_is_accounted_for(symmetric: bool, capped: bool) -> None:
     graph, links = PAW if symmetric else ONE_WAY, oracles.metropolis(PAW)
     q = np.array([1.0, 0.3, 2.0, 0.7])
     if not symmetric:
-        links = of_digraph(ONE_WAY)
+        links = balanced(ONE_WAY)
     limits: dict[str, Any] = {"budget": UNEVEN, "cap": cap, "weights": q}
     best = least_noise(graph, norm=0.9, symmetric=symmetric, **limits).proof
     assert best is not None
