@@ -40,6 +40,7 @@ CAP = 10.0
 LARGEST = 150  # nodes of the graphs of the collection
 MOST_ARCS = 1200  # arcs and self weights, of which W need not be symmetric
 ANY_RATE = 0.9999
+SLACK = 1e-3  # of the rate, where no other W is as fast as Metropolis-Hastings weights
 
 GRAPHS: dict[str, dict[str, Any]] = {  # graphs of the collection, but for the first two
     "Florentine families": {"kind": "florentine"},
@@ -150,8 +151,9 @@ def judged(name: str, graph: nx.Graph) -> Record:
     rate, best = mixing_norm(plain.mixing), optimum(plain)
     found = least_noise(graph, norm=rate, **limits)
     record = {"graph": name, "nodes": n, "links": graph.number_of_edges()}
-    if found.proof is None:
-        return record | {"least noise": 1.0, "no symmetric W": 1.0, "no W": "", "any rate": ""}
+    if found.proof is None:  # no other W is as fast, and a bound for slightly slower ones is one
+        found = replace(least_noise(graph, norm=rate + SLACK, **limits), error=best.objective)
+        rate += SLACK
     record["least noise"] = round(found.error / best.lower_bound, 4)
     bounds = [found.lower_bound, None, None]
     if n + 2 * graph.number_of_edges() <= MOST_ARCS:

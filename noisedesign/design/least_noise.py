@@ -139,7 +139,7 @@ def least_noise_mixing(
 
 
 def _found(problem: Problem, mixing: Array, rate: float, status: str) -> LeastNoiseMixing:
-    """What was found, without an error and a bound."""
+    """Return what was found, without an error and a bound."""
     given, norm = problem.with_mixing(mixing), mixing_norm(mixing)
     return LeastNoiseMixing(
         mixing=mixing, norm=norm, mixing_rate=rate, problem=given, status=status

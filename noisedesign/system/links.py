@@ -53,7 +53,7 @@ class EdgeWeights:
 
     @property
     def at_nodes_each(self) -> Array:
-        """What a weight takes from self weights, shape (n, m)."""
+        """The shares of self weights that each weight takes, shape (n, m)."""
         return np.abs(self.incidence)
 
     def of(self, mixing: Array) -> Array:
@@ -134,7 +134,7 @@ class ArcWeights:
 
     @property
     def at_nodes_each(self) -> Array:
-        """Nothing: self weights are weights."""
+        """No shares, as self weights are weights, shape (0, m)."""
         return np.zeros((0, self.size))
 
     def of(self, mixing: Array) -> Array:
@@ -152,7 +152,7 @@ class ArcWeights:
         return result
 
     def at_nodes(self, w: Array) -> Array:
-        """Nothing: self weights are weights."""
+        """No sums, as self weights are weights, shape (0,)."""
         return np.zeros(0)
 
     def along(self, matrix: Array) -> Array:

@@ -531,10 +531,14 @@ def _mixing_bound(e: _Evidence) -> Outcome:
     bound = error_lower_bound(mixing, **limits, proof=proof, weights=problem.one_step_weights)
     objective = e.found.objective if e.proof is None else e.proof.objective.upper
     gap = objective / bound - 1 if bound > 0 else math.inf
-    note = f"of every {'symmetric ' * proof.symmetric}W on these links with ||W - J|| <= "
-    note += f"{proof.norm:.6g}; this W has {norm:.6g}, and its noise an error "
-    note += f"{'proved to be ' * (e.proof is not None)}within {gap:.1e} of the bound, which has "
-    note += "every rounding accounted for"
+    every = "every symmetric W" if proof.symmetric else "every W"
+    known = "known" if e.proof is None else "proved"
+    note = (
+        f"of {every} on these links with ||W - J|| <= {proof.norm:.6g}, every rounding accounted "
+    )
+    note += (
+        f"for; this W has {norm:.6g}, and its noise an error {known} to be within {gap:.1e} of it"
+    )
     # No less than that is known of the optimum for this W, however good its own noise is.
     least = e.found.lower_bound
     return ok and least <= bound * (1 + MIXING_TOLERANCE), None, bound, note
