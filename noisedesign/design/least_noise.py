@@ -207,7 +207,11 @@ def _gradient(design: Design) -> Array:
     """d tr(H(W) cov z) / dW at the noise of a design."""
     problem: Any = design.problem
     n, timed = len(problem.mixing), problem if problem.axes == "space" else problem.participation
-    workload = Workload.of(problem.step_mixing, horizon=timed.horizon, error=problem.error)
+    error = problem.error
+    if getattr(problem, "worst", False):  # a sum over steps, by what each counts at the optimum
+        shares = design.proof["step_shares"] / design.proof["step_shares"].sum()
+        error = replace(error, of="all-iterates", step_weights=shares * error.steps)
+    workload = Workload.of(problem.step_mixing, horizon=timed.horizon, error=error)
     of_step = np.zeros((n, n))
     for root in _roots(design, nodes=n, horizon=timed.horizon):
         of_step += workload.mixing_gradient(root)

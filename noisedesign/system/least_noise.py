@@ -384,8 +384,10 @@ def path_to_least_noise(asked: Asked, weights: Array) -> Iterator[Point]:
 
 
 def strictly_within(links: Links, plain: Array, norm: float) -> Array | None:
-    """Weights w > 0 with W_ii > 0 and ||W - J||_2 < s; None where W has no more room than a W of
-    that norm that is given; InputError where no W is so fast."""
+    """Weights w > 0 with W_ii > 0 and ||W - J||_2 < s; None where there are none but the plain W has
+    that norm, and InputError where no W is so fast."""
+    # Six arrays of m x m doubles are held at once.
+    memory.require(lambda m: 6 * 8 * m * m, links.size, field="graph", of="edges")
     least = slowest = mixing_norm(plain)
     for point in path_to_fastest(links, links.of(plain)) if len(plain) > 1 else ():
         found = mixing_norm(links.mixing(point.weights))
@@ -429,17 +431,12 @@ def least_noise(
     weights: Array | None = None,
     symmetric: bool = True,
 ) -> LeastNoise:
-    """W and R of least error after one step, to within 1e-6 or as far as rounding lets it.
-
-    The error of a node counts by ``weights``, 1 if not said; W is symmetric, on an undirected
-    graph, or doubly stochastic on the arcs of a digraph, or of a graph of which all go both ways.
-    """
+    """W and R of least error after one step, weighted by node, to 1e-6 or as far as rounding lets;
+    W is symmetric on an undirected graph, or doubly stochastic on the arcs of either kind."""
     plain, links = plain_links(graph, symmetric=symmetric)
     norm = mixing_norm(plain) if norm is None else norm
     reading = np.ones(len(plain)) if weights is None else root_below(weights)
     asked = Asked(links, norm, budget, np.zeros(0) if cap is None else cap, reading)
-    # Six arrays of m x m doubles are held at once.
-    memory.require(lambda m: 6 * 8 * m * m, links.size, field="graph", of="edges")
     start = strictly_within(links, plain, norm)
     if start is None:
         return LeastNoise(mixing=plain)

@@ -67,11 +67,9 @@ def error_lower_bound(
     proof: MixingProof,
     weights: Array | None = None,
 ) -> float:
-    """A bound below the error tr(Q W R W^T) of all noise R and W, Q = diag(weights), I if not said.
-
-    Budgets and caps have shape (n,); W is doubly stochastic, has the links of this one, (n, n), and
-    ||W - J||_2 <= s (not squared), and is symmetric where the proof is one for symmetric W.
-    """
+    """A bound below the error tr(diag(weights) W R W^T), weights 1 if not said, of every R within
+    budgets and caps, (n,), and every doubly stochastic W with the links of this one, (n, n), and
+    ||W - J||_2 <= s (not squared); of symmetric W alone where the proof is one for these."""
     n = len(budget)
     shapes = {"budget": (n,), "distance": (n, n), "rows": (n,)}
     shapes |= {"columns": (0,) if proof.symmetric else (n,)}

@@ -46,6 +46,9 @@ OTHER: dict[str, Problem] = {
     "last": TimeProblem.decentralized(
         mixing=W, participation=TWICE, error=ErrorMeasure(horizon=4, of="last-iterate"), rounds=2
     ),
+    "worst": TimeProblem.decentralized(
+        mixing=W, participation=TWICE, error=ErrorMeasure(horizon=4, of="worst")
+    ),
     "full": SpaceTimeProblem(
         mixing=W, participation=FixedEpoch(epochs=1, separation=2), joint="full"
     ),
@@ -93,7 +96,7 @@ def test_the_gradient_is_that_of_the_optimum(name: str, monkeypatch: pytest.Monk
         assert np.sum(slope * change) == pytest.approx((ahead - behind) / (2 * h), rel=1e-3)
 
 
-SLOW = ("floor", "consensus", "loss", "weights", "full", "last", "arcs-kronecker")
+SLOW = ("floor", "worst", "consensus", "loss", "weights", "full", "last", "arcs-kronecker")
 
 
 @pytest.mark.parametrize(
