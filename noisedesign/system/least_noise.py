@@ -3,12 +3,13 @@
 The optimum of Whisper's problem is a convex function of W, so that W and the covariance R of the
 noise have one optimum together. With X = R^-1 it is that of a semidefinite program,
 
-    min tr P_1  over  S = [[P, (W; I)], [(W, I), X]] >= 0,  diag X <= tau,  diag P_2 <= c,
+    min tr P_1  over  S = [[P, (L W; I)], [(L W, I), X]] >= 0,  diag X <= tau,  diag P_2 <= c,
 
-over weights w >= 0 of links with W_ii >= 0 and -s I <= W - J <= s I, whose rows and columns of I
-and P_2 are left out where there are no caps c. A primal-dual method (Nesterov and Todd 1998;
-Mehrotra 1992) eliminates P, X and the multiplier of (W; I) in closed form, and is left with a row a
-link (docs/mathematics.md, "The mixing of least noise").
+over weights w >= 0 of links or arcs with W_ii >= 0 and ||W - J||_2 <= s, L = I or the roots of
+weights of nodes. The rows and columns of I and P_2 are left out where there are no caps c. A
+primal-dual method (Nesterov and Todd 1998; Mehrotra 1992) eliminates P, X and the multiplier of
+(L W; I) in closed form, and is left with a row a weight (docs/mathematics.md, "The mixing of least
+noise").
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class LeastNoise:
     """W, shape (n, n), the error of the best R found for it, and the bound for every W allowed."""
 
     mixing: Array
-    error: float = np.inf  # tr(W R W), squared noise at the stated budgets
+    error: float = np.inf  # tr(L W R W^T L), squared noise at the stated budgets
     lower_bound: float = 0.0  # no W of the graph with ||W - J||_2 <= s has an R of less error
     proof: MixingProof | None = None  # of that bound
 
