@@ -78,9 +78,13 @@ def error_lower_bound(
         return 0.0
     if not all(np.isfinite(array).all() for array in proof.arrays().values()):
         return 0.0
+    allowed = (mixing > 0) | np.eye(n, dtype=bool)
+    reading = np.ones(n) if weights is None else root_below(weights)
     with np.errstate(all="ignore"):  # what is not finite is no bound
-        reading = np.ones(n) if weights is None else root_below(weights)
-        found = _bound((mixing > 0) | np.eye(n, dtype=bool), reading, budget, cap, proof)
+        try:
+            found = _bound(allowed, reading, budget, cap, proof)
+        except (np.linalg.LinAlgError, ArithmeticError, ValueError):
+            return 0.0
     return found if 0 < found < math.inf else 0.0
 
 

@@ -318,6 +318,10 @@ def test_multipliers_that_are_no_numbers_prove_nothing(bad: float) -> None:
             broken.flat[0] = bad
             other = replace(found, proof=replace(found.proof, **{name: broken}))
             assert bound_of(other, oracles.metropolis(PAW), np.ones(4)) == 0
+            for factor in (1e160, 1e300):
+                large = replace(found.proof, **{name: array * factor})
+                huge = bound_of(replace(found, proof=large), oracles.metropolis(PAW), np.ones(4))
+                assert 0 <= huge <= found.error
             short = replace(found, proof=replace(found.proof, **{name: array[:-1]}))
             assert bound_of(short, PAW.edges, np.ones(4)) == 0
 
