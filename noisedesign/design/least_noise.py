@@ -17,6 +17,7 @@ import numpy as np
 
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import Array, InputError
+from noisedesign.base.linalg import gram_factor
 from noisedesign.base.shown import Shown
 from noisedesign.design.design import Design
 from noisedesign.design.solve import solve
@@ -227,8 +228,7 @@ def _roots(design: Design, *, nodes: int, horizon: int) -> Iterator[Array]:
         yield np.asarray(design.strategy_form.dense_noising()).reshape(horizon, nodes, -1)
         return
     if axes != "time":
-        values, basis = np.linalg.eigh(design.covariance)
-        of_nodes = basis * np.sqrt(np.maximum(values, 0.0))
+        of_nodes = gram_factor(design.covariance).T
     of_steps = np.eye(horizon) if axes == "space" else design.strategy_form.dense_noising()
     for column in of_steps.T:
         root: Any = np.multiply.outer(column, of_nodes)
