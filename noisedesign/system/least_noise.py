@@ -385,8 +385,8 @@ def path_to_least_noise(asked: Asked, weights: Array) -> Iterator[Point]:
 
 
 def strictly_within(links: Links, plain: Array, norm: float) -> Array | None:
-    """Weights w > 0 with W_ii > 0 and ||W - J||_2 < s; None where there are none but the plain W has
-    that norm, and InputError where no W is so fast."""
+    """Weights w > 0 with W_ii > 0 and ||W - J||_2 < s; None where there are none but the plain W
+    has that norm, and InputError where no W is so fast."""
     # Six arrays of m x m doubles are held at once.
     memory.require(lambda m: 6 * 8 * m * m, links.size, field="graph", of="edges")
     least = slowest = mixing_norm(plain)
