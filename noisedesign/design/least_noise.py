@@ -49,7 +49,7 @@ class LeastNoiseMixing(Shown):
         status: "optimal" (no W allowed has an optimum smaller by more than 1e-6), "inaccurate" (the
             same, by more), "local" (best among its neighbours; nothing is said of others) or
             "given" (there is no other W of that rate, or the error is that of the mean model, the
-            same for all W: Metropolis-Hastings, or on a digraph the balanced one).
+            same for all W: Metropolis-Hastings, or on a digraph the balanced one, if as fast).
         error: of the noise that was found beside W, squared noise; None where it was not.
         lower_bound: no W allowed has noise of a smaller error; None where none is proved.
 
@@ -184,10 +184,13 @@ def _of_the_mean(error: AnyError | None) -> bool:
 def _local(problem: Problem, plain: Array, links: Links, rate: float) -> LeastNoiseMixing:
     """The best W that quasi-Newton steps lead to, none worse than the plain one."""
     start = strictly_within(links, plain, rate)
-    if start is None or _of_the_mean(problem.error):
+    if start is None:
         return _found(problem, plain, rate, "given")
+    slow = mixing_norm(plain) > rate
+    if _of_the_mean(problem.error):
+        return _found(problem, links.mixing(start) if slow else plain, rate, "given")
     tried = [links.mixing(_descended(problem, links, start, rate)), links.mixing(start)]
-    if mixing_norm(plain) <= rate:
+    if not slow:
         tried.append(plain)
     errors = [_error(problem, mixing)[0] for mixing in tried]
     return _found(problem, tried[int(np.argmin(errors))], rate, "local")

@@ -185,6 +185,10 @@ def test_the_mean_model_is_the_same_for_all() -> None:
     found = least_noise_mixing(problem)
     assert found.status == "given"
     np.testing.assert_allclose(found.mixing, W, atol=1e-15)
+    rate = norm_by_svd(W) - 0.02
+    faster = least_noise_mixing(problem, mixing_rate=rate)
+    assert faster.status == "given"
+    assert faster.norm <= rate
     # Another mean is not the same for all.
     assert not least_noise._of_the_mean(replace(of_mean, average=[1.0, 2.0, 3.0, 4.0]))
     assert not least_noise._of_the_mean(replace(of_mean, node_weights=[1.0, 2.0, 3.0, 4.0]))
