@@ -36,7 +36,7 @@ import noisedesign as nd
 
 kind, asked, structure, path = sys.argv[1], json.loads(sys.argv[2]), sys.argv[3], sys.argv[4]
 graph = nd.build_graph(kind, **asked)
-from noisedesign.system.graph import sparse_mixing_matrix
+from noisedesign.system.rules import sparse_mixing_matrix
 problem = nd.SpaceProblem(
     mixing=sparse_mixing_matrix(graph), structure=nd.SpaceStructure(kind=structure)
 )

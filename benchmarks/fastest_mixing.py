@@ -16,7 +16,8 @@ import networkx as nx
 import numpy as np
 
 import noisedesign as nd
-from noisedesign.system.fastest_mixing import EdgeWeights, fastest_mixing
+from noisedesign.system.fastest_mixing import fastest_mixing
+from noisedesign.system.links import EdgeWeights
 from noisedesign.tasks import report
 from noisedesign.tasks.report import Record
 

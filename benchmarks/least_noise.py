@@ -3,6 +3,9 @@
 Every graph at the mixing rate of Metropolis-Hastings weights and a cap on variances of ten times
 those of independent noise. ``--front FILE`` draws mixing rate against error from the sweep
 problems/sweeps/mixing-rate.toml, and ``--large`` takes graphs of 148 and 500 nodes.
+``--collection`` says for every graph of the shipped problems what no W can do better than, by the
+bounds for every symmetric W, every doubly stochastic one, and symmetric ones however slow;
+``--one-way`` takes W that need not be symmetric, on graphs and on digraphs.
 """
 
 from __future__ import annotations
@@ -11,19 +14,33 @@ import argparse
 import csv
 import tempfile
 import time
+import tomllib
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import networkx as nx
+import numpy as np
 
 import noisedesign as nd
 from noisedesign.files.picture_file import new_figure, style, write_figure
-from noisedesign.system.fastest_mixing import fastest_mixing, mixing_norm
+from noisedesign.system.datasets import ego_facebook
+from noisedesign.system.directed import build_digraph
+from noisedesign.system.fastest_mixing import fastest_mixing
+from noisedesign.system.graph import GRAPH_KEYS
+from noisedesign.system.least_noise import least_noise
+from noisedesign.system.links import mixing_norm
 from noisedesign.tasks import report
 from noisedesign.tasks.report import Record
 
-SWEEP = Path(__file__).parent.parent / "problems" / "sweeps" / "mixing-rate.toml"
+PROBLEMS = Path(__file__).parent.parent / "problems"
+SWEEP = PROBLEMS / "sweeps" / "mixing-rate.toml"
 CAP = 10.0
+LARGEST = 150  # nodes of the graphs of the collection
+MOST_ARCS = 1200  # arcs and self weights, of which W need not be symmetric
+ANY_RATE = 0.9999
+SLACK = 1e-3  # of the rate, where no other W is as fast as Metropolis-Hastings weights
 
 GRAPHS: dict[str, dict[str, Any]] = {  # graphs of the collection, but for the first two
     "Florentine families": {"kind": "florentine"},
@@ -41,6 +58,12 @@ GRAPHS: dict[str, dict[str, Any]] = {  # graphs of the collection, but for the f
     "random regular 40": {"kind": "random-regular", "nodes": 40, "degree": 3, "seed": 3},
     "torus 8 x 8": {"kind": "torus", "rows": 8, "columns": 8},
     "ring 31": {"kind": "ring", "nodes": 31},
+}
+
+
+DIGRAPHS: dict[str, dict[str, Any]] = {
+    f"one way {n}": {"kind": "erdos-renyi", "nodes": n, "p": p, "seed": 0}
+    for n, p in ((8, 0.3), (20, 0.2), (50, 0.1))
 }
 
 
@@ -78,6 +101,69 @@ def row(name: str, graph: nx.Graph, *, steps: bool) -> Record:
     return record
 
 
+def graphs_of_collection() -> Iterator[tuple[str, nx.Graph]]:
+    """Every undirected graph of the shipped problems once, by the first that has it."""
+    seen = set()
+    for path in sorted(PROBLEMS.glob("*/*.toml")):
+        table = tomllib.loads(path.read_text()).get("graph", {})
+        kind = table.get("kind")
+        if table.get("directed") or (kind not in GRAPH_KEYS and kind != "ego-facebook"):
+            continue
+        keys = {key: table[key] for key in GRAPH_KEYS.get(kind, ()) if key in table}
+        if max((v for k, v in keys.items() if k not in ("seed", "p")), default=0) > LARGEST:
+            continue
+        graph = nd.build_graph(kind, **keys) if kind in GRAPH_KEYS else ego_facebook(table["ego"])
+        links = nx.to_numpy_array(graph) != 0
+        if 1 < len(graph) <= LARGEST and links.tobytes() not in seen:
+            seen.add(links.tobytes())
+            said = " ".join(str(value) for key, value in keys.items() if key != "kind")
+            yield f"{kind} {said}".strip(), graph
+
+
+def of_arcs(name: str, graph: nx.Graph) -> Record:
+    """What doubly stochastic W gain over balanced ones, or where links go both ways symmetric."""
+    n, caps = len(graph), np.full(len(graph), CAP)
+    limits: dict[str, Any] = {"budget": np.ones(n), "cap": caps}
+    if graph.is_directed():
+        plain, before = nd.SpaceProblem.from_graph(graph, weights="doubly-stochastic"), "balanced"
+        rate = mixing_norm(plain.mixing)
+        error = optimum(replace(plain, max_variance=CAP)).objective
+    else:
+        rate, before = mixing_norm(nd.mixing_matrix(graph)), "symmetric"
+        error = least_noise(graph, norm=rate, **limits).error
+    found = least_noise(graph, norm=rate, symmetric=False, **limits)
+    return {
+        "graph": name,
+        "nodes": n,
+        "arcs": graph.number_of_edges() * (1 if graph.is_directed() else 2),
+        "over": before,
+        "no W below": round(found.lower_bound / error, 4),
+        "found": round(found.error / error, 4),
+        "rate": round(rate, 4),
+    }
+
+
+def judged(name: str, graph: nx.Graph) -> Record:
+    """The optimum for the W chosen, and what no W goes below, over Metropolis-Hastings's."""
+    n = len(graph)
+    plain = nd.SpaceProblem.from_graph(graph, max_variance=CAP)
+    limits = {"budget": plain.budget, "cap": plain.max_variance}
+    rate, best = mixing_norm(plain.mixing), optimum(plain)
+    found = least_noise(graph, norm=rate, **limits)
+    record = {"graph": name, "nodes": n, "links": graph.number_of_edges()}
+    if found.proof is None:  # no other W is as fast, and a bound for slightly slower ones is one
+        found = replace(least_noise(graph, norm=rate + SLACK, **limits), error=best.objective)
+        rate += SLACK
+    record["least noise"] = round(found.error / best.lower_bound, 4)
+    bounds = [found.lower_bound, None, None]
+    if n + 2 * graph.number_of_edges() <= MOST_ARCS:
+        bounds[1] = least_noise(graph, norm=rate, symmetric=False, **limits).lower_bound
+        bounds[2] = least_noise(graph, norm=ANY_RATE, **limits).lower_bound
+    for key, bound in zip(("no symmetric W", "no W", "any rate"), bounds, strict=True):
+        record[key] = "" if bound is None else round(bound / best.objective, 4)
+    return record
+
+
 def draw(target: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         table = Path(folder) / "front.csv"
@@ -106,9 +192,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--front", type=Path, metavar="FILE", help="picture to write")
     parser.add_argument("--large", action="store_true")
+    parser.add_argument("--collection", action="store_true")
+    parser.add_argument("--one-way", action="store_true")
     arguments = parser.parse_args()
     if arguments.front is not None:
         return draw(arguments.front)
+    if arguments.one_way:
+        rows = [of_arcs(name, nd.build_graph(**keys)) for name, keys in list(GRAPHS.items())[:12]]
+        rows += [of_arcs(name, build_digraph(**keys)) for name, keys in DIGRAPHS.items()]
+        return report.print_table(rows, list(rows[0]), title="W that need not be symmetric")
+    if arguments.collection:
+        rows = [judged(name, graph) for name, graph in graphs_of_collection()]
+        rows.sort(key=lambda row: float(row["least noise"]))
+        few = [row for row in rows if row["least noise"] <= 0.8]
+        title = f"{len(few)} of {len(rows)} graphs have a W of at most 0.8 of today's optimum"
+        return report.print_table(rows, list(rows[0]), title=title)
     if arguments.large:
         ego = nd.load_problem("whisper/ego-148").problem.mixing
         geometric = nd.build_graph("random-geometric", nodes=500, degree=8, seed=0)

@@ -1,9 +1,9 @@
 """What noise costs in training, by mixing weights: ``python -m benchmarks.least_noise_training``.
 
-Logistic regression of incomes (a9a) on the karate club, two epochs of small batches, under the
-noise of Whisper D-SGD for all iterates. Every W has its own best step size by the seeds 0 to 3, and
-its cost, the loss above that without noise and of Metropolis-Hastings weights at their best step,
-is of the seeds 100 to 107.
+Logistic regression of incomes (a9a) on the karate club or another graph, two epochs of small
+batches, under the noise of Whisper D-SGD for all iterates. Every W has its own best step size by
+the seeds 0 to 3, and its cost, the loss above that without noise and of Metropolis-Hastings weights
+at their best step, is of the seeds 100 to 107.
 """
 
 from __future__ import annotations

@@ -25,7 +25,8 @@ from scipy.sparse import _sparsetools
 
 import noisedesign as nd
 from noisedesign.families.polynomial.operator import Weighted
-from noisedesign.system.graph import build_graph, sparse_mixing_matrix
+from noisedesign.system.graph import build_graph
+from noisedesign.system.rules import sparse_mixing_matrix
 from noisedesign.tasks.report import Record, print_table
 
 KINDS: dict[str, dict[str, Any]] = {

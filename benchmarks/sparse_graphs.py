@@ -18,7 +18,8 @@ from noisedesign.design.solve import solve
 from noisedesign.forms import PolynomialCovariance
 from noisedesign.forms.structure import SpaceStructure
 from noisedesign.problem.problem import SpaceProblem
-from noisedesign.system.graph import build_graph, sparse_mixing_matrix
+from noisedesign.system.graph import build_graph
+from noisedesign.system.rules import sparse_mixing_matrix
 from noisedesign.system.workloads.error import ErrorMeasure
 from noisedesign.tasks import report
 from noisedesign.tasks.report import Record

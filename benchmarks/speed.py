@@ -23,7 +23,7 @@ from benchmarks import counts
 from noisedesign.design.backends import get_backend
 from noisedesign.problem.problem import Problem
 from noisedesign.system import datasets
-from noisedesign.system.graph import WEIGHTS
+from noisedesign.system.rules import WEIGHTS
 from noisedesign.system.workloads.workload import decentralized_gram
 from noisedesign.tasks import report
 from noisedesign.tasks.report import Record

@@ -59,11 +59,7 @@ from noisedesign.problem.unbounded import UnboundedProblem as UnboundedProblem
 from noisedesign.surveys.compare import compare as compare
 from noisedesign.surveys.sweep import sweep as sweep
 from noisedesign.surveys.sweep_file import load_sweep as load_sweep
-from noisedesign.system.graph import (
-    build_graph as build_graph,
-    mixing_matrix as mixing_matrix,
-    sparse_mixing_matrix as sparse_mixing_matrix,
-)
+from noisedesign.system.graph import build_graph as build_graph, mixing_matrix as mixing_matrix
 from noisedesign.system.participation import (
     BallsInBins as BallsInBins,
     BMinSepSampling as BMinSepSampling,
@@ -85,6 +81,7 @@ from noisedesign.system.random_mixing import (
     maximal_matchings as maximal_matchings,
     pairwise_gossip as pairwise_gossip,
 )
+from noisedesign.system.rules import sparse_mixing_matrix as sparse_mixing_matrix
 from noisedesign.system.workloads import ErrorMeasure as ErrorMeasure, ErrorMixture as ErrorMixture
 from noisedesign.tasks.account.request import load_account as load_account
 from noisedesign.tasks.curvature import Curvature as Curvature, curvature_range as curvature_range

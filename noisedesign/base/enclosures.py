@@ -399,3 +399,23 @@ def definite_inverse(a: Enclosure) -> tuple[Array, float] | None:
         return None
     away = _norm(row_norms(y)) * left / (1 - left)
     return y, float(up(away, 8))
+
+
+def spectral_norm_above(a: Array) -> float:
+    """No less than the largest singular value of A, (r, m), by discs about those of A Q."""
+    _, basis = np.linalg.eigh(a.T @ a)
+    # ||A x|| <= ||A Q|| ||Q^-1 x||, and ||Q^-1||^2 <= 1 / (1 - ||I - Q^T Q||).
+    away = exactly(np.eye(len(basis))).minus(gram(basis)).norm()
+    turned = product(a, basis)
+    squares = product(turned.transposed(), turned).largest
+    largest = float(up(squares.sum(axis=1), len(basis)).max())
+    return float(up(math.sqrt(largest / (1 - away)), 4)) if away < 0.5 else math.inf
+
+
+def nuclear_norm_above(a: Array) -> float:
+    """No less than the sum of the singular values of A, (m, m), by pieces of rank one."""
+    left, values, right = np.linalg.svd(a)
+    left = left * values
+    rest = residual(exactly(a), left, right).norm()
+    pieces = products_up(column_norms(left), row_norms(right))
+    return float(up(pieces + math.sqrt(len(a)) * rest, 4))

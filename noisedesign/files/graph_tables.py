@@ -37,16 +37,13 @@ from noisedesign.system.graph import (
     BEYOND,
     GRAPH_KEYS,
     LEAST_NOISE,
-    WEIGHTS,
-    Weights,
     build_graph,
     mixing_matrix,
     node_names,
     read_all_edges,
     read_edges,
-    require_room,
-    sparse_mixing_matrix,
 )
+from noisedesign.system.rules import WEIGHTS, Weights, require_room, sparse_mixing_matrix
 
 Mixing = tuple[Any, tuple[str, ...]]
 """W, shape (n, n), dense or sparse, or of a schedule, (P, n, n); and the names of its rows."""
@@ -113,14 +110,16 @@ class _Built(Graph):
     def mixing(
         self, folder: Path, *, known: Array | None = None, sparse_above: float = math.inf
     ) -> Mixing:
-        if self.weights == LEAST_NOISE and not self.one_way:
+        if self.weights == LEAST_NOISE:
             expected = "weights that the graph alone decides on, outside of problem files"
             remedy = f'Name the design of a problem with "{LEAST_NOISE}", which holds its W.'
             raise InputError("graph.weights", expected=expected, got=LEAST_NOISE, remedy=remedy)
         if self.mixing_rate is not None:
             expected = f'none but for weights = "{LEAST_NOISE}"'
             raise InputError("graph.mixing_rate", expected=expected, got=f"{self.mixing_rate:g}")
-        allowed = DIRECTED_WEIGHTS if self.one_way else (*WEIGHTS, FASTEST, LEAST_NOISE)
+        allowed = (*DIRECTED_WEIGHTS, LEAST_NOISE)
+        if not self.one_way:
+            allowed = (*WEIGHTS, FASTEST, LEAST_NOISE)
         if self.weights not in allowed:
             where = f"where graph.directed = {str(self.one_way).lower()}"
             expected = f"one of {', '.join(allowed)} {where}"

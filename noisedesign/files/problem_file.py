@@ -43,9 +43,9 @@ from noisedesign.files.toml import dumped, opened, parsed, renamed
 from noisedesign.forms.registry import SPARSE_FORMS, sparse_kinds
 from noisedesign.problem.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
 from noisedesign.problem.unbounded import BUFFERS, UnboundedProblem
-from noisedesign.system.fastest_mixing import mixing_norm, stochastic_on
 from noisedesign.system.gossip import checked_rounds
 from noisedesign.system.graph import LEAST_NOISE
+from noisedesign.system.links import mixing_norm, stochastic_on
 from noisedesign.system.participation import require_fixed_epoch
 from noisedesign.system.workloads import WORKLOADS, WORST, ErrorMeasure, WorkloadKind
 
@@ -424,21 +424,24 @@ class LoadedProblem(Shown):
 
 
 def problem_of_tables(
-    file: AnyProblemFile, folder: Path, known: Array | None, *, proved: bool = True
+    file: AnyProblemFile, folder: Path, known: Any, *, proved: bool = True
 ) -> Problem:
     """The problem of a file; files are relative to ``folder``, ``known`` is W where it is chosen
     and that one may be, ``proved`` whether a bound is judged elsewhere, if one can be proved."""
     graph: Any = file.graph
-    if getattr(graph, "weights", None) != LEAST_NOISE or graph.one_way:
+    if getattr(graph, "weights", None) != LEAST_NOISE:
         return file.problem(folder, known)
-    plain = graph.model_copy(update={"weights": "metropolis-hastings", "mixing_rate": None})
+    rule = "doubly-stochastic" if graph.one_way else "metropolis-hastings"
+    plain = graph.model_copy(update={"weights": rule, "mixing_rate": None})
     problem = file.model_copy(update={"graph": plain}).problem(folder, None)
     if problem.sparse:
         expected = f"other weights for more than {settings.DENSE_NODES} nodes, or sparse noise"
         raise InputError("graph.weights", expected=expected, got=LEAST_NOISE)
-    links, rate = problem.mixing, graph.mixing_rate
-    proved = proved or not problem.one_plain_step
-    if proved and known is not None and links is not None and stochastic_on(links, known):
+    links: Any = problem.mixing
+    rate = graph.mixing_rate
+    proved = proved or problem.one_step_weights is None
+    proved = proved and known is not None and links is not None
+    if proved and stochastic_on(links, known, symmetric=not graph.one_way):
         allowed = mixing_norm(links) if rate is None else rate
         if mixing_norm(known) <= allowed * (1 + settings.rank_tolerance(len(known))):
             return problem.with_mixing(known)

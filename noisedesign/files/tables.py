@@ -342,7 +342,8 @@ def error_of(
     push_sum = graph.one_way and getattr(graph, "weights", "") == "column-stochastic"
 
     def of_models(of: str) -> dict[str, Any]:
-        perron = graph.one_way and not push_sum and of in OF_A_MEAN
+        rows = graph.one_way and getattr(graph, "weights", "") == "row-stochastic"
+        perron = rows and of in OF_A_MEAN
         return model_fields(
             mixing, rounds=rounds, horizon=horizon, perron=perron, push_sum=push_sum
         )

@@ -35,11 +35,11 @@ from noisedesign.problem.unbounded import UnboundedProblem
 from noisedesign.system.directed import DIRECTED_WEIGHTS, check_directed, directed_mixing
 from noisedesign.system.gossip import check_schedule, checked_rounds, of_every_step, repeated
 from noisedesign.system.graph import (
+    LEAST_NOISE,
     check_mixing,
     check_sparse_mixing,
     mixing_matrix,
     node_names,
-    sparse_mixing_matrix,
 )
 from noisedesign.system.least_noise_bound import MixingProof
 from noisedesign.system.participation import (
@@ -51,6 +51,7 @@ from noisedesign.system.participation import (
     single,
 )
 from noisedesign.system.random_mixing import RandomMixing
+from noisedesign.system.rules import sparse_mixing_matrix
 from noisedesign.system.workloads import WORKLOADS, WORST, ErrorMeasure, ErrorMixture, Workload
 
 JOINTS = ("kronecker", "modal", "full")
@@ -325,9 +326,9 @@ class _OnGraph(Shown):
         return found
 
     @property
-    def one_plain_step(self) -> bool:
-        """Whether H is W^T W of one gossip round, and the feasible set that of budgets and caps."""
-        return False
+    def one_step_weights(self) -> Array | None:
+        """q, (n,), where H is W^T diag(q) W of one gossip round, and budgets and caps are all."""
+        return None
 
     @property
     def step_mixing(self) -> Array:
@@ -386,7 +387,8 @@ class _OnGraph(Shown):
             InputError: as the functions named and the problem itself.
         """
         mixing: Any
-        if isinstance(weights, str) and weights in DIRECTED_WEIGHTS:
+        least_noise = isinstance(graph, nx.DiGraph) and weights == LEAST_NOISE
+        if least_noise or (isinstance(weights, str) and weights in DIRECTED_WEIGHTS):
             mixing = directed_mixing(graph, weights=weights)
         elif isinstance(graph, nx.Graph) and len(graph) > settings.DENSE_NODES:
             mixing = sparse_mixing_matrix(graph, weights=weights)
@@ -582,11 +584,21 @@ class SpaceProblem(_OnGraph):
         return self.error is None and self.always_alike
 
     @property
-    def one_plain_step(self) -> bool:
-        """Whether H is W^T W of one gossip round, and the feasible set that of budgets and caps."""
-        measured = self.error is None or (self.error.plain and self.horizon == 1)
+    def one_step_weights(self) -> Array | None:
+        """q, (n,), where H is W^T diag(q) W of one gossip round, and budgets and caps are all."""
+        n, error = len(self.nodes), self.error
         limited = self.structure.restricts or self.min_variance is not None or self.observers
-        return bool(measured and self.always_alike and self.rounds == 1 and not limited)
+        if limited or not self.always_alike or self.rounds * self.horizon != 1:
+            return None
+        if error is None or error.plain:
+            return np.ones(n)
+        readout = np.zeros((n, n))
+        for weight, _, one in error.terms:
+            readout += weight * one.steps[0] * one.rates[0] ** 2 * one.readout(nodes=n)
+        weights = np.diagonal(readout)
+        if error.push_sum_weights is not None or (readout != np.diag(weights)).any():
+            return None
+        return np.array(weights)
 
     @cached_property
     def gram(self) -> Array:

@@ -14,9 +14,12 @@ import numpy as np
 
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import Array, InputError
-from noisedesign.system.graph import adjacency, built_by, check_mixing, erdos_renyi, require_room
+from noisedesign.system.graph import LEAST_NOISE, built_by, check_mixing, erdos_renyi
+from noisedesign.system.least_noise import least_noise
+from noisedesign.system.links import doubly_stochastic
+from noisedesign.system.rules import adjacency, require_room
 
-DirectedWeights = Literal["row-stochastic", "column-stochastic"]
+DirectedWeights = Literal["row-stochastic", "column-stochastic", "doubly-stochastic"]
 DIRECTED_WEIGHTS: tuple[str, ...] = get_args(DirectedWeights)
 
 
@@ -58,9 +61,14 @@ DIGRAPH_KINDS: tuple[str, ...] = tuple(_BUILDERS)
 
 
 def directed_mixing(digraph: nx.DiGraph, *, weights: str) -> Array:
-    """W of a digraph, with shares that are equal: "row-stochastic" or "column-stochastic".
+    """W of a digraph.
 
-    W_ij is 1 / (1 + in-degree of i), or 1 / (1 + out-degree of j), where j sends to i or is i.
+    - ``row-stochastic``: W_ij = 1 / (1 + in-degree of i) where j sends to i or is i;
+    - ``column-stochastic``: W_ij = 1 / (1 + out-degree of j), for push-sum;
+    - ``doubly-stochastic``: the same entries scaled by rows and by columns until both sum to 1
+      (Sinkhorn and Knopp 1967), so that models keep their mean;
+    - ``least-noise``: doubly stochastic, no slower than that, and of least error of optimal noise
+      after one step at equal budgets.
 
     Args:
         digraph: strongly connected and simple; an edge (j, i) says that j sends to i.
@@ -78,7 +86,11 @@ def directed_mixing(digraph: nx.DiGraph, *, weights: str) -> Array:
         >>> directed_mixing(build_digraph("ring", nodes=3), weights="row-stochastic").tolist()
         [[0.5, 0.0, 0.5], [0.5, 0.5, 0.0], [0.0, 0.5, 0.5]]
     """
-    _checks.one_of(weights, field="weights", allowed=DIRECTED_WEIGHTS)
+    _checks.one_of(weights, field="weights", allowed=(*DIRECTED_WEIGHTS, LEAST_NOISE))
+    if weights == LEAST_NOISE:
+        return least_noise(digraph, budget=np.ones(len(digraph)), symmetric=False).mixing
+    if weights == "doubly-stochastic":
+        return doubly_stochastic(digraph)
     heard = adjacency(digraph, directed=True).T + np.eye(len(digraph))
     return np.asarray(heard / heard.sum(axis=int(weights == "row-stochastic"), keepdims=True))
 

@@ -1,16 +1,16 @@
 """The fastest mixing of a graph: the symmetric W >= 0 under which models agree soonest.
 
-W = I - sum_e w_e b_e b_e^T of least s = ||W - J||_2, J = 1 1^T / n, is found by a primal-dual
-method (Mehrotra 1992; Helmberg, Rendl, Vanderbei and Wolkowicz 1996) whose equations have one row
-an edge, as w_e changes F_1 = s I - (W - J) and F_2 = s I + (W - J) by a matrix of rank one
-(docs/mathematics.md, "Workloads in closed form"). Numbers are computed from an exactly feasible W.
+W of least s = ||W - J||_2, J = 1 1^T / n, is found by a primal-dual method (Mehrotra 1992;
+Helmberg, Rendl, Vanderbei and Wolkowicz 1996) whose equations have one row a weight, by which the
+slacks F_1 = s I - (W - J) and F_2 = s I + (W - J) change by a matrix of rank one
+(docs/mathematics.md, "Workloads in closed form"). Numbers are computed from an exactly feasible W;
+the path serves digraphs as well, whose slack is one of twice the size.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import networkx as nx
@@ -20,58 +20,12 @@ from numpy.typing import NDArray
 
 from noisedesign.base import memory, settings
 from noisedesign.base.checks import Array, InputError
-from noisedesign.system.graph import mixing_matrix
+from noisedesign.system.links import EdgeWeights, Held, Links, mixing_norm, stochastic_on
+from noisedesign.system.rules import ruled_mixing
 
 NORM_TOLERANCE = 1e-6  # distance of ||W - J||_2 from its bound that no run of D-SGD notices
 LINKED = 1e-8  # share of Metropolis-Hastings weights, lest last digits decide who is linked
 TO_BOUNDARY = 0.98  # share of the longest step that keeps everything positive
-
-
-class EdgeWeights:
-    def __init__(self, mixing: Array) -> None:
-        self.nodes = len(mixing)
-        self.edges = np.argwhere(np.triu(mixing, 1) > 0)
-
-    @cached_property
-    def incidence(self) -> Array:
-        """b_e as columns, shape (n, m)."""
-        columns = np.arange(len(self.edges))
-        result = np.zeros((self.nodes, len(self.edges)))
-        result[self.edges[:, 0], columns], result[self.edges[:, 1], columns] = 1, -1
-        return result
-
-    def mixing(self, w: Array) -> Array:
-        """W >= 0, exactly symmetric and within a rounding of W 1 = 1."""
-        i, j = self.edges.T
-        mixing = np.zeros((self.nodes, self.nodes))
-        mixing[i, j] = mixing[j, i] = np.maximum(w, 0.0)
-        mixing /= max(1.0, float(mixing.sum(axis=1).max()))
-        np.fill_diagonal(mixing, np.maximum(1 - mixing.sum(axis=1), 0.0))
-        return mixing
-
-    def laplacian(self, w: Array) -> Array:
-        """sum_e w_e b_e b_e^T, shape (n, n)."""
-        i, j = self.edges.T
-        result = np.zeros((self.nodes, self.nodes))
-        result[i, j] = result[j, i] = -w
-        np.fill_diagonal(result, self.at_nodes(w))
-        return result
-
-    def at_nodes(self, w: Array) -> Array:
-        """Sums over the edges of every node, shape (n,)."""
-        ends = self.edges.ravel()
-        return np.asarray(np.bincount(ends, np.repeat(w, 2), self.nodes), dtype=np.float64)
-
-    def along(self, matrix: Array) -> Array:
-        """b_e^T A b_e of a symmetric A, shape (m,)."""
-        i, j = self.edges.T
-        return np.asarray(matrix[i, i] + matrix[j, j] - 2 * matrix[i, j])
-
-    def between(self, matrix: Array) -> Array:
-        """b_e^T A b_f, shape (m, m)."""
-        i, j = self.edges.T
-        rows = matrix[i] - matrix[j]
-        return np.asarray(rows[:, i] - rows[:, j])
 
 
 class Point(NamedTuple):
@@ -79,12 +33,9 @@ class Point(NamedTuple):
 
     weights: Array  # w, shape (m,)
     norm: float  # s
-    distance: Array  # (Y_1, Y_2), shape (2, n, n)
+    distance: Array  # Y of the slacks of ||W - J||_2 <= s
     of_weights: Array  # x of w >= 0, shape (m,)
     of_nodes: Array  # z of W_ii >= 0, shape (n,)
-
-
-SIGNS = np.array([1.0, -1.0])[:, None, None]  # signs of the Laplacian of the weights in F_1 and F_2
 
 
 def longest_step(root: Array, change: Array) -> float:
@@ -104,33 +55,36 @@ def longest_of(values: Array, change: Array) -> float:
 class _Step:
     """Newton's equations at a point: two solves of one factorisation."""
 
-    def __init__(self, graph: EdgeWeights, here: Point) -> None:
+    def __init__(self, graph: Links, here: Point) -> None:
         self.graph, self.here = graph, here
-        n = graph.nodes
-        off = graph.laplacian(here.weights) - np.eye(n) + 1 / n
-        self.slack = here.norm * np.eye(n) + SIGNS * off
+        self.slack = graph.slacks(gap_of(graph, here.weights), here.norm)
         self.inverse = np.linalg.inv(self.slack)
         self.inverse = (self.inverse + self.inverse.transpose(0, 2, 1)) / 2
         self.kept = 1 - graph.at_nodes(here.weights)
-        if min(self.kept.min(), here.weights.min()) <= 0:
+        if min(self.kept.min(initial=1), here.weights.min()) <= 0:
             raise np.linalg.LinAlgError("rounding has made a slack vanish")
         size = len(here.weights)
         matrix = np.zeros((size + 1, size + 1))
-        for inverse, y, sign in zip(self.inverse, here.distance, (1, -1), strict=True):
-            matrix[:size, :size] += graph.between(inverse) * graph.between(y)
-            mixed = inverse @ y
-            matrix[:size, size] += sign * graph.along((mixed + mixed.T) / 2)
-            matrix[size, size] += np.trace(mixed)
+        matrix[:size, :size] = graph.between_slacks(self.inverse, here.distance)
+        mixed = self.inverse @ here.distance
+        mixed = np.asarray((mixed + mixed.transpose(0, 2, 1)) / 2)
+        matrix[:size, size] = graph.along_slacks(mixed)
+        matrix[size, size] = np.trace(mixed.sum(axis=0))
         matrix[size, :size] = matrix[:size, size]
         matrix[np.arange(size), np.arange(size)] += here.of_weights / here.weights
         # Two edges share the slack of a node that both have.
-        unsigned = np.abs(graph.incidence)
+        unsigned = graph.at_nodes_each
         matrix[:size, :size] += (unsigned.T * (here.of_nodes / self.kept)) @ unsigned
         if not np.isfinite(matrix).all() or np.diagonal(matrix).min() <= 0:
             raise np.linalg.LinAlgError("rounding has made a system indefinite")
-        self.scale = 1 / np.sqrt(np.diagonal(matrix))
-        matrix *= self.scale[:, None] * self.scale
-        self.factor = scipy.linalg.cho_factor(matrix, lower=True, overwrite_a=True)
+        scale = 1 / np.sqrt(np.diagonal(matrix))
+        matrix *= scale[:, None] * scale
+        factor = scipy.linalg.cho_factor(matrix, lower=True, overwrite_a=True)
+
+        def solve(right: Array) -> Array:
+            return np.asarray((scale * scipy.linalg.cho_solve(factor, (scale * right.T).T).T).T)
+
+        self.solve = Held(solve, np.pad(graph.held, ((0, 0), (0, 1))))
 
     @property
     def complementarity(self) -> float:
@@ -141,7 +95,7 @@ class _Step:
 
     @property
     def degree(self) -> int:
-        return 3 * len(self.kept) + len(self.here.weights)
+        return 2 * self.graph.nodes + len(self.kept) + len(self.here.weights)
 
     def towards(self, mu: float, ahead: tuple[Point, Array, Array] | None = None) -> Point:
         """The change that leads to F_k Y_k = mu I, w x = mu and W_ii z_i = mu to first order."""
@@ -153,9 +107,9 @@ class _Step:
             y = y - (bent + bent.transpose(0, 2, 1)) / 2
             x = x - step.of_weights * step.weights / here.weights
             z = z - step.of_nodes * d_kept / self.kept
-        i, j = graph.edges.T
-        right = np.append(graph.along(y[0] - y[1]) + x - z[i] - z[j], np.trace(y[0] + y[1]) - 1)
-        found = self.scale * scipy.linalg.cho_solve(self.factor, self.scale * right)
+        of_weights = graph.along_slacks(np.asarray(y)) + x - graph.at_nodes_each.T @ z
+        right = np.append(of_weights, np.trace(y.sum(axis=0)) - 1)
+        found, _ = self.solve(right, 1 - graph.held @ here.weights)
         w, s = found[:-1], float(found[-1])
         d_slack, d_kept = self.slack_along(w, s)
         turned = here.distance @ d_slack @ self.inverse
@@ -168,9 +122,8 @@ class _Step:
         )
 
     def slack_along(self, w: Array, s: float) -> tuple[Array, Array]:
-        """Change of F, shape (2, n, n), and of diag(W)."""
-        d_slack = s * np.eye(self.graph.nodes) + SIGNS * self.graph.laplacian(w)
-        return d_slack, -self.graph.at_nodes(w)
+        """Change of F, and of diag(W)."""
+        return self.graph.slacks(self.graph.less(w), s), -self.graph.at_nodes(w)
 
     def lengths(self, step: Point) -> tuple[float, float]:
         """Longest step of (w, s), and of the multipliers."""
@@ -211,11 +164,15 @@ def _moved(here: Point, step: Point, primal: float, dual: float) -> Point:
     )
 
 
-def path_to_fastest(graph: EdgeWeights, weights: Array) -> Iterator[Point]:
+def gap_of(graph: Links, weights: Array) -> Array:
+    """J - W, shape (n, n)."""
+    return np.asarray(graph.less(weights) - graph.at_zero + 1 / graph.nodes)
+
+
+def path_to_fastest(graph: Links, weights: Array) -> Iterator[Point]:
     """Points ever nearer to the optimum, from W > 0 with W_ii > 0, until rounding is in the way."""
-    n, kept = graph.nodes, 1 - graph.at_nodes(weights)
-    off = graph.laplacian(weights) - np.eye(n) + 1 / n
-    inverse = np.linalg.inv(np.eye(n) + SIGNS * off)
+    kept = 1 - graph.at_nodes(weights)
+    inverse = np.linalg.inv(graph.slacks(gap_of(graph, weights), 1.0))
     mu = 1 / float(np.trace(inverse.sum(axis=0)))
     distance = np.asarray(mu * inverse, dtype=np.float64)
     here = Point(weights, 1.0, distance, mu / weights, mu / kept)
@@ -225,11 +182,6 @@ def path_to_fastest(graph: EdgeWeights, weights: Array) -> Iterator[Point]:
             here = _Step(graph, here).next()
         except np.linalg.LinAlgError:
             return
-
-
-def mixing_norm(mixing: Array) -> float:
-    """||W - J||_2, not squared, of a symmetric W, shape (n, n)."""
-    return float(np.abs(np.linalg.eigvalsh(mixing - 1 / len(mixing))).max())
 
 
 def norm_lower_bound(
@@ -265,7 +217,7 @@ class FastestMixing:
 
 def fastest_mixing(graph: nx.Graph) -> FastestMixing:
     """The best W and the best bound on the way, which need not belong together."""
-    plain = mixing_matrix(graph)
+    plain = ruled_mixing(graph)
     if len(plain) == 1:
         return FastestMixing(mixing=np.ones((1, 1)), norm=0.0, lower_bound=0.0)
     weights = EdgeWeights(plain)
@@ -293,7 +245,7 @@ def fastest_mixing(graph: nx.Graph) -> FastestMixing:
 def stated_fastest_mixing(graph: nx.Graph, *, known: Array | None = None) -> Array:
     """W, positive on the links alone, at most ``NORM_TOLERANCE`` above the least ||W - J||_2."""
     # The stored one as long as it proves to be, as a solver's last digits are its own.
-    plain = mixing_matrix(graph)
+    plain = ruled_mixing(graph)
     found = fastest_mixing(graph)
     allowed = found.lower_bound + NORM_TOLERANCE
     if known is not None and stochastic_on(plain, known) and mixing_norm(known) <= allowed:
@@ -306,16 +258,3 @@ def stated_fastest_mixing(graph: nx.Graph, *, known: Array | None = None) -> Arr
         remedy = 'Store a W of your own as a .npy file, and name it by graph.kind = "matrix".'
         raise InputError("graph.weights", expected=expected, got=got, remedy=remedy)
     return mixing
-
-
-def stochastic_on(links: Array, mixing: Array) -> bool:
-    """Whether W is symmetric, nonnegative and stochastic, with the links of another W."""
-    if mixing.shape != links.shape or not np.isfinite(mixing).all():
-        return False
-    off = ~np.eye(len(links), dtype=bool)
-    return bool(
-        np.array_equal(mixing, mixing.T)
-        and mixing.min() >= 0
-        and np.array_equal(mixing[off] > 0, links[off] > 0)
-        and np.abs(mixing.sum(axis=1) - 1).max() <= settings.STOCHASTIC_TOLERANCE
-    )

@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, get_args, get_type_hints
+from typing import Any, get_type_hints
 
 import networkx as nx
 import numpy as np
@@ -18,14 +17,19 @@ from scipy.spatial import cKDTree
 from noisedesign.base import checks as _checks, memory, settings
 from noisedesign.base.checks import Array, InputError, describe
 from noisedesign.base.regular_files import check_regular
+from noisedesign.system.least_noise import least_noise
+from noisedesign.system.rules import (
+    WEIGHTS,
+    adjacency,
+    components_in_words,
+    require_room,
+    ruled_mixing,
+)
 
-Weights = Literal["metropolis-hastings", "max-degree", "lazy-metropolis-hastings", "row-normalized"]
-WEIGHTS: tuple[str, ...] = get_args(Weights)
 LEAST_NOISE = "least-noise"
 
 BEYOND = 64  # dimensions beyond which a hypercube fits no machine, and its nodes are not counted
 NODE_BYTES = 500  # memory that networkx takes for a node, with its name and its row
-LARGER = 'Noise of structure.space = "polynomial" in space takes W as a sparse array instead.'
 _ROWS = "Every design needs rows that sum to 1; W need not be symmetric."
 
 
@@ -62,55 +66,8 @@ def mixing_matrix(graph: nx.Graph, *, weights: str = "metropolis-hastings") -> A
     """
     _checks.one_of(weights, field="weights", allowed=(*WEIGHTS, LEAST_NOISE))
     if weights == LEAST_NOISE:
-        from noisedesign.system.least_noise import least_noise  # which starts from other weights
-
         return least_noise(graph, budget=np.ones(len(adjacency(graph)))).mixing
-    found = sparse_mixing_matrix(graph, weights=weights)
-    require_room(found.shape[0], field="graph")
-    return np.asarray(found.toarray())
-
-
-def sparse_mixing_matrix(graph: nx.Graph, *, weights: str = "metropolis-hastings") -> Any:
-    """:func:`mixing_matrix` as a sparse array, in work and memory by the edges of the graph.
-
-    Args:
-        graph: as there.
-        weights: as there.
-
-    Returns:
-        W, a ``scipy.sparse.csr_array`` of shape (n, n), float64.
-
-    Raises:
-        InputError: as there, but for the room that an array takes.
-
-    Examples:
-        >>> import noisedesign as nd
-        >>> nd.sparse_mixing_matrix(nd.build_graph("ring", nodes=100_000)).nnz
-        300000
-    """
-    _checks.one_of(weights, field="weights", allowed=WEIGHTS)
-    check_graph(graph)
-    links = nx.to_scipy_sparse_array(graph, weight=None, dtype=np.float64, format="coo")
-    n, (row, column) = links.shape[0], links.coords
-    degrees: Array = np.bincount(row, minlength=n).astype(np.float64)
-    shares: Array
-    kept: Array
-    if weights == "max-degree":
-        shares = np.full(len(row), 1 / (1 + float(degrees.max())))
-    elif weights == "row-normalized":
-        shares = 1 / (1 + degrees[row])
-    else:
-        shares = 1 / (1 + np.maximum(degrees[row], degrees[column]))
-    if weights == "lazy-metropolis-hastings":
-        shares = shares / 2
-    if weights == "row-normalized":
-        kept = 1 / (1 + degrees)
-    else:
-        kept = 1 - np.asarray(np.bincount(row, weights=shares, minlength=n), dtype=np.float64)
-    own: Any = np.arange(n)
-    entries = np.concatenate([shares, kept])
-    at = (np.concatenate([row, own]), np.concatenate([column, own]))
-    return sparse.csr_array((entries, at), shape=(n, n))
+    return ruled_mixing(graph, weights=weights)
 
 
 @np.errstate(over="ignore")  # sums of huge weights are told as infinite
@@ -181,7 +138,7 @@ def _check_connected(w: Any) -> None:
     order = np.argsort(labels, kind="stable")
     members = np.split(order, np.cumsum(np.bincount(labels))[:-1])
     expected = "every node to reach every other along nonzero weights"
-    got = _components([[int(i) for i in nodes] for nodes in members])
+    got = components_in_words([[int(i) for i in nodes] for nodes in members])
     remedy = "Design each component by itself, or add the missing links."
     raise InputError("mixing", expected=expected, got=got, remedy=remedy)
 
@@ -250,64 +207,6 @@ def built_by(builders: Mapping[str, Callable[..., nx.Graph]], kind: str, params:
     return builder(**params)
 
 
-def adjacency(graph: nx.Graph, *, directed: bool = False) -> Array:
-    """Zeros and ones, shape (n, n), in the order of ``graph.nodes``."""
-    check_graph(graph, directed=directed)
-    require_room(len(graph), field="graph")
-    return np.asarray(nx.to_numpy_array(graph, weight=None, dtype=np.float64))
-
-
-def check_graph(graph: nx.Graph, *, directed: bool = False) -> None:
-    """Refuse a graph that no W can be made of: W needs it simple, connected and unweighted."""
-    got, remedy = "", ""
-    if not isinstance(graph, nx.Graph):
-        got = _checks.describe(graph)
-    elif graph.is_directed() != directed:
-        got, remedy = "a directed graph", "Use graph.to_undirected()."
-        if directed:
-            got = "an undirected graph"
-            remedy = "Use graph.to_directed() where every link goes both ways."
-    elif graph.is_multigraph():
-        same = "DiGraph" if directed else "Graph"
-        got, remedy = "a multigraph", f"Use nx.{same}(graph), which merges parallel edges."
-    elif len(graph) == 0:
-        got = "no nodes"
-    elif loop := next(nx.selfloop_edges(graph), None):
-        got = f"a self-loop at node {loop[0]}"
-        remedy = "Use graph.remove_edges_from(list(nx.selfloop_edges(graph))); W adds self weights."
-    elif not (nx.is_strongly_connected if directed else nx.is_connected)(graph):
-        find = "strongly_connected_components" if directed else "connected_components"
-        parts = [list(part) for part in getattr(nx, find)(graph)]
-        got = _components(parts, what=find.replace("_", " ") if directed else "components")
-        remedy = f"Keep the largest: graph.subgraph(max(nx.{find}(graph), key=len))."
-    if got:
-        strongly, kind = ("strongly ", "directed") if directed else ("", "undirected")
-        expected = f"a {strongly}connected, simple, {kind} graph"
-        raise InputError("graph", expected=expected, got=got, remedy=remedy)
-    links = list(graph.edges(data="weight", default=1))
-    if odd := next((link for link in links if link[2] != links[0][2]), None):
-        shown = (f"{describe(weight)} of edge ({a}, {b})" for a, b, weight in (links[0], odd))
-        raise InputError(
-            "graph",
-            expected="edges without weights, or all of one weight",
-            got=f"weight {' and '.join(shown)}",
-            remedy="No rule for W uses them: give W itself in the place of the graph, or drop them "
-            'with nx.set_edge_attributes(graph, 1, "weight").',
-        )
-
-
-def _components(parts: Sequence[Sequence[Any]], *, what: str = "components") -> str:
-    """Say "2 components, of 5 nodes (0, 1, 2, ...) and 1 node (7)", the largest first."""
-    shown = []
-    for part in sorted(parts, key=len, reverse=True)[:4]:
-        names = [*map(str, islice(part, 3)), *(["..."] if len(part) > 3 else [])]
-        plural = "s" if len(part) > 1 else ""
-        shown.append(f"{len(part)} node{plural} ({', '.join(names)})")
-    if len(parts) > len(shown):
-        shown.append(f"{len(parts) - len(shown)} more")
-    return f"{len(parts)} {what}, of " + ", ".join(shown[:-1]) + " and " + shown[-1]
-
-
 def _check_sums(sums: Array, *, line: str, remedy: str) -> None:
     wrong = np.flatnonzero(np.abs(sums - 1) > settings.STOCHASTIC_TOLERANCE)
     if wrong.size:
@@ -318,11 +217,6 @@ def _check_sums(sums: Array, *, line: str, remedy: str) -> None:
 
 def _integer(key: str, value: Any, *, minimum: int = 1) -> int:
     return _checks.positive_int(value, field=f"graph.{key}", minimum=minimum)
-
-
-def require_room(nodes: int, *, field: str = "graph.nodes", of: str = "nodes") -> None:
-    """Refuse a graph whose W, as an array, and the arrays of a solve do not fit this machine."""
-    memory.require(memory.squares, nodes, field=field, of=of, remedy=LARGER)
 
 
 def _require_links(

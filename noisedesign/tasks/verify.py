@@ -48,8 +48,8 @@ from noisedesign.privacy.amplification import Amplified
 from noisedesign.privacy.amplification.directions import UNAMPLIFIED
 from noisedesign.problem.problem import Problem, problem_of, theorem_of
 from noisedesign.problem.unbounded import UnboundedProblem
-from noisedesign.system.fastest_mixing import stochastic_on
 from noisedesign.system.least_noise_bound import error_lower_bound
+from noisedesign.system.links import mixing_norm, stochastic_on
 from noisedesign.system.workloads import WORKLOADS
 
 RELATIVE_TOLERANCE = 1e-9  # of a number computed on another machine: long sums agree to 1e-12
@@ -521,19 +521,24 @@ def _mixing_bound(e: _Evidence) -> Outcome:
     """Judge W by the bound for every W of its graph that stored multipliers prove."""
     problem: Any = e.problem
     proof, mixing = problem.mixing_proof, problem.mixing
-    rounding = settings.rank_tolerance(len(mixing))
-    norm = float(np.abs(np.linalg.eigvalsh(mixing - 1 / len(mixing))).max())
+    rounding, norm = settings.rank_tolerance(len(mixing)), mixing_norm(mixing)
     ok = (
-        problem.one_plain_step
+        problem.one_step_weights is not None
         and norm <= proof.norm * (1 + rounding)
-        and stochastic_on(mixing, mixing)
+        and stochastic_on(mixing, mixing, symmetric=proof.symmetric)
     )
-    links = np.argwhere(np.triu(mixing, 1) > 0)
     limits = {"budget": problem.budget, "cap": problem.max_variance}
-    bound = error_lower_bound(links, **limits, proof=proof)
-    gap = e.found.objective / bound - 1 if bound > 0 else math.inf
-    note = f"of every W on these links with ||W - J|| <= {proof.norm:.6g}; this W has {norm:.6g}, "
-    note += f"and its noise an error within {gap:.1e} of the bound"
+    bound = error_lower_bound(mixing, **limits, proof=proof, weights=problem.one_step_weights)
+    objective = e.found.objective if e.proof is None else e.proof.objective.upper
+    gap = objective / bound - 1 if bound > 0 else math.inf
+    every = "every symmetric W" if proof.symmetric else "every W"
+    known = "known" if e.proof is None else "proved"
+    note = (
+        f"of {every} on these links with ||W - J|| <= {proof.norm:.6g}, every rounding accounted "
+    )
+    note += (
+        f"for; this W has {norm:.6g}, and its noise an error {known} to be within {gap:.1e} of it"
+    )
     # No less than that is known of the optimum for this W, however good its own noise is.
     least = e.found.lower_bound
     return ok and least <= bound * (1 + MIXING_TOLERANCE), None, bound, note

@@ -606,6 +606,24 @@ def test_inverses_of_all_definite_matrices_of_an_enclosure(
                 assert max(mpmath.svd_r(mpmath.matrix(rows), compute_uv=False)) <= away
 
 
+@pytest.mark.parametrize("shape", [(3, 3), (6, 4)])
+@pytest.mark.parametrize("rank", [1, 3])
+def test_norms_of_singular_values_from_above(shape: tuple[int, int], rank: int) -> None:
+    """Beside those with 40 digits, of matrices whose singular values are far apart or equal."""
+    rng = np.random.default_rng(rank)
+    for _ in range(6):
+        a = rng.normal(size=(shape[0], rank)) * 10.0 ** rng.integers(-6, 6, size=rank)
+        a = np.asarray(a @ rng.normal(size=(rank, shape[1])))
+        for case in (a, np.eye(*shape) * a[0, 0]):
+            with mpmath.workdps(40):
+                values = mpmath.svd_r(mpmath.matrix(case.tolist()), compute_uv=False)
+                exact = [mpmath.mpf(max(values)), mpmath.fsum(values)]
+            norms = [enclosures.spectral_norm_above(case)]
+            norms += [enclosures.nuclear_norm_above(case)] if shape[0] == shape[1] else []
+            for found, true in zip(norms, exact, strict=False):
+                assert true <= found <= true * (1 + mpmath.mpf(1e-13))
+
+
 def test_what_is_not_definite_has_no_inverse() -> None:
     """Singular, indefinite, and so within its radii alone."""
     q = np.linalg.qr(rough(3, 3, 64))[0]

@@ -419,7 +419,7 @@ FAMILY_SIZES = {
     "objectives": 16,
     "directed": 3,
     "observers": 2,
-    "mixing-weights": 3,
+    "mixing-weights": 4,
     "random-participation": 4,
     "sparse-graphs": 4,
     "collection": 73,

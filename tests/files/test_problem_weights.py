@@ -13,6 +13,7 @@ import pytest
 
 from noisedesign.base.checks import InputError
 from noisedesign.design.design import Design
+from noisedesign.design.least_noise import least_noise_mixing
 from noisedesign.design.solve import solve
 from noisedesign.files import problem_file
 from noisedesign.files.design_file import load_design, save_design
@@ -207,10 +208,10 @@ def test_the_bound_for_every_mixing_is_stored_and_computed_again(tmp_path: Path)
     found = checks["mixing bound"].found
     assert isinstance(found, float)
     assert found <= design.objective <= found * (1 + 2e-6)
-    assert "<= 0.9;" in checks["mixing bound"].note
+    assert "<= 0.9," in checks["mixing bound"].note
     stored = load_design(path)
     proof = stored.design.problem.mixing_proof
-    names = {f"mixings_{name}" for name in proof.arrays()}
+    names = {f"mixings_{name}" for name in proof.arrays() if name != "columns"}
     assert names <= set(stored.arrays)
     assert checks["problem"].found == "as its text says"
     # Another W of the graph has a design of its own, which the same multipliers bound.
@@ -222,6 +223,56 @@ def test_the_bound_for_every_mixing_is_stored_and_computed_again(tmp_path: Path)
         outcome = verify(load_design(save_design(forged, tmp_path / "f.npz", problem_text=text)))
         wrong = [check.name for check in outcome.checks if check.ok is False]
         assert wrong == (["mixing bound"] if forged.problem.mixing_proof else ["problem"])
+
+
+def test_a_mixing_of_arcs_is_proved_with_every_rounding(tmp_path: Path) -> None:
+    text = SPACE + graph("erdos-renyi", "least-noise", nodes=8, p=0.3, seed=0, directed=True)
+    text += "[error]\nhorizon = 1\nnode_weights = [1.0, 2.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.5]\n"
+    text += "[limits]\nmax_variance = 10.0\n"
+    design, checks, path = designed(text, tmp_path)
+    w, proof = design.problem.mixing, design.problem.mixing_proof
+    assert w is not None
+    assert proof is not None
+    assert not proof.symmetric
+    assert checks["problem"].ok
+    assert "of every W on" in checks["mixing bound"].note
+    outcome = verify(load_design(path), rigorous=True)
+    assert outcome.rigorous
+    (check,) = (check for check in outcome.checks if check.name == "mixing bound")
+    assert check.ok
+    assert "proved to be within" in check.note
+
+
+def test_a_bound_of_symmetric_mixings_is_none_of_another(tmp_path: Path) -> None:
+    """One that is not symmetric may have less noise than that bound allows."""
+    budget = np.array([1.0, 4.0, 0.5, 2.0])
+    triangle = nx.Graph([(0, 1), (1, 2), (2, 0), (2, 3)])
+    plain = SpaceProblem.from_graph(triangle, budget=budget, max_variance=20.0)
+    own, others = (
+        least_noise_mixing(plain, mixing_rate=0.8, symmetric=symmetric).problem
+        for symmetric in (False, True)
+    )
+    assert isinstance(own, SpaceProblem)
+    assert isinstance(others, SpaceProblem)
+    claimed = replace(own, mixing_proof=others.mixing_proof)
+    for problem, wrong in ((own, []), (claimed, ["mixing bound"])):
+        design = solve(problem).design
+        assert design is not None
+        outcome = verify(load_design(save_design(design, tmp_path / "d.npz")))
+        assert [check.name for check in outcome.checks if check.ok is False] == wrong
+
+
+@pytest.mark.parametrize("weights", ["doubly-stochastic", "least-noise"])
+def test_doubly_stochastic_models_have_the_plain_mean(weights: str) -> None:
+    links = graph("erdos-renyi", weights, nodes=5, p=0.5, seed=0, directed=True)
+    problem = parse(MODELS + TWO_BY_TWO + links + '[error]\nof = "consensus"\n')
+    assert isinstance(problem, TimeProblem)
+    w = problem.mixing
+    assert w is not None
+    np.testing.assert_allclose([w.sum(axis=0), w.sum(axis=1)], 1, atol=1e-12)
+    models, plain = maps(w, 4, push_sum=False), means(w, 4, push_sum=True)
+    off = sum((m - mean).T @ (m - mean) for m, mean in zip(models, plain, strict=True))
+    np.testing.assert_allclose(problem.gram, of_time(off, 5), atol=1e-12)
 
 
 def test_multipliers_that_prove_nothing_are_told(tmp_path: Path) -> None:
@@ -422,7 +473,7 @@ def test_an_account_of_push_sum(links: Path) -> None:
     [
         (SPACE + graph("karate", "fastest"), "graph.weights", "fastest-mixing"),
         (SPACE + graph("karate", "row-stochastic"), "graph.weights", "row-normalized"),
-        (LEAST_5 + "[error]\nof = 'consensus'\nhorizon = 2\n", "error", "W can be chosen for"),
+        (LEAST_5 + "[mixing]\nedge_failure = 0.1\n", "random", "W can be chosen for"),
         (
             LEAST_5.replace("least-noise", "max-degree") + "mixing_rate = 0.9\n",
             "graph.mixing_rate",
@@ -430,7 +481,7 @@ def test_an_account_of_push_sum(links: Path) -> None:
         ),
         (LEAST_5 + "mixing_rate = 1.5\n", "graph.mixing_rate", r"in (0, 1)"),
         (LEAST_5 + "mixing_rate = 0.5\n", "graph.mixing_rate", "at least that of the fastest"),
-        (MODELS + TWO_BY_TWO + directed("least-noise"), "graph.weights", "directed = true"),
+        (MODELS + TWO_BY_TWO + directed("max-degree"), "graph.weights", "directed = true"),
         (SPACE + graph("karate", directed=True), "graph.directed", "unknown key directed"),
         (SPACE + graph("ring", "row-stochastic", nodes=4), "graph.weights", "directed = false"),
         (MODELS + TWO_BY_TWO + directed("fastest-mixing"), "graph.weights", "directed = true"),

@@ -18,7 +18,7 @@ import numpy as np
 
 from tests.support import ROOT, clique_oracles, oracles, structured_oracles as slow
 from tests.support.oracles import Array, Interval
-from tests.support.weight_cases import least_noise_by_conic, norm_by_svd
+from tests.support.weight_cases import balanced, least_noise_by_conic, norm_by_svd
 
 ROUNDING = 1e-12
 """Relative rounding of sums and eigendecompositions of a few hundred terms, with a margin."""
@@ -406,6 +406,23 @@ def least_noise(graph: nx.Graph, *, norm: float, cap: float | None) -> tuple[Int
     )
 
 
+def least_noise_one_way() -> tuple[Interval, str]:
+    drawn = (nx.gnp_random_graph(8, 0.3, seed=1000 * s, directed=True) for s in range(1000))
+    graph = next(filter(nx.is_strongly_connected, drawn))
+    optimum = least_noise_by_conic(
+        graph,
+        norm=norm_by_svd(balanced(graph)),
+        budget=np.ones(8),
+        cap=np.full(8, 10.0),
+        node_weights=np.array([2.0, *[1.0] * 7]),
+        symmetric=False,
+    )
+    return Interval(optimum * (1 - 2e-6), optimum * (1 + 2e-6)), (
+        "Clarabel on the program over W, R^-1 and R at the norm of A + I, balanced by alternating "
+        "scalings; give or take 2e-6 for the accuracy of W"
+    )
+
+
 def ring_neighbours() -> tuple[Interval, str]:
     return slow.observed_interval(ring(6), [(v,) for v in range(6)], horizon=3, cap=20.0), OBSERVED
 
@@ -459,6 +476,7 @@ REFERENCES: dict[str, Callable[[], tuple[Interval, str]]] = {
     "mixing-weights/erdos-renyi-20-least-noise": lambda: least_noise(
         oracles.erdos_renyi(20, 0.2), norm=0.92, cap=3.0
     ),
+    "mixing-weights/erdos-renyi-8-one-way-least-noise": least_noise_one_way,
     "observers/ring-6-neighbours": ring_neighbours,
     "observers/path-5-both-ends": path_ends,
     "objectives/florentine-momentum": florentine_momentum,

@@ -19,24 +19,42 @@ def with_weights(n: int, edges: Any, weights: Any) -> np.ndarray:
     return w
 
 
+def balanced(digraph: nx.DiGraph) -> np.ndarray:
+    """The scaling of A + I with rows and columns that sum to 1, by many rounds."""
+    w = nx.to_numpy_array(digraph, nodelist=sorted(digraph)).T + np.eye(len(digraph))
+    for _ in range(5000):
+        w /= w.sum(axis=1, keepdims=True)
+        w /= w.sum(axis=0)
+    return np.asarray(w)
+
+
 def norm_by_svd(w: np.ndarray) -> float:
     """||W - J||_2 as the largest singular value."""
     return float(np.linalg.svd(w - np.full_like(w, 1 / len(w)), compute_uv=False)[0])
 
 
 def least_noise_by_conic(
-    graph: nx.Graph, *, norm: float, budget: np.ndarray, cap: np.ndarray | None = None
+    graph: nx.Graph,
+    *,
+    norm: float,
+    budget: np.ndarray,
+    cap: np.ndarray | None = None,
+    node_weights: np.ndarray | None = None,
+    symmetric: bool = True,
 ) -> float:
     """The least error of one step over W, R^-1 and R together, as a program, by Clarabel."""
     import cvxpy as cp
 
-    n, edges = len(graph), list(nx.convert_node_labels_to_integers(graph).edges)
-    w, x, p = cp.Variable(len(edges)), cp.Variable((n, n), PSD=True), cp.Variable((n, n), PSD=True)
-    b = np.array([np.eye(n)[i] - np.eye(n)[j] for i, j in edges]).T
-    mixing = np.eye(n) - b @ cp.diag(w) @ b.T
-    held = [w >= 0, np.abs(b) @ w <= 1, cp.diag(x) <= budget]
-    held += [norm * np.eye(n) - sign * (mixing - 1 / n) >> 0 for sign in (1, -1)]
-    held += [cp.bmat([[p, mixing], [mixing, x]]) >> 0]
+    n = len(graph)
+    q = np.ones(n) if node_weights is None else node_weights
+    allowed = nx.to_numpy_array(graph).T + np.eye(n) > 0
+    mixing = cp.Variable((n, n), symmetric=symmetric)
+    x, p = cp.Variable((n, n), PSD=True), cp.Variable((n, n), PSD=True)
+    held = [mixing >= 0, mixing[~allowed] == 0] if (~allowed).any() else [mixing >= 0]
+    held += [cp.sum(mixing, axis=0) == 1, cp.sum(mixing, axis=1) == 1, cp.diag(x) <= budget]
+    held += [cp.sigma_max(mixing - 1 / n) <= norm]
+    seen = np.diag(np.sqrt(q)) @ mixing
+    held += [cp.bmat([[p, seen], [seen.T, x]]) >> 0]
     if cap is not None:
         r = cp.Variable((n, n), PSD=True)
         held += [cp.bmat([[r, np.eye(n)], [np.eye(n), x]]) >> 0, cp.diag(r) <= cap]

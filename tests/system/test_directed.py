@@ -17,7 +17,9 @@ from noisedesign.base.monitor import Monitor
 from noisedesign.certify.program import Program
 from noisedesign.design.backends import How, get_backend
 from noisedesign.families.disjoint.family import FAMILY
+from noisedesign.problem.problem import SpaceProblem
 from noisedesign.system.directed import (
+    build_digraph,
     check_directed,
     directed_mixing,
     perron_vector,
@@ -79,6 +81,31 @@ def test_both_ways_on_a_regular_graph_is_doubly_stochastic() -> None:
 
 
 # --- Perron vectors -------------------------------------------------------------------------------
+
+
+def test_doubly_stochastic_weights_by_hand() -> None:
+    """Two cycles through one arc: by Sinkhorn w_02 = 1 - w_22 and so on, one number is free."""
+    digraph = nx.DiGraph([(0, 1), (1, 2), (2, 0), (2, 3), (3, 1)])
+    w = directed_mixing(digraph, weights="doubly-stochastic")
+    np.testing.assert_allclose([w.sum(axis=0), w.sum(axis=1)], 1, atol=1e-14)
+    linked = nx.to_numpy_array(digraph).T + np.eye(4)
+    np.testing.assert_array_equal(w > 0, linked > 0)
+    # D_1 A D_2 has products round a cycle that are those of A: w_00 w_12 w_21 / ... = 1.
+    assert w[0, 0] * w[1, 1] * w[2, 2] == pytest.approx(w[1, 0] * w[2, 1] * w[0, 2], rel=1e-12)
+    assert w[1, 1] * w[2, 2] * w[3, 3] == pytest.approx(w[2, 1] * w[3, 2] * w[1, 3], rel=1e-12)
+
+
+def test_least_noise_of_a_digraph_by_name() -> None:
+    digraph = build_digraph("erdos-renyi", nodes=8, p=0.3, seed=0)
+    w = SpaceProblem.from_graph(digraph, weights="least-noise").mixing
+    np.testing.assert_array_equal(w, directed_mixing(digraph, weights="least-noise"))
+    plain = directed_mixing(digraph, weights="doubly-stochastic")
+    norms = [float(np.linalg.svd(a - 1 / 8, compute_uv=False)[0]) for a in (w, plain)]
+    assert norms[0] <= norms[1] * (1 + 1e-12)
+    errors = [float(np.linalg.svd(a, compute_uv=False).sum()) ** 2 / 8 for a in (w, plain)]
+    assert errors[0] < errors[1]  # a bound below the optimum, from equal multipliers
+    with pytest.raises(InputError, match="weights"):
+        directed_mixing(digraph, weights="metropolis-hastings")
 
 
 def test_perron_vectors_by_hand() -> None:

@@ -15,14 +15,13 @@ from hypothesis import given, settings, strategies as st
 from noisedesign.base.checks import InputError
 from noisedesign.problem.problem import SpaceProblem
 from noisedesign.system.fastest_mixing import (
-    SIGNS,
-    EdgeWeights,
     Point,
     _Step,
     fastest_mixing,
     norm_lower_bound,
     path_to_fastest,
 )
+from noisedesign.system.links import SIGNS, EdgeWeights
 from tests.support import oracles
 from tests.support.weight_cases import PAW, norm_by_svd, with_weights
 
@@ -178,7 +177,7 @@ def test_products_with_edges_are_read_off() -> None:
     w = rng.normal(size=4)
     np.testing.assert_allclose(edges.along(a), np.diagonal(b.T @ a @ b), atol=1e-14)
     np.testing.assert_allclose(edges.between(a), b.T @ a @ b, atol=1e-14)
-    np.testing.assert_allclose(edges.laplacian(w), b @ np.diag(w) @ b.T, atol=1e-14)
+    np.testing.assert_allclose(edges.less(w), b @ np.diag(w) @ b.T, atol=1e-14)
     np.testing.assert_allclose(edges.at_nodes(w), np.abs(b) @ w, atol=1e-14)
 
 

@@ -15,15 +15,14 @@ from hypothesis import given, settings, strategies as st
 from noisedesign.base.checks import InputError
 from noisedesign.system.directed import directed_mixing
 from noisedesign.system.graph import (
-    WEIGHTS,
     build_graph,
     check_mixing,
     mixing_matrix,
     node_names,
     read_edges,
-    sparse_mixing_matrix,
 )
 from noisedesign.system.random_mixing import maximal_matchings, pairwise_gossip
+from noisedesign.system.rules import WEIGHTS, sparse_mixing_matrix
 
 DOUBLY_STOCHASTIC = ("metropolis-hastings", "max-degree", "lazy-metropolis-hastings")
 ONE_ROUNDING = 4 * np.finfo(float).eps

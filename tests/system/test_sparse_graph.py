@@ -13,13 +13,8 @@ from scipy import sparse
 from noisedesign.base import settings
 from noisedesign.base.checks import InputError
 from noisedesign.problem.problem import SpaceProblem
-from noisedesign.system.graph import (
-    WEIGHTS,
-    build_graph,
-    check_sparse_mixing,
-    mixing_matrix,
-    sparse_mixing_matrix,
-)
+from noisedesign.system.graph import build_graph, check_sparse_mixing, mixing_matrix
+from noisedesign.system.rules import WEIGHTS, sparse_mixing_matrix
 
 
 def by_hand(graph: nx.Graph, weights: str) -> np.ndarray:

@@ -29,7 +29,7 @@ from noisedesign.files.exported import (
 )
 from noisedesign.forms import Noise
 from noisedesign.privacy.seeds import SeedPlan, SharedSeed
-from noisedesign.system.graph import require_room
+from noisedesign.system.rules import require_room
 
 ACCEPTS = ("space", "space-time")
 DESCRIPTION = "every seed with its members and coefficients, who holds which, and C (.json)"

@@ -213,6 +213,22 @@ class Response:
         rows = np.einsum("rsn,sp->rpn", np.concatenate(found), self.factor_of_steps)
         return np.asarray(rows.reshape(len(rows), -1))
 
+    def mixing_gradient(self, root: Array) -> Array:
+        """d error / d W_t for noise S g, g white, at S = ``root`` of shape (T, n, k): (T, n, n)."""
+        entered = np.tensordot(self.factor_of_steps, root, axes=1)
+        before, after = np.empty_like(entered), np.empty_like(entered)
+        state = np.zeros_like(entered[0])
+        for step in range(self.horizon):
+            before[step] = self.decay[step] * state + entered[step]
+            state = after[step] = self._means[step % len(self._means)] @ before[step]
+        found, later = np.empty((self.horizon, self.nodes, self.nodes)), np.zeros_like(state)
+        for step in range(self.horizon - 1, -1, -1):
+            readout = self.readouts[step % len(self.readouts)]
+            later = later + 2 * self.steps[step] * (readout @ after[step])
+            found[step] = later @ before[step].T
+            later = self.decay[step] * (self._means[step % len(self._means)].T @ later)
+        return found
+
     @property
     def _fixed(self) -> bool:
         return not isinstance(self.mixing, RandomMixing) and self.mixing.ndim == 2

@@ -34,6 +34,7 @@ class _Part(NamedTuple):
     weight: float
     response: Response
     velocities: slice | None = None  # of the state; noise enters them
+    shares: Array | None = None  # of W, in the new models: times models and velocities, (T, 2)
 
     @property
     def entering(self) -> slice:
@@ -147,6 +148,18 @@ class Workload:
 
         return self._sum(of)
 
+    def mixing_gradient(self, root: Array) -> Array:
+        """d error / dW, (n, n), for a fixed W and noise S g, g white, S = ``root``, (T, n, k)."""
+        found, n = np.zeros((self.nodes, self.nodes)), self.nodes
+        for weight, response, _, shares in self._parts:
+            if shares is None:
+                found += weight * response.mixing_gradient(root).sum(axis=0)
+                continue
+            slopes = response.mixing_gradient(np.concatenate([np.zeros_like(root), root], axis=1))
+            models = slopes[:, :n].reshape(-1, n, 2, n)
+            found += weight * np.einsum("tb,tibj->ij", shares, models)
+        return found
+
     def factor(self) -> Array | None:
         """A, shape (nT, nT), with A^T A = :meth:`gram`, for the plain error: blocks W_t ... W_s."""
         return self._parts[0].response.factor() if self._plain else None
@@ -156,7 +169,7 @@ class Workload:
         of Q_t times W_t ... W_s for every step that counts; None where there are more rows, or W is
         drawn."""
         size, found = self.horizon * self.nodes, []
-        for weight, response, velocities in self._parts:
+        for weight, response, velocities, _ in self._parts:
             rows = response.rows()
             if rows is None:
                 return None
@@ -217,7 +230,8 @@ class Workload:
             decay=np.ones(self.horizon),
             plain=False,
         )
-        return _Part(term.weight / beta**2, response, slice(n, None))
+        shares = np.stack([kept, -rates * beta], axis=1)
+        return _Part(term.weight / beta**2, response, slice(n, None), shares)
 
     @cached_property
     def modes(self) -> Modes | None:

@@ -1,0 +1,132 @@
+"""W by a rule, of a graph that is given: what every link weighs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+from typing import Any, Literal, get_args
+
+import networkx as nx
+import numpy as np
+from scipy import sparse
+
+from noisedesign.base import checks as _checks, memory
+from noisedesign.base.checks import Array, InputError, describe
+
+Weights = Literal["metropolis-hastings", "max-degree", "lazy-metropolis-hastings", "row-normalized"]
+WEIGHTS: tuple[str, ...] = get_args(Weights)
+
+LARGER = 'Noise of structure.space = "polynomial" in space takes W as a sparse array instead.'
+
+
+def ruled_mixing(graph: nx.Graph, *, weights: str = "metropolis-hastings") -> Array:
+    """W of a rule as an array, shape (n, n)."""
+    found = sparse_mixing_matrix(graph, weights=weights)
+    require_room(found.shape[0], field="graph")
+    return np.asarray(found.toarray())
+
+
+def sparse_mixing_matrix(graph: nx.Graph, *, weights: str = "metropolis-hastings") -> Any:
+    """The rules of :func:`noisedesign.mixing_matrix` as a sparse array, in memory by the edges.
+
+    Args:
+        graph: as there.
+        weights: as there.
+
+    Returns:
+        W, a ``scipy.sparse.csr_array`` of shape (n, n), float64.
+
+    Raises:
+        InputError: as there, but for the room that an array takes.
+
+    Examples:
+        >>> import noisedesign as nd
+        >>> nd.sparse_mixing_matrix(nd.build_graph("ring", nodes=100_000)).nnz
+        300000
+    """
+    _checks.one_of(weights, field="weights", allowed=WEIGHTS)
+    check_graph(graph)
+    links = nx.to_scipy_sparse_array(graph, weight=None, dtype=np.float64, format="coo")
+    n, (row, column) = links.shape[0], links.coords
+    degrees: Array = np.bincount(row, minlength=n).astype(np.float64)
+    shares: Array
+    kept: Array
+    if weights == "max-degree":
+        shares = np.full(len(row), 1 / (1 + float(degrees.max())))
+    elif weights == "row-normalized":
+        shares = 1 / (1 + degrees[row])
+    else:
+        shares = 1 / (1 + np.maximum(degrees[row], degrees[column]))
+    if weights == "lazy-metropolis-hastings":
+        shares = shares / 2
+    if weights == "row-normalized":
+        kept = 1 / (1 + degrees)
+    else:
+        kept = 1 - np.asarray(np.bincount(row, weights=shares, minlength=n), dtype=np.float64)
+    own: Any = np.arange(n)
+    entries = np.concatenate([shares, kept])
+    at = (np.concatenate([row, own]), np.concatenate([column, own]))
+    return sparse.csr_array((entries, at), shape=(n, n))
+
+
+def adjacency(graph: nx.Graph, *, directed: bool = False) -> Array:
+    """Zeros and ones, shape (n, n), in the order of ``graph.nodes``."""
+    check_graph(graph, directed=directed)
+    require_room(len(graph), field="graph")
+    return np.asarray(nx.to_numpy_array(graph, weight=None, dtype=np.float64))
+
+
+def check_graph(graph: nx.Graph, *, directed: bool = False) -> None:
+    """Refuse a graph that no W can be made of: W needs it simple, connected and unweighted."""
+    got, remedy = "", ""
+    if not isinstance(graph, nx.Graph):
+        got = _checks.describe(graph)
+    elif graph.is_directed() != directed:
+        got, remedy = "a directed graph", "Use graph.to_undirected()."
+        if directed:
+            got = "an undirected graph"
+            remedy = "Use graph.to_directed() where every link goes both ways."
+    elif graph.is_multigraph():
+        same = "DiGraph" if directed else "Graph"
+        got, remedy = "a multigraph", f"Use nx.{same}(graph), which merges parallel edges."
+    elif len(graph) == 0:
+        got = "no nodes"
+    elif loop := next(nx.selfloop_edges(graph), None):
+        got = f"a self-loop at node {loop[0]}"
+        remedy = "Use graph.remove_edges_from(list(nx.selfloop_edges(graph))); W adds self weights."
+    elif not (nx.is_strongly_connected if directed else nx.is_connected)(graph):
+        find = "strongly_connected_components" if directed else "connected_components"
+        parts = [list(part) for part in getattr(nx, find)(graph)]
+        got = components_in_words(parts, what=find.replace("_", " ") if directed else "components")
+        remedy = f"Keep the largest: graph.subgraph(max(nx.{find}(graph), key=len))."
+    if got:
+        strongly, kind = ("strongly ", "directed") if directed else ("", "undirected")
+        expected = f"a {strongly}connected, simple, {kind} graph"
+        raise InputError("graph", expected=expected, got=got, remedy=remedy)
+    links = list(graph.edges(data="weight", default=1))
+    if odd := next((link for link in links if link[2] != links[0][2]), None):
+        shown = (f"{describe(weight)} of edge ({a}, {b})" for a, b, weight in (links[0], odd))
+        raise InputError(
+            "graph",
+            expected="edges without weights, or all of one weight",
+            got=f"weight {' and '.join(shown)}",
+            remedy="No rule for W uses them: give W itself in the place of the graph, or drop them "
+            'with nx.set_edge_attributes(graph, 1, "weight").',
+        )
+
+
+def components_in_words(parts: Sequence[Sequence[Any]], *, what: str = "components") -> str:
+    """Say "2 components, of 5 nodes (0, 1, 2, ...) and 1 node (7)", the largest first."""
+    shown = []
+    for part in sorted(parts, key=len, reverse=True)[:4]:
+        names = [*map(str, islice(part, 3)), *(["..."] if len(part) > 3 else [])]
+        plural = "s" if len(part) > 1 else ""
+        shown.append(f"{len(part)} node{plural} ({', '.join(names)})")
+    if len(parts) > len(shown):
+        shown.append(f"{len(parts) - len(shown)} more")
+    return f"{len(parts)} {what}, of " + ", ".join(shown[:-1]) + " and " + shown[-1]
+
+
+def require_room(nodes: int, *, field: str = "graph.nodes", of: str = "nodes") -> None:
+    """Refuse a graph whose W, as an array, and the arrays of a solve do not fit this machine."""
+    memory.require(memory.squares, nodes, field=field, of=of, remedy=LARGER)
