@@ -413,7 +413,7 @@ FAMILY_SIZES = {
     "mafalda": 16,
     "prefix": 4,
     "examples": 3,
-    "time-structures": 5,
+    "time-structures": 6,
     "space-structures": 12,
     "space-time": 7,
     "objectives": 16,
