@@ -412,7 +412,7 @@ class BufferedToeplitz(StationaryStrategy):
         return replace(self, diagonal=self.diagonal / factor)
 
     def noise_of(self, white: Iterable[Array]) -> Iterator[Array]:
-        """As a node draws it, without a last step where none is stated."""
+        """It has no last step where none is stated."""
         return self._filtered(white, self.steps)
 
 

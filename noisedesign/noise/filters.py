@@ -252,10 +252,13 @@ class Buffered(Filter):
             kept[:] = 0
         for i, scale in enumerate(self.buffer_scales):
             noise -= np.multiply(kept[i], scale, dtype=np.float64)
-        for i, decay in enumerate(self.buffer_decays):
-            kept[i] = np.multiply(kept[i], decay, dtype=np.float64) + noise
+        self._move(kept, noise)
         noise /= self.strategy_diagonal[0]
         return noise
+
+    def _move(self, kept: Array, fed: Array) -> None:
+        for i, decay in enumerate(self.buffer_decays):
+            kept[i] = np.multiply(kept[i], decay, dtype=np.float64) + fed
 
     def amplification(self, horizon: int) -> float:
         """Twice the first coefficient of C^-1 bounds it where all others are negative, as they are
@@ -310,12 +313,7 @@ class SignedBuffers(Buffered):
         if not (alike.all() and (paired == self.buffer_turns).all()):
             raise ValueError("buffer_turns: expected tau and -tau of two buffers of one decay")
 
-    def step(self, t: int, white: White, kept: Array) -> Array:
-        noise = white(t)
-        if t == 0:
-            kept[:] = 0
-        for i, scale in enumerate(self.buffer_scales):
-            noise -= np.multiply(kept[i], scale, dtype=np.float64)
+    def _move(self, kept: Array, fed: Array) -> None:
         for i, (decay, turn) in enumerate(zip(self.buffer_decays, self.buffer_turns, strict=True)):
             if turn < 0:
                 continue  # it was moved with the first of its pair
@@ -324,10 +322,8 @@ class SignedBuffers(Buffered):
                 turned = np.multiply(kept[i], turn, dtype=np.float64)
                 moved -= np.multiply(kept[i + 1], turn, dtype=np.float64)
                 turned += np.multiply(kept[i + 1], decay, dtype=np.float64)
-                kept[i + 1] = turned + noise
-            kept[i] = moved + noise
-        noise /= self.strategy_diagonal[0]
-        return noise
+                kept[i + 1] = turned + fed
+            kept[i] = moved + fed
 
     def amplification(self, horizon: int) -> float:
         return Filter.amplification(self, horizon)

@@ -101,6 +101,14 @@ def test_sums_of_rows_of_the_inverse(kind: str) -> None:
         )
 
 
+def test_buffers_that_turn_amplify_more_than_those_that_do_not() -> None:
+    """Positive ones of such scales and decays have a C^-1 whose rows are at most 2 in sum."""
+    turning = SignedBuffers(np.full(2, 0.3), np.full(2, 0.6), np.ones(1), np.array([0.75, -0.75]))
+    rows = np.abs(np.linalg.inv(strategy_of(turning, 40))).sum(axis=1)
+    assert rows.max() > 2.5
+    assert turning.amplification(40) == pytest.approx(rows.max(), rel=1e-12)
+
+
 def test_columns_of_the_inverse_come_in_parts() -> None:
     """A band of 600 columns is more than is held together."""
     bands = np.full((2, 600), 0.5) + np.array([[0.5], [0.0]])

@@ -24,7 +24,7 @@ from noisedesign.families.temporal import (
     unit_form,
 )
 from noisedesign.families.toeplitz.bound import lower_bound_of_unrestricted_optimum
-from noisedesign.families.toeplitz.program import ToeplitzProgram, require_signs
+from noisedesign.families.toeplitz.program import ToeplitzProgram
 from noisedesign.forms import Noise
 from noisedesign.forms.structure import TimeStructure
 from noisedesign.system.workloads.toeplitz import GramWorkload
@@ -38,8 +38,6 @@ class Toeplitz(TemporalFamily[ToeplitzProgram]):
     def program_of_gram(
         self, gram: Array, *, participation: Any, structure: TimeStructure, **_: Any
     ) -> ToeplitzProgram:
-        if structure.kind.startswith("signed"):
-            require_signs(participation)
         program = temporal_program(gram=gram, participation=participation)
         return ToeplitzProgram(gram=program.gram, participation=participation, structure=structure)
 

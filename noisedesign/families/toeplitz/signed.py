@@ -128,8 +128,8 @@ class Turning:
     @staticmethod
     def reduced(column: Array, *, buffers: int) -> tuple[Turning, Array]:
         """Fewer buffers for coefficients: the balanced realisation of their Hankel matrix."""
-        coefficients = column[1:]
-        rows = len(column) // 2
+        coefficients, rows = column[1:], len(column) // 2
+        memory.require(memory.squares, rows, field="participation", of="half the steps")
         hankel = scipy.linalg.hankel(coefficients[:rows], coefficients[rows - 1 :])
         buffers = max(1, min(buffers, rows - 1))
         left, values, right = np.linalg.svd(hankel, full_matrices=False)

@@ -26,7 +26,7 @@ from noisedesign.base.checks import Array, InputError
 from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.families.toeplitz import banded_inverse, buffered
 from noisedesign.families.toeplitz.bound import lower_bound_of_unrestricted_optimum, same_horizon
-from noisedesign.families.toeplitz.program import ToeplitzProgram, require_signs
+from noisedesign.families.toeplitz.program import ToeplitzProgram
 from noisedesign.families.toeplitz.signed import (
     SHARPNESS,
     Turning,
@@ -40,7 +40,7 @@ from noisedesign.forms import (
     StationaryStrategy,
     ToeplitzStrategy,
 )
-from noisedesign.system.participation import Participation
+from noisedesign.system.participation import FixedEpoch, Participation, require_fixed_epoch
 from noisedesign.system.workloads.toeplitz import GramWorkload, PoleWorkload, Workload
 
 ENDED = (Stop.TIME_LIMIT, Stop.INTERRUPTED)
@@ -95,7 +95,7 @@ def optimize_toeplitz(
     horizon = same_horizon(workload, participation)
     count, stride = participation.largest_size, participation.stride
     if signed:
-        require_signs(participation)
+        _require_signs(participation)
     most = horizon
     if not participation.disjoint and count > 1:
         most = min(horizon, stride)
@@ -205,7 +205,7 @@ def optimize_buffered(
         >>> positive = solver.optimize_buffered(buffers=4, **asked)
         >>> signed = solver.optimize_buffered(buffers=4, signed=True, **asked)
         >>> print(f"{signed.objective / positive.objective:.2f}")
-        0.88
+        0.93
     """
     horizon = same_horizon(workload, participation)
     buffers = _checks.positive_int(buffers, field="buffers")
@@ -215,7 +215,7 @@ def optimize_buffered(
     else:
         objective = log_objective(family, workload, log_sensitivity(participation))
     if signed:
-        require_signs(participation)
+        _require_signs(participation)
     starts = buffered_starts(buffers, memory=min(participation.stride, horizon))
     design = _searched(objective, starts, family.strategy, workload, participation, monitor)
     if not signed:
@@ -382,7 +382,7 @@ def _descended(
     """The better of a design and of what is reached from ``start`` with signs counted."""
     monitor = Monitor(gap=settings.DEFAULT_GAP) if monitor is None else monitor
     workload, lower = design.workload, design.lower_bound_of_unrestricted_optimum
-    participation = require_signs(design.participation)
+    participation = _require_signs(design.participation)
     for sharpness in SHARPNESS:
         size = log_sensitivity_of_signs(participation, sharpness=sharpness)
         objective = log_objective(family, workload, size)
@@ -396,6 +396,12 @@ def _descended(
     except InputError:  # the noise would grow for ever
         return design
     return replace(min(design, other, key=lambda each: each.objective), stop=found.stop)
+
+
+def _require_signs(participation: Participation) -> FixedEpoch:
+    """The scheme, once one pattern decides the sensitivity of coefficients of any sign."""
+    expected = "(k, b) participation, for coefficients or buffers of any sign"
+    return require_fixed_epoch(participation, expected=expected)
 
 
 def inverse_root(count: int, *, power: float, decay: float = 1.0) -> Array:
