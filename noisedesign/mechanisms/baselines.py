@@ -28,6 +28,7 @@ from noisedesign.families.kronecker.solver import optimal_gram
 from noisedesign.families.space_time import SpaceTimeProgram
 from noisedesign.families.temporal import TemporalProgram
 from noisedesign.families.toeplitz.solver import inverse_root
+from noisedesign.families.worst.program import WorstProgram
 from noisedesign.forms import BandedInverse, DenseStrategy, ModalStrategy, Noise
 from noisedesign.problem.problem import (
     ANY_SPACE,
@@ -87,7 +88,7 @@ def baseline_names(problem: Problem) -> tuple[str, ...]:
     names, used = names_of(problem.axes), problem.use
     if problem.axes != "space" and used is not None and used.random:
         names = tuple(name for name in names if not PUBLISHED[name].signed)
-    if problem.axes == "time" and problem.worst:  # no server's error of the worst step
+    if problem.worst:  # of which a server's noise has none
         names = tuple(name for name in names if name != CENTRAL)
     return names
 
@@ -148,7 +149,8 @@ def baseline(problem: Problem, name: str, *, dual: DualPoint | Design | None = N
     wide = judged(problem, name)
     family = family_of(wide)
     program = released(wide)[1] if name == CENTRAL else family.program(wide)
-    noise = noise_of(wide, program, name)
+    within = program.even if isinstance(program, WorstProgram) else program
+    noise = noise_of(wide, within, name)
     # In space alone the noise of a trusted server is of the same program as all other noise.
     same = name != CENTRAL or problem.axes == "space"
     proof = _proof(family, program, dual) if same else {}

@@ -1,7 +1,7 @@
-"""The shares q of steps whose problem has the largest optimum: q_t <- q_t e_t, mixed.
+"""The shares q of errors whose problem has the largest optimum: q_i <- q_i e_i, mixed.
 
-At the optimum of H(q) with errors e_t = a_t tr(H_t X^-1) the derivative of its value along q_t is
-e_t, so that q is best where the e_t of all steps with a share are alike. The fixed point ascends
+At the optimum of H(q) with errors e_i = tr(H_i cov(z)) the derivative of its value along q_i is
+e_i, so that q is best where the e_i of all errors with a share are alike. The fixed point ascends
 slowly; Anderson's mixing of log q takes some twenty problems where it takes hundreds."""
 
 from __future__ import annotations
@@ -13,8 +13,11 @@ from numpy.typing import NDArray
 from scipy.optimize import linprog
 
 from noisedesign.base.checks import Array
+from noisedesign.base.linalg import inverse_of_positive
 from noisedesign.base.monitor import REACHED, Monitor, Search, Stop
+from noisedesign.certify.program import Program
 from noisedesign.certify.repair import strategy_of
+from noisedesign.families.disjoint.program import dual_of
 from noisedesign.families.family import Answer
 from noisedesign.families.worst.program import WorstProgram
 from noisedesign.forms import DenseStrategy, Noise
@@ -68,15 +71,17 @@ def solve(program: WorstProgram, *, monitor: Monitor) -> Answer:
             noise = next(iter(answer.noises), None)
             if noise is None:
                 break
-            start = answer.proof.get("dual_blocks")
+            dual = dual_of(answer.proof)
+            if dual is not None and isinstance(inner, Program):  # of one with unit budgets
+                start = dual.blocks * inner.budget[:, None, None]
             bound = family.bound(inner, answer.proof).value
             if bound > lower:
-                lower, proof = bound, {"step_shares": shares, **answer.proof}
-            errors = program.errors(noise.dense_strategy)
+                lower, proof = bound, {"target_shares": shares, **answer.proof}
+            errors = program.errors(noise)
             noises.append((float(errors.max()), noise))
             met = [*met[-MEMORY:], (errors, noise)]
-            if (between := _between(inner, met)) is not None:
-                noises.append((float(program.errors(between.dense_strategy).max()), between))
+            if (between := _between(family, inner, met)) is not None:
+                noises.append((float(program.errors(between).max()), between))
             noises = [min(noises, key=lambda pair: pair[0])]
             monitor.report(lower=lower, upper=noises[0][0])
             if search.ended(solved=noises[0][0] <= lower * (1 + REACHED * monitor.gap)):
@@ -98,8 +103,8 @@ def solve(program: WorstProgram, *, monitor: Monitor) -> Answer:
     )
 
 
-def _between(program: Any, met: list[tuple[Array, Noise]]) -> Noise | None:
-    """The noise of least largest error, at most, among means of C^T C: budgets are linear in C^T C
+def _between(family: Any, inner: Any, met: list[tuple[Array, Noise]]) -> Noise | None:
+    """The noise of least largest error, at most, among means of X: budgets are linear in X, caps
     and errors convex, so that means of feasible ones keep what the means of their errors are."""
     if len(met) < 2:
         return None
@@ -115,15 +120,24 @@ def _between(program: Any, met: list[tuple[Array, Noise]]) -> Noise | None:
     if found.x is None or found.x[:count].max() > 1 - 1e-9:
         return None
     shares = found.x[:count]
-    gram = sum(
-        share * noise.dense_strategy.T @ noise.dense_strategy
-        for share, (_, noise) in zip(shares, met, strict=True)
+    gram = np.asarray(
+        sum(share * _gram_of(noise) for share, (_, noise) in zip(shares, met, strict=True))
     )
     try:
-        strategy = strategy_of(program, np.asarray(gram))
+        if isinstance(inner, Program):
+            made: Noise = family.noise(inner, gram)
+            return made
+        return Noise.of_strategy(DenseStrategy(strategy=strategy_of(inner, gram)))
     except np.linalg.LinAlgError:
         return None
-    return Noise.of_strategy(DenseStrategy(strategy=strategy))
+
+
+def _gram_of(noise: Noise) -> Array:
+    """X of a noise."""
+    if noise.strategy is None:
+        return inverse_of_positive(noise.covariance)
+    strategy = noise.dense_strategy
+    return np.asarray(strategy.T @ strategy)
 
 
 def _mixed(past: list[tuple[Array, Array]], active: NDArray[np.bool_]) -> Array:

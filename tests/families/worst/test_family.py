@@ -119,13 +119,13 @@ def test_shares_that_were_changed_prove_less() -> None:
     program = family.program(problem)
     found = family.bound(program, design.proof).value
     assert found == pytest.approx(design.lower_bound)
-    shares = design.proof["step_shares"]
-    even = {**design.proof, "step_shares": np.ones(8)}
+    shares = design.proof["target_shares"]
+    even = {**design.proof, "target_shares": np.ones(8)}
     assert family.bound(program, even).value < found
-    times = {**design.proof, "step_shares": 1e3 * shares}
+    times = {**design.proof, "target_shares": 1e3 * shares}
     assert family.bound(program, times).value == pytest.approx(found)
     for wrong in (-shares, shares * np.nan):
-        assert family.bound(program, {**design.proof, "step_shares": wrong}).value == 0.0
+        assert family.bound(program, {**design.proof, "target_shares": wrong}).value == 0.0
 
 
 def test_a_file_is_verified_and_simulated(tmp_path: Path) -> None:
