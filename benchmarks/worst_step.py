@@ -43,7 +43,7 @@ def main() -> None:
         summed = nd.solve(TimeProblem(gram=problem.gram, participation=problem.participation))
         assert solution.design is not None
         assert summed.design is not None
-        errors = family_of(problem).program(problem).errors(summed.design.strategy)
+        errors = family_of(problem).program(problem).errors(summed.design.noise)
         print(
             f"{problem.name:20} {problem.participation!s:22} {solution.evaluations:15} "
             f"{solution.design.gap:10.1e} {errors.max() / solution.design.objective:10.4f}",

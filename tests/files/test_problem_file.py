@@ -416,7 +416,7 @@ FAMILY_SIZES = {
     "time-structures": 6,
     "space-structures": 12,
     "space-time": 7,
-    "objectives": 16,
+    "objectives": 18,
     "directed": 3,
     "observers": 2,
     "mixing-weights": 3,
