@@ -44,7 +44,7 @@ from noisedesign.system.participation import FixedEpoch, Participation, require_
 from noisedesign.system.workloads.toeplitz import GramWorkload, PoleWorkload, Workload
 
 ENDED = (Stop.TIME_LIMIT, Stop.INTERRUPTED)
-SHORTEST = 6
+SHORTEST = 4
 """Least T for which fewer buffers stand for all coefficients."""
 
 

@@ -9,7 +9,7 @@ problem of one q: far from the end both are large, which is quick and well condi
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from scipy.optimize import linprog
@@ -19,13 +19,13 @@ from noisedesign.base.checks import Array
 from noisedesign.base.linalg import inverse_of_positive
 from noisedesign.base.monitor import REACHED, Monitor, Search, Stop
 from noisedesign.certify.program import Program
-from noisedesign.certify.repair import strategy_of
+from noisedesign.certify.repair import feasible_gram, strategy_of
 from noisedesign.families.disjoint.program import dual_of
 from noisedesign.families.family import Answer
 from noisedesign.families.worst.program import WorstProgram
 from noisedesign.forms import DenseStrategy, Noise
 
-MEMORY = 12
+MEMORY = 30
 """Steps of the past that a step mixes. More take fewer problems, until differences are rounding."""
 
 FIRST, FALL = 0.1, 0.1
@@ -139,8 +139,9 @@ def _between(family: Any, inner: Any, met: list[tuple[Array, Noise]]) -> Noise |
     )
     try:
         if isinstance(inner, Program):
-            made: Noise = family.noise(inner, gram)
-            return made
+            # Means of noise at a cap may be a rounding above it.
+            feasible = feasible_gram(inner, gram) if inner.limited else gram
+            return None if feasible is None else cast(Noise, family.noise(inner, feasible))
         return Noise.of_strategy(DenseStrategy(strategy=strategy_of(inner, gram)))
     except np.linalg.LinAlgError:
         return None
@@ -162,4 +163,4 @@ def _mixed(past: list[tuple[Array, Array]], weights: Array) -> Array:
     less = np.diff(changes, axis=0).T
     by = np.linalg.lstsq(weights[:, None] * less, weights * changes[-1], rcond=1e-8)[0]
     step = changes[-1] - (np.diff(points, axis=0).T + less) @ by
-    return np.clip(step, -REACH, REACH)
+    return np.asarray(np.clip(step, -REACH, REACH))
