@@ -354,13 +354,13 @@ def _streaming(filter_: Filter) -> Any:
             )
         case Moving():
             return _moving(_array(filter_.noising_coefficients))
-        case Buffered():
+        case Buffered() if filter_.kind == Buffered.kind:
             buffers = buffered_toeplitz.BufferedToeplitz.build(
                 filter_.buffer_decays, filter_.buffer_scales, dtype=jax.numpy.result_type(float)
             )
             return buffers.inverse_as_streaming_matrix() * (1 / filter_.strategy_diagonal[0])
     remedy = "Use Training.privatizer, or design with a structure in time."
-    expected = "a banded, Toeplitz or buffered C"
+    expected = "a banded or Toeplitz C, or one of positive buffers"
     raise InputError("plan", expected=expected, got=f"a {filter_.kind} one", remedy=remedy)
 
 

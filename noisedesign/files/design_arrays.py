@@ -17,8 +17,10 @@ from noisedesign.forms import (
     FORMS,
     MIXING_ARRAYS,
     STRATEGIES,
+    BufferedToeplitz,
     DenseStrategy,
     Noise,
+    SignedBuffers,
     mixing_arrays,
     mixing_of_arrays,
     sparse_covariance_of_arrays,
@@ -196,7 +198,8 @@ def _check_present(arrays: Mapping[str, Array], manifest: Manifest, *, full: boo
         if "covariance" in arrays:
             raise flaw("covariance", "no R beside the C of all pairs of step and node", "one")
     if manifest.design != "space":
-        found = [form for form in STRATEGIES if set(form.names) & set(arrays)]
+        alike = BufferedToeplitz if "buffer_turns" in arrays else SignedBuffers
+        found = [form for form in STRATEGIES if set(form.names) & set(arrays) and form != alike]
         if len(found) > 1:
             raise flaw("strategy", "C in one form", " and ".join(form.kind for form in found))
         needed += (found[0] if found else DenseStrategy).names

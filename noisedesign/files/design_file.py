@@ -65,6 +65,7 @@ from noisedesign.files.unbounded_file import (
 from noisedesign.forms import (
     BandedInverse,
     BufferedToeplitz,
+    SignedBuffers,
     StationaryStrategy,
     Strategy,
     ToeplitzStrategy,
@@ -432,7 +433,7 @@ def _other_sizes(file: AnyProblemFile, stored: Problem) -> list[str]:
 
 STREAMING_FORMAT: Final = "noisedesign-streaming-design"
 
-_FORMS = (ToeplitzStrategy, BandedInverse, BufferedToeplitz)
+_FORMS = (ToeplitzStrategy, BandedInverse, SignedBuffers)
 _KINDS = {name: kind for form in _FORMS for name, kind in form.names.items()} | {
     "poles": "lambda",
     "weights": "squared gain of every pole",

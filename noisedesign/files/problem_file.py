@@ -224,7 +224,7 @@ class TimeFile(_ProblemFile):
         if self.graph is not None:
             expected = f"no [graph] table for a {kind} workload"
             raise InputError("graph", expected=expected, got=self.graph.kind)
-        if isinstance(self.error, ErrorTable) and self.error.of == WORST and kind == "prefix":
+        if isinstance(self.error, ErrorTable) and self.error.of in WORST and kind == "prefix":
             with renamed({key: f"error.{key}" for key in ErrorTable.model_fields}):
                 horizon = fields["participation"].horizon
                 fields["error"] = ErrorMeasure(horizon=horizon, **self.error.weights())

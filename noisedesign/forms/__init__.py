@@ -18,6 +18,7 @@ from noisedesign.forms.strategies import (
     BufferedToeplitz as BufferedToeplitz,
     DenseStrategy as DenseStrategy,
     ModalStrategy as ModalStrategy,
+    SignedBuffers as SignedBuffers,
     StationaryStrategy as StationaryStrategy,
     Strategy as Strategy,
     ToeplitzStrategy as ToeplitzStrategy,

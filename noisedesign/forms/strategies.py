@@ -9,13 +9,14 @@ toeplitz         ``strategy_coefficients``, (p,): first column of C            p
 banded-inverse   ``noising_coefficients``, (p,): first column of C^-1          p - 1 draws
 blt              ``buffer_scales`` and ``buffer_decays``, (m,), and            m vectors
                  ``strategy_diagonal``, (1,), all entries of the diagonal of C
+signed-blt       the same, of any sign, and ``buffer_turns``, (m,)              m vectors
 modal            ``mode_strategies`` (n, T, T), ``modes`` (n, n) and           all draws
                  ``step_scales`` (n, T), of all pairs of step and node
 ===============  ============================================================  ==================
 
-Those from "toeplitz" to "blt" are constant along diagonals and mean something at any horizon;
-:meth:`at` gives them one. A privacy statement holds for one participation scheme and its horizon
-only, and noise ends with the horizon: what follows was never accounted for."""
+Those from "toeplitz" to "signed-blt" are constant along diagonals and mean something at any
+horizon; :meth:`at` gives them one. A privacy statement holds for one participation scheme and its
+horizon only, and noise ends with the horizon: what follows was never accounted for."""
 
 from __future__ import annotations
 
@@ -91,8 +92,11 @@ class Strategy(ABC):
 
     def noise_of(self, white: Iterable[Array]) -> Iterator[Array]:
         """C^-1 w, as a node draws it, for steps of white noise of one shape; at most T of them."""
-        filtered, kept = filter_of(self.kind, self.arrays(), horizon=self.horizon), None
-        for step, draw in enumerate(islice(white, self.horizon)):
+        return self._filtered(white, self.horizon)
+
+    def _filtered(self, white: Iterable[Array], steps: int | None) -> Iterator[Array]:
+        filtered, kept = filter_of(self.kind, self.arrays(), horizon=steps or 1), None
+        for step, draw in enumerate(islice(white, steps)):
             if kept is None:
                 kept = np.empty((filtered.rows, *draw.shape))
             yield filtered.step(step, lambda _, draw=draw: draw.copy(), kept)  # type: ignore[misc]
@@ -382,15 +386,15 @@ class BufferedToeplitz(StationaryStrategy):
         object.__setattr__(self, "decays", decays)
 
     def arrays(self) -> dict[str, Array]:
-        parts = (self.scales, self.decays, np.array([self.diagonal]))
-        return dict(zip(self.names, parts, strict=True))
+        return {name: np.atleast_1d(getattr(self, name.split("_")[1])) for name in self.names}
 
     @classmethod
     def of_arrays(cls, arrays: Mapping[str, Array], *, horizon: int, field: str) -> Self:
-        scales, decays, diagonal = (np.ravel(arrays[name]) for name in cls.names)
+        given: dict[str, Any] = {name.split("_")[1]: np.ravel(arrays[name]) for name in cls.names}
+        diagonal = given["diagonal"]
         one = diagonal.shape == (1,) and np.isfinite(diagonal).all() and diagonal[0] > 0
         require_array(arrays, field, "strategy_diagonal", "one positive number", one)
-        return cls(scales=scales, decays=decays, diagonal=float(diagonal[0]), steps=horizon)
+        return cls(**{**given, "diagonal": float(diagonal[0])}, steps=horizon)
 
     def strategy_column(self, horizon: int) -> Array:
         return self.diagonal * _exponentials(self.scales, self.decays, horizon)
@@ -408,17 +412,60 @@ class BufferedToeplitz(StationaryStrategy):
         return replace(self, diagonal=self.diagonal / factor)
 
     def noise_of(self, white: Iterable[Array]) -> Iterator[Array]:
-        """z_t = w_t - sum_i scales_i b_i, then b_i <- decays_i b_i + z_t, the buffers b starting at
-        zero; all over the diagonal."""
-        buffers: Array | None = None
-        for draw in islice(white, self.steps):
-            if buffers is None:
-                buffers = np.zeros((len(self.scales), *draw.shape))
-                fading = self.decays.reshape(-1, *(1,) * draw.ndim)
-            noise = draw - np.tensordot(self.scales, buffers, axes=1)
-            buffers *= fading
-            buffers += noise
-            yield noise / self.diagonal
+        """It has no last step where none is stated."""
+        return self._filtered(white, self.steps)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class SignedBuffers(BufferedToeplitz):
+    """Buffers of any sign: ``diagonal`` times c_0 = 1 and
+
+        c_j = sum_i scales_i Re((1 + i) (decays_i + i turns_i)^(j - 1)),    j >= 1.
+
+    A pair of buffers side by side has one decay and turns tau > 0 and -tau: together they are what
+    two conjugate complex decays make. A turn of 0 is a buffer by itself, which may decay with a
+    changing sign. No coefficient need be positive, so sensitivity is by the entries of C^T C.
+    Decays and those of C^-1 are at most 1 in modulus."""
+
+    kind: ClassVar[str] = "signed-blt"
+    names: ClassVar[Mapping[str, str]] = {**BufferedToeplitz.names, "buffer_turns": "tau"}
+
+    turns: Any
+
+    def __post_init__(self) -> None:
+        fields = ("scales", "decays", "turns")
+        buffers = max(1, np.size(self.scales))
+        for name in fields:
+            given = getattr(self, name)
+            if np.size(given) != buffers:
+                expected = f"{buffers}, one per scale"
+                raise InputError(f"strategy.{name}", expected=expected, got=f"{np.size(given)}")
+            checked = _checks.vector(given, field=f"strategy.{name}", length=buffers)
+            object.__setattr__(self, name, checked)
+        try:
+            filter_of(self.kind, self.arrays(), horizon=1)
+        except ValueError as error:
+            expected = "tau and -tau of pairs of buffers of one decay"
+            raise InputError("strategy.turns", expected=expected, got=str(error)) from None
+        after = np.diag(np.maximum(self.turns[:-1], 0.0), 1)
+        inverse = np.diag(self.decays) - after + after.T - self.scales  # b <- inverse b + y
+        found = float(np.hypot(self.decays, self.turns).max())
+        if found > 1:
+            expected = "values in [-1, 1], or decay^2 + turn^2 <= 1 of pairs"
+            raise InputError("strategy.decays", expected=expected, got=f"{found:.6g}")
+        found = float(np.abs(np.linalg.eigvals(inverse)).max())
+        if found > 1 + settings.sqrt_eps():
+            expected = "those of a C^-1 that does not grow"
+            raise InputError("strategy.scales", expected=expected, got=f"a decay of {found:.6g}")
+
+    def strategy_column(self, horizon: int) -> Array:
+        powers = np.power.outer(self.decays + 1j * self.turns, np.arange(horizon - 1))
+        column = np.ones(_checks.positive_int(horizon, field="horizon"))
+        column[1:] = self.scales @ ((1 + 1j) * powers).real
+        return self.diagonal * column
+
+    def noising_column(self, horizon: int) -> Array:
+        return series.reciprocal(self.strategy_column(horizon))
 
 
 def _exponentials(scales: Array, decays: Array, horizon: int) -> Array:
@@ -590,6 +637,7 @@ STRATEGIES: tuple[type[Strategy], ...] = (
     BandedStrategy,
     ToeplitzStrategy,
     BandedInverse,
+    SignedBuffers,  # has the arrays of the next one too
     BufferedToeplitz,
     ModalStrategy,
 )

@@ -30,12 +30,14 @@ class TimeStructure:
     - ``banded``: ``bands`` diagonals of C, the main one counted;
     - ``toeplitz``: constant along diagonals;
     - ``banded-inverse``: C Toeplitz, C^-1 with ``bands`` diagonals;
-    - ``blt``: buffered linear Toeplitz with ``buffers`` buffers.
+    - ``blt``: buffered linear Toeplitz with ``buffers`` buffers, all positive;
+    - ``signed-toeplitz``, ``signed-blt``: these with coefficients or buffers of any sign, also
+      buffers that oscillate in pairs, under (k, b) participation.
 
     Args:
         kind: one of these.
         bands: of "banded" and "banded-inverse", at least 1.
-        buffers: of "blt", at least 1.
+        buffers: of "blt" and "signed-blt", at least 1.
         nonnegative: whether no entry of C is negative, which the account of random participation
             needs. None: only there, where problems set it.
 

@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 from scipy.linalg import toeplitz
+from scipy.optimize import minimize_scalar
 
 from noisedesign.base import checks as _checks, settings
 from noisedesign.base.checks import Array, InputError
-from noisedesign.base.linalg import inverse_of_positive, inverse_of_triangular, reversed_cholesky
+from noisedesign.base.linalg import inverse_of_positive, reversed_cholesky
 from noisedesign.base.monitor import Monitor
 from noisedesign.base.shown import Listing
 from noisedesign.certify import repair
@@ -26,8 +27,9 @@ from noisedesign.families.family import AnyFamily, Arrays, certified, family_of,
 from noisedesign.families.kronecker.solver import optimal_gram
 from noisedesign.families.space_time import SpaceTimeProgram
 from noisedesign.families.temporal import TemporalProgram
-from noisedesign.forms import DenseStrategy, ModalStrategy, Noise
-from noisedesign.privacy.sensitivity import squared_sensitivity
+from noisedesign.families.toeplitz.solver import inverse_root
+from noisedesign.families.worst.program import WorstProgram
+from noisedesign.forms import BandedInverse, DenseStrategy, ModalStrategy, Noise
 from noisedesign.problem.problem import (
     ANY_SPACE,
     ANY_TIME,
@@ -40,6 +42,7 @@ from noisedesign.problem.problem import (
 )
 from noisedesign.system.graph import graph_laplacian
 from noisedesign.system.participation import FixedEpoch
+from noisedesign.system.workloads.toeplitz import prefix_workload
 
 CENTRAL = "cdp"  # the baseline that trusts a server
 
@@ -75,7 +78,7 @@ def baseline_names(problem: Problem) -> tuple[str, ...]:
     Examples:
         >>> import noisedesign as nd
         >>> nd.baseline_names(nd.TimeProblem.prefix(participation=nd.single(2)))
-        ('ldp', 'cdp', 'antipgd', 'd-mf', 'banded-sqrt', 'normalized-sqrt', 'bisr')
+        ('ldp', 'cdp', 'antipgd', 'd-mf', 'banded-sqrt', 'normalized-sqrt', 'bisr', 'bifr')
     """
     problem = problem_of(problem)
     if family_of(problem).trust != "local":
@@ -85,7 +88,7 @@ def baseline_names(problem: Problem) -> tuple[str, ...]:
     names, used = names_of(problem.axes), problem.use
     if problem.axes != "space" and used is not None and used.random:
         names = tuple(name for name in names if not PUBLISHED[name].signed)
-    if problem.axes == "time" and problem.worst:  # no server's error of the worst step
+    if problem.worst:  # of which a server's noise has none
         names = tuple(name for name in names if name != CENTRAL)
     return names
 
@@ -104,7 +107,9 @@ def baseline(problem: Problem, name: str, *, dual: DualPoint | Design | None = N
     - ``normalized-sqrt`` (time): the whole square root with columns of norm 1 (Henzinger, Kalinin
       and Upadhyay 2025);
     - ``bisr`` (time): C whose inverse is that of the square root cut to bands (Kalinin, McKenna,
-      Upadhyay and Lampert 2025): a power of two of them, or all, whichever suits prefix sums best.
+      Upadhyay and Lampert 2025): a power of two of them, or all, whichever suits prefix sums best;
+    - ``bifr`` (time): the same of (1 - z)^gamma, with the gamma that suits prefix sums best
+      (gamma-BIFR, Kalinin, Rehn, Andersson, Honkela and Lampert 2026).
 
     For a space-time problem those in time are used by nodes that are independent, those in space at
     steps that are, and
@@ -144,7 +149,8 @@ def baseline(problem: Problem, name: str, *, dual: DualPoint | Design | None = N
     wide = judged(problem, name)
     family = family_of(wide)
     program = released(wide)[1] if name == CENTRAL else family.program(wide)
-    noise = noise_of(wide, program, name)
+    within = program.even if isinstance(program, WorstProgram) else program
+    noise = noise_of(wide, within, name)
     # In space alone the noise of a trusted server is of the same program as all other noise.
     same = name != CENTRAL or problem.axes == "space"
     proof = _proof(family, program, dual) if same else {}
@@ -235,27 +241,28 @@ def column_normalized_square_root(*, horizon: int) -> Array:
     return np.asarray(root / np.linalg.norm(root, axis=0))
 
 
-def banded_inverse_square_root(*, horizon: int, bands: int) -> Array:
-    """C, (T, T), whose inverse is that of the square root cut to bands; not normalised (BISR)."""
-    # Coefficients of (1 - z)^1/2 (Kalinin, McKenna, Upadhyay and Lampert 2025).
-    column = np.ones(horizon)
-    for j in range(1, horizon):
-        column[j] = column[j - 1] * (j - 1.5) / j if j < bands else 0.0
-    return np.asarray(inverse_of_triangular(np.tril(toeplitz(column))))
+def banded_inverse_root(*, horizon: int, bands: int, power: float = 0.5) -> Array:
+    """C, (T, T), whose inverse is (1 - z)^``power`` cut to bands; not normalised (BISR, BIFR)."""
+    coefficients = inverse_root(bands, power=-power)
+    return BandedInverse(coefficients=coefficients, steps=horizon).dense()
 
 
-def best_banded_inverse_square_root(use: FixedEpoch) -> Array:
-    """The one of as many bands, a power of two or all, as suit prefix sums best, shape (T, T)."""
-
-    def error(strategy: Array) -> float:
-        sums = np.cumsum(inverse_of_triangular(strategy.copy()), axis=0)
-        squared = squared_sensitivity(strategy.T @ strategy, use.fixed).squared
-        return float(np.square(sums).sum()) * squared
-
+def best_banded_inverse_root(use: FixedEpoch, *, any_power: bool) -> Array:
+    """The one of as many bands, a power of two or all, and of 1/2 or the power, as suit prefix sums
+    best, shape (T, T)."""
     horizon = use.horizon
-    counts = {min(2**power, horizon) for power in range(1, horizon.bit_length() + 1)}
-    made = [banded_inverse_square_root(horizon=horizon, bands=count) for count in sorted(counts)]
-    return min(made, key=error)
+    workload = prefix_workload(horizon=horizon)
+
+    def error(power: float, bands: int) -> float:
+        form = BandedInverse(coefficients=inverse_root(bands, power=-power))
+        return form.squared_error(workload) * form.squared_sensitivity(use.fixed).squared
+
+    counts = sorted({min(2**power, horizon) for power in range(1, horizon.bit_length() + 1)})
+    tried = [(0.5, bands) for bands in counts]
+    if any_power:
+        tried += [(float(minimize_scalar(error, bounds=(0, 1), args=(n,)).x), n) for n in counts]
+    power, bands = min(tried, key=lambda both: error(*both))
+    return banded_inverse_root(horizon=horizon, bands=bands, power=power)
 
 
 def prefix_optimal_strategy(participation: FixedEpoch) -> Array:
@@ -333,5 +340,10 @@ PUBLISHED = {
     "normalized-sqrt": Published(
         axes=_OVER_TIME, strategy=lambda use: column_normalized_square_root(horizon=use.horizon)
     ),
-    "bisr": Published(axes=_OVER_TIME, strategy=best_banded_inverse_square_root),
+    "bisr": Published(
+        axes=_OVER_TIME, strategy=lambda use: best_banded_inverse_root(use, any_power=False)
+    ),
+    "bifr": Published(
+        axes=_OVER_TIME, strategy=lambda use: best_banded_inverse_root(use, any_power=True)
+    ),
 }

@@ -252,10 +252,13 @@ class Buffered(Filter):
             kept[:] = 0
         for i, scale in enumerate(self.buffer_scales):
             noise -= np.multiply(kept[i], scale, dtype=np.float64)
-        for i, decay in enumerate(self.buffer_decays):
-            kept[i] = np.multiply(kept[i], decay, dtype=np.float64) + noise
+        self._move(kept, noise)
         noise /= self.strategy_diagonal[0]
         return noise
+
+    def _move(self, kept: Array, fed: Array) -> None:
+        for i, decay in enumerate(self.buffer_decays):
+            kept[i] = np.multiply(kept[i], decay, dtype=np.float64) + fed
 
     def amplification(self, horizon: int) -> float:
         """Twice the first coefficient of C^-1 bounds it where all others are negative, as they are
@@ -269,16 +272,68 @@ class Buffered(Filter):
         """A buffer that is rounded by f at one step stays wrong by theta^j f after j more, and
         later noise by omega times that: in units of the largest y, |b| <= L = min(T,
         1 / (1 - theta)), and f at most q / (1 - q) with q = (unit + 2^-52) (L + 1)."""
-        lengths = 1 / np.maximum(1 - self.buffer_decays, 1 / horizon)
+        ones = np.ones(self.rows)
+        return self._rounding(unit, horizon, self.buffer_decays, entering=ones, steps=2)
+
+    def _rounding(
+        self, unit: float, horizon: int, lasting: Array, *, entering: Array, steps: int
+    ) -> Rounding:
+        """The same with moduli ``lasting`` of decays, where a y enters a buffer by ``entering``
+        and ``steps`` operations move it on."""
+        lengths = 1 / np.maximum(1 - lasting, 1 / horizon)
         scales = np.abs(self.buffer_scales)
-        q = (unit + _accumulated(2)) * (lengths + 1)
+        q = entering * (unit + _accumulated(steps)) * (entering * lengths + 1)
         if q.max() >= 0.5:
             return Rounding(of_white=np.inf, of_noise=np.inf)
         strays = q / (1 - q)
         summed = _accumulated(self.rows + 1)
-        residual = scales @ (lengths * (strays + summed * (1 + strays)))
+        residual = scales @ (lengths * (strays + summed * (entering + strays)))
         of_noise = float(residual * self.strategy_diagonal[0])
         return Rounding(of_white=unit + summed + _accumulated(2), of_noise=of_noise)
+
+
+@dataclass(frozen=True, eq=False)
+class SignedBuffers(Buffered):
+    """The same with omega and theta of any sign, and pairs of buffers, b <- theta b - tau b' + y
+    and b' <- theta b' + tau b + y, that turn by ``buffer_turns``, tau of the first and -tau of the
+    second: a real block of the complex decays theta +- i tau."""
+
+    kind: ClassVar[str] = "signed-blt"
+    buffer_turns: Array
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        firsts = np.flatnonzero(self.buffer_turns > 0)
+        paired = np.zeros(len(self.buffer_decays))
+        if len(self.buffer_turns) != len(paired) or (firsts + 1 == len(paired)).any():
+            raise ValueError("buffer_turns: expected one a buffer, in pairs")
+        paired[firsts], paired[firsts + 1] = (self.buffer_turns[firsts],) * 2
+        paired[firsts + 1] *= -1
+        alike = self.buffer_decays[firsts] == self.buffer_decays[firsts + 1]
+        if not (alike.all() and (paired == self.buffer_turns).all()):
+            raise ValueError("buffer_turns: expected tau and -tau of two buffers of one decay")
+
+    def _move(self, kept: Array, fed: Array) -> None:
+        for i, (decay, turn) in enumerate(zip(self.buffer_decays, self.buffer_turns, strict=True)):
+            if turn < 0:
+                continue  # it was moved with the first of its pair
+            moved = np.multiply(kept[i], decay, dtype=np.float64)
+            if turn:
+                turned = np.multiply(kept[i], turn, dtype=np.float64)
+                moved -= np.multiply(kept[i + 1], turn, dtype=np.float64)
+                turned += np.multiply(kept[i + 1], decay, dtype=np.float64)
+                kept[i + 1] = turned + fed
+            kept[i] = moved + fed
+
+    def amplification(self, horizon: int) -> float:
+        return Filter.amplification(self, horizon)
+
+    def rounding(self, unit: float, *, horizon: int) -> Rounding:
+        """The two of a pair as one complex buffer b + i b': both take y, so that it takes
+        (1 + i) y, and is wrong by at most root 2 times what either is."""
+        entering = np.where(self.buffer_turns, np.sqrt(2) * (1 + 8 * DOUBLE), 1.0)
+        lasting = np.hypot(self.buffer_decays, self.buffer_turns) * (1 + 8 * DOUBLE)
+        return self._rounding(unit, horizon, lasting, entering=entering, steps=4)
 
 
 def _accumulated(operations: int) -> float:
@@ -297,5 +352,6 @@ def filter_of(kind: str, arrays: Mapping[str, Array], *, horizon: int) -> Filter
             raise ValueError(f"{name}: expected a positive diagonal")
     if kind == Toeplitz.kind:
         return Toeplitz.of(arrays["strategy_coefficients"], horizon=horizon)
-    made: dict[str, type[Filter]] = {f.kind: f for f in (Fresh, Rows, Banded, Moving, Buffered)}
+    known = (Fresh, Rows, Banded, Moving, Buffered, SignedBuffers)
+    made: dict[str, type[Filter]] = {f.kind: f for f in known}
     return made[kind](**arrays)

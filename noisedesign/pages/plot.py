@@ -50,6 +50,7 @@ _NAMES = {
     "d-mf": "D-MF",
     "normalized-sqrt": "square root, normalised",
     "bisr": "banded inverse square root",
+    "bifr": "banded inverse root",
     "banded-sqrt": "banded square root",
     "whisper-one-step": "Whisper, one step",
     "whisper": "Whisper",

@@ -221,12 +221,18 @@ def _check_types(problem: Problem, **own: _Kind) -> None:
     _checks.text(problem.name, field="name")
     for key, kind in (_COMMON | own).items():
         _check(getattr(problem, key), key, kind)
-    if problem.axes != "time" and problem.error is not None and problem.error.of == WORST:
-        got = f'"{WORST}" for design = "{problem.axes}"'
-        raise InputError("error.of", expected="an error that is a sum over steps", got=got)
 
 
 _OBSERVERS, _SPARSE = "chosen observers", "noise that takes W as a sparse array"
+
+
+def _check_beside_worst(problem: Problem, *asked: tuple[str, bool, str]) -> None:
+    """Check that nothing of what is ``asked`` (key, whether, got) stands beside a worst error."""
+    for key, given, got in asked:
+        if problem.worst and given:
+            assert problem.error is not None
+            expected = f'nothing beside the error of = "{problem.error.of}"'
+            raise InputError(key, expected=expected, got=got)
 
 
 def _exclude(problem: SpaceProblem, beside: str, *, remedy: str = "") -> None:
@@ -329,6 +335,11 @@ class _OnGraph(Shown):
     def one_step_weights(self) -> Array | None:
         """q, (n,), where H is W^T diag(q) W of one gossip round, and budgets and caps are all."""
         return None
+
+    @property
+    def worst(self) -> bool:
+        """Whether the error is the largest of some, and no sum."""
+        return self.error is not None and self.error.worst
 
     @property
     def step_mixing(self) -> Array:
@@ -519,6 +530,9 @@ class SpaceProblem(_OnGraph):
             _check_use_in_space(self, self.horizon)
         floor = _checked_floor(self.min_variance, self.max_variance, self.structure, budget)
         self._set(min_variance=floor)
+        restricted = self.structure.restricts, f'"{self.structure}"'
+        observed = "observers", bool(self.observers), "some"
+        _check_beside_worst(self, ("structure.space", *restricted), observed)
         if (clusters := self.structure.clusters) is not None and len(clusters) != n:
             expected = f"the cluster of each of {n} nodes"
             raise InputError("structure.clusters", expected=expected, got=str(len(clusters)))
@@ -576,6 +590,8 @@ class SpaceProblem(_OnGraph):
     @property
     def feasible_set(self) -> tuple[str, str]:
         """Axes and kind of the noise, which its family is found by."""
+        if self.worst:
+            return "space", "worst"
         return "space", "observers" if self.observers else self.structure.kind
 
     @property
@@ -703,28 +719,21 @@ class TimeProblem(_OnGraph):
 
     def _check_worst(self) -> None:
         """Check what may be said of an error without W, and what beside that of the worst step."""
-        error, worst = self.error, self.worst
+        error = self.error
         if error is not None and self.mixing is None:
-            if not worst or self.workload != "prefix":
+            if error.of != WORST[0] or self.workload != "prefix":
                 got = f'of = "{error.of}" for workload = "{self.workload}"'
-                expected = f'none but of = "{WORST}" of prefix sums, without a graph'
+                expected = f'none but of = "{WORST[0]}" of prefix sums, without a graph'
                 raise InputError("error", expected=expected, got=got)
-            if not replace(cast(ErrorMeasure, error), of="all-iterates", step_weights=None).plain:
+            if not replace(cast(ErrorMeasure, error).summed, step_weights=None).plain:
                 expected = "step_weights alone, without a graph"
                 raise InputError("error", expected=expected, got="other keys")
             if error.horizon != self.participation.horizon:
                 expected = f"{self.participation.horizon}, the participation's horizon"
                 raise InputError("error.horizon", expected=expected, got=f"{error.horizon}")
-        if worst and (self.structure.restricts or self.max_variance is not None):
-            key = "structure" if self.structure.restricts else "limits.max_variance"
-            expected = f'nothing beside the error of = "{WORST}"'
-            got = f'"{self.structure}"' if key == "structure" else "a cap"
-            raise InputError(key, expected=expected, got=got)
-
-    @property
-    def worst(self) -> bool:
-        """Whether the error is that of the worst step, and no sum."""
-        return self.error is not None and self.error.of == WORST
+        restricted = self.structure.restricts, f'"{self.structure}"'
+        capped = "limits.max_variance", self.max_variance is not None, "a cap"
+        _check_beside_worst(self, ("structure", *restricted), capped)
 
     def _checked_cap(self) -> Array | None:
         """Caps on the variance of every step, shape (T,)."""
@@ -754,7 +763,7 @@ class TimeProblem(_OnGraph):
     def feasible_set(self) -> tuple[str, str]:
         """Axes and kind of the noise, as of :attr:`SpaceProblem.feasible_set`."""
         if self.worst:
-            return "time", WORST
+            return "time", "worst"
         if self.structure.restricts or self.participation.disjoint:
             return "time", self.structure.family_kind
         return "time", "overlapping"
@@ -979,6 +988,8 @@ class SpaceTimeProblem(_OnGraph):
         if self.joint != "kronecker" and (self.time.restricts or self.space.restricts):
             expected = '"kronecker" for a structure in time or space'
             raise InputError("structure.joint", expected=expected, got=f'"{self.joint}"')
+        joint = "structure.joint", self.joint != "full", f'"{self.joint}", and not "full"'
+        _check_beside_worst(self, joint)
         if self.joint == "kronecker":
             self._set(time=_in_time(self.time, self.participation))
         elif self.participation.random:
@@ -1005,7 +1016,7 @@ class SpaceTimeProblem(_OnGraph):
     @property
     def feasible_set(self) -> tuple[str, str]:
         """Axes and kind of the noise, as of :attr:`SpaceProblem.feasible_set`."""
-        return "space-time", self.joint
+        return "space-time", "worst" if self.worst else self.joint
 
 
 Problem = SpaceProblem | TimeProblem | SpaceTimeProblem

@@ -31,7 +31,7 @@ from noisedesign.design.design import Design, design_of
 from noisedesign.files.tables import is_node, row_of
 from noisedesign.problem.calibration import calibration_of
 from noisedesign.system.gossip import of_every_step
-from noisedesign.system.workloads import WORST, ErrorMeasure, Workload
+from noisedesign.system.workloads import ErrorMeasure, Workload
 from noisedesign.system.workloads.error import AnyError, among
 
 Node = int | str  # a row of W, or the name of a node
@@ -264,7 +264,7 @@ class _Network:
         self.error: AnyError | None = None
         steps = 1 if design.axes == "space" or problem.use is None else problem.use.horizon
         error: AnyError = problem.error or ErrorMeasure(horizon=steps)
-        if problem.always_alike and error.push_sum_weights is None and error.of != WORST:
+        if problem.always_alike and error.push_sum_weights is None and not error.worst:
             self.error = error
 
     @cached_property

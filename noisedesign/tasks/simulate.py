@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -150,11 +150,9 @@ def _variance(design: Design, how: dict[str, Any]) -> VarianceReport:
         error = ErrorMeasure(
             horizon=1 if problem.axes == "space" else problem.participation.horizon
         )
-    if problem.axes == "time" and problem.worst:
-        assert isinstance(error, ErrorMeasure)
-        errors = family_of(problem).program(problem).errors(noise.dense_strategy)
-        alone = error.steps * (np.arange(len(errors)) == errors.argmax())
-        error = replace(error, of="all-iterates", step_weights=alone)
+    if problem.worst:
+        program = family_of(problem).program(problem)
+        error = program.targets[int(program.errors(noise).argmax())]
     if problem.axes == "time" and not WORKLOADS[problem.workload].run:
         how |= {"workload_factor": gram_factor(problem.gram), "mixing": None}
         how |= {"random": None, "rounds": 1}

@@ -325,8 +325,11 @@ def test_a_secret_that_served_another_run_is_not_streamed_from(tmp_path: Path) -
 
 
 def test_what_has_no_streaming_matrix() -> None:
-    with pytest.raises(InputError, match="plan: expected a banded, Toeplitz or buffered C"):
-        streaming_matrix(prefix_design().node_plan(0))
+    expected = "plan: expected a banded or Toeplitz C, or one of positive buffers"
+    signed = structured("signed-blt", buffers=2).node_plan(0)
+    for plan in (prefix_design().node_plan(0), signed):
+        with pytest.raises(InputError, match=expected):
+            streaming_matrix(plan)
     with pytest.raises(InputError, match="plan: expected noise of its own alone"):
         streaming_matrix(seeds_design().node_plan(0))
 

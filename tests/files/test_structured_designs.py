@@ -51,6 +51,8 @@ TEXTS = {
     "toeplitz": TIME + '[structure]\ntime = "toeplitz"\n',
     "banded-inverse": TIME + '[structure]\ntime = "banded-inverse"\nbands = 2\n',
     "blt": TIME + '[structure]\ntime = "blt"\nbuffers = 1\n',
+    "signed-toeplitz": TIME + '[structure]\ntime = "signed-toeplitz"\n',
+    "signed-blt": TIME + '[structure]\ntime = "signed-blt"\nbuffers = 2\n',
     "banded, overlapping": OVERLAPPING + '[structure]\ntime = "banded"\nbands = 3\n',
     "toeplitz, overlapping": OVERLAPPING + '[structure]\ntime = "toeplitz"\n',
     "overlapping": OVERLAPPING,
@@ -375,6 +377,7 @@ LIES: list[tuple[str, str, Edit, set[str]]] = [
         nested("structure", time="banded-inverse", bands=2, buffers=None),
         {"structure"},
     ),
+    ("signed-blt", "one buffer", nested("structure", buffers=1), {"structure", "problem"}),
     ("decor", "independent", nested("structure", space="independent"), {"structure", "problem"}),
     ("kronecker", "banded", nested("structure", time="banded", bands=2), {"structure", "problem"}),
     ("kronecker", "decor", nested("structure", space="decor"), {"structure", "problem"}),
@@ -489,6 +492,7 @@ def test_arrays_of_another_kind_are_refused(tmp_path: Path) -> None:
         ("toeplitz", "strategy", np.eye(6)),
         ("banded-inverse", "noising_coefficients", -np.ones(2)),
         ("blt", "strategy_diagonal", np.zeros(1)),
+        ("signed-blt", "strategy_diagonal", np.zeros(1)),
     ]:
         path = save_design(solved(kind), tmp_path / "d.npz")
         falsify(path, add(name, array))

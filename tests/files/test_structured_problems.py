@@ -74,6 +74,8 @@ def test_participation_kinds() -> None:
         ('time = "toeplitz"\n', TimeStructure(kind="toeplitz")),
         ('time = "banded-inverse"\nbands = 2\n', TimeStructure(kind="banded-inverse", bands=2)),
         ('time = "blt"\nbuffers = 4\n', TimeStructure(kind="blt", buffers=4)),
+        ('time = "signed-toeplitz"\n', TimeStructure(kind="signed-toeplitz")),
+        ('time = "signed-blt"\nbuffers = 4\n', TimeStructure(kind="signed-blt", buffers=4)),
     ],
 )
 def test_structures_in_time(keys: str, expected: TimeStructure) -> None:

@@ -17,6 +17,7 @@ from noisedesign.forms import (
     BufferedToeplitz,
     DenseStrategy,
     Noise,
+    SignedBuffers,
     Strategy,
     ToeplitzStrategy,
     noise_of_arrays,
@@ -43,6 +44,9 @@ def lower_toeplitz(column: Any) -> np.ndarray:
 
 SCALES, DECAYS = np.array([0.3, 0.2]), np.array([0.9, 0.25])
 BUFFERED = [1.0, *(float(SCALES @ DECAYS ** (j - 1)) for j in range(1, T))]
+TURNING = [1.0, -0.125, -0.5625, -0.34375, -0.140625, 0.0703125, 0.12109375]
+"""Of scales 1/4, -1/2 and powers of (1 + i) / 2, whose Re - Im is 1, 0, -1/2, -1/2, -1/4, 0 and
+Re + Im is 1, 1, 1/2, 0, -1/4, -1/4; and of the scale 1/8 and powers of -1/2."""
 FIVE_BANDS = np.array([[1.0, 2, 3, 4, 5, 6, 7], [0.5, -1, 2, 0.25, 3, 1, 0]])
 
 
@@ -73,6 +77,12 @@ FORMS: dict[str, tuple[Strategy, Callable[[], np.ndarray]]] = {
     "blt": (
         BufferedToeplitz(scales=SCALES, decays=DECAYS, diagonal=4.0, steps=T),
         lambda: 4 * lower_toeplitz(BUFFERED),
+    ),
+    "signed-blt": (
+        SignedBuffers(
+            scales=[0.25, -0.5, 0.125], decays=[0.5, 0.5, -0.5], turns=[0.5, -0.5, 0.0], steps=T
+        ),
+        lambda: lower_toeplitz(TURNING),
     ),
 }
 
@@ -188,7 +198,7 @@ def test_a_stream_is_the_map_of_white_noise_and_ends_with_the_horizon(kind: str)
     assert len(list(noise.of_white(iter(more)))) == T
 
 
-@pytest.mark.parametrize("kind", ["toeplitz", "banded-inverse", "blt"])
+@pytest.mark.parametrize("kind", ["toeplitz", "banded-inverse", "blt", "signed-blt"])
 def test_noise_without_a_horizon_has_no_last_step(kind: str) -> None:
     form, by_hand = FORMS[kind]
     white = np.random.default_rng(6).normal(size=(T, 3))

@@ -11,7 +11,7 @@ import pytest
 from noisedesign.base.checks import InputError
 from noisedesign.design.solve import solve
 from noisedesign.mechanisms.baselines import (
-    banded_inverse_square_root,
+    banded_inverse_root,
     banded_square_root,
     baseline,
     baseline_names,
@@ -242,7 +242,7 @@ def test_the_normalised_square_root_has_columns_of_norm_one() -> None:
     assert design.objective == pytest.approx(np.square(noise).sum(), rel=CLOSE)
 
 
-def test_the_banded_inverse_square_root_has_the_best_number_of_bands() -> None:
+def test_the_banded_inverse_root_has_the_best_number_of_bands() -> None:
     """C^-1 has 1, -1/2, -1/8, ... of (1 - z)^1/2, cut to 2 or 4 of 4 coefficients."""
     errors = []
     a = oracles.prefix_workload(4)
@@ -252,8 +252,28 @@ def test_the_banded_inverse_square_root_has_the_best_number_of_bands() -> None:
         both = np.linalg.inv(inverse)[:, :2] + np.linalg.inv(inverse)[:, 2:]
         errors.append(np.square(a @ inverse).sum() * np.square(both).sum(axis=0).max())
     assert baseline(prefix(2, 2), "bisr").objective == pytest.approx(min(errors), rel=CLOSE)
-    whole = banded_inverse_square_root(horizon=6, bands=6)
+    whole = banded_inverse_root(horizon=6, bands=6)
     np.testing.assert_allclose(whole @ whole, oracles.prefix_workload(6), rtol=CLOSE, atol=1e-12)
+
+
+def test_the_banded_inverse_root_has_the_best_power() -> None:
+    """C^-1 has 1, -g, g (g - 1) / 2, ... of (1 - z)^g on a grid of g, for all counts of bands."""
+    a, errors = oracles.prefix_workload(6), []
+    for g in np.linspace(0.001, 0.999, 999):
+        first = [1, -g, g * (g - 1) / 2, -g * (g - 1) * (g - 2) / 6]
+        first += [g * (g - 1) * (g - 2) * (g - 3) / 24]
+        first += [-g * (g - 1) * (g - 2) * (g - 3) * (g - 4) / 120]
+        for bands in (2, 4, 6):
+            inverse = sum(first[j] * np.eye(6, k=-j) for j in range(bands))
+            c = np.linalg.inv(inverse)
+            both = c[:, :3] + c[:, 3:]
+            errors.append(np.square(a @ inverse).sum() * np.square(both).sum(axis=0).max())
+    found = baseline(prefix(2, 3), "bifr").objective
+    assert found == pytest.approx(min(errors), rel=1e-5)
+    assert found < 0.999 * baseline(prefix(2, 3), "bisr").objective
+    # Two bands of (1 - z)^g are 1 - g z.
+    two = banded_inverse_root(horizon=4, bands=2, power=0.3)
+    np.testing.assert_allclose(np.linalg.inv(two), np.eye(4) - 0.3 * np.eye(4, k=-1), atol=1e-15)
 
 
 @pytest.mark.parametrize(("epochs", "separation"), [(1, 2), (1, 12), (3, 4)])
@@ -319,7 +339,7 @@ def test_without_multipliers_the_bound_still_holds(name: str) -> None:
 def test_names_and_order() -> None:
     problem = decentralized(FLORENTINE, 2, 3)
     assert baseline_names(problem) == (
-        *("ldp", "cdp", "antipgd", "d-mf", "banded-sqrt", "normalized-sqrt", "bisr"),
+        *("ldp", "cdp", "antipgd", "d-mf", "banded-sqrt", "normalized-sqrt", "bisr", "bifr"),
     )
     assert baseline_names(space(LAZY3)) == ("ldp", "cdp", "decor")
     table = compared(problem)

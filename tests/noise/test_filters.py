@@ -10,7 +10,16 @@ import numpy as np
 import pytest
 import scipy.linalg
 
-from noisedesign.noise.filters import Banded, Buffered, Filter, Moving, Rows, Toeplitz, filter_of
+from noisedesign.noise.filters import (
+    Banded,
+    Buffered,
+    Filter,
+    Moving,
+    Rows,
+    SignedBuffers,
+    Toeplitz,
+    filter_of,
+)
 from noisedesign.noise.normals import LARGEST, RELATIVE_ERROR
 from noisedesign.noise.plan import Plan
 from tests.support import noise_plans, noise_reference as reference
@@ -39,6 +48,15 @@ def strategy_of(filter_: Filter, horizon: int) -> np.ndarray:
             taps = np.zeros(horizon)
             taps[: len(filter_.noising_coefficients)] = filter_.noising_coefficients
             return np.linalg.inv(scipy.linalg.toeplitz(taps, np.zeros(horizon)))
+        case SignedBuffers():  # of the real matrix that moves all buffers
+            turns, size = filter_.buffer_turns, len(filter_.buffer_turns)
+            moved, state, column = np.diag(filter_.buffer_decays), np.ones(size), [1.0]
+            for i in np.flatnonzero(turns > 0):
+                moved[i, i + 1], moved[i + 1, i] = -turns[i], turns[i]
+            for _ in range(horizon - 1):
+                column.append(float(filter_.buffer_scales @ state))
+                state = moved @ state
+            column = np.array(column) * filter_.strategy_diagonal[0]
         case Buffered():
             powers = filter_.buffer_decays[:, None] ** np.arange(horizon - 1)
             column = np.concatenate([[1.0], filter_.buffer_scales @ powers])
@@ -81,6 +99,14 @@ def test_sums_of_rows_of_the_inverse(kind: str) -> None:
         np.testing.assert_allclose(
             filter_.row_sums(HORIZON, of), of(inverse).sum(axis=1), rtol=1e-12
         )
+
+
+def test_buffers_that_turn_amplify_more_than_those_that_do_not() -> None:
+    """Positive ones of such scales and decays have a C^-1 whose rows are at most 2 in sum."""
+    turning = SignedBuffers(np.full(2, 0.3), np.full(2, 0.6), np.ones(1), np.array([0.75, -0.75]))
+    rows = np.abs(np.linalg.inv(strategy_of(turning, 40))).sum(axis=1)
+    assert rows.max() > 2.5
+    assert turning.amplification(40) == pytest.approx(rows.max(), rel=1e-12)
 
 
 def test_columns_of_the_inverse_come_in_parts() -> None:
@@ -165,10 +191,17 @@ def exact_noising(plan: Plan) -> list[list[Fraction]]:
             for a in (filter_.buffer_scales, filter_.buffer_decays)
         )
         (diagonal,) = filter_.strategy_diagonal.tolist()
-        column = [
-            sum(a * b ** (t - 1) for a, b in zip(omega, theta, strict=True)) if t else Fraction(1)
-            for t in steps
-        ]
+        turns = getattr(filter_, "buffer_turns", 0 * filter_.buffer_scales)
+        tau = [Fraction(x) for x in turns.tolist()]
+        state, column = [Fraction(1)] * len(omega), [Fraction(1)]
+        for _ in steps[1:]:
+            column.append(sum((a * b for a, b in zip(omega, state, strict=True)), Fraction(0)))
+            # The other one of a pair is the next, or the one before where tau < 0.
+            state = [
+                theta[i] * state[i]
+                - (tau[i] * state[i + (1 if tau[i] > 0 else -1)] if tau[i] else 0)
+                for i in range(len(omega))
+            ]
         strategy = [
             [Fraction(diagonal) * column[t - s] if t >= s else 0 for s in steps] for t in steps
         ]
@@ -281,6 +314,24 @@ def test_a_filter_comes_back_from_its_arrays(kind: str) -> None:
                 "buffer_decays": np.ones(1),
                 "strategy_diagonal": -np.ones(1),
             },
+        ),
+        *(
+            (
+                "signed-blt",
+                {
+                    "buffer_scales": np.ones(2),
+                    "buffer_decays": np.array(decays),
+                    "strategy_diagonal": np.ones(1),
+                    "buffer_turns": np.array(turns),
+                },
+            )
+            for decays, turns in (
+                ((0.5, 0.5), (0.1, 0.1)),
+                ((0.5, 0.5), (-0.1, 0.1)),
+                ((0.5, 0.4), (0.1, -0.1)),
+                ((0.5, 0.5), (0.0, 0.1)),
+                ((0.5, 0.5), (0.1,)),
+            )
         ),
         ("fresh", {"strategy_bands": np.ones((1, HORIZON))}),
         ("circulant", {}),

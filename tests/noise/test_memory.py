@@ -21,6 +21,7 @@ PLANS = noise_plans.plans()
 KEPT = {"fresh": 0, "dense": 0, "seeds": 0, "full": 0, "banded": 2, "toeplitz": 3} | {
     "banded-inverse": 2,
     "blt": 2,
+    "signed-blt": 3,
 }
 """Arrays of the model's size, from the sizes of the filters: bands less one, buffers."""
 
@@ -28,7 +29,7 @@ KEPT = {"fresh": 0, "dense": 0, "seeds": 0, "full": 0, "banded": 2, "toeplitz": 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("name", KEPT)
 def test_arrays_kept_between_steps(name: str, dtype: type) -> None:
-    beside = name in ("banded-inverse", "blt")  # the last noise of some blocks
+    beside = name in ("banded-inverse", "blt", "signed-blt")  # the last noise of some blocks
     source, size = drawn(PLANS[name]), (LATEST + 8 if beside else 8) * BLOCK
     out = np.empty(size, dtype=dtype)
     steps = 4 if KEPT[name] else 2

@@ -65,6 +65,7 @@ SHIPPED = {
     "toeplitz": "time-structures/prefix-toeplitz-32",
     "banded-inverse": "time-structures/ring-12-banded-inverse-4x8",
     "buffers": "time-structures/prefix-blt-64",
+    "signed buffers": "time-structures/prefix-signed-blt-4x8",
 }
 STREAMING = {
     "streaming toeplitz": (optimize_toeplitz, {"bands": 6}),
@@ -277,7 +278,7 @@ def test_any_slice_in_any_order_has_the_same_bits(name: str, dtype: type) -> Non
     np.testing.assert_array_equal(pieces.step(4, 10, dtype=dtype), whole[4, :10])
 
 
-@pytest.mark.parametrize("name", ["banded", "banded-inverse", "blt"])
+@pytest.mark.parametrize("name", ["banded", "banded-inverse", "blt", "signed-blt"])
 def test_blocks_whose_last_noise_is_no_longer_held(name: str) -> None:
     source, size = drawn(PLANS[name]), (LATEST + 3) * BLOCK
     first = source.step(1, size, dtype=np.float32)
@@ -289,7 +290,9 @@ def test_blocks_whose_last_noise_is_no_longer_held(name: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("name", ["fresh", "banded", "banded-inverse", "blt", "seeds", "full"])
+@pytest.mark.parametrize(
+    "name", ["fresh", "banded", "banded-inverse", "blt", "signed-blt", "seeds", "full"]
+)
 def test_noise_added_to_a_list_is_the_noise_of_the_steps(name: str, dtype: type) -> None:
     plan = PLANS[name]
     source, steps = drawn(plan), drawn(plan)
@@ -358,7 +361,7 @@ def test_two_holders_of_a_seed_draw_the_same_from_it() -> None:
     np.testing.assert_allclose(first, second, rtol=1e-15)
 
 
-@pytest.mark.parametrize("name", ["banded", "banded-inverse", "blt"])
+@pytest.mark.parametrize("name", ["banded", "banded-inverse", "blt", "signed-blt"])
 def test_threads_that_share_a_source(name: str) -> None:
     size = 6 * BLOCK
     expected = [drawn(PLANS[name]).step(t, size, dtype=np.float32) for t in range(HORIZON)]

@@ -124,6 +124,20 @@ def one_participation(
     return least(value, starts)
 
 
+def two_participations(
+    strategy: Callable[[Array], Array], starts: Sequence[Sequence[float]]
+) -> float:
+    """Of four steps, of which two in two: the worse of steps 0 and 2 and of 1 and 3."""
+
+    def value(x: Array) -> float:
+        c = strategy(x)
+        gram = np.abs(c.T @ c)
+        own = (gram + np.roll(gram, 2, axis=1)).diagonal()
+        return error(FOUR_SUMS, c.T @ c) * float((own[:2] + own[2:]).max())
+
+    return least(value, starts)
+
+
 def two_steps_of_a_product(w: Array) -> float:
     """Two steps: C^T C is [[1, a], [a, 1]], and R the best for it, over the one free number."""
 
@@ -264,6 +278,44 @@ CASES: dict[str, Case] = {
     ),
     "toeplitz, one step": Case(
         "toeplitz", in_time("toeplitz", gram=np.full((1, 1), 7.0)), lambda: 7.0
+    ),
+    "coefficients of any sign": Case(
+        "toeplitz",
+        in_time("signed-toeplitz", FixedEpoch(epochs=2, separation=2), gram=FOUR_SUMS),
+        lambda: two_participations(
+            structured_oracles.toeplitz_strategy, [(0.5, 0.0, 0.0), (0.5, -0.2, 0.1)]
+        ),
+        bounded=lambda: middle(oracles.fixed_epoch_interval(FOUR_SUMS, 2, 2, width=1e-9)),
+        tight=False,
+        excess=1e-4,
+    ),
+    "a buffer of any sign": Case(
+        "toeplitz",
+        in_time("signed-blt", FixedEpoch(epochs=2, separation=2), buffers=1, gram=FOUR_SUMS),
+        lambda: two_participations(
+            lambda x: structured_oracles.toeplitz(
+                np.array([1.0, x[0], x[0] * x[1], x[0] * x[1] ** 2])
+            ),
+            [(0.5, 0.5), (0.5, -0.2)],
+        ),
+        bounded=lambda: middle(oracles.fixed_epoch_interval(FOUR_SUMS, 2, 2, width=1e-9)),
+        tight=False,
+        excess=1e-4,
+    ),
+    "the worst node": Case(  # node 0 alone: H = w w^T has the optimum max w_i^2
+        "worst",
+        SpaceProblem(mixing=LAZY, error=ErrorMeasure(horizon=1, of="worst-node")),
+        lambda: (5 / 6) ** 2,
+    ),
+    "the worst of all pairs": Case(
+        "worst",
+        SpaceTimeProblem(
+            mixing=LAZY_RING,
+            participation=single(1),
+            joint="full",
+            error=ErrorMeasure(horizon=1, of="worst-iterate"),
+        ),
+        lambda: oracles.vertex_transitive_optimum(LAZY_RING) / len(LAZY_RING),
     ),
     "seeds of edges": Case(
         "shared seeds", in_space(PATH_3, "edge-local"), lambda: seeds_of_a_path(gram(PATH_3))

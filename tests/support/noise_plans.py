@@ -8,7 +8,16 @@ from typing import Any
 import numpy as np
 
 from noisedesign.noise import Claim, NodeNoise, Plan, Rule, Secret, Stream
-from noisedesign.noise.filters import Banded, Buffered, Filter, Fresh, Moving, Rows, Toeplitz
+from noisedesign.noise.filters import (
+    Banded,
+    Buffered,
+    Filter,
+    Fresh,
+    Moving,
+    Rows,
+    SignedBuffers,
+    Toeplitz,
+)
 from tests.support import noise_reference
 
 HORIZON = 7
@@ -49,6 +58,12 @@ def filters(horizon: int = HORIZON) -> dict[str, Filter]:
         "toeplitz": Toeplitz.of(np.array([0.4, -0.1, 0.05, 0.02]), horizon=horizon),
         "banded-inverse": Moving(np.array([2.0, -0.75, 0.3])),
         "blt": Buffered(np.array([0.3, 0.25]), np.array([0.9, 0.5]), np.array([0.4])),
+        "signed-blt": SignedBuffers(
+            np.array([-0.2, 0.3, 0.25]),
+            np.array([-0.7, 0.3, 0.3]),
+            np.array([0.4]),
+            np.array([0.0, 0.5, -0.5]),
+        ),
     }
 
 

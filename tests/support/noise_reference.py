@@ -274,6 +274,30 @@ def _buffered(
     return found
 
 
+def _signed(
+    w: list[float],
+    rounded: Any,
+    buffer_scales: list[float],
+    buffer_decays: list[float],
+    strategy_diagonal: list[float],
+    buffer_turns: list[float],
+) -> list[float]:
+    buffers, found = [0.0] * len(buffer_scales), []
+    for draw in w:
+        for scale, buffer in zip(buffer_scales, buffers, strict=True):
+            draw -= buffer * scale
+        before = list(buffers)
+        for i, (decay, turn) in enumerate(zip(buffer_decays, buffer_turns, strict=True)):
+            if turn > 0:
+                buffers[i] = rounded((before[i] * decay - before[i + 1] * turn) + draw)
+            elif turn < 0:
+                buffers[i] = rounded((before[i - 1] * -turn + before[i] * decay) + draw)
+            else:
+                buffers[i] = rounded(before[i] * decay + draw)
+        found.append(draw / strategy_diagonal[0])
+    return found
+
+
 _FILTERS: dict[str, Any] = {
     "fresh": _fresh,
     "dense": _dense,
@@ -281,4 +305,5 @@ _FILTERS: dict[str, Any] = {
     "toeplitz": _toeplitz,
     "banded-inverse": _moving,
     "blt": _buffered,
+    "signed-blt": _signed,
 }

@@ -631,11 +631,14 @@ def worst_step_interval(rows: Array, *, width: float = 1e-8, most: int = 5000) -
     return Interval(lower=lower, upper=upper)
 
 
-def worst_step_by_cone(grams: Array, patterns: list[list[int]]) -> float:
-    """Least s with tr(H_t Y) <= s, Y >= X^-1, and 1^T y <= 1, Diag(y) >= X on every pattern."""
+def worst_by_cone(
+    grams: Array, patterns: list[list[int]], *, budget: Any = None, cap: float | None = None
+) -> float:
+    """Least s with tr(H_i Y) <= s, Y >= X^-1, diag(Y) <= cap, and 1^T y <= budget (1 each by
+    default), Diag(y) >= X on every pattern."""
     import cvxpy as cp
 
-    size = len(grams)
+    size, budget = len(grams[0]), np.ones(len(patterns)) if budget is None else budget
     x, y, s = (
         cp.Variable((size, size), symmetric=True),
         cp.Variable((size, size), symmetric=True),
@@ -643,7 +646,10 @@ def worst_step_by_cone(grams: Array, patterns: list[list[int]]) -> float:
     )
     held = [cp.bmat([[y, np.eye(size)], [np.eye(size), x]]) >> 0]
     held += [cp.trace(h @ y) <= s for h in grams]
-    for pattern in patterns:
+    if cap is not None:
+        held += [cp.diag(y) <= cap]
+    for pattern, most in zip(patterns, budget, strict=True):
         share = cp.Variable(len(pattern))
-        held += [cp.sum(share) <= 1, cp.diag(share) - x[np.ix_(pattern, pattern)] >> 0]
-    return float(cp.Problem(cp.Minimize(s), held).solve(solver=cp.CLARABEL))
+        held += [cp.sum(share) <= most, cp.diag(share) - x[np.ix_(pattern, pattern)] >> 0]
+    tight = {"tol_gap_abs": 1e-10, "tol_gap_rel": 1e-10, "tol_feas": 1e-10}
+    return float(cp.Problem(cp.Minimize(s), held).solve(solver=cp.CLARABEL, **tight))

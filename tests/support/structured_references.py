@@ -106,6 +106,26 @@ def prefix_buffered() -> tuple[Interval, str]:
     )
 
 
+def turning(x: Array, horizon: int) -> Array:
+    """C of a buffer and a pair: scales, atanh of the decay and of the modulus, and the angle."""
+    decay, modulus = np.tanh(x[3]), np.tanh(x[4])
+    ages = np.arange(horizon - 1)
+    wave = modulus**ages * np.exp(1j * x[5] * ages)
+    tail = x[0] * decay**ages + x[1] * wave.real + x[2] * wave.imag
+    return slow.toeplitz(np.concatenate([[1.0], tail]))
+
+
+def prefix_signed() -> tuple[Interval, str]:
+    gram, patterns = prefix(32), oracles.fixed_epoch_patterns(4, 8)
+    upper = slow.searched(
+        gram, patterns, lambda x: turning(x, 32), [np.array([0.3, 0.2, 0.0, 0.5, 1.0, 0.8])]
+    )
+    return with_search(oracles.fixed_epoch_interval(gram, 4, 8).lower, upper), (
+        "lower: dual value of the program without a structure, by L-BFGS-B; upper: Nelder-Mead on "
+        "one buffer and a pair, dense, sensitivity by absolute values of C^T C"
+    )
+
+
 # --- space ----------------------------------------------------------------------------------------
 
 CLIQUES = (
@@ -444,6 +464,7 @@ REFERENCES: dict[str, Callable[[], tuple[Interval, str]]] = {
     "time-structures/prefix-toeplitz-32": prefix_toeplitz,
     "time-structures/ring-12-banded-inverse-4x8": ring_banded_inverse,
     "time-structures/prefix-blt-64": prefix_buffered,
+    "time-structures/prefix-signed-blt-4x8": prefix_signed,
     "space-structures/florentine-edge-local": lambda: edge_local(florentine()),
     "space-structures/erdos-renyi-20-edge-local": lambda: edge_local(erdos_renyi()),
     "space-structures/ring-16-edge-local": lambda: edge_local(ring(16)),

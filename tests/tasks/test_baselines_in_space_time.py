@@ -36,6 +36,7 @@ NAMES = {
     "antipgd",
     "normalized-sqrt",
     "bisr",
+    "bifr",
     "banded-sqrt",
 }
 

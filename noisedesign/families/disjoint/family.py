@@ -268,7 +268,7 @@ class Disjoint(
         return named_shares(map(pattern_name, patterns), paid, times)
 
     def independent(self, program: Program) -> Noise:
-        return self._noise(program, independent_gram(program))
+        return self.noise(program, independent_gram(program))
 
     def independent_error(self, problem: D) -> float:
         """tr(H X^-1) of independent noise, squared noise."""
@@ -282,7 +282,7 @@ class Disjoint(
         scheme = problem.use
         return {"m": scheme.horizon, "b": scheme.stride, "k": scheme.largest_size}
 
-    def _noise(self, program: Program, gram: Array) -> Noise:
+    def noise(self, program: Program, gram: Array) -> Noise:
         """The noise exported from a feasible X."""
         if program.axes == "space":
             return Noise.of_covariance(repair.covariance_of(program, gram))
@@ -307,7 +307,7 @@ class Disjoint(
             if feasible is None:
                 continue
             try:
-                noise = self._noise(program, feasible)
+                noise = self.noise(program, feasible)
             except np.linalg.LinAlgError:
                 continue
             del feasible  # freed early: peak memory
@@ -357,7 +357,7 @@ class Full(Disjoint[SpaceTimeProblem]):
         n, steps = len(problem.mixing), problem.participation
         return {"m": n * steps.horizon, "b": n * steps.separation, "k": steps.epochs}
 
-    def _noise(self, program: Program, gram: Array) -> Noise:
+    def noise(self, program: Program, gram: Array) -> Noise:
         root = np.sqrt(program.coordinate_budget)
         strategy = repair.strategy_of(program, gram / root / root[:, None])
         return Noise(steps=len(root), strategy=DenseStrategy(strategy=strategy * root), full=True)

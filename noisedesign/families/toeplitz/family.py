@@ -81,8 +81,7 @@ class Toeplitz(TemporalFamily[ToeplitzProgram]):
             steps = np.arange(program.size)
             below = np.subtract.outer(steps, steps) >= structure.bands
             return max(uneven, largest_share(noise.strategy.dense_noising(), below))
-        if structure.kind == "blt":
-            assert structure.buffers is not None
+        if structure.buffers is not None:
             return max(uneven, _more_than(structure.buffers, strategy[1:, 0]))
         return uneven
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -27,10 +27,25 @@ from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.families.toeplitz import banded_inverse, buffered
 from noisedesign.families.toeplitz.bound import lower_bound_of_unrestricted_optimum, same_horizon
 from noisedesign.families.toeplitz.program import ToeplitzProgram
+from noisedesign.families.toeplitz.signed import (
+    SHARPNESS,
+    Turning,
+    log_sensitivity as log_sensitivity_of_signs,
+)
 from noisedesign.families.toeplitz.streaming import StreamingDesign
-from noisedesign.forms import BandedInverse, BufferedToeplitz, StationaryStrategy, ToeplitzStrategy
-from noisedesign.system.participation import Participation
+from noisedesign.forms import (
+    BandedInverse,
+    BufferedToeplitz,
+    SignedBuffers,
+    StationaryStrategy,
+    ToeplitzStrategy,
+)
+from noisedesign.system.participation import FixedEpoch, Participation, require_fixed_epoch
 from noisedesign.system.workloads.toeplitz import GramWorkload, PoleWorkload, Workload
+
+ENDED = (Stop.TIME_LIMIT, Stop.INTERRUPTED)
+SHORTEST = 4
+"""Least T for which fewer buffers stand for all coefficients."""
 
 
 def optimize_toeplitz(
@@ -38,25 +53,28 @@ def optimize_toeplitz(
     workload: Workload,
     participation: Participation,
     bands: int | None = None,
+    signed: bool = False,
     monitor: Monitor | None = None,
 ) -> StreamingDesign:
     """The best C of ``bands`` Toeplitz coefficients.
 
     Coefficients may have any sign where that leaves sensitivity exact: single participation, and
-    bands of at most the separation. Otherwise they are kept >= 0 (fixed epochs).
+    bands of at most the separation. Otherwise they are kept >= 0 (fixed epochs) unless they are
+    ``signed``.
 
     Args:
         workload, participation: of horizon T.
         bands: 1 to T. By default T, or the separation b under min-separation with more than one
             participation, where more than b coefficients are refused: in all instances tried, the
             best nonincreasing coefficients vanish from lag b on.
+        signed: whether coefficients may have any sign, under (k, b) participation.
         monitor: limits the time and records progress.
 
     Returns:
         The best that the search found, which may be a local optimum.
 
     Raises:
-        InputError: horizons that differ, or bands out of range.
+        InputError: horizons that differ, bands out of range, or signs under another participation.
 
     Examples:
         Prefix sums of two steps, c_0 = 1 and c_1 = c: the error 1 + (1 - c)^2 + 1 times the
@@ -76,6 +94,8 @@ def optimize_toeplitz(
     """
     horizon = same_horizon(workload, participation)
     count, stride = participation.largest_size, participation.stride
+    if signed:
+        _require_signs(participation)
     most = horizon
     if not participation.disjoint and count > 1:
         most = min(horizon, stride)
@@ -87,7 +107,12 @@ def optimize_toeplitz(
         return ToeplitzStrategy(coefficients=family.column(x)[:bands])
 
     starts, of = [inverse_root(bands, power=0.5)[1:]], (workload, participation, monitor)
-    return _searched(objective, starts, strategy_at, *of, nonnegative=count > 1 and bands > stride)
+    kept = count > 1 and bands > stride
+    design = _searched(objective, starts, strategy_at, *of, nonnegative=kept)
+    if not (signed and kept):
+        return design
+    start = design.strategy.strategy_column(bands)[1:]
+    return _descended(design, family, start, strategy_at, monitor)
 
 
 def optimize_banded_inverse(
@@ -144,6 +169,7 @@ def optimize_buffered(
     workload: Workload,
     participation: Participation,
     buffers: int,
+    signed: bool = False,
     monitor: Monitor | None = None,
 ) -> StreamingDesign:
     """The best buffered linear Toeplitz strategy.
@@ -153,13 +179,14 @@ def optimize_buffered(
     Args:
         workload, participation: of horizon T.
         buffers: m >= 1.
+        signed: whether they may have any sign, and oscillate in pairs, under (k, b) participation.
         monitor: limits the time and records progress.
 
     Returns:
         The best that the search found, which may be a local optimum.
 
     Raises:
-        InputError: horizons that differ, or buffers < 1.
+        InputError: horizons that differ, buffers < 1, or signs under another participation.
 
     Examples:
         Two buffers, four numbers, do nearly what a hundred coefficients do.
@@ -171,6 +198,14 @@ def optimize_buffered(
         >>> buffered = solver.optimize_buffered(buffers=2, **asked)
         >>> 1 < buffered.objective / solver.optimize_toeplitz(**asked).objective < 1.01
         True
+
+        In several epochs positive ones do not suffice: lags of a multiple of b are expensive.
+
+        >>> asked["participation"] = nd.FixedEpoch(epochs=5, separation=20)
+        >>> positive = solver.optimize_buffered(buffers=4, **asked)
+        >>> signed = solver.optimize_buffered(buffers=4, signed=True, **asked)
+        >>> print(f"{signed.objective / positive.objective:.2f}")
+        0.93
     """
     horizon = same_horizon(workload, participation)
     buffers = _checks.positive_int(buffers, field="buffers")
@@ -179,18 +214,44 @@ def optimize_buffered(
         objective = log_objective_of_buffers(workload, participation)
     else:
         objective = log_objective(family, workload, log_sensitivity(participation))
+    if signed:
+        _require_signs(participation)
     starts = buffered_starts(buffers, memory=min(participation.stride, horizon))
-    return _searched(objective, starts, family.strategy, workload, participation, monitor)
+    design = _searched(objective, starts, family.strategy, workload, participation, monitor)
+    if not signed:
+        return design
+    positive, zeros = design.strategy, np.zeros(buffers)
+    assert isinstance(positive, BufferedToeplitz)
+    alike = SignedBuffers(scales=positive.scales, decays=positive.decays, turns=zeros)
+    design = replace(design, strategy=alike)
+    if horizon < SHORTEST:
+        return design
+    for any_sign in (False, True):
+        whole = optimize_toeplitz(
+            workload=workload, participation=participation, signed=any_sign, monitor=monitor
+        )
+        column = whole.strategy.strategy_column(horizon)
+        design = replace(design, evaluations=design.evaluations + whole.evaluations)
+        if whole.stop in ENDED:
+            return replace(design, stop=whole.stop)
+        try:
+            turning, start = Turning.reduced(column, buffers=buffers)
+        except np.linalg.LinAlgError:  # fewer buffers are all that there is
+            continue
+        design = _descended(design, turning, start, turning.strategy, monitor)
+    return design
 
 
 def solve(program: ToeplitzProgram, *, monitor: Monitor) -> StreamingDesign:
     """The best strategy of the structure of a program."""
     structure, workload = program.structure, GramWorkload(matrix=program.gram)
     given: dict[str, Any] = {"participation": program.participation, "monitor": monitor}
-    if structure.kind == "toeplitz":
+    given["signed"] = structure.kind.startswith("signed")
+    if structure.kind.endswith("toeplitz"):
         return optimize_toeplitz(workload=workload, **given)
     if structure.kind == "banded-inverse":
         assert structure.bands is not None
+        del given["signed"]
         return optimize_banded_inverse(workload=workload, bands=structure.bands, **given)
     assert structure.buffers is not None
     return optimize_buffered(workload=workload, buffers=structure.buffers, **given)
@@ -279,29 +340,68 @@ def _searched(
     """The best of one search a start, its worth computed from the strategy itself."""
     monitor = Monitor(gap=settings.DEFAULT_GAP) if monitor is None else monitor
     lower = lower_bound_of_unrestricted_optimum(workload, participation)
-    ended = (Stop.TIME_LIMIT, Stop.INTERRUPTED)
     searches: list[Found] = []
     for start in starts:
         searches.append(
             minimized(objective, start, monitor=monitor, lower=lower, nonnegative=nonnegative)
         )
-        if (last := searches[-1].stop) in ended:
+        if (last := searches[-1].stop) in ENDED:
             break
     best = min(searches, key=lambda found: found.value)
-    strategy = strategy_at(best.x)
-    sensitivity = strategy.squared_sensitivity(participation)
     return StreamingDesign(
-        strategy=strategy,
         horizon=workload.horizon,
         workload=workload,
         participation=participation,
-        squared_error=strategy.squared_error(workload),
-        squared_sensitivity=sensitivity.squared,
-        sensitivity_kind=sensitivity.kind,
         lower_bound_of_unrestricted_optimum=lower,
-        stop=last if last in ended else best.stop,
+        stop=last if last in ENDED else best.stop,
         evaluations=sum(found.evaluations for found in searches),
+        **_facts(strategy_at(best.x), workload, participation),
     )
+
+
+def _facts(
+    strategy: StationaryStrategy, workload: Workload, participation: Participation
+) -> dict[str, Any]:
+    """A strategy and its worth, computed from itself."""
+    sensitivity = strategy.squared_sensitivity(participation)
+    return {
+        "strategy": strategy,
+        "squared_error": strategy.squared_error(workload),
+        "squared_sensitivity": sensitivity.squared,
+        "sensitivity_kind": sensitivity.kind,
+    }
+
+
+def _descended(
+    design: StreamingDesign,
+    family: Parameters,
+    start: Array,
+    strategy_at: Callable[[Array], StationaryStrategy],
+    monitor: Monitor | None,
+) -> StreamingDesign:
+    """The better of a design and of what is reached from ``start`` with signs counted."""
+    monitor = Monitor(gap=settings.DEFAULT_GAP) if monitor is None else monitor
+    workload, lower = design.workload, design.lower_bound_of_unrestricted_optimum
+    participation = _require_signs(design.participation)
+    for sharpness in SHARPNESS:
+        size = log_sensitivity_of_signs(participation, sharpness=sharpness)
+        objective = log_objective(family, workload, size)
+        found = minimized(objective, start, monitor=monitor, lower=lower, nonnegative=False)
+        start = found.x
+        design = replace(design, evaluations=design.evaluations + found.evaluations)
+        if found.stop in ENDED:
+            break
+    try:
+        other = replace(design, **_facts(strategy_at(start), workload, participation))
+    except InputError:  # the noise would grow for ever
+        return design
+    return replace(min(design, other, key=lambda each: each.objective), stop=found.stop)
+
+
+def _require_signs(participation: Participation) -> FixedEpoch:
+    """The scheme, once one pattern decides the sensitivity of coefficients of any sign."""
+    expected = "(k, b) participation, for coefficients or buffers of any sign"
+    return require_fixed_epoch(participation, expected=expected)
 
 
 def inverse_root(count: int, *, power: float, decay: float = 1.0) -> Array:
@@ -403,7 +503,7 @@ class Buffers:
         )
 
 
-Parameters = Coefficients | NoisingShares | Buffers
+Parameters = Coefficients | NoisingShares | Buffers | Turning
 """First columns, shape (T,), the first entry 1, that depend smoothly on x, and the adjoint
 ``pull_back`` of the derivative: columns of C^-1 where they are ``is_noising``, else of C."""
 

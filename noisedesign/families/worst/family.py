@@ -1,4 +1,4 @@
-"""Strategies of the least error of the worst step, certified from both sides by shares of steps."""
+"""Noise of the least largest error, certified from both sides by shares of errors."""
 
 from __future__ import annotations
 
@@ -9,35 +9,48 @@ from typing import Any, ClassVar
 import numpy as np
 
 from noisedesign.base import settings
-from noisedesign.base.checks import Array, InputError
+from noisedesign.base.checks import InputError
 from noisedesign.base.enclosures import Interval, exactly, product, sum_up, up
 from noisedesign.base.monitor import Monitor
 from noisedesign.certify import rigorous
 from noisedesign.certify.certificate import NOTHING, Certificate, ProvedBound
+from noisedesign.certify.program import Program
 from noisedesign.certify.rigorous import Judged, NotProvedError
 from noisedesign.families.disjoint.family import FAMILY as DISJOINT
 from noisedesign.families.disjoint.program import dual_of
-from noisedesign.families.family import Answer, Arrays, ArraySpec, Family, Form, Model, Modelled
+from noisedesign.families.family import (
+    Answer,
+    Arrays,
+    ArraySpec,
+    Family,
+    Form,
+    Model,
+    Modelled,
+    family_of,
+)
 from noisedesign.families.overlapping.family import FAMILY as OVERLAPPING
-from noisedesign.families.worst.program import WorstProgram
-from noisedesign.forms import DenseStrategy, Noise
-from noisedesign.problem.problem import TimeProblem
+from noisedesign.families.worst.program import WorstProgram, plain, targets_of
+from noisedesign.forms import Noise
+from noisedesign.problem.problem import Problem
+
+PROVED = 2**27
+"""Numbers in all H_i that are enclosed one by one, at most, which takes minutes."""
 
 
-class Worst(Family[TimeProblem, WorstProgram], Modelled[WorstProgram]):
-    """C of no structure; its errors step by step, and no sum of them, count."""
+class Worst(Family[Problem, WorstProgram], Modelled[WorstProgram]):
+    """Noise of no structure; the largest of its errors, and no sum of them, counts."""
 
     name = "worst"
     structured = False
     formulations: ClassVar[tuple[str, ...]] = ("compact",)
-    short = "The shares of steps converge slowly: ask for less, or take the design as it is."
+    short = "The shares of errors converge slowly: ask for less, or take the design as it is."
     proof: ClassVar[Mapping[str, ArraySpec]] = {
-        "step_shares": ArraySpec("q", "m"),
-        "dual_blocks": DISJOINT.proof["dual_blocks"],
+        "target_shares": ArraySpec("q", "r"),
+        **DISJOINT.proof,
         **OVERLAPPING.proof,
     }
 
-    def program(self, problem: TimeProblem) -> WorstProgram:
+    def program(self, problem: Problem) -> WorstProgram:
         return WorstProgram.of(problem)
 
     def solve(self, program: WorstProgram, *, monitor: Monitor) -> Answer:
@@ -49,10 +62,6 @@ class Worst(Family[TimeProblem, WorstProgram], Modelled[WorstProgram]):
         from noisedesign.families.worst import model
 
         form.only("compact")
-        if not program.participation.disjoint:
-            expected = "(k, b) participation, for a model of the worst step"
-            got = str(program.participation)
-            raise InputError("participation", expected=expected, got=got)
         return model.compact(program, scaled=form.scaled)
 
     def bound(
@@ -64,12 +73,11 @@ class Worst(Family[TimeProblem, WorstProgram], Modelled[WorstProgram]):
         **_: Any,
     ) -> ProvedBound:
         """The bound of the problem of H(q), q clipped and of sum 1; without any, of even shares."""
-        shares = proof.get("step_shares", np.ones(program.size))
-        clipped = np.maximum(shares, 0.0)
+        clipped = np.maximum(proof.get("target_shares", np.ones(program.size)), 0.0)
         total = float(clipped.sum())
         if not 0 < total < np.inf:
             return NOTHING
-        # Rounding of a sum of T shares may leave it above 1.
+        # Rounding of a sum of r shares may leave it above 1.
         shares = clipped / (total * (1 + program.size * settings.EPS))
         try:
             inner = program.at(shares)
@@ -80,20 +88,27 @@ class Worst(Family[TimeProblem, WorstProgram], Modelled[WorstProgram]):
     def judge(
         self, program: WorstProgram, noise: Noise, proof: Arrays, *, bound: float
     ) -> Certificate:
-        even = np.full(program.size, 1 / program.size)
-        judged = program.inner.judge(program.at(even), noise, {}, bound=bound)
+        judged = program.inner.judge(program.even, noise, {}, bound=bound)
         try:
-            objective = float(program.errors(noise.dense_strategy).max())
+            objective = float(program.errors(noise).max())
         except np.linalg.LinAlgError:
             objective = float("inf")
         return replace(judged, objective=objective)
 
     def rigorous_judge(self, program: WorstProgram, noise: Noise, proof: Arrays) -> Judged:
-        """Judge C under prefix sums: row t of A C^-1 is about that of A D, D about C^-1."""
-        _require_prefix(program)
+        """Judge noise error by error; of prefix sums row t of A C^-1 is about that of A D, D about
+        C^-1."""
+        _require_few(program)
+        if program.grams is not None:
+            family, problem = program.inner, program.problem
+            each = []
+            for target in program.targets:
+                alone = family.program(problem.with_error(target))
+                each.append(family.rigorous_judge(alone, noise, proof))
+            low, high = (max(getattr(j.objective, end) for j in each) for end in Interval._fields)
+            return replace(each[0], objective=Interval(low, high), factor=None, halves=None)
         strategy = noise.dense_strategy
-        even = np.full(program.size, 1 / program.size)
-        judged = rigorous.judge_strategy(program.disjoint(even), strategy)
+        judged = rigorous.judge_strategy(program.even, strategy)
         noising = rigorous.noising_of(strategy)
         sums = product(exactly(np.tril(np.ones_like(strategy))), exactly(noising.matrix))
         largest = up(program.weights * up(sums.row_norms() * noising.factor, 1) ** 2, 3)
@@ -105,43 +120,54 @@ class Worst(Family[TimeProblem, WorstProgram], Modelled[WorstProgram]):
     def rigorous_bound(
         self, program: WorstProgram, proof: Arrays, *, enough: float = 0.0, **_: Any
     ) -> Interval:
-        """The bound of L = diag(q a)^1/2 A for roots as they are in float64, over their shares."""
-        _require_prefix(program)
-        shares = np.maximum(proof.get("step_shares", np.ones(program.size)), 0.0)
-        counted = program.weights > 0
-        roots = np.sqrt(shares * program.weights)
-        total = sum_up(up(np.square(roots[counted]) / program.weights[counted], 2))
-        dual = dual_of(proof)
-        if dual is None or not 0 < total < np.inf:
-            raise NotProvedError("there are no multipliers, or no shares of steps")
-        factor = np.tril(np.ones((program.size, program.size))) * roots[:, None]
-        inner = replace(program.disjoint(shares), exact_factor=factor, gram=factor.T @ factor)
-        found = rigorous.disjoint_bound(inner, dual, enough=enough * total)
+        """The bound of the mixture of errors by q, over the sum of q; of prefix sums that of L =
+        diag(q a)^1/2 A for roots as they are in float64, over their shares."""
+        _require_few(program)
+        shares = np.maximum(proof.get("target_shares", np.ones(program.size)), 0.0)
+        if program.grams is not None:
+            total = sum_up(shares)
+            if not 0 < total < np.inf:
+                raise NotProvedError("there are no shares of errors")
+            weighted = program.inner.program(program.summed(shares))
+            found = program.inner.rigorous_bound(weighted, proof, enough=enough * total)
+        else:
+            counted = program.weights[program.weights > 0]
+            roots = np.zeros(len(program.weights))
+            roots[program.weights > 0] = np.sqrt(shares * counted)
+            total = sum_up(up(np.square(roots[roots > 0]) / program.weights[roots > 0], 2))
+            dual = dual_of(proof)
+            if dual is None or not 0 < total < np.inf:
+                raise NotProvedError("there are no multipliers, or no shares of steps")
+            factor = np.tril(np.ones((len(roots), len(roots)))) * roots[:, None]
+            base: Any = program.at(shares)
+            inner = replace(base, exact_factor=factor, gram=factor.T @ factor)
+            found = rigorous.disjoint_bound(inner, dual, enough=enough * total)
         low, high = (end / total for end in found)
         return Interval(low * (1 - 4 * settings.EPS), high * (1 + 4 * settings.EPS))
 
-    def prices(self, problem: TimeProblem, noise: Noise, proof: Arrays) -> Mapping[str, float]:
+    def prices(self, problem: Problem, noise: Noise, proof: Arrays) -> Mapping[str, float]:
         """The prices of the problem of H(q)."""
-        summed = replace(problem, error=None, mixing=None, workload="gram")
-        return self.program(problem).inner.prices(summed, noise, proof)
+        program = self.program(problem)
+        summed = program.summed(np.maximum(proof.get("target_shares", np.ones(program.size)), 0.0))
+        return program.inner.prices(summed, noise, proof)
 
     def independent(self, program: WorstProgram) -> Noise:
-        size = float(program.participation.largest_size)
-        return Noise.of_strategy(DenseStrategy(strategy=np.eye(program.size) / np.sqrt(size)))
+        return program.inner.independent(program.even)
 
-    def independent_error(self, problem: TimeProblem) -> float:
-        errors: Array = self.program(problem).errors(np.eye(problem.participation.horizon))
-        return float(errors.max()) * problem.participation.largest_size
+    def independent_error(self, problem: Problem) -> float:
+        program = self.program(problem)
+        return float(program.errors(self.independent(program)).max())
 
-    def sizes(self, problem: TimeProblem) -> dict[str, int]:
-        found = DISJOINT.sizes(problem) if problem.participation.disjoint else {}
-        return {"m": problem.participation.horizon, **found}
+    def sizes(self, problem: Problem) -> dict[str, int]:
+        inner = plain(problem)
+        return {"r": len(targets_of(problem)), **family_of(inner).sizes(inner)}
 
 
-def _require_prefix(program: WorstProgram) -> None:
-    if program.grams is not None or not program.participation.disjoint:
-        told = "errors of the worst step are covered for prefix sums under (k, b) participation"
-        raise NotProvedError(told)
+def _require_few(program: WorstProgram) -> None:
+    if program.grams is None and not isinstance(program.even, Program):
+        raise NotProvedError("errors of the worst step are covered under (k, b) participation")
+    if program.grams is not None and program.grams.size > PROVED:
+        raise NotProvedError(f"{program.size} errors, which are too many to enclose one by one")
 
 
 FAMILY = Worst()

@@ -1,15 +1,19 @@
-"""The worst step in matrix inequalities, of disjoint patterns.
+"""The largest of some errors in matrix inequalities, of disjoint patterns.
 
 compact
-    minimise s  subject to  a_t <H_t, Y> <= s of every step t,  [[Y, I], [I, X]] >= 0,  X diagonal
-    on every pattern of participation, and the sum of diag(X) over each at most 1."""
+    minimise s  subject to  <H_i, Y> <= s of every error i,  [[Y, I], [I, X]] >= 0,  X diagonal
+    on every pattern of participation, and the sum of diag(X) over each at most its budget."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 
+from noisedesign.base.checks import InputError
 from noisedesign.base.monitor import Stop
-from noisedesign.certify.program import DualPoint
+from noisedesign.certify.program import DualPoint, Program
 from noisedesign.conic.data import Point, slacks
 from noisedesign.conic.program import (
     Assembly,
@@ -28,10 +32,12 @@ from noisedesign.families.worst.program import WorstProgram
 
 def compact(program: WorstProgram, *, scaled: bool = False) -> Model:
     """The model; H is divided by the least error that even shares prove where ``scaled``."""
-    size = program.size
-    require_size((size + 5) * triangle(size), of=f"errors of {size} steps")
-    even = np.full(size, 1 / size)
-    uniform = program.disjoint(even)
+    uniform = program.even
+    if not isinstance(uniform, Program) or uniform.limited:
+        expected = "(k, b) participation and no limits, for a model of the largest error"
+        raise InputError("participation", expected=expected, got=str(uniform.participation))
+    size, count = uniform.size, program.size
+    require_size((count + 5) * triangle(size), of=f"{count} errors of {size} x {size} numbers")
     scale = DISJOINT.bound(uniform, {}).value if scaled else 1.0
     patterns = uniform.participation.patterns
     free = np.ones((size, size), dtype=bool)
@@ -39,31 +45,30 @@ def compact(program: WorstProgram, *, scaled: bool = False) -> Model:
     np.fill_diagonal(free, True)
 
     assembly = Assembly()
-    s = assembly.vector("s", 1, cost=np.ones(1), meaning="the largest error of a step")
+    s = assembly.vector("s", 1, cost=np.ones(1), meaning="the largest error")
     y = assembly.symmetric("Y", size, meaning="covariance of the noise")
     x = assembly.symmetric("X", size, free=free, meaning="precision of the noise, C^T C")
     identity = constant(np.eye(size), row=size)
     assembly.block(2 * size, [lower_triangle(y), lower_triangle(x, at=size), identity])
     i, j = np.tril_indices(size)
     twice = np.where(i == j, 1.0, 2.0)
-    steps = np.arange(size)
-    pieces: list[Piece] = [(s[0], steps, steps, 1.0)]
-    for step, alone in enumerate(np.eye(size)):
-        pieces.append((y[i, j], step, step, -twice * program.gram(alone)[i, j] / scale))
-    assembly.at_least_zero(size, pieces)
-    sums_at_most(assembly, x[patterns, patterns], np.ones(len(patterns)))
+    each = np.arange(count)
+    pieces: list[Piece] = [(s[0], each, each, 1.0)]
+    for one, alone in enumerate(np.eye(count)):
+        pieces.append((y[i, j], one, one, -twice * program.gram(alone)[i, j] / scale))
+    assembly.at_least_zero(count, pieces)
+    sums_at_most(assembly, x[patterns, patterns], uniform.budget)
     conic = assembly.finished(formulation="compact")
 
     def read(point: Point) -> Answer:
-        shares = np.maximum(point.rows[:size], 0.0)
+        shares = np.maximum(point.rows[:count], 0.0)
         shares = shares / shares.sum()
         own = point.blocks[0][size:, size:]
         blocks = own[patterns[:, :, None], patterns[:, None, :]]
         gram = slacks(conic, point.variables)[0][size:, size:]
         found = Found(stop=Stop.SOLVED, gram=gram, dual=DualPoint(blocks=blocks))
-        answer = DISJOINT.answer(program.disjoint(shares), found)
-        return Answer(
-            stop=answer.stop, noises=answer.noises, proof={"step_shares": shares, **answer.proof}
-        )
+        family: Any = program.inner
+        answer: Answer = family.answer(program.at(shares), found)
+        return replace(answer, proof={"target_shares": shares, **answer.proof})
 
     return Model(conic=conic, read=read)

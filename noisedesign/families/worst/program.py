@@ -1,17 +1,19 @@
-"""Minimise the largest error of a step: max_t a_t tr(H_t X^-1), X = C^T C, over all C.
+"""Minimise the largest of some errors: max_i tr(H_i cov(z)) within the budgets.
 
-H_t is that of the error after step t alone, and a_t its weight. For shares q >= 0 of sum 1
+H_i is that of the error after one step, at one node, or both, its weight included. For shares
+q >= 0 of sum 1
 
-    max_t a_t tr(H_t X^-1)  >=  tr(H(q) X^-1),      H(q) = sum_t q_t a_t H_t,
+    max_i tr(H_i cov(z))  >=  tr(H(q) cov(z)),      H(q) = sum_i q_i H_i,
 
 so that every lower bound of the problem of H(q) is one of this, and the best q makes them equal
-(minimax: the left is convex in X^-1, the right linear in q). The optimum of H(q) is concave in q,
-and of prefix sums with a = 1 its largest value is gamma_2^2, the factorization norm (Henzinger,
-Upadhyay and Upadhyay 2023; Fichtenberger, Henzinger and Upadhyay 2023)."""
+(minimax: the left is convex in the covariance, the right linear in q). The optimum of H(q) is
+concave in q, and of prefix sums by steps its largest value is gamma_2^2, the factorization norm
+(Henzinger, Upadhyay and Upadhyay 2023; Fichtenberger, Henzinger and Upadhyay 2023)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,87 +22,129 @@ from noisedesign.base import memory
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.linalg import inverse_of_triangular
 from noisedesign.certify.program import Program
-from noisedesign.families.family import AnyFamily, family_at
+from noisedesign.families.family import AnyFamily, family_of
+from noisedesign.families.space_time import SpaceTimeProgram
 from noisedesign.families.temporal import TemporalProgram
-from noisedesign.problem.problem import ANY_TIME, TimeProblem
-from noisedesign.system.participation import Participation, require_fixed_epoch
-from noisedesign.system.workloads import ErrorMeasure, Workload
+from noisedesign.forms import Noise
+from noisedesign.problem.problem import ANY_TIME, Problem, TimeProblem
+from noisedesign.system.workloads import ErrorMeasure, ErrorMixture
 
-COUNTED = 512
-"""Steps of models in a network whose errors are kept apart, at most: T matrices of T x T numbers
-take 1 GB there. Prefix sums need none."""
+COUNTED = 2**27
+"""Numbers in all H_i, at most, which take 1 GB: 512 steps of a design in time. Prefix sums need
+none."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class WorstProgram:
-    """Every step's a_t H_t, ``grams`` (T, T, T); or ``weights`` a, (T,), of prefix sums."""
+    """The errors of ``targets``, and their H_i, ``grams`` (r, m, m), None for prefix sums."""
 
-    weights: Array
-    participation: Participation
-    grams: Array | None = None
+    problem: Problem
+    targets: list[ErrorMeasure]
+    grams: Array | None
 
     @classmethod
-    def of(cls, problem: TimeProblem) -> WorstProgram:
-        """The program of a problem; InputError where it has too many steps."""
-        error = problem.error
-        assert isinstance(error, ErrorMeasure)
-        made = cls(weights=error.steps, participation=problem.participation)
+    def of(cls, problem: Problem) -> WorstProgram:
+        """The program of a problem; InputError where its errors are too many."""
+        targets = targets_of(problem)
         if problem.mixing is None:
-            return made
-        horizon = error.horizon
-        if horizon > COUNTED:
-            expected = f'at most {COUNTED} steps for of = "{error.of}" in a network'
-            raise InputError("participation", expected=expected, got=f"{horizon}")
+            return cls(problem=problem, targets=targets, grams=None)
+        size = problem.participation.horizon if problem.axes != "space" else 1
+        size *= len(problem.mixing) if problem.axes != "time" else 1
+        if len(targets) * size**2 > COUNTED:
+            expected = f"at most {COUNTED // size**2} errors of {size} x {size} numbers"
+            raise InputError("error.of", expected=expected, got=f"{len(targets)}")
         memory.require(
-            lambda steps: 8 * steps**3, horizon, field="participation", of="steps of such an error"
+            lambda count: 8 * count * size**2, len(targets), field="error.of", of="errors"
         )
-        grams = np.empty((horizon,) * 3)
-        for step, weight in enumerate(error.steps):
-            alone = replace(error, of="all-iterates", step_weights=np.eye(horizon)[step])
-            workload = Workload.of(
-                problem.step_mixing, horizon=horizon, error=alone, random=problem.step_random
-            )
-            grams[step] = weight * workload.time_gram()
-        return replace(made, grams=grams)
+        grams = np.empty((len(targets), size, size))
+        for gram, target in zip(grams, targets, strict=True):
+            gram[:] = gram_of(problem.with_error(target))
+        return cls(problem=problem, targets=targets, grams=grams)
 
     @property
     def size(self) -> int:
-        """T, the number of steps."""
-        return len(self.weights)
+        """r, the number of errors."""
+        return len(self.targets)
+
+    @cached_property
+    def weights(self) -> Array:
+        """Weights of the steps of prefix sums, (T,), of which those above 0 are targets."""
+        assert isinstance(self.problem.error, ErrorMeasure)
+        return self.problem.error.steps
 
     def gram(self, shares: Array) -> Array:
-        """H(q), shape (T, T)."""
+        """H(q), shape (m, m)."""
         if self.grams is not None:
             return np.asarray(np.tensordot(shares, self.grams, axes=1))
-        later = np.cumsum((shares * self.weights)[::-1])[::-1]
-        steps = np.arange(self.size)
+        weighted = self.weights.copy()
+        weighted[weighted > 0] *= shares
+        later = np.cumsum(weighted[::-1])[::-1]
+        steps = np.arange(len(later))
         return np.asarray(later[np.maximum.outer(steps, steps)])
 
-    def errors(self, strategy: Array) -> Array:
-        """a_t tr(H_t X^-1) of every step, shape (T,); LinAlgError of a singular C."""
-        noise = inverse_of_triangular(np.asarray(strategy, dtype=np.float64).copy())
-        if self.grams is None:
-            return np.asarray(self.weights * np.square(np.cumsum(noise, axis=0)).sum(axis=1))
-        return np.asarray(np.tensordot(self.grams, noise @ noise.T, axes=2))
+    def errors(self, noise: Noise) -> Array:
+        """tr(H_i cov(z)), shape (r,); LinAlgError of a singular C."""
+        if self.problem.axes == "space":
+            covariance = noise.covariance
+        else:
+            made = inverse_of_triangular(np.array(noise.dense_strategy, dtype=np.float64))
+            if self.grams is None:
+                squares = self.weights * np.square(np.cumsum(made, axis=0)).sum(axis=1)
+                return np.asarray(squares[self.weights > 0])
+            covariance = made @ made.T
+        assert self.grams is not None
+        return np.asarray(np.tensordot(self.grams, covariance, axes=2))
 
-    @property
+    def summed(self, shares: Array) -> Problem:
+        """The problem of H(q)."""
+        if isinstance(self.problem, TimeProblem) and self.problem.mixing is None:
+            gram = self.gram(shares)
+            return replace(self.problem, error=None, workload="gram", gram=gram)
+        return self.problem.with_error(ErrorMixture(shares=shares, measures=tuple(self.targets)))
+
+    @cached_property
     def inner(self) -> AnyFamily:
         """The family of the problems of one H(q)."""
-        return family_at("time", "dense" if self.participation.disjoint else "overlapping")
+        return family_of(plain(self.problem))
+
+    @cached_property
+    def _base(self) -> Any:
+        """The program of some sum, whose H is put in its place."""
+        return self.inner.program(plain(self.problem))
+
+    @property
+    def even(self) -> Program | TemporalProgram:
+        """The program of even shares."""
+        return self.at(np.full(self.size, 1 / self.size))
 
     def at(self, shares: Array) -> Program | TemporalProgram:
-        """The program of H(q), which sums errors."""
-        if self.participation.disjoint:
-            return self.disjoint(shares)
+        """The program of H(q)."""
+        base, gram = self._base, self.gram(shares)
+        if isinstance(base, Program):
+            return replace(base, gram=gram, exact_factor=None, rows=None, workload=None)
         inner: Any = self.inner
-        gram, scheme = self.gram(shares), self.participation
         found: TemporalProgram = inner.program_of_gram(
-            gram, participation=scheme, structure=ANY_TIME
+            gram, participation=base.participation, structure=ANY_TIME
         )
         return found
 
-    def disjoint(self, shares: Array) -> Program:
-        """The same of patterns that share no step; InputError of others."""
-        scheme = require_fixed_epoch(self.participation)
-        budget = np.ones(scheme.separation)
-        return Program(gram=self.gram(shares), participation=scheme, budget=budget)
+
+def targets_of(problem: Problem) -> list[ErrorMeasure]:
+    """The errors whose largest counts."""
+    assert isinstance(problem.error, ErrorMeasure)
+    return problem.error.targets(nodes=1 if problem.mixing is None else len(problem.mixing))
+
+
+def plain(problem: Problem) -> Problem:
+    """The problem of the sum of all errors."""
+    if problem.mixing is None:
+        return replace(problem, error=None)
+    assert isinstance(problem.error, ErrorMeasure)
+    return problem.with_error(problem.error.summed)
+
+
+def gram_of(problem: Problem) -> Array:
+    """H of a problem whose error is a sum."""
+    if problem.axes == "space-time":
+        return SpaceTimeProgram.of(problem).workload.gram()
+    return problem.gram

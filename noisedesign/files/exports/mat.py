@@ -35,6 +35,7 @@ _VECTORS = {
     "noising_coefficients",
     "buffer_scales",
     "buffer_decays",
+    "buffer_turns",
     "strategy_diagonal",
     "budget",
     "max_variance",

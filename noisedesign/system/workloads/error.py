@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import InitVar, dataclass, replace
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -18,7 +18,8 @@ from noisedesign.base.shown import Shown
 
 Error = Literal["all-iterates", "last-iterate", "mean-model", "consensus", "loss", "loss-of-mean"]
 ERRORS: tuple[str, ...] = get_args(Error)
-WORST = "worst"  # the one error that is no sum over steps
+WORST = ("worst", "worst-node", "worst-iterate")
+"""Errors that are no sums, but the largest of some: over steps, over nodes, over both."""
 OF_THE_END = ("last-iterate", "loss", "loss-of-mean")  # which count the models after step T alone
 
 
@@ -38,7 +39,9 @@ class ErrorMeasure(Shown):
 
     - ``all-iterates`` (also ``every-iterate``): sum_i w_i x_i^2, at every step;
     - ``last-iterate``: the same, after step T only;
-    - ``worst``: the same, after the step t at which a_t times it is largest, for designs in time;
+    - ``worst``: the same, after the step t at which a_t times it is largest;
+    - ``worst-node``: w_i x_i^2 of all steps, of the node at which it is largest;
+    - ``worst-iterate``: a_t w_i x_i^2 at the node and after the step at which it is largest;
     - ``mean-model``: (sum_i w_i) (m^T x)^2, at every step: the squared error of as many copies of
       the mean as there are nodes, not of one;
     - ``consensus``: sum_i w_i (x_i - m^T x)^2, at every step;
@@ -51,7 +54,7 @@ class ErrorMeasure(Shown):
 
     Args:
         horizon: T, the number of steps.
-        of: one of ``ERRORS``, or ``WORST``.
+        of: one of ``ERRORS`` or of ``WORST``.
         node_weights: w, scalar or shape (n,), nonnegative; default 1 for every node.
         average: m, shape (n,), nonnegative; scaled to sum 1. Default w. On a directed graph the
             models agree on another mean: see :mod:`noisedesign.system.directed`.
@@ -103,7 +106,7 @@ class ErrorMeasure(Shown):
             object.__setattr__(self, "learning_rates", rate)
         if isinstance(self.of, str) and self.of == "every-iterate":
             object.__setattr__(self, "of", "all-iterates")
-        _checks.one_of(self.of, field="of", allowed=(*ERRORS, WORST))
+        _checks.one_of(self.of, field="of", allowed=(*ERRORS, *WORST))
         momentum = _checks.real(self.momentum, field="momentum")
         if not 0 <= momentum < 1:
             raise InputError("momentum", expected="a number in [0, 1)", got=f"{momentum:g}")
@@ -118,6 +121,43 @@ class ErrorMeasure(Shown):
         if self.push_sum_weights is not None:
             object.__setattr__(self, "push_sum_weights", self._checked_push_sum(horizon))
         self._check_curvature()
+
+    @property
+    def worst(self) -> bool:
+        """Whether it is the largest of some errors, and no sum."""
+        return self.of in WORST
+
+    @property
+    def summed(self) -> ErrorMeasure:
+        """The sum of the errors whose largest it is; itself, if it is a sum."""
+        return replace(self, of="all-iterates") if self.worst else self
+
+    def targets(self, *, nodes: int) -> list[ErrorMeasure]:
+        """The errors whose largest it is, those that count.
+
+        Args:
+            nodes: the number n of nodes.
+
+        Returns:
+            An error of one step, of one node or of both, each times its weights, in their order.
+
+        Raises:
+            InputError: as of :meth:`weighted_model`.
+
+        Examples:
+            >>> import noisedesign as nd
+            >>> worst = nd.ErrorMeasure(horizon=3, of="worst-iterate", step_weights=[0, 1, 2])
+            >>> len(worst.targets(nodes=4))
+            8
+        """
+        w = self.summed.weighted_model(nodes=nodes)[0]
+        steps = [self.steps] if self.of == "worst-node" else np.diag(self.steps)[self.steps > 0]
+        weights = [w] if self.of == "worst" else np.diag(w)[w > 0]
+        return [
+            replace(self.summed, step_weights=of_steps, node_weights=of_nodes)
+            for of_steps in steps
+            for of_nodes in weights
+        ]
 
     def _check_curvature(self) -> None:
         _checks.nonnegative(self.weight_decay, field="weight_decay")
@@ -296,8 +336,9 @@ class ErrorMixture(Shown):
             _checks.instance(measure, ErrorMeasure, field="measures", expected=expected)
         if not measures:
             raise InputError("measures", expected=expected, got="none")
-        if WORST in (measure.of for measure in measures):
-            raise InputError("of", expected="errors that are sums", got=f'"{WORST}"')
+        for measure in measures:
+            if measure.worst:
+                raise InputError("of", expected="errors that are sums", got=f'"{measure.of}"')
         object.__setattr__(self, "measures", measures)
         shares = _weights(self.shares, field="shares", length=len(measures), each="error")
         object.__setattr__(self, "shares", shares)
@@ -307,6 +348,8 @@ class ErrorMixture(Shown):
                 if not np.array_equal(is_said(measure), is_said(first)):
                     expected = "the same for all errors of a mixture"
                     raise InputError(name, expected=expected, got="another one")
+
+    worst: ClassVar[bool] = False
 
     @property
     def of(self) -> str:

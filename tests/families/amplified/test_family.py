@@ -454,7 +454,7 @@ def test_what_a_claim_says_holds_without_randomness() -> None:
 @pytest.mark.slow
 def test_baselines_are_those_without_negative_entries() -> None:
     assert baseline_names(in_time()) == (
-        *("ldp", "antipgd", "banded-sqrt", "normalized-sqrt", "bisr"),
+        *("ldp", "antipgd", "banded-sqrt", "normalized-sqrt", "bisr", "bifr"),
     )
     for name in baseline_names(in_time()):
         design = baseline(in_time(), name)
