@@ -183,14 +183,30 @@ class Response:
         """A, shape (nT, nT), with A^T A = :meth:`gram`, for the plain error: blocks W_t ... W_s."""
         if not self.plain:
             return None
+        size = self.nodes * self.horizon
+        return np.concatenate([answer.copy() for answer in self._answers()]).reshape(size, size)
+
+    def every_row(self) -> Array:
+        """L, (r, nT), with L^T L = :meth:`gram`, of every step that counts, W being fixed."""
+        found = [np.zeros((0, self.horizon * self.nodes))]
+        for step, answer in enumerate(self._answers()):
+            readout = self.steps[step] * self.readouts[step % len(self.readouts)]
+            if readout.any():
+                found.append(_linalg.gram_factor(readout) @ answer)
+        rows = np.concatenate(found)
+        stacked = rows.reshape(len(rows), self.horizon, self.nodes)
+        mixed = np.einsum("rsn,sp->rpn", stacked, self.factor_of_steps)
+        return np.asarray(mixed.reshape(rows.shape))
+
+    def _answers(self) -> Iterator[Array]:
+        """The answer of the models of every step to u, shape (n, nT)."""
         n, horizon, means = self.nodes, self.horizon, self._means
-        result = np.zeros((horizon, n, horizon, n))
-        entered = np.zeros((n, horizon, n))
+        entered = np.zeros((n, horizon * n))
         for step in range(horizon):
-            entered[:, step] = np.eye(n)
-            entered = np.tensordot(means[step % len(means)], entered, axes=1)
-            result[step] = entered
-        return result.reshape(n * horizon, n * horizon)
+            entered *= self.decay[step]
+            entered[:, step * n : (step + 1) * n] = np.eye(n)
+            entered = means[step % len(means)] @ entered
+            yield entered
 
     def rows(self) -> Array | None:
         """L, (r, nT), L^T L = :meth:`gram`; None where r > nT / 2 or W is drawn."""
