@@ -17,7 +17,7 @@ from noisedesign.base import checks as _checks, linalg as _linalg, settings
 from noisedesign.base.checks import Array, InputError
 from noisedesign.system.random_mixing import RandomMixing
 from noisedesign.system.workloads.error import AnyError, ErrorMeasure, ErrorMixture, Term
-from noisedesign.system.workloads.response import Response
+from noisedesign.system.workloads.response import DrawnStates, Response
 
 CACHED = 30_000_000  # floats of all modes, 240 MB, up to which their workloads are formed once
 
@@ -211,11 +211,8 @@ class Workload:
             )
         # Models x and velocities m answer to x' = W ((1 - eta lambda) x - eta beta (m + z / beta))
         # and m' = lambda x + beta (m + z / beta): a response of 2 n nodes to z / beta.
-        if isinstance(mixing, RandomMixing):
-            expected, got = "nothing beside momentum and W that is drawn", "a curvature"
-            raise InputError("error.curvature", expected=expected, got=got)
-        beta, one = error.momentum, np.eye(n)
-        means = np.asarray(mixing).reshape(-1, n, n)
+        beta, one, drawn = error.momentum, np.eye(n), isinstance(mixing, RandomMixing)
+        means = np.asarray(one if drawn else mixing).reshape(-1, n, n)
         period = len(means) if np.ptp(rates) == 0 else self.horizon
         states = np.empty((period, 2 * n, 2 * n))
         for step, state in enumerate(states):
@@ -225,7 +222,7 @@ class Workload:
         wide = np.zeros((count, 2 * n, 2 * n))
         wide[:, :n, :n] = readouts
         response = Response(
-            mixing=states[0] if period == 1 else states,
+            mixing=DrawnStates(mixing, states) if drawn else states[0] if period == 1 else states,
             steps=error.steps,
             readouts=wide,
             factor_of_steps=np.eye(self.horizon),
