@@ -624,6 +624,10 @@ class TimeProblem(_OnGraph):
             sensitivity, scalar or shape (T,), or None; of noise without a structure under (k, b)
             participation, whose independent noise has variance k.
         structure: of C.
+        budget: tau, scalar or shape (b,), or None for 1: squared sensitivity allowed to a record
+            that takes part at steps j, j + b, ... for every j; of noise without a structure under
+            (k, b) participation. C is then at these budgets, and a target is kept by the records of
+            the largest one.
         error: what error of which steps counts; None: all nodes, every step. Of prefix sums without
             a graph there is that of the worst step, ``ErrorMeasure(horizon=T, of="worst")``; H is
             that of the sum over steps all the same.
@@ -656,6 +660,7 @@ class TimeProblem(_OnGraph):
     mixing: Array | None = None
     max_variance: Any = None
     structure: TimeStructure = ANY_TIME
+    budget: Any = None
     name: str = "time"
     axes: Literal["time"] = field(default="time", init=False)
 
@@ -671,6 +676,7 @@ class TimeProblem(_OnGraph):
             expected = f"{keys} = {len(gram)}, the size of the workload"
             raise InputError("participation", expected=expected, got=got)
         self._set(gram=gram, structure=_in_time(self.structure, self.participation))
+        self._set(budget=self._checked_budget())
         self._set(max_variance=self._checked_cap())
         if (buffers := self.structure.buffers) is not None and buffers > horizon:
             expected = f"at most {horizon}, the number of steps"
@@ -714,6 +720,27 @@ class TimeProblem(_OnGraph):
         """Whether the error is that of the worst step, and no sum."""
         return self.error is not None and self.error.of == WORST
 
+    def _checked_budget(self) -> Array | None:
+        """The budgets of all patterns, shape (b,); None where all are 1."""
+        if self.budget is None:
+            return None
+        if self.structure.restricts or self.worst or not self.participation.disjoint:
+            kind = WORST if self.worst else self.structure
+            raise InputError(
+                "budget.tau",
+                expected="none but for noise without a structure under (k, b) participation",
+                got=f'some for "{kind}", {self.participation}',
+                remedy="Other noise has one budget for all records, to which a target scales it.",
+            )
+        length = self.fixed_epoch.separation
+        budget = _checks.positive_vector(self.budget, field="budget.tau", length=length)
+        return None if (budget == 1).all() else budget
+
+    @property
+    def budgets(self) -> Array:
+        """The budget tau of every pattern of (k, b) participation, shape (b,)."""
+        return np.ones(self.fixed_epoch.separation) if self.budget is None else self.budget
+
     def _checked_cap(self) -> Array | None:
         """Caps on the variance of every step, shape (T,)."""
         if self.max_variance is None:
@@ -724,7 +751,7 @@ class TimeProblem(_OnGraph):
             raise InputError("limits.max_variance", expected=expected, got=got)
         scheme, field = self.fixed_epoch, "limits.max_variance"
         cap = _checks.positive_vector(self.max_variance, field=field, length=scheme.horizon)
-        check_cap_over_time(cap, np.full(scheme.horizon, float(scheme.epochs)))
+        check_cap_over_time(cap, np.tile(scheme.epochs / self.budgets, scheme.epochs))
         return cap
 
     @property
@@ -734,9 +761,10 @@ class TimeProblem(_OnGraph):
 
     @property
     def sensitivity(self) -> float:
-        """1, that of every strategy to unit changes of a record in all its steps; under random
-        participation that of the Gaussian mechanism in whose place the strategy stands."""
-        return 1.0
+        """1, that of every strategy to unit changes of a record in all its steps, or the root of
+        the largest budget; under random participation that of the Gaussian mechanism in whose place
+        the strategy stands."""
+        return 1.0 if self.budget is None else float(np.sqrt(self.budget.max()))
 
     @property
     def feasible_set(self) -> tuple[str, str]:

@@ -286,7 +286,15 @@ class Disjoint(
         """The noise exported from a feasible X."""
         if program.axes == "space":
             return Noise.of_covariance(repair.covariance_of(program, gram))
-        return Noise.of_strategy(DenseStrategy(strategy=repair.strategy_of(program, gram)))
+        return Noise.of_strategy(self._form(program, gram))
+
+    def _form(self, program: Program, gram: Array) -> DenseStrategy:
+        """C of a feasible X, at the budgets."""
+        if program.unit:
+            return DenseStrategy(strategy=repair.strategy_of(program, gram))
+        root = np.sqrt(program.coordinate_budget)
+        strategy = repair.strategy_of(program, gram / root / root[:, None])
+        return DenseStrategy(strategy=strategy * root)
 
     def answer(self, program: Program, found: Found) -> Answer:
         """The answer of X and multipliers, as noise and as arrays of a design file."""
@@ -358,9 +366,7 @@ class Full(Disjoint[SpaceTimeProblem]):
         return {"m": n * steps.horizon, "b": n * steps.separation, "k": steps.epochs}
 
     def _noise(self, program: Program, gram: Array) -> Noise:
-        root = np.sqrt(program.coordinate_budget)
-        strategy = repair.strategy_of(program, gram / root / root[:, None])
-        return Noise(steps=len(root), strategy=DenseStrategy(strategy=strategy * root), full=True)
+        return Noise(steps=program.size, strategy=self._form(program, gram), full=True)
 
 
 FAMILY: Disjoint[SpaceProblem | TimeProblem] = Disjoint()
