@@ -82,8 +82,8 @@ _DIGITS = 64
 _BUDGET_NOTE = {
     "space": "[R^-1]_ii <= tau_i (squared sensitivity); R and the objective are at these budgets",
     "time": "squared sensitivity <= 1; C and the objective are at unit sensitivity",
-    "patterns": "squared sensitivity of a record that takes part at steps j, j + b, ... <= tau_j; C "
-    "and the objective are at these budgets",
+    "patterns": "squared sensitivity of a record of steps j, j + b, ... <= tau_j; C and the "
+    "objective are at these budgets",
     "space-time": "squared sensitivity of node i <= tau_i; R and the objective are at these "
     "budgets, C is at unit sensitivity, or at the budgets where there is no R",
     "random": "C is scaled so that noise_stddev = change / mu of the target meets the target under "

@@ -51,10 +51,7 @@ from noisedesign.system.workloads import WORKLOADS, WORST, ErrorMeasure, Workloa
 
 FIELD = "problem"
 
-_OTHER_DESIGN = {
-    "limits": '"space" or "space-time"',
-    "observers": '"space"',
-}
+_OTHER_DESIGN = {"limits": '"space" or "space-time"', "observers": '"space"'}
 _OTHER_FILE = {
     **dict.fromkeys(("algorithm", "observer"), "account files, which `noisedesign account` reads"),
     **dict.fromkeys(
