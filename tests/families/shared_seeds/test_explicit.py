@@ -6,10 +6,13 @@ import numpy as np
 import pytest
 
 from noisedesign.base.monitor import Monitor
-from noisedesign.families.shared_seeds.newton import NewtonSystem
+from noisedesign.design.least_noise import least_noise_mixing
+from noisedesign.design.solve import solve
+from noisedesign.families.shared_seeds.newton import NewtonSystem, _solver_of
 from noisedesign.families.shared_seeds.program import seed_program
 from noisedesign.families.shared_seeds.state import Setting, first_blocks, start
 from noisedesign.forms.structure import SpaceStructure
+from noisedesign.problem.problem import SpaceProblem
 from noisedesign.system.graph import build_graph, mixing_matrix
 
 
@@ -69,3 +72,23 @@ def test_stiff_directions_are_those_of_budgets_and_caps(
     np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12)
     values = rng.normal(size=len(found))
     assert system._spread(values) @ flat == pytest.approx(values @ found, rel=1e-10)
+
+
+@pytest.mark.parametrize("bad", [np.diag([1.0, -1e-300]), np.diag([1.0, 0.0]), np.eye(2) * np.nan])
+def test_an_indefinite_matrix_ends_a_search_and_does_not_break_it(bad: np.ndarray) -> None:
+    """A search ends with the best so far at this error, and at no other."""
+    with pytest.raises(np.linalg.LinAlgError):
+        _solver_of(bad)
+
+
+@pytest.mark.slow
+def test_a_nearly_singular_mixing_has_a_status() -> None:
+    """W of least noise is all but singular: what is certified is no worse than independent noise,
+    and the status says how near it is."""
+    chosen = least_noise_mixing(SpaceProblem(mixing=mixing_matrix(build_graph("karate"))))
+    problem = SpaceProblem(mixing=chosen.mixing, structure=SpaceStructure(kind="edge-local"))
+    solution = solve(problem)
+    assert solution.design is not None
+    assert solution.feasible
+    assert solution.design.objective <= np.sum(chosen.mixing**2) * (1 + 1e-9)
+    assert solution.status == "optimal" or solution.remedy
