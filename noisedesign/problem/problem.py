@@ -733,7 +733,8 @@ class TimeProblem(_OnGraph):
                 remedy="Other noise has one budget for all records, to which a target scales it.",
             )
         length = self.fixed_epoch.separation
-        budget = _checks.positive_vector(self.budget, field="budget.tau", length=length)
+        field, each = "budget.tau", "pattern of steps (separation)"
+        budget = _checks.positive_vector(self.budget, field=field, length=length, each=each)
         return None if (budget == 1).all() else budget
 
     @property
@@ -750,7 +751,8 @@ class TimeProblem(_OnGraph):
             got = f'one for "{self.structure}", {self.participation}'
             raise InputError("limits.max_variance", expected=expected, got=got)
         scheme, field = self.fixed_epoch, "limits.max_variance"
-        cap = _checks.positive_vector(self.max_variance, field=field, length=scheme.horizon)
+        horizon = scheme.horizon
+        cap = _checks.positive_vector(self.max_variance, field=field, length=horizon, each="step")
         check_cap_over_time(cap, np.tile(scheme.epochs / self.budgets, scheme.epochs))
         return cap
 
