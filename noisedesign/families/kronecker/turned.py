@@ -195,6 +195,6 @@ def polar(a: Array) -> tuple[float, Array]:
         norm, turned = polar(a.T)
         return norm, turned.T
     squared, basis = np.linalg.eigh(a.T @ a)
-    least = settings.EPS * max(squared[-1], np.finfo(np.float64).tiny)
+    least = settings.EPS * squared.max(initial=np.finfo(np.float64).tiny)
     root = np.sqrt(np.maximum(squared, least))
     return float(root.sum()), np.asarray(((a @ basis) / root) @ basis.T)

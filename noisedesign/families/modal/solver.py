@@ -33,7 +33,7 @@ GAIN = 1e-5  # relative, below which steps for M, or designs with small multipli
 MAX_EVALUATIONS, ASKED = 60, 20
 # Errors added where some noise costs nothing, in shares of the mean diagonal entry of H: the larger
 # ones bound noise that no error does, the smaller ones are nearly free.
-RIDGES = (1e-2, 1e-3, 1e-5, 1e-7)
+RIDGES = (1e-2, 1e-3, 1e-4, 1e-5, 1e-7)
 MOST_ANEW, PATIENCE = 60, 3  # designs with all multipliers set anew, and of these without a gain
 
 
@@ -50,8 +50,8 @@ def solve(program: SpaceTimeProgram, *, monitor: Monitor) -> Answer:
         witness = witness_of(lifted, factors, monitor)
         found.append((lifted, factors, witness, proof_of(lifted, witness, monitor)))
     bounds = [proved(program, proof) for *_, proof in found]
-    bound, pair = max(bounds), found[0][1]
-    monitor.report(lower=bound, upper=pair.objective)
+    bound, pairs = max(bounds), [factors for _, factors, *_ in found]
+    monitor.report(lower=bound, upper=min(pair.objective for pair in pairs))
 
     def noises() -> Iterator[Noise]:
         forms: list[ModalStrategy] = []
@@ -60,14 +60,16 @@ def solve(program: SpaceTimeProgram, *, monitor: Monitor) -> Answer:
                 with contextlib.suppress(np.linalg.LinAlgError, KeyboardInterrupt):
                     judged = program.workload
                     forms.append(designed(lifted, witness, judged, monitor=monitor, bound=bound))
-        for form in [*forms, ModalStrategy.of_pair(pair.strategy(program), pair.space)]:
+        for pair in pairs:
+            forms.append(ModalStrategy.of_pair(pair.strategy(program), pair.space))
+        for form in forms:
             yield Noise(steps=form.steps, nodes=form.nodes, strategy=form, full=True)
 
     return Answer(
-        stop=pair.stop,
+        stop=pairs[-1].stop,
         noises=noises(),
         proof=found[bounds.index(bound)][3],
-        evaluations=sum(len(factors.history) for _, factors, *_ in found),
+        evaluations=sum(len(pair.history) for pair in pairs),
     )
 
 
