@@ -215,7 +215,8 @@ def vector(value: Any, *, field: str, length: int, each: str = "node") -> Array:
         array = np.repeat(np.float64(real(value, field=field)), length)
     result = _float64(array, field=field, ndim=1)
     if len(result) != length:
-        raise InputError(field, expected=f"{length} values, one per {each}", got=f"{len(result)}")
+        expected = "1 value" if length == 1 else f"{length} values"
+        raise InputError(field, expected=f"{expected}, one per {each}", got=f"{len(result)}")
     return result
 
 

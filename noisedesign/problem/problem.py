@@ -364,7 +364,11 @@ class _OnGraph(Shown):
         Raises:
             InputError: as the problem itself.
         """
-        return replace(self, error=error)
+        return self._formed_anew(error=error)
+
+    def _formed_anew(self, **changed: Any) -> Self:
+        """The problem with other fields, by which its H is formed."""
+        return replace(self, **changed)
 
     @classmethod
     def from_graph(
@@ -407,7 +411,7 @@ class _OnGraph(Shown):
         Raises:
             InputError: as the class itself.
         """
-        return replace(self, mixing=mixing)
+        return self._formed_anew(mixing=mixing)
 
     def _set(self, **checked: Any) -> None:
         """Fields as their checks return them."""
@@ -738,8 +742,16 @@ class TimeProblem(_OnGraph):
         return None if (budget == 1).all() else budget
 
     @property
+    def pattern_budget(self) -> Array | None:
+        """The budgets as files keep them, shape (b,); None where all are 1."""
+        return None if self.budget is None else np.asarray(self.budget)
+
+    @property
     def budgets(self) -> Array:
-        """The budget tau of every pattern of (k, b) participation, shape (b,)."""
+        """The budget tau of every pattern, shape (b,).
+
+        Raises:
+            InputError: another participation than (k, b)."""
         return np.ones(self.fixed_epoch.separation) if self.budget is None else self.budget
 
     def _checked_cap(self) -> Array | None:
@@ -782,24 +794,13 @@ class TimeProblem(_OnGraph):
         """The workload that H belongs to; None where no W is given."""
         return None if self.mixing is None else self._workload(self.participation.horizon)
 
-    def with_error(self, error: ErrorMeasure | ErrorMixture | None) -> Self:
-        """The same problem under another error.
-
-        Args:
-            error: of the same horizon.
-
-        Returns:
-            The problem, H formed anew.
-
-        Raises:
-            InputError: as the problem itself; a workload without W.
-        """
-        if self.mixing is None:
+    def _formed_anew(self, **changed: Any) -> Self:
+        if "error" in changed and self.mixing is None:
             expected = "none but for a decentralized workload"
             raise InputError("error", expected=expected, got="one")
-        horizon, random = self.participation.horizon, self.step_random
-        workload = Workload.of(self.step_mixing, horizon=horizon, error=error, random=random)
-        return replace(self, error=error, gram=workload.time_gram())
+        horizon = self.participation.horizon
+        gram = _formed(self.workload, horizon=horizon, **self._gossip | changed)
+        return replace(self, gram=gram, **changed)
 
     @property
     def fixed_epoch(self) -> FixedEpoch:
@@ -859,23 +860,6 @@ class TimeProblem(_OnGraph):
             fields |= _checked_gossip(**fields)
         gram = _formed(kind, horizon=participation.horizon, **fields)
         return cls(gram=gram, participation=participation, workload=kind, **fields, **kwargs)
-
-    def with_mixing(self, mixing: Any) -> Self:
-        """The same problem under another W, and its H.
-
-        Args:
-            mixing: W, as the class itself takes it.
-
-        Returns:
-            The problem.
-
-        Raises:
-            InputError: as the class itself; where the workload is of no W.
-        """
-        formed = _formed(
-            self.workload, horizon=self.participation.horizon, **self._gossip | {"mixing": mixing}
-        )
-        return replace(self, mixing=mixing, gram=formed)
 
     @property
     def defined_gram(self) -> Array:

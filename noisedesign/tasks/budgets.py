@@ -29,7 +29,7 @@ from noisedesign.certify.program import uniform_dual
 from noisedesign.design.design import Design, design_of
 from noisedesign.design.solve import solve
 from noisedesign.families.disjoint.program import program_of
-from noisedesign.families.family import family_of
+from noisedesign.families.family import Weighable, family_of
 from noisedesign.families.modal.bound import error
 from noisedesign.families.space_time import SpaceTimeProgram
 from noisedesign.forms import ModalStrategy
@@ -139,8 +139,8 @@ def _scalable(problem: Problem) -> bool:
 
 
 def _grown(design: Design, factor: float) -> list[float]:
-    """By what the error grows where noise of one group of coordinates is ``factor`` times larger:
-    for cov(z) = K the terms H_ij K_ij of one row of the group and of both, for every group."""
+    """Tell by what the error grows where the noise of one group of coordinates is ``factor`` times
+    larger: of cov(z) = K by the terms H_ij K_ij with one place in the group, and with both."""
     problem, noise = design.problem, design.noise
     if problem.axes == "space":
         terms = problem.gram * design.covariance
@@ -287,20 +287,14 @@ def _split_by_prices(problem: Problem, gap: float | None) -> tuple[Design, float
 def _bound_of_splits(design: Design, weights: Array) -> float:
     """A bound for every split of the sum of budgets, by the multipliers of a design of ``weights``
     a unit of each, with the same weight for all: what they cost depends on the sum alone."""
-    problem, proof = design.problem, dict(design.proof)
-    positive = weights > 0
+    problem, positive = design.problem, weights > 0
     factors = np.where(positive, weights.max() / np.where(positive, weights, 1.0), 0.0)
-    if "dual_roots" in proof:
-        proof["dual_roots"] = proof["dual_roots"] * np.sqrt(factors)[:, None, None, None]
-    else:
-        name = "dual_weights" if "dual_weights" in proof else "dual_blocks"
-        array = proof[name]
-        of_each = np.tile(factors, len(array) // len(factors))
-        proof[name] = array * of_each.reshape(-1, *[1] * (array.ndim - 1))
     even = replace(problem, budget=np.full(len(weights), float(_budgets(problem).mean())))
     family = family_of(even)
+    assert isinstance(family, Weighable)
+    found = family.bound(family.program(even), family.weighed(design.proof, factors))
     # Those of no weight would cost as much as others where they had all of the sum.
-    return family.bound(family.program(even), proof).value * float(positive.mean())
+    return found.value * float(positive.mean())
 
 
 def budgets_of(design: Design) -> list[float]:

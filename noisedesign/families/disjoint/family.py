@@ -46,6 +46,7 @@ from noisedesign.families.family import (
     Optioned,
     Remarked,
     Served,
+    Weighable,
     named_shares,
     pattern_name,
     work_of_gram,
@@ -79,6 +80,7 @@ class Disjoint(
     Optioned[Program],
     Remarked[D, Program],
     Served[D, Program],
+    Weighable,
 ):
     """A node is a pattern of its own in space; in time the patterns of (k, b) participation are
     the residue classes of the steps."""
@@ -260,6 +262,14 @@ class Disjoint(
                     times += sign * float(limit @ multiplier) / value
         paid = program.budget * repaired_blocks(dual.blocks)[:, 0, 0]
         return self._named_prices(problem, paid, times)
+
+    def weighed(self, proof: Arrays, factors: Array) -> Arrays:
+        found = dict(proof)
+        for name in {"dual_weights", "dual_blocks"} & set(proof):
+            array = proof[name]  # of a full design pattern by pattern, one node after another
+            of_each = np.tile(factors, len(array) // len(factors))
+            found[name] = array * of_each.reshape(-1, *[1] * (array.ndim - 1))
+        return found
 
     def _named_prices(self, problem: D, paid: Array, times: float) -> dict[str, float]:
         if problem.axes == "space":

@@ -28,6 +28,7 @@ from noisedesign.families.family import (
     Sampled,
     Seeded,
     Served,
+    Weighable,
     named_shares,
     not_convex,
 )
@@ -42,7 +43,7 @@ from noisedesign.problem.problem import SpaceTimeProblem
 K = TypeVar("K", bound=SpaceTimeProgram)
 
 
-class FactorFamily(Family[SpaceTimeProblem, K], Remarked[SpaceTimeProblem, K]):
+class FactorFamily(Family[SpaceTimeProblem, K], Remarked[SpaceTimeProblem, K], Weighable):
     """Noise whose bound, by multipliers of two factors or of every node, holds for every design."""
 
     convex = False
@@ -71,6 +72,12 @@ class FactorFamily(Family[SpaceTimeProblem, K], Remarked[SpaceTimeProblem, K]):
         else:
             return {}
         return named_shares(problem.nodes, problem.budget * weights)
+
+    def weighed(self, proof: Arrays, factors: Array) -> Arrays:
+        if (found := turned.Turned.of_arrays(proof)) is None:
+            return {**proof, "dual_weights": proof["dual_weights"] * factors}
+        roots = found.roots * np.sqrt(factors)[:, None, None, None]
+        return {**proof, **replace(found, roots=roots).arrays()}
 
     def sizes(self, problem: SpaceTimeProblem) -> dict[str, int]:
         return turned.sizes(problem)

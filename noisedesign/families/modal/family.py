@@ -27,7 +27,7 @@ class Modal(FactorFamily[SpaceTimeProgram]):
     def program(self, problem: SpaceTimeProblem) -> SpaceTimeProgram:
         if problem.max_variance is not None:
             expected = 'nothing for structure.joint = "modal"'
-            raise InputError("max_variance", expected=expected, got="a cap")
+            raise InputError("limits.max_variance", expected=expected, got="a cap", remedy=INSTEAD)
         nodes = len(problem.mixing)
         memory.require(
             lambda steps: 8 * 10 * nodes * steps**2,  # arrays that a whole solve holds at once
