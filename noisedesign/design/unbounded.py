@@ -78,9 +78,8 @@ class UnboundedDesign(Shown):
 
     @property
     def prices(self) -> Mapping[str, float]:
-        """The price of the one squared budget, that of every record: the error falls as it rises.
-
-        As of :attr:`noisedesign.Design.prices`."""
+        """The price of the one squared budget, which every record has, as of
+        :attr:`noisedesign.Design.prices`."""
         return {"every record": 1.0}
 
     @cached_property
