@@ -186,7 +186,6 @@ def test_of_random_participation_every_record_has_the_one_budget() -> None:
     problem = nd.TimeProblem.prefix(participation=use, privacy=target)
     noise = Noise.of_strategy(DenseStrategy(strategy=np.eye(4)))
     assert family_of(problem).prices(problem, noise, {}) == {"every record": 1.0}
-    assert nd.solve_unbounded(nd.UnboundedProblem(buffers=4)).prices == {"every record": 1.0}
 
 
 def test_what_has_no_prices_says_why() -> None:
