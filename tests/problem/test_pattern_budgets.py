@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -93,11 +94,18 @@ def test_the_largest_budget_keeps_the_target_and_the_others_are_below() -> None:
     assert simulated.audit.agrees
 
 
+def test_a_trainer_that_multiplies_by_the_sensitivity_is_given_the_rest(tmp_path: Path) -> None:
+    (path, *_) = nd.export(solved(), to="mfdl", path=tmp_path)
+    told = json.loads(path.with_suffix(".json").read_text())
+    product = told["noise_multiplier"] * told["trainer_sensitivity"]
+    assert product == pytest.approx(nd.calibrate(solved()).noise_multiplier, rel=1e-6)
+
+
 def test_baselines_keep_the_budgets() -> None:
     asked = problem()
     for name in nd.baseline_names(asked):
         found = nd.baseline(asked, name)
-        assert found.certificate.feasible
+        assert nd.verify(found, rigorous=True).ok
         if name != "cdp":
             assert (of_patterns(found.strategy) <= TAU * (1 + 1e-12)).all()
     ldp = nd.baseline(asked, "ldp")

@@ -238,7 +238,7 @@ class Disjoint(
     def rigorous_release(self, program: Program, noise: Noise) -> Judged:
         if program.axes == "space":
             return rigorous.judge_release(program, noise.covariance)
-        return rigorous.judge_strategy(program, noise.dense_strategy)
+        return rigorous.judge_strategy(program, noise.dense_strategy, root=_root(program))
 
     def rigorous_bound(
         self, program: Program, proof: Arrays, *, judged: Judged | None = None, **by: Any
