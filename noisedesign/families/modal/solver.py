@@ -14,7 +14,7 @@ import numpy as np
 import scipy.optimize
 
 from noisedesign.base import linalg as _linalg, settings
-from noisedesign.base.checks import Array
+from noisedesign.base.checks import Array, InputError
 from noisedesign.base.monitor import REACHED, Monitor
 from noisedesign.families.family import Answer, Arrays
 from noisedesign.families.kronecker.bound import Witness, mode_traces, root_on_patterns
@@ -40,15 +40,13 @@ MOST_ANEW, PATIENCE = 60, 3  # designs with all multipliers set anew, and of the
 def solve(program: SpaceTimeProgram, *, monitor: Monitor) -> Answer:
     """A design of modes for each of a few errors, the program's and a little more where some noise
     may cost nothing of it, and the Kronecker design that the first one starts from."""
-    found: list[tuple[SpaceTimeProgram, Factors, Witness, Arrays]] = []
-    for ridge in _ridges(program.workload):
-        if found and monitor.expired:
-            break
-        lifted = replace(program, workload=replace(program.workload, ridge=ridge))
-        lifted = lifted if ridge else program
-        factors = design_kronecker(lifted, monitor=monitor)
-        witness = witness_of(lifted, factors, monitor)
-        found.append((lifted, factors, witness, proof_of(lifted, witness, monitor)))
+    plain = program.workload.one_mixing is not None
+    try:
+        found = _starts(program, (0.0,) if plain else _ridges(program.workload), monitor)
+    except InputError:  # no product is bounded where a singular W cancels some noise
+        if not plain:
+            raise
+        found = _starts(program, _ridges(program.workload), monitor)
     bounds = [proved(program, proof) for *_, proof in found]
     bound, pairs = max(bounds), [factors for _, factors, *_ in found]
     monitor.report(lower=bound, upper=min(pair.objective for pair in pairs))
@@ -73,14 +71,26 @@ def solve(program: SpaceTimeProgram, *, monitor: Monitor) -> Answer:
     )
 
 
+def _starts(
+    program: SpaceTimeProgram, ridges: Sequence[float], monitor: Monitor
+) -> list[tuple[SpaceTimeProgram, Factors, Witness, Arrays]]:
+    """A program for every error to add, with its Kronecker design, multipliers and proof."""
+    found: list[tuple[SpaceTimeProgram, Factors, Witness, Arrays]] = []
+    for ridge in ridges:
+        if found and monitor.expired:
+            break
+        lifted = replace(program, workload=replace(program.workload, ridge=ridge))
+        lifted = lifted if ridge else program
+        factors = design_kronecker(lifted, monitor=monitor)
+        witness = witness_of(lifted, factors, monitor)
+        found.append((lifted, factors, witness, proof_of(lifted, witness, monitor)))
+    return found
+
+
 def _ridges(workload: Workload) -> Sequence[float]:
-    """Errors to add per squared noise; 0 alone of the plain error where every mode has a cost."""
-    modes, nodes = workload.modes, workload.nodes
-    assert modes is not None
-    if workload.one_mixing is not None and all(modes.factor(j).any() for j in range(nodes)):
-        return (0.0,)
-    pairs = nodes * workload.horizon
-    return [ridge * float(np.trace(workload.time_gram())) / pairs for ridge in RIDGES]
+    """The errors to add, per squared noise."""
+    mean = float(np.trace(workload.time_gram())) / (workload.nodes * workload.horizon)
+    return [ridge * mean for ridge in RIDGES]
 
 
 def designed(

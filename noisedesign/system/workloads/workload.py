@@ -248,15 +248,18 @@ class Workload:
         entries lambda_j^(t-s+1) for the plain error."""
         if not self.symmetric:
             return None
-        if not self._plain:
+        if not self.error.plain:
             return self._modes_of_any_error()
         values, vectors = self._still.spectrum
         steps = np.arange(self.horizon)
         lag = np.maximum(steps[:, None] - steps, -1)
 
         def factor(j: int) -> Array:
-            powers = np.append(values[j] ** (steps + 1.0), 0.0)
-            return np.asarray(powers[lag])
+            rows = np.append(values[j] ** (steps + 1.0), 0.0)[lag]
+            if not self.ridge:
+                return np.asarray(rows)
+            ridge = np.sqrt(self.ridge) * np.eye(self.horizon)
+            return np.asarray(np.linalg.qr(np.vstack([rows, ridge]), mode="r"))
 
         return Modes(basis=vectors, factor=factor)
 
