@@ -206,8 +206,8 @@ def array_of_shape(value: Any, *, field: str, shape: tuple[int, ...]) -> Array:
     return array
 
 
-def vector(value: Any, *, field: str, length: int) -> Array:
-    """A finite float64 vector of the given length; a scalar is repeated."""
+def vector(value: Any, *, field: str, length: int, each: str = "node") -> Array:
+    """A finite float64 vector, one number ``each``, of the given length; a scalar is repeated."""
     array = as_array(value, field=field, ndim=1)
     if array.ndim == 0:
         if not _is_number(value):
@@ -215,15 +215,22 @@ def vector(value: Any, *, field: str, length: int) -> Array:
         array = np.repeat(np.float64(real(value, field=field)), length)
     result = _float64(array, field=field, ndim=1)
     if len(result) != length:
-        raise InputError(field, expected=f"{length} values, one per node", got=f"{len(result)}")
+        expected = "1 value" if length == 1 else f"{length} values"
+        raise InputError(field, expected=f"{expected}, one per {each}", got=f"{len(result)}")
     return result
 
 
 def positive_vector(
-    value: Any, *, field: str, length: int, least: float = LEAST_OF_MANY, most: float = MOST_OF_MANY
+    value: Any,
+    *,
+    field: str,
+    length: int,
+    each: str = "node",
+    least: float = LEAST_OF_MANY,
+    most: float = MOST_OF_MANY,
 ) -> Array:
     """A :func:`vector` with every entry > 0 and of a size that can be computed with."""
-    result = vector(value, field=field, length=length)
+    result = vector(value, field=field, length=length, each=each)
     if result.min() <= 0:
         got = f"{result.min():.6g} at index {int(result.argmin())}"
         raise InputError(field, expected="values > 0", got=got)

@@ -37,19 +37,20 @@ def inside(workload: Workload) -> tuple[Array, Enclosure] | None:
 
 def known_factor(workload: Workload, *, pairs: bool) -> Enclosure | None:
     """A with H = A^T A and its error, shape (r, T), or (r, T n) of ``pairs`` of step and node; None
-    where W changes, under momentum, or where A has too many entries. Its entries are, of terms of
-    weight k, (k a_t w_i)^1/2 eta_s [G_t W^(t-s+1)]_ij c_(s+1) ... c_t for t >= s, with c_t = 1 -
+    where W changes, or A has too many entries. Its entries are, of terms of weight k without
+    momentum, (k a_t w_i)^1/2 eta_s [G_t W^(t-s+1)]_ij c_(s+1) ... c_t for t >= s, with c_t = 1 -
     eta_t lambda: column s of noise over time holds those of all terms, t, i and j, column (s, j) of
-    pairs those of all terms, t and i."""
+    pairs those of all terms, t and i. With it a step back from P, what x_(s+1) counts, and Q, what
+    m_(s+1) does, is m_s counting eta_s P W + beta Q, and x_s P W - lambda times that."""
     w, error = workload.fixed_mixing, workload.error
-    if w is None or error.momentum > 0:
+    if w is None:
         return None
     horizon, n = error.horizon, len(w)
     every = [(term, int(t)) for term in error.terms for t in np.flatnonzero(term.measure.steps)]
     models = [term.measure.weighted_model(nodes=n, step=t) for term, t in every]
     if sum(model.size for _, model in models) * horizon > MOST_ENTRIES:
         return None
-    rates = error.rates
+    rates, beta = error.rates, error.momentum
     order = (0, 2, 1) if pairs else (0, 1, 2)
     parts = []
     for (term, t), (weights, model) in zip(every, models, strict=True):
@@ -64,10 +65,18 @@ def known_factor(workload: Workload, *, pairs: bool) -> Enclosure | None:
         )
         now = Enclosure(root * model, np.asarray(up(root * rounded, 4)))
         part = np.zeros((2, horizon, *model.shape))  # the numbers, and their errors
+        velocity: Enclosure | None = None
         for step in range(t, -1, -1):
             now = finer_product(now, exactly(w))
-            part[:, step] = now.scaled_by(float(rates[step]))
-            if term.curvature:
+            entering = now.scaled_by(float(rates[step]))
+            if beta and velocity is not None:
+                entering = entering.plus(velocity.scaled_by(beta))
+            part[:, step] = velocity = entering
+            if term.curvature and beta:
+                mid, rad = entering.scaled_by(term.curvature)
+                rad = np.asarray(up(rad + 2 * U * np.abs(mid), 2))  # decay added to a curvature
+                now = now.minus(Enclosure(mid, rad))
+            elif term.curvature:
                 felt = float(rates[step] * term.curvature)
                 sign, off = np.sign(1 - felt), np.asarray(up(4 * U * (1 + felt) * now.largest, 3))
                 mid, rad = now.scaled_by(abs(1 - felt))

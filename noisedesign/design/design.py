@@ -301,10 +301,25 @@ class Design(Shown):
         bound falls if that budget is raised by 1 %, everything else as it was.
 
         Of nodes by their names; over time of every pattern, the steps that one record takes part
-        in. They add up to 1 without caps or floors. Empty where the family keeps no multipliers of
-        budgets, as those of one parameter or of a search without a bound of its own. Of a bound
-        on noise of every structure they are those of that bound."""
+        in. They add up to 1 without caps or floors. Strategies that are constant along diagonals,
+        or have no negative entries, have one budget: its price is that of the patterns which use it
+        up, together, and of their own error; under random participation that of every record. Of
+        another bound on noise of every structure they are those of that bound. Empty where
+        :attr:`unpriced` says why."""
+        if self.trust == "central":
+            return {}
         return family_of(self.problem).prices(self.problem, self.noise, self.proof)
+
+    @property
+    def unpriced(self) -> str:
+        """Why there are no prices, a sentence; empty where there are."""
+        if self.prices:
+            return ""
+        if self.trust == "central":
+            return "Noise that protects the released average alone keeps no budgets of others."
+        return (
+            "No multipliers of the budgets are kept, as of no optimum: their prices are not known."
+        )
 
     @property
     def objective(self) -> float:

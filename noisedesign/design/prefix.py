@@ -147,7 +147,7 @@ def _of_design(design: Design, steps: int) -> PrivacySoFar:
     if _checked(steps, scheme.horizon) == scheme.horizon:
         kind = ANY_ORDER if scheme.random else design.certificate.sensitivity_kind
         return _so_far(claim, steps, scheme.horizon, kind)
-    budget = getattr(design.problem, "budget", None)  # of nodes
+    budget = None if design.axes == "time" else design.problem.budget  # of nodes
     part, whole = (_of_noise(design.noise, scheme, t, budget) for t in (steps, scheme.horizon))
     share = part.squared / whole.squared
     if not scheme.random:  # of the budgets; beside the factor in time also that of R

@@ -126,7 +126,7 @@ def tune_learning_rate(
         expected = 'an error of = "loss" or "loss-of-mean", to tune a learning rate by'
         raise InputError("error.of", expected=expected, got="another")
     counts = error.curvatures.size
-    distances = _checks.positive_vector(start, field="start", length=counts)
+    distances = _checks.positive_vector(start, field="start", length=counts, each="curvature")
     scale = calibrate(problem).noise_stddev / _checks.scale(batch_size, field="batch_size")
     steepest = float(error.rates.max() * error.curvatures.max())
     low, high = _between(between, 2 * (1 + error.momentum) / steepest)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
@@ -74,6 +75,12 @@ class UnboundedDesign(Shown):
     def first(self) -> int:
         """The number of steps from which on a record can have taken part as often as it may."""
         return (self.problem.max_participations - 1) * self.problem.separation + 1
+
+    @property
+    def prices(self) -> Mapping[str, float]:
+        """The price of the one squared budget, which every record has, as of
+        :attr:`noisedesign.Design.prices`."""
+        return {"every record": 1.0}
 
     @cached_property
     def found_sensitivity(self) -> float:

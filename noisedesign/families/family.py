@@ -211,8 +211,11 @@ def named_shares(names: Iterable[str], paid: Array, times: float = 1.0) -> dict[
 
 
 def pattern_name(steps: Iterable[int]) -> str:
-    """The name of a pattern of steps, counted from 0."""
-    return f"steps {', '.join(map(str, steps))}"
+    """The name of a pattern of steps, counted from 0; of many equally far apart, in short."""
+    told = [str(step) for step in steps]
+    if len(told) > 5 and len(set(np.diff([int(step) for step in told]).tolist())) == 1:
+        told[2:-1] = ["..."]
+    return f"steps {', '.join(told)}"
 
 
 class Optioned(ABC, Generic[P]):
@@ -257,6 +260,14 @@ class Modelled(Generic[P]):
         """Answer by a conic solver."""
         family: Any = self
         return ask(family.model(program, form))
+
+
+class Weighable:
+    """A family with multipliers for every budget of a node or pattern."""
+
+    @abstractmethod
+    def weighed(self, proof: Arrays, factors: Array) -> Arrays:
+        """The multipliers with those of every budget times its factor, shape (budgets,)."""
 
 
 class Costly(Generic[Q, P]):

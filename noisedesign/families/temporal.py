@@ -28,7 +28,7 @@ from noisedesign.problem.problem import TimeProblem, unstructured
 from noisedesign.system.participation import Participation
 
 EVERY_PATTERN = "every pattern of steps"  # of patterns that are too many to list
-BINDING = 1e-6  # relative distance to the largest sensitivity below which a pattern is as large
+BINDING = 1e-6  # relative distance to the largest sensitivity below which a pattern has the same
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -151,7 +151,7 @@ class TemporalFamily(Family[TimeProblem, T], Costly[TimeProblem, T]):
         """All of it for the patterns together that use up the one budget: its error falls with that
         as 1 / tau, and not with what other patterns may have."""
         strategy = noise.dense_strategy
-        return binding_prices(strategy.T @ strategy, problem.participation)
+        return binding_prices(strategy.T @ strategy, problem.participation, slack=BINDING)
 
     def work(self, problem: TimeProblem) -> float:
         """C and H may be stored in fewer numbers."""
@@ -188,8 +188,9 @@ def covering_prices(participation: Participation, v: Array) -> dict[str, float]:
     return named_shares(map(pattern_name, patterns), found.x) if found.x is not None else {}
 
 
-def binding_prices(gram: Array, participation: Participation) -> dict[str, float]:
-    """The price 1 of the patterns whose squared sensitivity is the largest, by their names."""
+def binding_prices(gram: Array, participation: Participation, *, slack: float) -> dict[str, float]:
+    """The price 1 of the patterns whose squared sensitivity is the largest up to ``slack``, by
+    their names."""
     per_pattern = squared_sensitivity(gram, participation).per_pattern
     groups = listed(participation)
     if groups is None or len(per_pattern) == 1:
@@ -197,7 +198,7 @@ def binding_prices(gram: Array, participation: Participation) -> dict[str, float
     where = {
         int(at): row for g in groups for at, row in zip(g.places, g.steps.tolist(), strict=True)
     }
-    binding = np.flatnonzero(per_pattern >= (1 - BINDING) * per_pattern.max())
+    binding = np.flatnonzero(per_pattern >= (1 - slack) * per_pattern.max())
     names = [pattern_name(where[int(at)]) for at in binding]
     if len(names) > 3:
         names = [names[0], f"... {len(names)} patterns ...", names[-1]]

@@ -44,6 +44,7 @@ STATED = {  # arrays of a problem, by its attributes: n nodes, T steps
     **{name: ArraySpec(what, ANY) for name, what in MIXING_ARRAYS.items()},
     "schedule": ArraySpec("W of every step, in turn", ANY),
     "budget": ArraySpec("tau", "n"),
+    "pattern_budget": ArraySpec("tau of every pattern of steps", ANY),
     "pair_factors": ArraySpec("factors on tau, observers by nodes", ANY),
     "max_variance": ArraySpec("cap on variances, of nodes or, of designs in time, of steps", ANY),
     "min_variance": ArraySpec("floor on diag(R)", "n"),
@@ -63,7 +64,8 @@ _OF_AXES = {  # arrays that a file has, by the axes of its noise, and whether it
     "space": _IN_SPACE
     | dict.fromkeys([*MIXING_ARRAYS, *_FORMS, "min_variance", "pair_factors"], False)
     | dict.fromkeys(map(mixings_name, MULTIPLIERS), False),
-    "time": _IN_TIME | {"gram": False, "mixing": False, "schedule": False, "max_variance": False},
+    "time": _IN_TIME
+    | dict.fromkeys(["gram", "mixing", "schedule", "pattern_budget", "max_variance"], False),
     "space-time": _IN_TIME | _IN_SPACE,
 }
 
@@ -282,7 +284,7 @@ def _space(arrays: Mapping[str, Array], manifest: Manifest, fields: dict[str, An
 def _time(arrays: Mapping[str, Array], manifest: Manifest, fields: dict[str, Any]) -> Problem:
     if manifest.structure is not None:
         fields["structure"] = manifest.structure.in_time()
-    fields["max_variance"] = arrays.get("max_variance")
+    fields |= {"max_variance": arrays.get("max_variance"), "budget": arrays.get("pattern_budget")}
     workload = _workload(manifest)
     if "gram" in arrays:
         return TimeProblem(gram=arrays["gram"], workload=workload, **fields)

@@ -83,6 +83,8 @@ _DIGITS = 64
 _BUDGET_NOTE = {
     "space": "[R^-1]_ii <= tau_i (squared sensitivity); R and the objective are at these budgets",
     "time": "squared sensitivity <= 1; C and the objective are at unit sensitivity",
+    "patterns": "squared sensitivity of a record of steps j, j + b, ... <= tau_j; C and the "
+    "objective are at these budgets",
     "space-time": "squared sensitivity of node i <= tau_i; R and the objective are at these "
     "budgets, C is at unit sensitivity, or at the budgets where there is no R",
     "random": "C is scaled so that noise_stddev = change / mu of the target meets the target under "
@@ -290,7 +292,10 @@ def _budget_kind(design: Design) -> str:
         if design.problem.pair_factors is not None:
             return "pairs"
         return "observers" if design.problem.observers else "space"
-    return "random" if design.problem.participation.random else design.axes
+    if design.problem.participation.random:
+        return "random"
+    uneven = design.problem.axes == "time" and design.problem.budget is not None
+    return "patterns" if uneven else design.axes
 
 
 def text_sha256(text: str) -> str:

@@ -29,7 +29,10 @@ from noisedesign.problem.calibration import Calibration, calibration_of
 FORMAT, VERSION = "noisedesign-export", 1
 FIELD = "export"
 
-PROBLEM_ARRAYS = ("mixing", "budget", "pair_factors", "max_variance", "min_variance", "gram")
+PROBLEM_ARRAYS = (
+    *("mixing", "budget", "pattern_budget", "pair_factors"),
+    *("max_variance", "min_variance", "gram"),
+)
 """W, tau, limits and H of the problem, which formats of many arrays hold beside the noise."""
 
 NO_TARGET = (

@@ -51,11 +51,7 @@ from noisedesign.system.workloads import WORKLOADS, WORST, ErrorMeasure, Workloa
 
 FIELD = "problem"
 
-_OTHER_DESIGN = {
-    "budget": '"space" or "space-time"',
-    "limits": '"space" or "space-time"',
-    "observers": '"space"',
-}
+_OTHER_DESIGN = {"limits": '"space" or "space-time"', "observers": '"space"'}
 _OTHER_FILE = {
     **dict.fromkeys(("algorithm", "observer"), "account files, which `noisedesign account` reads"),
     **dict.fromkeys(
@@ -193,6 +189,7 @@ class TimeFile(_ProblemFile):
     workload: Annotated[WorkloadTable, of_kind(workload_tables)]
     graph: GraphOfKind | None = None
     participation: ParticipationTable
+    budget: BudgetTable | None = None
     limits: LimitsTable | None = None
     structure: TimeStructureTable = TimeStructureTable()
     error: ErrorTables | None = None
@@ -205,6 +202,7 @@ class TimeFile(_ProblemFile):
             "participation": self.participation.scheme(),
             "max_variance": cap_of(self.limits, design="time"),
             "structure": self.structure.in_time(),
+            "budget": None if self.budget is None else self.budget.tau,
         }
         kind = self.workload.kind
         if WORKLOADS[kind].of_graph:

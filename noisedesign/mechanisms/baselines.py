@@ -217,6 +217,8 @@ def _in_time(problem: TimeProblem, program: Program | TemporalProgram, name: str
     if problem.participation.random and isinstance(program, TemporalProgram):
         return Noise.of_strategy(program.unit(DenseStrategy(strategy=strategy)))
     strategy = repair.unit_strategy(program, strategy)
+    if problem.budget is not None:  # every record moves messages in the units of its own
+        strategy *= np.sqrt(np.tile(problem.budget, problem.fixed_epoch.epochs))
     return Noise.of_strategy(DenseStrategy(strategy=strategy))
 
 

@@ -275,15 +275,20 @@ def _rows_of(rows: Sequence[ModelRow], *, drawn: bool) -> Table:
 
 
 def prices_of(design: Design) -> list[Part]:
-    """A table of the dearest budgets, where the design has multipliers of them."""
+    """A table of the dearest budgets, or why there is none."""
     prices = sorted(design.prices.items(), key=lambda item: -item[1])
-    if not prices or design.trust == "central":
-        return []
+    if not prices:
+        return [Text(f"No prices of budgets: {design.unpriced}")]
     what = "node" if design.axes != "time" else "pattern of steps"
     text = (
         f"The price of a {what} says by what percentage the least error falls if its squared "
         "budget is raised by 1 %; what has a price of 0 may have a stricter budget for nothing."
     )
+    if len(prices) == 1 and design.axes == "time":
+        text = (
+            "All records have one squared budget, which says how large noise is: raised by 1 % it "
+            "lowers the error by 1 %. What stands below uses it up."
+        )
     rows = [[name if len(name) < 60 else f"{name[:59]}…", price] for name, price in prices]
     return [Text(text), Table("What budgets cost, the dearest first", [what, "price"], rows)]
 

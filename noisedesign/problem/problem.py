@@ -376,7 +376,11 @@ class _OnGraph(Shown):
         Raises:
             InputError: as the problem itself.
         """
-        return replace(self, error=error)
+        return self._formed_anew(error=error)
+
+    def _formed_anew(self, **changed: Any) -> Self:
+        """The problem with other fields, by which its H is formed."""
+        return replace(self, **changed)
 
     @classmethod
     def from_graph(
@@ -420,7 +424,7 @@ class _OnGraph(Shown):
         Raises:
             InputError: as the class itself.
         """
-        return replace(self, mixing=mixing)
+        return self._formed_anew(mixing=mixing)
 
     def _set(self, **checked: Any) -> None:
         """Fields as their checks return them."""
@@ -652,6 +656,10 @@ class TimeProblem(_OnGraph):
             sensitivity, scalar or shape (T,), or None; of noise without a structure under (k, b)
             participation, whose independent noise has variance k.
         structure: of C.
+        budget: tau, scalar or shape (b,), or None for 1: squared sensitivity allowed to a record
+            that takes part at steps j, j + b, ... for every j; of noise without a structure under
+            (k, b) participation. C is then at these budgets, and a target is kept by the records of
+            the largest one.
         error: what error of which steps counts; None: all nodes, every step. Of prefix sums without
             a graph there is that of the worst step, ``ErrorMeasure(horizon=T, of="worst")``; H is
             that of the sum over steps all the same.
@@ -684,6 +692,7 @@ class TimeProblem(_OnGraph):
     mixing: Array | None = None
     max_variance: Any = None
     structure: TimeStructure = ANY_TIME
+    budget: Any = None
     name: str = "time"
     axes: Literal["time"] = field(default="time", init=False)
 
@@ -699,6 +708,7 @@ class TimeProblem(_OnGraph):
             expected = f"{keys} = {len(gram)}, the size of the workload"
             raise InputError("participation", expected=expected, got=got)
         self._set(gram=gram, structure=_in_time(self.structure, self.participation))
+        self._set(budget=self._checked_budget())
         self._set(max_variance=self._checked_cap())
         if (buffers := self.structure.buffers) is not None and buffers > horizon:
             expected = f"at most {horizon}, the number of steps"
@@ -735,6 +745,36 @@ class TimeProblem(_OnGraph):
         capped = "limits.max_variance", self.max_variance is not None, "a cap"
         _check_beside_worst(self, ("structure", *restricted), capped)
 
+    def _checked_budget(self) -> Array | None:
+        """The budgets of all patterns, shape (b,); None where all are 1."""
+        if self.budget is None:
+            return None
+        if self.structure.restricts or self.worst or not self.participation.disjoint:
+            kind = WORST if self.worst else self.structure
+            raise InputError(
+                "budget.tau",
+                expected="none but for noise without a structure under (k, b) participation",
+                got=f'some for "{kind}", {self.participation}',
+                remedy="Other noise has one budget for all records, to which a target scales it.",
+            )
+        length = self.fixed_epoch.separation
+        field, each = "budget.tau", "pattern of steps (separation)"
+        budget = _checks.positive_vector(self.budget, field=field, length=length, each=each)
+        return None if (budget == 1).all() else budget
+
+    @property
+    def pattern_budget(self) -> Array | None:
+        """The budgets as files keep them, shape (b,); None where all are 1."""
+        return None if self.budget is None else np.asarray(self.budget)
+
+    @property
+    def budgets(self) -> Array:
+        """The budget tau of every pattern, shape (b,).
+
+        Raises:
+            InputError: another participation than (k, b)."""
+        return np.ones(self.fixed_epoch.separation) if self.budget is None else self.budget
+
     def _checked_cap(self) -> Array | None:
         """Caps on the variance of every step, shape (T,)."""
         if self.max_variance is None:
@@ -744,8 +784,9 @@ class TimeProblem(_OnGraph):
             got = f'one for "{self.structure}", {self.participation}'
             raise InputError("limits.max_variance", expected=expected, got=got)
         scheme, field = self.fixed_epoch, "limits.max_variance"
-        cap = _checks.positive_vector(self.max_variance, field=field, length=scheme.horizon)
-        check_cap_over_time(cap, np.full(scheme.horizon, float(scheme.epochs)))
+        horizon = scheme.horizon
+        cap = _checks.positive_vector(self.max_variance, field=field, length=horizon, each="step")
+        check_cap_over_time(cap, np.tile(scheme.epochs / self.budgets, scheme.epochs))
         return cap
 
     @property
@@ -755,9 +796,10 @@ class TimeProblem(_OnGraph):
 
     @property
     def sensitivity(self) -> float:
-        """1, that of every strategy to unit changes of a record in all its steps; under random
-        participation that of the Gaussian mechanism in whose place the strategy stands."""
-        return 1.0
+        """1, that of every strategy to unit changes of a record in all its steps, or the root of
+        the largest budget; under random participation that of the Gaussian mechanism in whose place
+        the strategy stands."""
+        return 1.0 if self.budget is None else float(np.sqrt(self.budget.max()))
 
     @property
     def feasible_set(self) -> tuple[str, str]:
@@ -773,24 +815,13 @@ class TimeProblem(_OnGraph):
         """The workload that H belongs to; None where no W is given."""
         return None if self.mixing is None else self._workload(self.participation.horizon)
 
-    def with_error(self, error: ErrorMeasure | ErrorMixture | None) -> Self:
-        """The same problem under another error.
-
-        Args:
-            error: of the same horizon.
-
-        Returns:
-            The problem, H formed anew.
-
-        Raises:
-            InputError: as the problem itself; a workload without W.
-        """
-        if self.mixing is None:
+    def _formed_anew(self, **changed: Any) -> Self:
+        if "error" in changed and self.mixing is None:
             expected = "none but for a decentralized workload"
             raise InputError("error", expected=expected, got="one")
-        horizon, random = self.participation.horizon, self.step_random
-        workload = Workload.of(self.step_mixing, horizon=horizon, error=error, random=random)
-        return replace(self, error=error, gram=workload.time_gram())
+        horizon = self.participation.horizon
+        gram = _formed(self.workload, horizon=horizon, **self._gossip | changed)
+        return replace(self, gram=gram, **changed)
 
     @property
     def fixed_epoch(self) -> FixedEpoch:
@@ -850,23 +881,6 @@ class TimeProblem(_OnGraph):
             fields |= _checked_gossip(**fields)
         gram = _formed(kind, horizon=participation.horizon, **fields)
         return cls(gram=gram, participation=participation, workload=kind, **fields, **kwargs)
-
-    def with_mixing(self, mixing: Any) -> Self:
-        """The same problem under another W, and its H.
-
-        Args:
-            mixing: W, as the class itself takes it.
-
-        Returns:
-            The problem.
-
-        Raises:
-            InputError: as the class itself; where the workload is of no W.
-        """
-        formed = _formed(
-            self.workload, horizon=self.participation.horizon, **self._gossip | {"mixing": mixing}
-        )
-        return replace(self, mixing=mixing, gram=formed)
 
     @property
     def defined_gram(self) -> Array:

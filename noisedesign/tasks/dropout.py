@@ -246,7 +246,7 @@ class _Network:
         n, noise = len(self.names), design.noise
         self.everybody = np.arange(n)
         self.covariance = np.eye(n) if noise.space is None else design.covariance
-        self.budget: Array = getattr(problem, "budget", np.ones(n))
+        self.budget: Array = np.ones(n) if problem.axes == "time" else problem.budget
         # A root of R with a column a seed; None where noise is not made of seeds.
         plan = None if noise.space is None else design._seeds
         self.root = None if plan is None else plan.root()

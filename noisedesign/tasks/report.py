@@ -66,7 +66,8 @@ def solution_record(solution: Solution) -> Record:
     }
     for name in ("build_seconds", "solve_seconds", "evaluations", "remedy"):
         record[name] = getattr(solution, name)
-    record["prices"] = None if design is None else dict(design.prices) or None
+    if design is not None:
+        record |= prices_record(design)
     if design is not None and problem.privacy is not None:
         record["privacy"] = privacy_record(design)
     return record
@@ -154,8 +155,15 @@ def design_record(design: Design) -> Record:
         "feasible": design.certificate.feasible or design.trust == "central",
         "protects": PROTECTS[design.trust],
         "theorem": theorem_of(design.problem).number,
-        "prices": dict(design.prices) or None,
+        **prices_record(design),
     }
+
+
+def prices_record(design: Design) -> Record:
+    """The prices of budgets, or None and why there are none."""
+    if why := design.unpriced:
+        return {"prices": None, "unpriced": why}
+    return {"prices": dict(design.prices)}
 
 
 def exposure_record(exposure: Exposure) -> Record:

@@ -195,6 +195,7 @@ def _audit(design: Design, how: dict[str, Any], responses: Answers | None = None
     noising, patterns = design.noising_matrix, problem.participation.longest(5000)
     if problem.axes == "time":
         how["mixing"] = None if problem.mixing is None else problem.step_mixing
+        noising = noising * problem.sensitivity
     elif noise.full:
         n = len(problem.mixing)
         noising = noising * np.sqrt(np.tile(problem.budget, len(noising) // n))[:, None]

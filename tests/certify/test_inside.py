@@ -233,6 +233,15 @@ IN_TIME = [
     ErrorMeasure(horizon=3, of="loss", curvature=[0.01, 0.9], weight_decay=1e-3),
     ErrorMeasure(horizon=3, of="loss-of-mean", curvature=0.3, learning_rates=[1.0, 0.3, 0.1]),
     ErrorMeasure(horizon=3, of="consensus", curvature=[0.3, 1.0]),
+    ErrorMeasure(horizon=4, of="last-iterate", momentum=0.6, learning_rates=[1.0, 0.3, 0.1, 0.7]),
+    ErrorMeasure(horizon=4, of="loss", momentum=0.3, curvature=[0.3, 1.0], weight_decay=0.1),
+    ErrorMeasure(
+        horizon=3,
+        momentum=0.9,
+        curvature=[0.3, 1.7],
+        learning_rates=[0.5, 1.0, 0.1],
+        of="mean-model",
+    ),
 ]
 
 
@@ -256,12 +265,12 @@ def seen_of_steps(w: Array, error: ErrorMeasure) -> mpmath.matrix:
     for s in range(error.horizon):
         column = []
         for j, (count, at) in itertools.product(range(n), terms):
-            state = mpmath.zeros(n, 1)
+            state, velocity = mpmath.zeros(n, 1), mpmath.zeros(n, 1)
             for t in range(error.horizon):
-                state = (1 - at * mpmath.mpf(float(rates[t]))) * state
+                velocity = mpmath.mpf(error.momentum) * velocity - at * state
                 if t == s:
-                    state[j] += mpmath.mpf(float(rates[s]))
-                state = mixing * state
+                    velocity[j] += 1
+                state = mixing * (state + mpmath.mpf(float(rates[t])) * velocity)
                 average = sum(m * state[i] for i, m in enumerate(mean))
                 if error.of in ("mean-model", "loss-of-mean"):
                     read = [mpmath.sqrt(sum(weights)) * average]
@@ -376,12 +385,10 @@ def test_noise_over_time_with_a_singular_error_is_proved_and_forgeries_are_not(n
         assert not verify(forged, rigorous=True).ok
 
 
-def test_what_has_momentum_or_is_too_large_has_no_factor_in_time(
+def test_what_changes_or_is_too_large_has_no_factor_in_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     w, last = np.eye(3), ErrorMeasure(horizon=2, of="last-iterate")
-    momentum = ErrorMeasure(horizon=2, momentum=0.5)
-    assert known_factor(Workload(mixing=w, error=momentum), pairs=False) is None
     assert known_factor(Workload(mixing=np.stack([w, w]), error=last), pairs=False) is None
     assert known_factor(Workload(mixing=w, error=last), pairs=False) is not None
     monkeypatch.setattr("noisedesign.certify.inside.MOST_ENTRIES", 9 * 2 - 1.0)

@@ -175,7 +175,7 @@ REFUSED = [
         "limits.min_variance",
         ["no floor but in space"],
     ),
-    (TIME + PREFIX + TWO_BY_TWO + "[budget]\n", "budget", ['belongs to design = "space"']),
+    (TIME + PREFIX + TWO_BY_TWO + "[budget]\ntau = [1]\n", "budget.tau", ["2 values", "pattern"]),
     (TIME + PREFIX, "participation", ["a [participation] table", "nothing"]),
     (TIME + TWO_BY_TWO, "workload", ["a [workload] table", "nothing"]),
     (TIME + PREFIX + RING + TWO_BY_TWO, "graph", ["no [graph] table for a prefix", "ring"]),

@@ -260,7 +260,7 @@ REFUSED = [
     (JOINT + '[workload]\nkind = "prefix"\n', "workload.kind", ["only the keys rounds"]),
     (JOINT + "[limits]\nmax_variance = 0.5\n", "limits.max_variance", ["more than 1 / tau", "0.5"]),
     (JOINT + "[budget]\ntau = [1, 2]\n", "budget.tau", ["4 values", "2"]),
-    (PREFIX + TWO_BY_THREE + "[budget]\n", "budget", ['design = "space" or "space-time"']),
+    (PREFIX + TWO_BY_THREE + "[budget]\ntau = [1, 2]\n", "budget.tau", ["3 values", "pattern"]),
     # participation
     (PREFIX + APART, "participation.max_participations", ["a value", "nothing"]),
     (PREFIX + APART + "max_participations = 0\n", "participation.max_participations", [">= 1"]),

@@ -256,16 +256,43 @@ def noise_to_state(
 ) -> Iterator[Array]:
     """x after every step as a linear map of all noise, shape (n, nT), time-major.
 
-    x <- W (x + eta m), m <- momentum m - curvature x + z, both from 0.
+    x <- W (x + eta m), m <- momentum m - curvature x + z, both from 0; W that of the step where it
+    has three axes.
     """
-    n = len(w)
+    n = w.shape[-1]
     eta = np.ones(horizon) if rates is None else rates
     state = velocity = np.zeros((n, n * horizon))
     for t in range(horizon):
         velocity = momentum * velocity - curvature * state
         velocity[:, t * n : (t + 1) * n] += np.eye(n)
-        state = w @ (state + eta[t] * velocity)
+        state = (w if w.ndim == 2 else w[t]) @ (state + eta[t] * velocity)
         yield state
+
+
+def modes_of_mixing(grams: Array, basis: Array, *, width: float) -> float:
+    """The least error of noise that is independent along the eigenvectors of W, (n, n), for their
+    H_m, (n, T, T), each record in one of the steps, by the fixed point of its multipliers v of
+    nodes and steps; at unit budgets, which it keeps.
+
+    With V_mu = basis_um^2, X_m = U_m^-1/2 (U_m^1/2 H_m U_m^1/2)^1/2 U_m^-1/2, U_m = diag(V v)_m.
+    """
+    shares = np.square(basis).T
+    v = np.ones((len(basis), grams.shape[1]))
+    best = np.inf
+    while True:
+        error, used, trace = 0.0, np.zeros_like(v), 0.0
+        for gram, share in zip(grams, shares, strict=True):
+            root = np.sqrt(share @ v)
+            values, vectors = np.linalg.eigh(root[:, None] * gram * root)
+            roots = np.sqrt(values)
+            x = (vectors * roots) @ vectors.T / root[:, None] / root
+            used += np.multiply.outer(share, np.diagonal(x))
+            error += float(np.sum(gram * np.linalg.inv(x)))
+            trace += float(roots.sum())
+        best = min(best, error * float(used.max()))
+        if best <= trace**2 / v.sum() * (1 + width):
+            return best
+        v = v * used
 
 
 def random_gram(outcomes: Sequence[tuple[float, Array]], horizon: int) -> Array:

@@ -8,6 +8,8 @@ comes from the library. Files that have a table already are left as they are.
 
 from __future__ import annotations
 
+import itertools
+import math
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -253,8 +255,8 @@ RECURSION = f"H from the recursion run on every unit of noise, then the fixed po
 
 def noise_blocks(w: Array, horizon: int, **how: Any) -> Array:
     """Model i after step x as a linear map of the noise of node j at step s: [x, i, s, j]."""
-    maps = np.array(list(slow.noise_to_state(w, horizon, **how)))
-    return maps.reshape(horizon, len(w), horizon, len(w))
+    maps, n = np.array(list(slow.noise_to_state(w, horizon, **how))), w.shape[-1]
+    return maps.reshape(horizon, n, horizon, n)
 
 
 def florentine_momentum() -> tuple[Interval, str]:
@@ -332,6 +334,67 @@ def path_mixture() -> tuple[Interval, str]:
     gram = 0.2 * every + 0.8 * np.einsum("isj,itj->st", blocks[-1], blocks[-1])
     return oracles.fixed_epoch_interval(gram, 2, 4, width=1e-8), (
         f"H from the recursion run on every unit of noise, then L-BFGS-B; {PROGRAM}"
+    )
+
+
+def florentine_uneven() -> tuple[Interval, str]:
+    """C D is of unit sensitivity for D^-1 H D^-1, where D^2 = 1 / tau."""
+    blocks = noise_blocks(florentine(), 8)
+    root = np.sqrt(np.tile([1.0, 0.25, 1.0, 2.0], 2))
+    gram = np.einsum("xisj,xitj->st", blocks, blocks) / root / root[:, None]
+    return oracles.fixed_epoch_interval(gram, 2, 4, width=1e-8), (
+        "H from the recursion run on every unit of noise, over the roots of the budgets, then "
+        f"L-BFGS-B; {PROGRAM}"
+    )
+
+
+def path_failures_momentum() -> tuple[Interval, str]:
+    outcomes = list(slow.edge_failures(oracles.metropolis(nx.path_graph(3)), 0.2))
+    gram = np.zeros((4, 4))
+    for drawn in itertools.product(outcomes, repeat=4):
+        chance = math.prod(share for share, _ in drawn)
+        w = np.array([one for _, one in drawn])
+        for curvature in (0.1, 0.9):
+            blocks = noise_blocks(w, 4, curvature=curvature, momentum=0.5, rates=np.full(4, 0.7))
+            gram += chance * np.einsum("xisj,xitj->st", blocks, blocks)
+    return oracles.fixed_epoch_interval(gram, 2, 2, width=1e-8), (
+        "H from the recursion run on every unit of noise, for all 256 sequences of failed edges "
+        f"and per curvature, then L-BFGS-B; {PROGRAM}"
+    )
+
+
+def loss_and_all(w: Array, horizon: int, share: float, **how: Any) -> Array:
+    """H of all pairs of step and node: the loss of the last models, and of all iterates a share."""
+    n, curvatures = len(w), (0.1, 0.6)
+    gram = np.zeros((n * horizon, n * horizon))
+    for curvature in curvatures:
+        blocks = noise_blocks(w, horizon, curvature=curvature, **how)
+        states = blocks.reshape(horizon, n, n * horizon)
+        gram += share * np.einsum("xia,xib->ab", states, states)
+        gram += (1 - share) * curvature / 2 / n * np.einsum("ia,ib->ab", states[-1], states[-1])
+    return gram
+
+
+def path_loss_full() -> tuple[Interval, str]:
+    w = oracles.metropolis(nx.path_graph(4))
+    gram = loss_and_all(w, 4, 0.1, momentum=0.5, rates=np.full(4, 0.8))
+    return slow.full_interval(gram, 4, 2, 2), (
+        "H of all 16 pairs of step and node from the recursion run on every unit of noise, per "
+        f"curvature, then L-BFGS-B; {PROGRAM}"
+    )
+
+
+def florentine_loss_modal() -> tuple[Interval, str]:
+    w, horizon = florentine(), 6
+    gram = loss_and_all(w, horizon, 0.1, rates=np.full(horizon, 0.8))
+    _, basis = np.linalg.eigh(w)
+    seen = gram.reshape(horizon, len(w), horizon, len(w))
+    grams = np.einsum("sitj,im,jm->mst", seen, basis, basis)
+    upper = slow.modes_of_mixing(grams, basis, width=1e-6)
+    return with_search(slow.full_interval(gram, len(w), 1, horizon).lower, upper), (
+        "lower: dual value on all 90 pairs of step and node, H from the recursion run on every "
+        "unit of noise; upper: the fixed point for noise that is independent along the "
+        "eigenvectors of W"
     )
 
 
@@ -511,6 +574,10 @@ REFERENCES: dict[str, Callable[[], tuple[Interval, str]]] = {
     "objectives/florentine-loss-2x3": florentine_loss,
     "objectives/florentine-loss-momentum": florentine_loss_momentum,
     "objectives/path-6-mixture-2x4": path_mixture,
+    "objectives/florentine-uneven-budgets-2x4": florentine_uneven,
+    "objectives/path-3-edge-failures-momentum-2x2": path_failures_momentum,
+    "space-time/path-4-full-loss-2x2": path_loss_full,
+    "space-time/florentine-modal-loss-1x6": florentine_loss_modal,
     "objectives/ring-12-learning-rates-2x8": ring_learning_rates,
     "objectives/ring-12-pairwise-gossip": ring_pairwise,
     "objectives/path-5-maximal-matchings-2x4": path_matchings,

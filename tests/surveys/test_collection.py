@@ -40,8 +40,6 @@ LEFT_OUT = (
     "mixing-weights/florentine-least-noise",
 )
 """Judging takes minutes, or W is chosen with the noise; docs/guides/collection.md says so."""
-WITHOUT = {"modal": "a generalisation of kronecker, whose problems ask for that"}
-"""Families of which there is no problem, and why."""
 
 DECADES = (4, 30, 100, 300, 1000, 2001)
 """Rows of covariance."""
@@ -65,8 +63,8 @@ def load(name: str) -> nd.LoadedProblem:
 
 def test_every_problem_is_listed_once() -> None:
     assert list(LISTED) == sorted(files())
-    assert len(LISTED) == 159
-    assert len({line.problem for line in LISTED.values()}) == 159
+    assert len(LISTED) == 163
+    assert len({line.problem for line in LISTED.values()}) == 163
     for name, path in files().items():
         tables = tomllib.loads(path.read_text())
         line = LISTED[name]
@@ -77,7 +75,7 @@ def test_every_problem_is_listed_once() -> None:
 
 
 def test_all_families_and_sizes_are_there() -> None:
-    families = {family_at(*kind).name for kind in REGISTRY} - WITHOUT.keys()
+    families = {family_at(*kind).name for kind in REGISTRY}
     assert {line.family for line in LISTED.values()} == families
     assert {line.design for line in LISTED.values()} == {"space", "time", "space-time"}
     one_step = [line.size for name, line in LISTED.items() if name.startswith("collection/")]

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import networkx as nx
 import numpy as np
 import pytest
+import scipy.linalg
+import scipy.optimize
 
 import noisedesign as nd
 from noisedesign.base.checks import InputError
-from noisedesign.pages.content import Table
+from noisedesign.families.family import family_of
+from noisedesign.forms import DenseStrategy, Noise
+from noisedesign.pages.content import Table, Text
 from noisedesign.pages.privacy import prices_of
 from noisedesign.problem.problem import Problem
-from noisedesign.tasks.budgets import best_split, budget_rows, tightened
+from noisedesign.tasks.budgets import best_split, budget_rows, budgets_of, tightened
+from noisedesign.tasks.report import design_record
 from tests.support import oracles
 from tests.support.command_line import RING, call, write
 
@@ -40,6 +46,25 @@ def seeds(kind: str, **of: Any) -> dict[str, Any]:
     return {"structure": nd.SpaceStructure(kind=kind, **of)}
 
 
+THRICE = nd.FixedEpoch(epochs=3, separation=3)
+
+
+def of_patterns(**fields: Any) -> Callable[[Any], Problem]:
+    return lambda budget: nd.TimeProblem.decentralized(
+        mixing=PATH, participation=THRICE, budget=budget, **fields
+    )
+
+
+def banded(budget: Any) -> Problem:
+    """C of two bands at the budgets, by C D of unit sensitivity with D^2 = 1 / tau."""
+    free = nd.TimeProblem.decentralized(mixing=PATH, participation=THRICE)
+    root = np.sqrt(np.tile(budget, 3))
+    structure = nd.TimeStructure(kind="banded", bands=2)
+    return nd.TimeProblem.from_gram(
+        gram=free.gram / root / root[:, None], participation=THRICE, structure=structure
+    )
+
+
 PARTS = [nd.pndp(nodes=[node]) for node in range(3)]
 BEFORE = {"mixing": PATH, "observers": PARTS, "max_variance": 10.0}
 CASES: dict[str, tuple[Callable[[Any], Problem], int, float]] = {
@@ -56,6 +81,10 @@ CASES: dict[str, tuple[Callable[[Any], Problem], int, float]] = {
     "decor": (of_florentine(**seeds("decor")), N, 1e-9),
     "observers": (lambda budget: nd.SpaceProblem(budget=budget, **BEFORE), 3, 1e-9),
     "full": (of_path("full"), 3, 1e-9),
+    "decor, capped": (of_florentine(max_variance=2.05, **seeds("decor")), N, 1e-9),
+    "patterns": (of_patterns(), 3, 1e-9),
+    "patterns, capped": (of_patterns(max_variance=18.0), 3, 1e-9),
+    "bands": (banded, 3, 1e-9),
 }
 
 
@@ -103,10 +132,76 @@ def test_patterns_that_overlap_have_prices() -> None:
     }
 
 
-def test_families_without_multipliers_of_budgets_have_no_prices() -> None:
-    structure = nd.TimeStructure(kind="toeplitz")
-    problem = nd.TimeProblem.prefix(participation=nd.single(4), structure=structure)
-    assert nd.solve(problem).design.prices == {}
+def test_bands_under_patterns_that_overlap_have_prices() -> None:
+    """One step or two of four, three apart: the pattern of both is that of steps 0 and 3. Of one
+    band X is x_t = c_t^2, and H_tt / x_t is least where multipliers are H_tt / x_t^2."""
+    use = nd.MinSeparation(horizon=4, separation=3, max_participations=2)
+    structure = nd.TimeStructure(kind="banded", bands=1)
+    problem = nd.TimeProblem.prefix(participation=use, structure=structure)
+    prices = nd.solve(problem, gap=1e-10).design.prices
+    a, b = (4**0.5 + 1**0.5) ** 2, (3.0, 2.0)  # steps 0 and 3 share a budget, 1 and 2 have theirs
+    expected = {"steps 0, 3": a, "steps 1": b[0], "steps 2": b[1]}
+    total = sum(expected.values())
+    assert prices == pytest.approx({k: v / total for k, v in expected.items()}, rel=1e-4)
+
+
+def least_toeplitz(budget: np.ndarray) -> float:
+    """The least error of six prefix sums by three coefficients; squared norms of columns 0 and 3, 1
+    and 4, 2 and 5, which do not overlap, are at most the budgets."""
+
+    def error(c: np.ndarray) -> float:
+        strategy = scipy.linalg.toeplitz(np.append(c, np.zeros(3)), np.zeros(6))
+        squares = np.square(strategy).sum(axis=0)
+        worst = float(np.max((squares[:3] + squares[3:]) / budget))
+        return float(np.square(np.tril(np.ones((6, 6))) @ np.linalg.inv(strategy)).sum() * worst)
+
+    how = {"xatol": 1e-10, "fatol": 1e-13, "maxiter": 2000, "maxfev": 2000}
+    start = np.array([1, 0.5, 0.35])
+    return float(scipy.optimize.minimize(error, start, method="Nelder-Mead", options=how).fun)
+
+
+def test_one_budget_is_used_up_by_the_pattern_that_starts_first() -> None:
+    """Of coefficients the other patterns may have a smaller budget for nothing."""
+    use = nd.FixedEpoch(epochs=2, separation=3)
+    problem = nd.TimeProblem.prefix(participation=use, structure=nd.TimeStructure(kind="toeplitz"))
+    design = nd.solve(problem).design
+    assert design.prices == {"steps 0, 3": 1.0}
+    least = least_toeplitz(np.ones(3))
+    assert design.objective == pytest.approx(least, rel=1e-5)
+    assert least_toeplitz(np.array([1.01, 1.0, 1.0])) == pytest.approx(least / 1.01, rel=1e-6)
+    assert least_toeplitz(np.array([1.0, 0.99, 0.99])) == pytest.approx(least, rel=1e-6)
+
+
+def test_patterns_that_use_up_one_budget_together_have_one_price() -> None:
+    structure = nd.TimeStructure(nonnegative=True)
+    use = nd.FixedEpoch(epochs=2, separation=4)
+    problem = nd.TimeProblem.prefix(participation=use, structure=structure)
+    prices = nd.solve(problem).design.prices
+    assert prices == {"steps 0, 4 and ... 4 patterns ... and steps 3, 7": 1.0}
+
+
+def test_of_random_participation_every_record_has_the_one_budget() -> None:
+    target = nd.PrivacyTarget(epsilon=4.0, delta=1e-5)
+    use = nd.BallsInBins(epochs=1, separation=4)
+    problem = nd.TimeProblem.prefix(participation=use, privacy=target)
+    noise = Noise.of_strategy(DenseStrategy(strategy=np.eye(4)))
+    assert family_of(problem).prices(problem, noise, {}) == {"every record": 1.0}
+
+
+def test_what_has_no_prices_says_why() -> None:
+    ring = nd.SpaceProblem.from_graph(nd.build_graph("ring", nodes=4))
+    server, alone = nd.baseline(ring, "cdp"), nd.baseline(ring, "ldp")
+    for design, words in ((server, "released average alone"), (alone, "multipliers")):
+        assert design.prices == {}
+        assert words in design.unpriced
+        assert words in design_record(design)["unpriced"]
+        assert design_record(design)["prices"] is None
+        (text,) = prices_of(design)
+        assert isinstance(text, Text)
+        assert words in text.text
+    priced = nd.solve(ring).design
+    assert priced.unpriced == ""
+    assert "unpriced" not in design_record(priced)
 
 
 @pytest.mark.parametrize("limits", [{}, {"max_variance": 3.0}])
@@ -159,6 +254,103 @@ def test_the_best_split_is_a_closed_form() -> None:
         assert oracles.diagonal_interval(W.T @ W, budget=other, width=1e-6).upper >= bound
 
 
+OVER_TIME: dict[str, Callable[[Any], Problem]] = {
+    "single steps": lambda budget: nd.TimeProblem.prefix(participation=nd.single(6), budget=budget),
+    "patterns": of_patterns(),
+    "full": of_path("full"),
+    "kronecker": of_path("kronecker"),
+    "modal": of_path("modal"),
+}
+
+
+@pytest.mark.parametrize("name", OVER_TIME)
+def test_half_of_mu_over_time_costs_what_is_told(name: str) -> None:
+    """The error of noise that is scaled at one budget alone, and the bound at that budget."""
+    make = OVER_TIME[name]
+    count = 6 if name == "single steps" else 3
+    budget = np.array([1.0, 0.5, 2.0, 1.5, 0.7, 1.0][:count])
+    gap = 1e-9 if name in ("single steps", "patterns", "full") else 1e-3
+    design = nd.solve(make(budget), gap=gap).design
+    for place, row in enumerate(budget_rows(design)):
+        assert row.budget == budget[place]
+        stricter = make(budget * np.where(np.arange(count) == place, 0.25, 1.0))
+        after = nd.solve(stricter, gap=gap).design
+        assert row.at_least * design.lower_bound <= after.objective * (1 + 1e-9)
+        assert after.lower_bound <= row.at_most * design.objective * (1 + 1e-9)
+        assert row.at_least * 0.999 <= row.at_most
+    scaled = scaled_at(design, 1, 2.0)
+    told = budget_rows(design)[1].at_most
+    assert scaled.objective == pytest.approx(told * design.objective, rel=1e-9)
+    assert scaled.sensitivity_squared <= 1 + 1e-9
+
+
+def scaled_at(design: Any, place: int, factor: float) -> Any:
+    """The certificate of noise that is larger by a factor at one node or pattern, written out, at
+    the budget that is as much stricter."""
+    problem, noise = design.problem, design.noise
+    n = 1 if problem.axes == "time" else 3
+    steps = problem.participation.horizon
+    if noise.full:
+        covariance = design.noising_matrix @ design.noising_matrix.T
+    else:
+        in_time = design.noising_matrix @ design.noising_matrix.T
+        covariance = np.kron(in_time, np.eye(1) if n == 1 else design.covariance)
+    whole = np.arange(steps * n)
+    group = whole % n == place if n > 1 else np.isin(whole, problem.participation.patterns[place])
+    larger = np.where(group, factor, 1.0)
+    covariance = covariance * larger * larger[:, None]
+    budget = design.problem.budget * np.where(
+        np.arange(len(design.problem.budget)) == place, 0.25, 1
+    )
+    asked = replace(problem, budget=budget)
+    if n > 1:
+        asked = replace(asked, joint="full")
+    strategy = np.linalg.cholesky(np.linalg.inv(covariance)[::-1, ::-1]).T[::-1, ::-1]
+    form = DenseStrategy(strategy=np.ascontiguousarray(strategy))
+    made = Noise(steps=len(whole), strategy=form, full=n > 1)
+    family = family_of(asked)
+    return family.judge(family.program(asked), made, {}, bound=0.0)
+
+
+@pytest.mark.parametrize("name", ["single steps", "patterns", "full"])
+def test_the_best_split_over_time_meets_the_bound_of_all(name: str) -> None:
+    make = OVER_TIME[name]
+    count = 6 if name == "single steps" else 3
+    even = make(np.ones(count))
+    design, bound = best_split(even, gap=1e-8)
+    assert sum(budgets_of(design)) == pytest.approx(count)
+    assert bound <= design.objective <= bound * (1 + 2e-7)
+    assert design.objective < nd.solve(even).design.objective
+    if name == "single steps":
+        closed = np.linalg.svd(np.tril(np.ones((6, 6))), compute_uv=False).sum() ** 2 / 6
+        assert bound == pytest.approx(closed, rel=1e-6)
+    rng = np.random.default_rng(2)
+    for _ in range(5):
+        other = make(rng.dirichlet(np.ones(count)) * count)
+        assert nd.solve(other).design.objective >= bound
+
+
+def test_a_split_of_noise_of_modes_is_better_and_its_bound_holds_for_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("noisedesign.tasks.budgets.MOST_SPLITS", 4)
+    even = OVER_TIME["modal"](1.0)
+    design, bound = best_split(even, gap=1e-3)
+    assert bound <= design.objective < nd.solve(even).design.objective
+    full, _ = best_split(OVER_TIME["full"](1.0))
+    assert bound <= full.objective <= design.objective * (1 + 1e-6)
+
+
+def test_patterns_of_the_last_step_alone_may_be_stricter_for_nothing() -> None:
+    """Of the loss after the last step, what enters first is nearly forgotten."""
+    error = nd.ErrorMeasure(horizon=9, of="loss", curvature=0.9, learning_rate=1.0)
+    design = nd.solve(of_patterns(error=error)(1.0)).design
+    tight = tightened(design)
+    assert budgets_of(tight) == [0.25, 0.25, 1.0]
+    assert tight.certificate.feasible
+    assert tight.objective <= 1.01 * design.lower_bound
+
+
 def test_the_best_split_of_a_singular_mixing_is_refused() -> None:
     star = nd.SpaceProblem.from_graph(nx.star_graph(4))
     assert nd.solve(star).design.prices["0"] == pytest.approx(0.0, abs=1e-6)
@@ -188,13 +380,15 @@ def test_a_page_shows_the_dearest_first() -> None:
     assert names[0] == "Acciaiuoli"
     assert names[-1] == "Medici"
     assert list(prices) == sorted(prices, reverse=True)
-    assert prices_of(nd.baseline(design.problem, "cdp")) == []
 
 
 def test_wrong_problems_are_refused() -> None:
-    over_time = nd.solve(nd.TimeProblem.prefix(participation=nd.single(2)))
-    with pytest.raises(InputError, match="design"):
-        budget_rows(over_time)
+    toeplitz = nd.TimeStructure(kind="toeplitz")
+    over_time = nd.TimeProblem.prefix(participation=nd.single(2), structure=toeplitz)
+    with pytest.raises(InputError, match="design: .*one budget"):
+        budget_rows(nd.solve(over_time))
+    with pytest.raises(InputError, match="design: .*multipliers"):
+        budget_rows(nd.baseline(nd.SpaceProblem(mixing=W), "ldp"))
     with pytest.raises(InputError, match="problem"):
         best_split(nd.SpaceProblem(mixing=W, max_variance=3.0))
     with pytest.raises(InputError, match="cost"):

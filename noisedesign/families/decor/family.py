@@ -82,19 +82,24 @@ class Decor(SpatialFamily[DecorProgram], Modelled[DecorProgram], Seeded[DecorPro
         return NOTHING
 
     def prices(self, problem: SpaceProblem, noise: Noise, proof: Arrays) -> dict[str, float]:
-        """The multipliers that make s and c stationary, of budgets that are used up."""
+        """The multipliers that make s and c stationary, of budgets and caps that are used up."""
         program = self.program(problem)
         precision = inverse_of_positive(noise.covariance)
         used = np.flatnonzero(np.diagonal(precision) >= (1 - USED) * program.budget)
-        if program.cap is not None or not len(used):
-            return {}
-        ways = (np.eye(program.size), program.laplacian)
-        slopes = np.array([np.diagonal(precision @ way @ precision)[used] for way in ways])
-        sought = np.array([np.sum(program.gram * way) for way in ways])
+        capped = np.zeros(0, dtype=np.intp)
+        if program.cap is not None:
+            capped = np.flatnonzero(np.diagonal(noise.covariance) >= (1 - USED) * program.cap)
+        slopes = []
+        for way in (np.eye(program.size), program.laplacian):
+            of_budgets = np.diagonal(precision @ way @ precision)[used]
+            error = float(np.sum(program.gram * way))
+            slopes.append(np.append(of_budgets, -np.diagonal(way)[capped]) / error)
         paid = np.zeros(program.size)
-        scale = sought[:, None]
-        paid[used] = nnls(slopes / scale, np.ones(2))[0] * program.budget[used]
-        return named_shares(problem.nodes, paid)
+        found = nnls(np.array(slopes), np.ones(2))[0][: len(used)]
+        paid[used] = found * program.budget[used]
+        return named_shares(
+            problem.nodes, paid, float(paid.sum()) / float(np.sum(program.gram * noise.covariance))
+        )
 
     def departure(self, program: DecorProgram, noise: Noise, proof: Arrays) -> float:
         """The relative distance from s I + c L."""

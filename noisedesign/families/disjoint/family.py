@@ -46,6 +46,7 @@ from noisedesign.families.family import (
     Optioned,
     Remarked,
     Served,
+    Weighable,
     named_shares,
     pattern_name,
     work_of_gram,
@@ -79,6 +80,7 @@ class Disjoint(
     Optioned[Program],
     Remarked[D, Program],
     Served[D, Program],
+    Weighable,
 ):
     """A node is a pattern of its own in space; in time the patterns of (k, b) participation are
     the residue classes of the steps."""
@@ -236,7 +238,7 @@ class Disjoint(
     def rigorous_release(self, program: Program, noise: Noise) -> Judged:
         if program.axes == "space":
             return rigorous.judge_release(program, noise.covariance)
-        return rigorous.judge_strategy(program, noise.dense_strategy)
+        return rigorous.judge_strategy(program, noise.dense_strategy, root=_root(program))
 
     def rigorous_bound(
         self, program: Program, proof: Arrays, *, judged: Judged | None = None, **by: Any
@@ -260,6 +262,14 @@ class Disjoint(
                     times += sign * float(limit @ multiplier) / value
         paid = program.budget * repaired_blocks(dual.blocks)[:, 0, 0]
         return self._named_prices(problem, paid, times)
+
+    def weighed(self, proof: Arrays, factors: Array) -> Arrays:
+        found = dict(proof)
+        for name in {"dual_weights", "dual_blocks"} & set(proof):
+            array = proof[name]  # of a full design pattern by pattern, one node after another
+            of_each = np.tile(factors, len(array) // len(factors))
+            found[name] = array * of_each.reshape(-1, *[1] * (array.ndim - 1))
+        return found
 
     def _named_prices(self, problem: D, paid: Array, times: float) -> dict[str, float]:
         if problem.axes == "space":
@@ -286,7 +296,15 @@ class Disjoint(
         """The noise exported from a feasible X."""
         if program.axes == "space":
             return Noise.of_covariance(repair.covariance_of(program, gram))
-        return Noise.of_strategy(DenseStrategy(strategy=repair.strategy_of(program, gram)))
+        return Noise.of_strategy(self._form(program, gram))
+
+    def _form(self, program: Program, gram: Array) -> DenseStrategy:
+        """C of a feasible X, at the budgets."""
+        if program.unit:
+            return DenseStrategy(strategy=repair.strategy_of(program, gram))
+        root = np.sqrt(program.coordinate_budget)
+        strategy = repair.strategy_of(program, gram / root / root[:, None])
+        return DenseStrategy(strategy=strategy * root)
 
     def answer(self, program: Program, found: Found) -> Answer:
         """The answer of X and multipliers, as noise and as arrays of a design file."""
@@ -358,9 +376,7 @@ class Full(Disjoint[SpaceTimeProblem]):
         return {"m": n * steps.horizon, "b": n * steps.separation, "k": steps.epochs}
 
     def noise(self, program: Program, gram: Array) -> Noise:
-        root = np.sqrt(program.coordinate_budget)
-        strategy = repair.strategy_of(program, gram / root / root[:, None])
-        return Noise(steps=len(root), strategy=DenseStrategy(strategy=strategy * root), full=True)
+        return Noise(steps=program.size, strategy=self._form(program, gram), full=True)
 
 
 FAMILY: Disjoint[SpaceProblem | TimeProblem] = Disjoint()

@@ -63,7 +63,7 @@ def program_of(problem: Problem) -> Program:
     return Program(
         gram=problem.gram,
         participation=scheme,
-        budget=np.ones(scheme.separation),
+        budget=problem.budgets,
         cap=problem.max_variance,
         workload=problem.error_workload,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, TypeVar
@@ -9,7 +10,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from noisedesign.base import settings
-from noisedesign.base.checks import InputError
+from noisedesign.base.checks import Array, InputError
 from noisedesign.base.enclosures import Interval
 from noisedesign.base.monitor import Monitor
 from noisedesign.certify.certificate import Certificate, ProvedBound
@@ -27,6 +28,7 @@ from noisedesign.families.family import (
     Sampled,
     Seeded,
     Served,
+    Weighable,
     named_shares,
     not_convex,
 )
@@ -41,11 +43,12 @@ from noisedesign.problem.problem import SpaceTimeProblem
 K = TypeVar("K", bound=SpaceTimeProgram)
 
 
-class FactorFamily(Family[SpaceTimeProblem, K]):
+class FactorFamily(Family[SpaceTimeProblem, K], Remarked[SpaceTimeProblem, K], Weighable):
     """Noise whose bound, by multipliers of two factors or of every node, holds for every design."""
 
     convex = False
     bounds_all = True
+    capped: ClassVar[str] = ""  # what a cap does here, of the remark on large noise
     proof: ClassVar[Mapping[str, ArraySpec]] = {
         "dual_blocks": ArraySpec("P", "bkk"),
         "dual_weights": ArraySpec("v", "n"),
@@ -70,13 +73,37 @@ class FactorFamily(Family[SpaceTimeProblem, K]):
             return {}
         return named_shares(problem.nodes, problem.budget * weights)
 
+    def weighed(self, proof: Arrays, factors: Array) -> Arrays:
+        if (found := turned.Turned.of_arrays(proof)) is None:
+            return {**proof, "dual_weights": proof["dual_weights"] * factors}
+        roots = found.roots * np.sqrt(factors)[:, None, None, None]
+        return {**proof, **replace(found, roots=roots).arrays()}
+
     def sizes(self, problem: SpaceTimeProblem) -> dict[str, int]:
         return turned.sizes(problem)
+
+    def remark(self, program: K, noise: Noise) -> str:
+        """Say where noise is large along what an error over time does not see."""
+        from noisedesign.families.disjoint.attainment import LARGE
+
+        variances = self._variances(noise)
+        ratio = float((variances * program.budget).max()) / program.participation.epochs
+        if program.participation.random or ratio < LARGE:
+            return ""
+        return (
+            "H is nearly singular and little bounds the noise along its null directions: the "
+            f"largest variance of this design is {variances.max():.2g}, {ratio:.2g} times that of "
+            f'independent noise. {self.capped}joint = "full" takes a cap on every node and step, a '
+            "design in time one on every step."
+        )
+
+    @abstractmethod
+    def _variances(self, noise: Noise) -> Array:
+        """The variances of every step and node, shape (T, n)."""
 
 
 class Kronecker(
     FactorFamily[KroneckerProgram],
-    Remarked[SpaceTimeProblem, KroneckerProgram],
     Sampled[KroneckerProgram],
     Seeded[KroneckerProgram],
     Served[SpaceTimeProblem, KroneckerProgram],
@@ -84,6 +111,7 @@ class Kronecker(
     """Kronecker noise; the alternation that finds the factors may end in a local optimum."""
 
     name = "kronecker"
+    capped = "max_variance caps R alone here: "
     proof: ClassVar[Mapping[str, ArraySpec]] = {
         **FactorFamily.proof,
         "clique_blocks": ArraySpec("P", "*", multiplier=False),
@@ -109,25 +137,10 @@ class Kronecker(
 
         return solver.solve(program, monitor=monitor)
 
-    def remark(self, program: KroneckerProgram, noise: Noise) -> str:
-        """Say where noise is large along what an error over time does not see."""
-        if program.target is not None:
-            return ""
-        from noisedesign.families.disjoint.attainment import LARGE
-
+    def _variances(self, noise: Noise) -> Array:
         assert noise.strategy is not None
-        variances = np.square(noise.strategy.dense_noising()).sum(axis=1)
-        of_nodes = np.diagonal(noise.covariance)
-        ratio = float(variances.max() * (of_nodes * program.budget).max())
-        ratio /= program.participation.epochs
-        if ratio < LARGE:
-            return ""
-        return (
-            "H is nearly singular and little bounds the noise along its null directions: the "
-            f"largest variance of this design is {variances.max() * of_nodes.max():.2g}, "
-            f"{ratio:.2g} times that of independent noise. max_variance caps R alone here: "
-            'joint = "full" takes a cap on every node and step, a design in time one on every step.'
-        )
+        of_steps = np.square(noise.strategy.dense_noising()).sum(axis=1)
+        return np.asarray(np.multiply.outer(of_steps, np.diagonal(noise.covariance)))
 
     def model(self, program: KroneckerProgram, form: Form) -> Model:
         raise not_convex("structure.joint", '"kronecker", a product of two unknowns')

@@ -35,7 +35,7 @@ from noisedesign.base.enclosures import (
 )
 from noisedesign.certify import certificate, rigorous
 from noisedesign.certify.polar import polar_factor
-from noisedesign.certify.program import Program
+from noisedesign.certify.program import DualPoint, Program
 from noisedesign.families.family import Arrays
 from noisedesign.families.kronecker.bound import Witness, full_dual, on_patterns
 from noisedesign.families.kronecker.turned import Turned, nearest_orthogonal
@@ -47,9 +47,8 @@ MOST_COORDINATES = 2048  # largest nT at which H of all coordinates is formed: a
 
 def lower_bound(program: SpaceTimeProgram, witness: Witness, *, enough: float) -> Interval:
     """The bound of :func:`bound.lower_bound`, by modes or on all coordinates."""
-    if program.workload.modes is None:
-        full = all_coordinates(program)
-        return rigorous.disjoint_bound(replace(full, cap=None), full_dual(witness), enough=enough)
+    if program.workload.modes is None or program.workload.one_mixing is None:
+        return _bound_on_all(program, full_dual(witness), enough=enough)
     largest = float(np.abs(witness.blocks).max()), float(witness.weights.max())
     if not (0 < largest[0] < np.inf and 0 < largest[1] < np.inf):
         raise rigorous.NotProvedError("the multipliers are no numbers, or zero")
@@ -60,6 +59,12 @@ def lower_bound(program: SpaceTimeProgram, witness: Witness, *, enough: float) -
     paid = products_up(program.budget, up(np.square(roots), 1))
     price = float(up(np.float64(sum_up(prices) * paid), 1))
     return rigorous.squared_over(_nuclear_norm(program, blocks, roots), price)
+
+
+def _bound_on_all(program: SpaceTimeProgram, dual: DualPoint, *, enough: float) -> Interval:
+    """The bound by multipliers of all pairs of node and step."""
+    full = replace(all_coordinates(program), cap=None)
+    return rigorous.disjoint_bound(full, dual, enough=enough)
 
 
 def _nuclear_norm(program: SpaceTimeProgram, blocks: Array, roots: Array) -> Interval:
@@ -219,8 +224,8 @@ def all_coordinates(program: SpaceTimeProgram) -> Program:
     coordinates = program.workload.nodes * program.workload.horizon
     if coordinates > MOST_COORDINATES:
         raise rigorous.NotProvedError(
-            f"{coordinates} pairs of node and step of an error without modes, of which at most "
-            f"{MOST_COORDINATES} are covered"
+            f"{coordinates} pairs of node and step of another error than the plain one of one "
+            f"symmetric W, of which at most {MOST_COORDINATES} are covered"
         )
     return program.full_program()
 
@@ -232,7 +237,7 @@ def turned_bound(program: SpaceTimeProgram, turned: Turned) -> Interval:
     if not (0 < largest < np.inf and all(np.isfinite(a).all() for a in turned.arrays().values())):
         raise rigorous.NotProvedError("the multipliers are no numbers, or zero")
     if modes is None or w is None:
-        raise rigorous.NotProvedError("an error without modes")
+        raise rigorous.NotProvedError("an error without modes, or another than the plain one")
     left, right = _orthogonal(modes.basis), _orthogonal(turned.basis)
     turns = [_orthogonal(turn) for turn in turned.turns]
     whole = Turned(
@@ -268,6 +273,8 @@ def turned_bound(program: SpaceTimeProgram, turned: Turned) -> Interval:
 def proved(program: SpaceTimeProgram, proof: Arrays, *, enough: float) -> Interval:
     """The bound of :func:`turned.proved`."""
     if (turned := Turned.of_arrays(proof)) is not None:
+        if program.workload.modes is None or program.workload.one_mixing is None:
+            return _bound_on_all(program, turned.full_dual, enough=enough)
         return turned_bound(program, turned)
     return lower_bound(program, Witness.of(program, proof), enough=enough)
 

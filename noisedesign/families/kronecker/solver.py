@@ -138,7 +138,7 @@ def design_kronecker(
         try:
             return repair.covariance_of(in_space, optimal_gram(in_space, monitor))
         except InputError as error:
-            if program.workload.modes is None:
+            if program.workload.one_mixing is None:
                 raise
             raise error.told(remedy=f"{error.remedy} {LAZY}") from None
 

@@ -19,6 +19,7 @@ import numpy as np
 
 from noisedesign.base import linalg as _linalg, settings
 from noisedesign.base.checks import Array
+from noisedesign.certify.program import DualPoint
 from noisedesign.families.family import Arrays, ArraySpec
 from noisedesign.families.kronecker import bound
 from noisedesign.families.kronecker.bound import Witness, mode_traces, on_patterns
@@ -97,6 +98,12 @@ class Turned:
     def price(self, budget: Array) -> float:
         """sum_uj tau_u max_i |row i of B_uj|^2."""
         return float(budget @ self.weights)
+
+    @property
+    def full_dual(self) -> DualPoint:
+        """Its B_uj B_uj^T as multipliers of the program on all pairs, pattern by pattern."""
+        roots = self.roots.swapaxes(0, 1).reshape(-1, *self.roots.shape[2:])
+        return DualPoint(blocks=roots @ roots.swapaxes(1, 2))
 
     @property
     def weights(self) -> Array:
@@ -183,8 +190,11 @@ def improved(program: SpaceTimeProgram, turned: Turned) -> tuple[float, Turned]:
 
 
 def polar(a: Array) -> tuple[float, Array]:
-    """Nuclear norm and about the polar factor of a tall or square matrix, from its Gram matrix."""
+    """Nuclear norm and about the polar factor of a matrix, from its Gram matrix."""
+    if len(a) < len(a.T):
+        norm, turned = polar(a.T)
+        return norm, turned.T
     squared, basis = np.linalg.eigh(a.T @ a)
-    least = settings.EPS * max(squared[-1], np.finfo(np.float64).tiny)
+    least = settings.EPS * squared.max(initial=np.finfo(np.float64).tiny)
     root = np.sqrt(np.maximum(squared, least))
     return float(root.sum()), np.asarray(((a @ basis) / root) @ basis.T)

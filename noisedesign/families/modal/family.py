@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from noisedesign.base import memory
-from noisedesign.base.checks import InputError
+from noisedesign.base.checks import Array, InputError
 from noisedesign.base.monitor import Monitor
 from noisedesign.certify.certificate import Certificate
 from noisedesign.certify.rigorous import Judged
@@ -27,15 +27,7 @@ class Modal(FactorFamily[SpaceTimeProgram]):
     def program(self, problem: SpaceTimeProblem) -> SpaceTimeProgram:
         if problem.max_variance is not None:
             expected = 'nothing for structure.joint = "modal"'
-            raise InputError("max_variance", expected=expected, got="a cap")
-        if problem.error is not None and problem.error.of != "all-iterates":
-            raise InputError(
-                "error",
-                expected='the error of all iterates for structure.joint = "modal", as some modes '
-                "or steps cost nothing of another one",
-                got=f'of = "{problem.error.of}"',
-                remedy=INSTEAD,
-            )
+            raise InputError("limits.max_variance", expected=expected, got="a cap", remedy=INSTEAD)
         nodes = len(problem.mixing)
         memory.require(
             lambda steps: 8 * 10 * nodes * steps**2,  # arrays that a whole solve holds at once
@@ -45,13 +37,11 @@ class Modal(FactorFamily[SpaceTimeProgram]):
         )
         program = SpaceTimeProgram.of(problem)
         if program.workload.modes is None:
-            raise InputError(
-                "mixing",
-                expected='a symmetric W that is always the same for structure.joint = "modal", and '
-                "an error with the same eigenvectors",
-                got="a workload without modes",
-                remedy=INSTEAD,
-            )
+            key, expected, got = "mixing", "a symmetric W that is always the same", "another"
+            if program.workload.symmetric:
+                key, expected, got = "error", "the same weight for every node", "uneven weights"
+            expected += ' for structure.joint = "modal", whose modes are the eigenvectors of W'
+            raise InputError(key, expected=expected, got=got, remedy=INSTEAD)
         return program
 
     def solve(self, program: SpaceTimeProgram, *, monitor: Monitor) -> Answer:
@@ -69,6 +59,11 @@ class Modal(FactorFamily[SpaceTimeProgram]):
 
     def rigorous_judge(self, program: SpaceTimeProgram, noise: Noise, proof: Arrays) -> Judged:
         return rigorous.judge(program, _form(noise))
+
+    def _variances(self, noise: Noise) -> Array:
+        form = _form(noise)
+        of_modes = np.square(form.noisings).sum(axis=2)
+        return np.asarray(of_modes.T @ np.square(form.modes.T) * np.square(form.scales.T))
 
     def independent(self, program: SpaceTimeProgram) -> Noise:
         steps = program.participation

@@ -36,7 +36,7 @@ from noisedesign.system.participation import Steps
 def judge(program: SpaceTimeProgram, form: ModalStrategy) -> rigorous.Judged:
     """tr(H cov(z)) and the squared sensitivities of all nodes over their budgets."""
     modes = program.workload.modes
-    if modes is None:
+    if modes is None or program.workload.one_mixing is None:
         objective = error_on_all(all_coordinates(program), covariance(form))
     else:
         objective = by_modes(program, form, modes.basis)

@@ -7,54 +7,102 @@ G_m = sum_j (q_j^T M e_m)^2 H_j, U_m = sum_u S_um^2 V_u ("Modes" in docs/mathema
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 import scipy.optimize
 
 from noisedesign.base import linalg as _linalg, settings
-from noisedesign.base.checks import Array
+from noisedesign.base.checks import Array, InputError
 from noisedesign.base.monitor import REACHED, Monitor
-from noisedesign.families.family import Answer
+from noisedesign.families.family import Answer, Arrays
 from noisedesign.families.kronecker.bound import Witness, mode_traces, root_on_patterns
-from noisedesign.families.kronecker.solver import design_kronecker, proof_of, witness_of
+from noisedesign.families.kronecker.solver import Factors, design_kronecker, proof_of, witness_of
 from noisedesign.families.kronecker.turned import proved
 from noisedesign.families.modal.bound import error
 from noisedesign.families.space_time import SpaceTimeProgram
 from noisedesign.forms import ModalStrategy, Noise
 from noisedesign.privacy.sensitivity.elliptope import block_bounds
+from noisedesign.system.workloads import Workload
 
 FLOOR = 1e-14  # least eigenvalue, relative to the largest, that roots are taken of
 GAIN = 1e-5  # relative, below which steps for M, or designs with small multipliers set anew, end
 # Evaluations of the Lagrangian for the correlations, and those between two moments at which a
 # design is made, where its gap might be enough.
 MAX_EVALUATIONS, ASKED = 60, 20
+# Errors added where some noise costs nothing, in shares of the mean diagonal entry of H: the larger
+# ones bound noise that no error does, the smaller ones are nearly free.
+RIDGES = (1e-2, 1e-3, 1e-4, 1e-5, 1e-7)
+MOST_ANEW, PATIENCE = 60, 3  # designs with all multipliers set anew, and of these without a gain
 
 
 def solve(program: SpaceTimeProgram, *, monitor: Monitor) -> Answer:
-    """A design of modes, and the Kronecker design that it starts from."""
-    factors = design_kronecker(program, monitor=monitor)
-    witness = witness_of(program, factors, monitor)
-    proof = proof_of(program, witness, monitor)
-    bound = proved(program, proof)
-    monitor.report(lower=bound, upper=factors.objective)
+    """A design of modes for each of a few errors, the program's and a little more where some noise
+    may cost nothing of it, and the Kronecker design that the first one starts from."""
+    plain = program.workload.one_mixing is not None
+    try:
+        found = _starts(program, (0.0,) if plain else _ridges(program.workload), monitor)
+    except InputError:  # no product is bounded where a singular W cancels some noise
+        if not plain:
+            raise
+        found = _starts(program, _ridges(program.workload), monitor)
+    bounds = [proved(program, proof) for *_, proof in found]
+    bound, pairs = max(bounds), [factors for _, factors, *_ in found]
+    monitor.report(lower=bound, upper=min(pair.objective for pair in pairs))
 
     def noises() -> Iterator[Noise]:
-        forms = [ModalStrategy.of_pair(factors.strategy(program), factors.space)]
-        if not monitor.expired:
-            with contextlib.suppress(np.linalg.LinAlgError, KeyboardInterrupt):
-                forms.insert(0, designed(program, witness, monitor=monitor, bound=bound))
+        forms: list[ModalStrategy] = []
+        for lifted, _, witness, _ in found:
+            if not monitor.expired:
+                with contextlib.suppress(np.linalg.LinAlgError, KeyboardInterrupt):
+                    judged = program.workload
+                    forms.append(designed(lifted, witness, judged, monitor=monitor, bound=bound))
+        for pair in pairs:
+            forms.append(ModalStrategy.of_pair(pair.strategy(program), pair.space))
         for form in forms:
             yield Noise(steps=form.steps, nodes=form.nodes, strategy=form, full=True)
 
-    return Answer(stop=factors.stop, noises=noises(), proof=proof, evaluations=len(factors.history))
+    return Answer(
+        stop=pairs[-1].stop,
+        noises=noises(),
+        proof=found[bounds.index(bound)][3],
+        evaluations=sum(len(pair.history) for pair in pairs),
+    )
+
+
+def _starts(
+    program: SpaceTimeProgram, ridges: Sequence[float], monitor: Monitor
+) -> list[tuple[SpaceTimeProgram, Factors, Witness, Arrays]]:
+    """A program for every error to add, with its Kronecker design, multipliers and proof."""
+    found: list[tuple[SpaceTimeProgram, Factors, Witness, Arrays]] = []
+    for ridge in ridges:
+        if found and monitor.expired:
+            break
+        lifted = replace(program, workload=replace(program.workload, ridge=ridge))
+        lifted = lifted if ridge else program
+        factors = design_kronecker(lifted, monitor=monitor)
+        witness = witness_of(lifted, factors, monitor)
+        found.append((lifted, factors, witness, proof_of(lifted, witness, monitor)))
+    return found
+
+
+def _ridges(workload: Workload) -> Sequence[float]:
+    """The errors to add, per squared noise."""
+    mean = float(np.trace(workload.time_gram())) / (workload.nodes * workload.horizon)
+    return [ridge * mean for ridge in RIDGES]
 
 
 def designed(
-    program: SpaceTimeProgram, witness: Witness, *, monitor: Monitor, bound: float = 0.0
+    program: SpaceTimeProgram,
+    witness: Witness,
+    judged: Workload,
+    *,
+    monitor: Monitor,
+    bound: float = 0.0,
 ) -> ModalStrategy:
-    """The design of modes for P x diag(v), at the budgets; ``bound`` holds for any noise."""
+    """The design of modes for P x diag(v), at the budgets, by its error under ``judged``; ``bound``
+    holds for any noise."""
     # Below a millionth M would be as good as singular.
     weights = np.maximum(witness.weights, 1e-6 * witness.weights.max())
     modes = _basis(program, witness, weights, monitor)
@@ -64,7 +112,7 @@ def designed(
     goal, forms = (1 + REACHED * monitor.gap) * bound, dict[float, ModalStrategy]()
 
     def settle(found: Array) -> float:
-        made, form = _settled(program, saddle, found, monitor=monitor)
+        made, form = _settled(program, saddle, found, judged, monitor=monitor)
         forms[made] = form
         monitor.report(lower=bound, upper=min(forms))
         return made
@@ -89,22 +137,25 @@ def designed(
 
 
 def _settled(
-    program: SpaceTimeProgram, saddle: _Saddle, blocks: Array, *, monitor: Monitor
+    program: SpaceTimeProgram, saddle: _Saddle, blocks: Array, judged: Workload, *, monitor: Monitor
 ) -> tuple[float, ModalStrategy]:
-    """The best design of V as it stands and with small multipliers set anew; its error first."""
+    """The best design of V as it stands and with multipliers set anew, small ones alone for the
+    plain error; its error first."""
     form = best = saddle.design(program, blocks)
-    least = error(program.workload, best)
-    for _ in range(8):
+    least, all_of_them, idle = error(judged, best), bool(program.workload.ridge), 0
+    for _ in range(MOST_ANEW if all_of_them else 8):
         if monitor.expired:
             break
-        blocks = _balanced(blocks, form)
+        blocks = _balanced(blocks, form, all_of_them=all_of_them)
         form = saddle.design(program, blocks)
-        found = error(program.workload, form)
-        if found > least * (1 - GAIN):
+        found = error(judged, form)
+        idle = idle + 1 if found > least * (1 - GAIN) else 0
+        if found < least and (all_of_them or not idle):
+            best, least = form, found
+        if idle > (PATIENCE if all_of_them else 0):
             break
-        best, least = form, found
     lifted = _lifted(blocks, best)
-    found = error(program.workload, lifted)
+    found = error(judged, lifted)
     return (found, lifted) if found < least else (least, best)
 
 
@@ -117,11 +168,14 @@ def _lifted(blocks: Array, form: ModalStrategy) -> ModalStrategy:
     return replace(form, scales=scales)
 
 
-def _balanced(blocks: Array, form: ModalStrategy) -> Array:
-    """V with more for nodes of small multipliers that make up for much, less for others."""
+def _balanced(blocks: Array, form: ModalStrategy, *, all_of_them: bool = False) -> Array:
+    """V with more for nodes of small multipliers, or for all, that make up for much, less for
+    others."""
     prices = blocks[:, :, 0, 0]
     used = np.square(form.scales[:, : prices.shape[1]])
     used /= np.sum(prices * used) / prices.sum()
+    if all_of_them:
+        return np.asarray(blocks * used[:, :, None, None])
     return np.asarray(blocks * np.where(_small(blocks)[:, None], used**2, 1.0)[:, :, None, None])
 
 

@@ -58,8 +58,8 @@ def export(design: Design, path: Path, *, problem_text: str = "") -> tuple[Path,
         target = path / _place(problem, name)
         for at in (target, *companions(design, path)):
             _make_folder(at.parent)
-    sidecar = _how_to_run(design) | {"graph_name": name, "graph_known_to_trainer": known}
-    sidecar |= facts(design, problem_text=problem_text) | {"to": "mfdl"}
+    sidecar = facts(design, problem_text=problem_text) | {"to": "mfdl"} | _how_to_run(design)
+    sidecar |= {"graph_name": name, "graph_known_to_trainer": known}
     description = target.with_suffix(".json")
     require_own_description(description, to="mfdl")
     return (
@@ -86,8 +86,10 @@ def trainer_sensitivity(strategy: Array, participation: FixedEpoch) -> float:
 def _how_to_run(design: Design) -> dict[str, Any]:
     problem = cast("TimeProblem", design.problem)
     scheme, target = problem.fixed_epoch, problem.privacy
-    # The trainer multiplies by the clip itself.
-    multiplier = None if target is None else calibration_of(problem).noise_multiplier
+    # The trainer multiplies by the clip and the sensitivity of C itself.
+    multiplier = None
+    if target is not None:
+        multiplier = calibration_of(problem).noise_multiplier / problem.sensitivity
     return {
         "participation_interval": scheme.separation,
         "trainer_sensitivity": trainer_sensitivity(design.strategy, scheme),

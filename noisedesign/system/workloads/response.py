@@ -19,11 +19,36 @@ from noisedesign.system.random_mixing import RandomMixing
 _POWER_BLOCK_FLOATS = 4_000_000  # working set for powers of a non-symmetric W: 32 MB
 
 
+@dataclass(frozen=True, eq=False)
+class DrawnStates:
+    """Models and velocities y' = diag(W, I) K_t y of a W that is drawn, by its distribution and the
+    K of the steps of a period, (P, 2n, 2n)."""
+
+    drawn: RandomMixing
+    states: Array
+
+    @property
+    def mean(self) -> Array:
+        """The expected states, shape (P, 2n, 2n)."""
+        mixed, n = np.array(self.states), len(self.drawn.mean)
+        mixed[:, :n] = self.drawn.mean @ mixed[:, :n]
+        return mixed
+
+    def expected(self, gram: Array, *, step: int) -> Array:
+        """E[K^T diag(W, I)^T G diag(W, I) K] of a step, shape (2n, 2n)."""
+        seen, n = np.array(gram), len(self.drawn.mean)
+        seen[:n, :n] = self.drawn.expected(_linalg.symmetrized(gram[:n, :n]))
+        seen[:n, n:] = self.drawn.mean.T @ gram[:n, n:]
+        seen[n:, :n] = seen[:n, n:].T
+        state = self.states[step % len(self.states)]
+        return np.asarray(state.T @ seen @ state)
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Response:
     """x_(t+1) = W_t (c_t x_t + u_t), u = F z, and the error sum_t a_t x_(t+1)^T Q_t x_(t+1)."""
 
-    mixing: Any  # (n, n), those of a schedule (P, n, n), or a RandomMixing
+    mixing: Any  # (n, n), those of a schedule (P, n, n), a RandomMixing or DrawnStates
     steps: Array  # a, (T,)
     readouts: Array  # Q, (1, n, n) where it is the same at every step, else (T, n, n)
     factor_of_steps: Array  # F, (T, T), lower triangular
@@ -183,19 +208,35 @@ class Response:
         """A, shape (nT, nT), with A^T A = :meth:`gram`, for the plain error: blocks W_t ... W_s."""
         if not self.plain:
             return None
+        size = self.nodes * self.horizon
+        return np.concatenate([answer.copy() for answer in self._answers()]).reshape(size, size)
+
+    def every_row(self) -> Array:
+        """L, (r, nT), with L^T L = :meth:`gram`, of every step that counts, W being fixed."""
+        found = [np.zeros((0, self.horizon * self.nodes))]
+        for step, answer in enumerate(self._answers()):
+            readout = self.steps[step] * self.readouts[step % len(self.readouts)]
+            if readout.any():
+                found.append(_linalg.gram_factor(readout) @ answer)
+        rows = np.concatenate(found)
+        stacked = rows.reshape(len(rows), self.horizon, self.nodes)
+        mixed = np.einsum("rsn,sp->rpn", stacked, self.factor_of_steps)
+        return np.asarray(mixed.reshape(rows.shape))
+
+    def _answers(self) -> Iterator[Array]:
+        """The answer of the models of every step to u, shape (n, nT)."""
         n, horizon, means = self.nodes, self.horizon, self._means
-        result = np.zeros((horizon, n, horizon, n))
-        entered = np.zeros((n, horizon, n))
+        entered = np.zeros((n, horizon * n))
         for step in range(horizon):
-            entered[:, step] = np.eye(n)
-            entered = np.tensordot(means[step % len(means)], entered, axes=1)
-            result[step] = entered
-        return result.reshape(n * horizon, n * horizon)
+            entered *= self.decay[step]
+            entered[:, step * n : (step + 1) * n] = np.eye(n)
+            entered = means[step % len(means)] @ entered
+            yield entered
 
     def rows(self) -> Array | None:
         """L, (r, nT), L^T L = :meth:`gram`; None where r > nT / 2 or W is drawn."""
         counted = np.flatnonzero(self.steps)
-        if self.plain or isinstance(self.mixing, RandomMixing) or not len(counted):
+        if self.plain or self._drawn or not len(counted):
             return None
         horizon, n, means = self.horizon, self.nodes, self._means
         found: list[Array] = []
@@ -230,14 +271,17 @@ class Response:
         return found
 
     @property
+    def _drawn(self) -> bool:
+        return isinstance(self.mixing, (RandomMixing, DrawnStates))
+
+    @property
     def _fixed(self) -> bool:
-        return not isinstance(self.mixing, RandomMixing) and self.mixing.ndim == 2
+        return not self._drawn and self.mixing.ndim == 2
 
     @property
     def _means(self) -> Array:
         """E[W_t] of every step of a period, shape (P, n, n)."""
-        mixing = self.mixing
-        mean = mixing.mean if isinstance(mixing, RandomMixing) else mixing
+        mean = self.mixing.mean if self._drawn else self.mixing
         return np.asarray(mean).reshape(-1, *np.shape(mean)[-2:])
 
     @cached_property
@@ -272,6 +316,8 @@ class Response:
             entering = self.steps[step] * readout + self._passed(step) * suffix
             if isinstance(mixing, RandomMixing):
                 suffix = _linalg.symmetrized(mixing.expected(entering))
+            elif isinstance(mixing, DrawnStates):
+                suffix = _linalg.symmetrized(mixing.expected(entering, step=step))
             else:
                 now = means[step % len(means)]
                 suffix = _linalg.symmetrized(now.T @ entering @ now)

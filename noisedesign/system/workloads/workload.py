@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from noisedesign.base import checks as _checks, settings
+from noisedesign.base import checks as _checks, linalg as _linalg, settings
 from noisedesign.base.checks import Array, InputError
 from noisedesign.system.random_mixing import RandomMixing
 from noisedesign.system.workloads.error import AnyError, ErrorMeasure, ErrorMixture, Term
-from noisedesign.system.workloads.response import Response
+from noisedesign.system.workloads.response import DrawnStates, Response
+
+CACHED = 30_000_000  # floats of all modes, 240 MB, up to which their workloads are formed once
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -25,7 +27,7 @@ class Modes:
     """H = sum_j factor(j)^T factor(j) x q_j q_j^T."""
 
     basis: Array  # orthonormal q_j as columns, (n, n)
-    factor: Callable[[int], Array]  # (T, T), of j
+    factor: Callable[[int], Array]  # (r, T) of j, r <= T; (T, T) of the plain error
 
 
 class _Part(NamedTuple):
@@ -47,6 +49,7 @@ class Workload:
 
     mixing: Any  # (n, n), those of a schedule (P, n, n), or a RandomMixing
     error: AnyError
+    ridge: float = 0.0  # squared error that noise adds to wherever it enters, besides
 
     def __post_init__(self) -> None:
         if isinstance(self.mixing, RandomMixing):
@@ -125,7 +128,8 @@ class Workload:
             covariance[n:, n:] = np.eye(n) if given is None else given
             return part.response.time_gram(covariance)
 
-        return self._sum(of)
+        ridge = self.ridge * (n if given is None else float(np.trace(given)))
+        return self._sum(of, ridge)
 
     def space_gram(self, time_covariance: Any = None) -> Array:
         """H of noise that is correlated across nodes, of the covariance K of steps, by default I;
@@ -133,7 +137,10 @@ class Workload:
         given, size = None, self.horizon
         if time_covariance is not None:
             given = _covariance(time_covariance, field="time_covariance", size=size, each="step")
-        return self._sum(lambda part: part.response.space_gram(given)[part.entering, part.entering])
+        ridge = self.ridge * (size if given is None else float(np.trace(given)))
+        return self._sum(
+            lambda part: part.response.space_gram(given)[part.entering, part.entering], ridge
+        )
 
     def gram(self) -> Array:
         """H of noise that is correlated across nodes and steps, shape (nT, nT), in O(T^2 n^3)."""
@@ -146,7 +153,7 @@ class Workload:
             blocks = found.reshape(horizon, len(found) // horizon, horizon, -1)
             return blocks[:, part.velocities, :, part.velocities].reshape(size, size)
 
-        return self._sum(of)
+        return self._sum(of, self.ridge)
 
     def mixing_gradient(self, root: Array) -> Array:
         """d error / dW, (n, n), for a fixed W and noise S g, g white, S = ``root``, (T, n, k)."""
@@ -169,6 +176,8 @@ class Workload:
         of Q_t times W_t ... W_s for every step that counts; None where there are more rows, or W is
         drawn."""
         size, found = self.horizon * self.nodes, []
+        if self.ridge:
+            return None
         for weight, response, velocities, _ in self._parts:
             rows = response.rows()
             if rows is None:
@@ -179,27 +188,33 @@ class Workload:
         stacked = np.concatenate(found)
         return None if 2 * len(stacked) > size else stacked
 
-    def _sum(self, of: Callable[[_Part], Array]) -> Array:
+    def _sum(self, of: Callable[[_Part], Array], ridge: float) -> Array:
         parts = self._parts
         if len(parts) == 1 and parts[0].weight == 1:
-            return of(parts[0])
-        return np.asarray(sum(part.weight * of(part) for part in parts))
+            found = of(parts[0])
+        else:
+            found = np.asarray(sum(part.weight * of(part) for part in parts))
+        return found + ridge * np.eye(len(found)) if ridge else found
 
     @cached_property
     def _parts(self) -> list[_Part]:
-        return [self._part(term) for term in self.error.terms]
+        return [self._part(term, self.mixing, self._readouts(term)) for term in self.error.terms]
 
-    def _part(self, term: Term) -> _Part:
-        error, n = term.measure, self.nodes
-        count = 1 if error.time_invariant else self.horizon
-        readouts = np.stack([error.readout(nodes=n, step=step) for step in range(count)])
+    def _readouts(self, term: Term) -> Array:
+        """Q of the steps, shape (1, n, n) where it is always the same, else (T, n, n)."""
+        error = term.measure
+        steps = range(1 if error.time_invariant else self.horizon)
+        return np.stack([error.readout(nodes=self.nodes, step=step) for step in steps])
+
+    def _part(self, term: Term, mixing: Any, readouts: Array) -> _Part:
+        error, (count, n) = term.measure, readouts.shape[:2]
         factor, rates = error.step_factor, error.rates
         kept = 1 - term.curvature * rates
         if not (term.curvature and error.momentum):
             return _Part(
                 term.weight,
                 Response(
-                    mixing=self.mixing,
+                    mixing=mixing,
                     steps=error.steps,
                     readouts=readouts,
                     factor_of_steps=factor,
@@ -209,11 +224,8 @@ class Workload:
             )
         # Models x and velocities m answer to x' = W ((1 - eta lambda) x - eta beta (m + z / beta))
         # and m' = lambda x + beta (m + z / beta): a response of 2 n nodes to z / beta.
-        if isinstance(self.mixing, RandomMixing):
-            expected, got = "nothing beside momentum and W that is drawn", "a curvature"
-            raise InputError("error.curvature", expected=expected, got=got)
-        beta, one = error.momentum, np.eye(n)
-        means = np.asarray(self.mixing).reshape(-1, n, n)
+        beta, one, drawn = error.momentum, np.eye(n), isinstance(mixing, RandomMixing)
+        means = np.asarray(one if drawn else mixing).reshape(-1, n, n)
         period = len(means) if np.ptp(rates) == 0 else self.horizon
         states = np.empty((period, 2 * n, 2 * n))
         for step, state in enumerate(states):
@@ -223,7 +235,7 @@ class Workload:
         wide = np.zeros((count, 2 * n, 2 * n))
         wide[:, :n, :n] = readouts
         response = Response(
-            mixing=states[0] if period == 1 else states,
+            mixing=DrawnStates(mixing, states) if drawn else states[0] if period == 1 else states,
             steps=error.steps,
             readouts=wide,
             factor_of_steps=np.eye(self.horizon),
@@ -234,23 +246,72 @@ class Workload:
         return _Part(term.weight / beta**2, response, slice(n, None), shares)
 
     @cached_property
+    def symmetric(self) -> bool:
+        """Whether W is the same at every step, and symmetric."""
+        return self._fixed and self._still.symmetric
+
+    @cached_property
+    def _still(self) -> Response:
+        """The answer to the first term's error of models that feel no curvature."""
+        term = self.error.terms[0]
+        return self._part(term._replace(curvature=0.0), self.mixing, self._readouts(term)).response
+
+    @cached_property
     def modes(self) -> Modes | None:
-        """Workloads of entries lambda_j^(t-s+1) that H splits into: plain error, symmetric W."""
-        if not (self._plain and self._fixed and self._parts[0].response.symmetric):
+        """The workloads that H splits into, W symmetric and its eigenvectors those of every Q; of
+        entries lambda_j^(t-s+1) for the plain error."""
+        if not self.symmetric:
             return None
-        values, vectors = self._parts[0].response.spectrum
+        if not self.error.plain:
+            return self._modes_of_any_error()
+        values, vectors = self._still.spectrum
         steps = np.arange(self.horizon)
         lag = np.maximum(steps[:, None] - steps, -1)
 
         def factor(j: int) -> Array:
-            powers = np.append(values[j] ** (steps + 1.0), 0.0)
-            return np.asarray(powers[lag])
+            rows = np.append(values[j] ** (steps + 1.0), 0.0)[lag]
+            if not self.ridge:
+                return np.asarray(rows)
+            ridge = np.sqrt(self.ridge) * np.eye(self.horizon)
+            return np.asarray(np.linalg.qr(np.vstack([rows, ridge]), mode="r"))
 
         return Modes(basis=vectors, factor=factor)
 
+    def _modes_of_any_error(self) -> Modes | None:
+        """The same of other errors; None where some Q has other eigenvectors than W."""
+        terms, n = self.error.terms, self.nodes
+        tolerance = settings.rank_tolerance(8 * n)
+        # With the mean apart from all other eigenvalues rounding does not turn it.
+        apart = np.full((n, n), 3 / n)
+        shifted, vectors = np.linalg.eigh(_linalg.symmetrized(self.mixing) + apart)
+        values = shifted - 3 * np.square(vectors.sum(axis=0)) / n
+        values[np.abs(values) <= settings.rank_tolerance(n) * np.abs(values).max()] = 0.0
+        seen = []
+        for term in terms:
+            turned = vectors.T @ self._readouts(term) @ vectors
+            along, largest = np.diagonal(turned, axis1=1, axis2=2), np.abs(turned).max()
+            apart = turned - along[:, :, None] * np.eye(n)
+            if np.abs(apart).max() > tolerance * largest:
+                return None
+            seen.append(np.where(along > tolerance * largest, along, 0.0))
+
+        def factor(j: int) -> Array:
+            rows = [np.sqrt(self.ridge) * np.eye(self.horizon)] if self.ridge else []
+            for term, along in zip(terms, seen, strict=True):
+                part = self._part(term, values[j, None, None], along[:, j, None, None])
+                found = part.response.every_row().reshape(-1, self.horizon, part.response.nodes)
+                rows.append(np.sqrt(part.weight) * found[:, :, part.entering].sum(axis=2))
+            stacked = np.concatenate(rows)
+            few = len(stacked) <= self.horizon
+            return stacked if few else np.asarray(np.linalg.qr(stacked, mode="r"))
+
+        few = n * self.horizon**2 <= CACHED
+        return Modes(basis=vectors, factor=cache(factor) if few else factor)
+
     @property
     def _plain(self) -> bool:
-        return self.error.plain and not isinstance(self.mixing, RandomMixing)
+        fixed = not isinstance(self.mixing, RandomMixing)
+        return self.error.plain and fixed and not self.ridge
 
     @property
     def _fixed(self) -> bool:

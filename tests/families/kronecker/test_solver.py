@@ -22,6 +22,7 @@ from noisedesign.problem.problem import SpaceTimeProblem
 from noisedesign.system.participation import FixedEpoch, single
 from noisedesign.system.workloads import ErrorMeasure
 from noisedesign.system.workloads.workload import Workload
+from noisedesign.tasks.verify import verify
 from tests.support import oracles
 from tests.support.space_time_cases import (
     GRAPHS,
@@ -580,3 +581,19 @@ def test_bad_input() -> None:
             solve_any(asked(joint, single(2)), gap=0.0)
         with pytest.raises(InputError, match="time_limit"):
             solve_any(asked(joint, single(2)), time_limit=0.0)
+
+
+@pytest.mark.parametrize("of", ["mean-model", "consensus", "loss-of-mean", "last-iterate"])
+def test_bounds_by_modes_hold_for_errors_that_some_mode_or_step_costs_nothing_of(of: str) -> None:
+    """Nearly the optimum of any noise without the cap, proved though H is singular."""
+    w = (oracles.metropolis(nx.path_graph(4)) + np.eye(4)) / 2
+    error = ErrorMeasure(horizon=4, of=of, curvature=[0.1, 0.6], momentum=0.3)
+    epochs = FixedEpoch(epochs=2, separation=2)
+    asked = SpaceTimeProblem(mixing=w, participation=epochs, error=error, max_variance=50.0)
+    found = solve_any(asked).design
+    free = solve_any(replace(asked, joint="full", max_variance=None)).design
+    assert found is not None
+    assert free is not None
+    assert 0.95 * free.lower_bound <= found.lower_bound <= free.objective
+    assert found.certificate.feasible
+    assert verify(found, rigorous=True).ok

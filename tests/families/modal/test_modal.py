@@ -24,6 +24,7 @@ from noisedesign.families.space_time import SpaceTimeProgram
 from noisedesign.forms import DenseStrategy, ModalStrategy, Noise
 from noisedesign.privacy.sensitivity import EXACT, UPPER_BOUND, Sensitivity
 from noisedesign.system.participation import FixedEpoch, single
+from noisedesign.system.workloads import ErrorMixture, Workload
 from tests.support import oracles
 from tests.support.space_time_cases import stacked_workload
 
@@ -543,16 +544,108 @@ def test_what_it_cannot_hold_is_refused(what: str) -> None:
         nd.solve(problem(**how))
 
 
-@pytest.mark.parametrize("of", ["last-iterate", "mean-model", "consensus"])
-def test_an_error_that_some_modes_or_steps_cost_nothing_of_is_refused(of: str) -> None:
-    """By its own name, and with designs that take it."""
-    asked = problem(np.diag([0.4] * 4) + 0.15)
-    other = replace(asked, error=nd.ErrorMeasure(horizon=asked.participation.horizon, of=of))
-    with pytest.raises(InputError, match=f"^error: .*all iterates.*{of}") as caught:
-        nd.solve(other)
-    for joint in ("kronecker", "full"):
-        assert f'"{joint}"' in caught.value.remedy
-        assert nd.solve(replace(other, joint=joint, max_variance=100.0)).feasible
+def measure(of: str, momentum: float = 0.0, **how: Any) -> nd.ErrorMeasure:
+    return nd.ErrorMeasure(
+        horizon=4, of=of, momentum=momentum, curvature=[0.05, 0.8], learning_rate=0.5, **how
+    )
+
+
+OTHERS: dict[str, Any] = {
+    "all iterates": nd.ErrorMeasure(horizon=4),
+    "loss": measure("loss"),
+    "loss of the mean, momentum": measure("loss-of-mean", 0.5),
+    "last iterate, no curvature": nd.ErrorMeasure(horizon=4, of="last-iterate"),
+    "mean model": measure("mean-model"),
+    "consensus, weighed": measure("consensus", 0.3, curvature_weights=[3.0, 1.0]),
+    "decay alone": nd.ErrorMeasure(
+        horizon=4, weight_decay=0.3, step_weights=[1, 0, 2, 3], learning_rates=[1, 0.5, 0.2, 0.1]
+    ),
+    "a mixture": ErrorMixture(
+        shares=[0.2, 0.8], measures=[measure(of) for of in ("all-iterates", "last-iterate")]
+    ),
+}
+
+
+@pytest.mark.parametrize("error", OTHERS.values(), ids=OTHERS)
+def test_every_error_splits_by_the_modes_of_its_mixing(error: Any) -> None:
+    """Against H of all pairs of node and step, which no mode is in."""
+    workload = Workload(mixing=PATH, error=error)
+    modes, ridge = workload.modes, 0.25
+    lifted = replace(workload, ridge=ridge)
+    assert modes is not None
+    assert lifted.modes is not None
+    h = workload.gram()
+    for found, expected in ((modes, h), (lifted.modes, h + ridge * np.eye(16))):
+        parts = [
+            np.kron(found.factor(j).T @ found.factor(j), np.outer(q, q))
+            for j, q in enumerate(found.basis.T)
+        ]
+        np.testing.assert_allclose(sum(parts), expected, atol=1e-13 * np.abs(expected).max())
+        assert all(len(found.factor(j)) <= 4 for j in range(4))
+    rng = np.random.default_rng(0)
+    root = rng.standard_normal((4, 4))
+    for covariance in (None, root @ root.T):
+        given = np.eye(4) if covariance is None else covariance
+        in_time = np.einsum("sutv,vu->st", lifted.gram().reshape(4, 4, 4, 4), given)
+        in_space = np.einsum("sutv,ts->uv", lifted.gram().reshape(4, 4, 4, 4), given)
+        np.testing.assert_allclose(lifted.time_gram(covariance), in_time, rtol=1e-12)
+        np.testing.assert_allclose(lifted.space_gram(covariance), in_space, atol=1e-12)
+
+
+@pytest.mark.parametrize("what", OTHERS)
+def test_designs_for_other_errors_are_nearly_as_good_as_any_noise(what: str) -> None:
+    """Though some modes or steps cost nothing of most: bounds are those of any noise, and proved;
+    errors those of the covariance written out."""
+    asked = problem(error=OTHERS[what])
+    found, full = nd.solve(asked).design, nd.solve(replace(asked, joint="full")).design
+    assert found is not None
+    assert full is not None
+    assert found.certificate.feasible
+    assert found.lower_bound <= full.objective
+    assert found.lower_bound >= full.objective * 0.985
+    assert full.lower_bound <= found.objective <= full.objective * 1.03
+    assert found.objective < found.ldp_objective
+    stored = found.noise.strategy
+    assert isinstance(stored, ModalStrategy)
+    h = Workload(mixing=PATH, error=OTHERS[what]).gram()
+    assert found.objective == pytest.approx(np.sum(h * covariance(stored)), rel=1e-9)
+    assert nd.verify(found, rigorous=True).ok
+
+
+@pytest.mark.parametrize("kind", ["star", "complete"])
+def test_a_mixing_that_cancels_some_noise_has_designs_and_bounds(kind: str) -> None:
+    """The hub's budget is slack on a star; nothing bounds some noise on a complete graph."""
+    graph = nd.build_graph(kind, nodes=5)
+    asked = nd.SpaceTimeProblem.from_graph(graph, participation=TWICE, joint="modal")
+    found, full = nd.solve(asked).design, nd.solve(replace(asked, joint="full")).design
+    assert found is not None
+    assert full is not None
+    assert full.objective * (1 - 1e-5) <= found.lower_bound <= full.objective
+    assert full.lower_bound <= found.objective <= full.objective * (1 + 2e-3)
+    assert nd.verify(found, rigorous=True).ok
+
+
+def test_an_error_of_uneven_nodes_is_refused_with_designs_that_take_it() -> None:
+    """Its Q has other eigenvectors than W, as has an average that is not the plain one."""
+    uneven = problem(error=nd.ErrorMeasure(horizon=4, node_weights=[1.0, 2.0, 1.0, 1.0]))
+    average = problem(error=nd.ErrorMeasure(horizon=4, of="consensus", average=[1.0, 2.0, 1.0, 1]))
+    for asked in (uneven, average):
+        with pytest.raises(InputError, match="^error: .*the same weight for every node") as caught:
+            nd.solve(asked)
+        for joint in ("kronecker", "full"):
+            assert f'"{joint}"' in caught.value.remedy
+            assert nd.solve(replace(asked, joint=joint, max_variance=100.0)).feasible
+
+
+def test_large_noise_that_costs_nothing_is_told() -> None:
+    asked = problem(error=nd.ErrorMeasure(horizon=4, of="mean-model"))
+    solution = nd.solve(asked)
+    assert solution.design is not None
+    form = solution.design.noise.strategy
+    assert isinstance(form, ModalStrategy)
+    largest = np.diagonal(covariance(form)).max()
+    assert f"largest variance of this design is {largest:.2g}, " in solution.remedy
+    assert not nd.solve(problem()).remedy
 
 
 def test_strategies_that_do_not_fit_into_memory_are_not_begun(

@@ -38,6 +38,10 @@ def design() -> UnboundedDesign:
     return nd.solve_unbounded(nd.UnboundedProblem(buffers=4, privacy=target, name="run"))
 
 
+def test_the_one_budget_of_a_run_without_an_end_has_the_price_one(design: UnboundedDesign) -> None:
+    assert design.prices == {"every record": 1.0}
+
+
 def test_sensitivity_over_all_time_by_hand() -> None:
     # One buffer of scale 1/2 and decay 1/2: c = 1, 1/2, 1/4, ..., of squared norm 4/3.
     half = Buffers(scales=np.array([0.5]), decays=np.array([0.5]))

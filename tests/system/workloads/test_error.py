@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from noisedesign.base.checks import InputError
+from noisedesign.system.random_mixing import EdgeDropout
 from noisedesign.system.workloads import ERRORS, ErrorMeasure, Workload
 from noisedesign.system.workloads.workload import decentralized_gram, prefix_gram
 from tests.support import oracles
@@ -141,6 +142,33 @@ SCHEDULE = np.array([PATH3, SKEWED])
 @pytest.mark.parametrize("w", [PATH3, SKEWED, CYCLE3, SCHEDULE])
 def test_curvature_pulls_models_back(w: np.ndarray, how: dict[str, Any], of: str) -> None:
     check_all_shapes(w, 4, of, **how)
+
+
+@pytest.mark.parametrize("of", ["all-iterates", "loss", "loss-of-mean"])
+@pytest.mark.parametrize("horizon", [2, 3])
+def test_momentum_and_curvature_under_every_mixing_that_may_be_drawn(horizon: int, of: str) -> None:
+    """Two nodes whose edge fails or not, every sequence of that by its chance; rates fall."""
+    w, chance = np.array([[0.7, 0.3], [0.3, 0.7]]), 0.4
+    how: dict[str, Any] = {
+        "curvature": [0.2, 0.9],
+        "momentum": 0.4,
+        "learning_rates": np.linspace(0.8, 0.3, horizon),
+    }
+    expected = np.zeros((2 * horizon, 2 * horizon))
+    for failed in itertools.product([False, True], repeat=horizon):
+        drawn = np.array([np.eye(2) if out else w for out in failed])
+        share = np.prod([chance if out else 1 - chance for out in failed])
+        expected += share * literal_gram(drawn, horizon, of, **how)
+    error = ErrorMeasure(horizon=horizon, of=of, **how)
+    workload = Workload(mixing=EdgeDropout(mixing=w, probability=chance), error=error)
+    shared = np.array([[1.0, 0.3], [0.3, 2.0]])
+    np.testing.assert_allclose(workload.gram(), expected, **CLOSE)
+    by_pair = expected.reshape(horizon, 2, horizon, 2)
+    in_time = np.einsum("sutv,vu->st", by_pair, shared)
+    np.testing.assert_allclose(workload.time_gram(shared), in_time, **CLOSE)
+    np.testing.assert_allclose(
+        workload.space_gram(), np.einsum("sutu->st", by_pair.transpose(1, 0, 3, 2)), **CLOSE
+    )
 
 
 def test_the_loss_of_one_node_by_hand() -> None:
