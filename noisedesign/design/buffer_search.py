@@ -44,7 +44,7 @@ def solve_unbounded(problem: UnboundedProblem) -> UnboundedDesign:
         buffers=problem.buffers,
         steps=STEPS,
     )
-    squared = found.squared_sensitivity(participations=often, separation=apart)
+    squared = found.proved_sensitivity(participations=often, separation=apart)
     outcome = judged(found, poles, weights, least=least, squared=squared, steps=STEPS)
     return UnboundedDesign(
         problem=problem,

@@ -79,7 +79,7 @@ class UnboundedDesign(Shown):
     def found_sensitivity(self) -> float:
         """Squared sensitivity of C over all time, computed again and rounded up."""
         of = self.problem
-        return self.buffers.squared_sensitivity(
+        return self.buffers.proved_sensitivity(
             participations=of.max_participations, separation=of.separation
         )
 
