@@ -50,7 +50,7 @@ class Buffers:
         )
 
     def squared_sensitivity(self, *, participations: int, separation: int) -> float:
-        """|c + c moved by b + ...|^2 over all time for k participations b apart, but for rounding."""
+        """|c + c moved by b + ...|^2 over all time for k participations b apart, if not rounded."""
         products = np.multiply.outer(self.scales, self.scales)
         norms = products / (1 - np.multiply.outer(self.decays, self.decays))
         squared = participations * (1 + float(norms.sum()))

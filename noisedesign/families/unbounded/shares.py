@@ -35,7 +35,7 @@ def in_blocks(horizon: int, often: int, apart: int) -> float:
 
 
 def _patterns(blocks: int, often: int, gap: int) -> Array:
-    """Participations at even distances of one to two separations, cut at both ends, shape (p, N)."""
+    """Participations at even distances of one to two gaps, cut at both ends, shape (p, N)."""
     found = []
     for distance in range(gap, 2 * gap + 1, max(1, gap // 4)):
         for start in range(-(often - 1) * distance, blocks):
@@ -78,7 +78,7 @@ def _bound(blocks: int, size: int, patterns: Array) -> float:
 
 
 def _norm(whole: Array, left: Array, right: Array) -> float:
-    """The nuclear norm of diag(left) M diag(right) from below, M of integers; 0 where not proved."""
+    """The nuclear norm of diag(left) M diag(right) from below, M of integers; 0 if not proved."""
     matrix = left[:, None] * whole * right
     u, _, w = np.linalg.svd(matrix, full_matrices=False)
     near = contraction(u @ w)
