@@ -703,6 +703,10 @@ class TimeProblem(_OnGraph):
             if error.horizon != self.participation.horizon:
                 expected = f"{self.participation.horizon}, the participation's horizon"
                 raise InputError("error.horizon", expected=expected, got=f"{error.horizon}")
+        alone = self.mixing is None and self.participation.largest_size == 1
+        if error is not None and getattr(error, "unknown_horizon", False) and not alone:
+            expected = "numbers: least errors are known of prefix sums at one participation"
+            raise InputError("error.step_weights", expected=expected, got='"unknown-horizon"')
         if worst and (self.structure.restricts or self.max_variance is not None):
             key = "structure" if self.structure.restricts else "limits.max_variance"
             expected = f'nothing beside the error of = "{WORST}"'

@@ -17,6 +17,7 @@ from noisedesign.base.monitor import REACHED, Monitor, Search, Stop
 from noisedesign.certify.repair import strategy_of
 from noisedesign.families.family import Answer
 from noisedesign.families.worst.program import WorstProgram
+from noisedesign.families.worst.start import first_logs
 from noisedesign.forms import DenseStrategy, Noise
 
 MEMORY = 12
@@ -47,7 +48,7 @@ MOST = 300
 def solve(program: WorstProgram, *, monitor: Monitor) -> Answer:
     """The best strategy met, and the multipliers and shares of the best bound, not the same."""
     size, family = program.size, program.inner
-    logs = np.zeros(size)
+    logs = first_logs(program)
     past: list[tuple[Array, Array]] = []
     noises: list[tuple[float, Noise]] = []
     met: list[tuple[Array, Noise]] = []
