@@ -99,6 +99,10 @@ class StoredDesign(Stored):
 
     Attributes:
         design: what is stored.
+        manifest: the JSON object of the file, which is what is claimed.
+        path: of the file.
+        arrays: every array of the file by name, read-only float64.
+        problem_text: the problem file that it was made from, or nothing.
     """
 
     design: Design
@@ -459,6 +463,10 @@ class StoredStreamingDesign(Stored):
 
     Attributes:
         design: what is stored.
+        manifest: the JSON object of the file, which is what is claimed.
+        path: of the file.
+        arrays: every array of the file by name, read-only float64.
+        problem_text: the problem file that it was made from, or nothing.
     """
 
     design: StreamingDesign

@@ -1,4 +1,4 @@
-"""What a design file holds, whichever kind of design it is."""
+"""A design as its file holds it, of whichever kind."""
 
 from __future__ import annotations
 
@@ -12,15 +12,7 @@ from noisedesign.base.shown import Shown
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Stored(Shown):
-    """A design as its file states it.
-
-    Attributes:
-        design: what is stored.
-        manifest: the JSON object of the file, which is what is claimed.
-        path: of the file.
-        arrays: every array of the file by name, read-only float64.
-        problem_text: the problem file that it was made from, or nothing.
-    """
+    """A design as its file states it, and where that is."""
 
     design: Any
     manifest: dict[str, Any]

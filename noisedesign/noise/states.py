@@ -1,5 +1,5 @@
-"""What a run without an end keeps between steps, in files: a restart goes on from there, and not
-from the first step.
+"""Files of the buffers of a run without an end: a restart goes on from there, and not from the
+first step.
 
 Who has the buffers of a node can take noise off, as who has its secret can. So a file is encrypted
 and authenticated (ChaCha20-Poly1305) under a key derived from the secret for this file alone, with
@@ -37,7 +37,7 @@ Place = tuple[int, "np.dtype[Any]"]  # number of a block of the model, and preci
 
 
 class _File(NamedTuple):
-    """What a file says in clear: its bytes, the step, and where the buffers of a block are."""
+    """A file as it is in clear: its bytes, the step, and where the buffers of a block are."""
 
     path: Path
     said: bytes
@@ -146,7 +146,7 @@ class States:
         return self._files
 
     def _read(self, path: Path) -> _File | None:
-        """What a file says in clear; nothing of it is used before a piece has opened by it."""
+        """Read what is in clear of a file; none of it is used before a piece has opened by it."""
         try:
             with path.open("rb") as stream:
                 begins = stream.read(len(_MAGIC) + 8)

@@ -25,11 +25,13 @@ from noisedesign.base.checks import Array
 from noisedesign.base.enclosures import EPS
 from noisedesign.families.toeplitz.bound import root_trace_lower_bound
 from noisedesign.families.unbounded.buffers import Buffers
+from noisedesign.families.unbounded.directed import Directed
 from noisedesign.families.unbounded.shares import in_blocks
 from noisedesign.system.workloads.toeplitz import PoleWorkload
 
 EVERY, COARSE = 1 / 16, 1 / 2  # octaves between steps of the grid; of W, whose bound takes O(T m^2)
 SPREAD = 3  # gaps of folded patterns are evenly b to b + b / SPREAD: others gain less than .01
+SHORT = 16  # times k b: beyond, folded patterns are better than blocks
 SMALL = 8 * EPS  # what a product of a few factors, or a root of one, is off by at most, relative
 
 
@@ -44,9 +46,15 @@ class Least(NamedTuple):
 
 
 def least_stddevs(
-    poles: Array, weights: Array, *, participations: int, separation: int, steps: int
+    poles: Array,
+    weights: Array,
+    *,
+    participations: int,
+    separation: int,
+    steps: int,
+    directed: Directed | None = None,
 ) -> Least:
-    """Lower bounds of a grid of horizons up to ``steps``."""
+    """Lower bounds of a grid of horizons up to ``steps``; of a W that is not symmetric, its own."""
     plain, first = is_prefix(poles), (participations - 1) * separation + 1
     often = plain and participations > 1
     every = 2 * EVERY if often else EVERY if plain else COARSE
@@ -60,6 +68,8 @@ def least_stddevs(
         if plain:
             scale = math.sqrt(weights[0]) * (1 - SMALL)
             found.append(scale * _of_prefix_sums(horizon, participations, separation))
+        elif directed is not None:
+            found.append(directed.least_stddev(horizon) * math.sqrt(participations))
         else:
             workload = PoleWorkload(poles=poles, weights=weights, horizon=horizon)
             root = root_trace_lower_bound(workload) * (1 - settings.rank_tolerance(horizon))
@@ -78,7 +88,8 @@ def _of_prefix_sums(horizon: int, often: int, apart: int) -> float:
     best = math.sqrt(often) * float((0.5 / half).sum()) / horizon * rounding
     if often > 1 and horizon > (often - 1) * apart:
         best = max(best, float(often), _folded(half, often, apart) * rounding)
-        best = max(best, in_blocks(horizon, often, apart))
+        if horizon <= SHORT * often * apart:
+            best = max(best, in_blocks(horizon, often, apart))
     return best
 
 
@@ -142,7 +153,14 @@ class Proved(NamedTuple):
 
 
 def judged(
-    buffers: Buffers, poles: Array, weights: Array, *, least: Least, squared: float, steps: int
+    buffers: Buffers,
+    poles: Array,
+    weights: Array,
+    *,
+    least: Least,
+    squared: float,
+    steps: int,
+    directed: Directed | None = None,
 ) -> Proved:
     """Judge buffers of that squared sensitivity up to ``steps``; under gossip, roundings are
     allowed for by an argument."""
@@ -151,7 +169,11 @@ def judged(
     if is_prefix(poles):
         variances = weights[0] * buffers.proved_variances(ends)
     else:
-        variances = buffers.variances(poles, weights, steps=steps)[ends - 1] * (1 + ALLOWANCE)
+        if directed is not None:
+            every = directed.variances(buffers, steps)
+        else:
+            every = buffers.variances(poles, weights, steps=steps)
+        variances = every[ends - 1] * (1 + ALLOWANCE)
     stddevs, known = np.sqrt(squared * variances) * (1 + SMALL), least.stddevs[counted]
     ratios = stddevs / known * (1 + EPS)
     at = int(ratios.argmax())

@@ -26,8 +26,8 @@ from noisedesign.base.checks import Array, InputError
 LONGEST = 4096  # steps of the longest run whose least errors are listed, in some 20 s
 A_DOUBLING = 8  # horizons a doubling whose best shares are found; those between are blended
 STEP, MARGIN = 0.45, 10.0
-"""Of the trapezoidal rule in log y: distance of nodes, whose error is about exp(-pi^2 / it), and
-how far they go beyond the spectrum, where integrands are their leading terms to exp(-2 x it)."""
+"""The trapezoidal rule in log y has this distance of nodes, for an error of about exp(-pi^2 / it);
+nodes go this far beyond the spectrum, where integrands are their leading terms to exp(-2 x it)."""
 ROUNDING = 1e-8  # relative, by which least errors are lowered for what is not accounted for
 MEMORY, MOST = 12, 200  # steps of the past that a step mixes, and steps, at most
 LEAST_SHARE, IDLE = 1e-7, 3.0
