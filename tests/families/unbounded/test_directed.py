@@ -69,6 +69,39 @@ def test_bounds_are_nuclear_norms_and_those_of_blocks_below(
     assert split.least_stddev(34) == split.least_stddev(30)
 
 
+@pytest.mark.parametrize("w", [ROWS, RING])
+def test_bound_of_blocks_is_that_of_both_parts(
+    w: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size, blocks, one = 5, 3, np.ones((5, 1)) / math.sqrt(5)
+    whole = responses(w, size * blocks).reshape(blocks, size, w.size, blocks, size)
+    mean = np.full(w.size, 1 / len(w))
+    coarse = np.einsum("bmact,a,m,t->bc", whole, mean, one[:, 0], one[:, 0])
+    inside = whole[0, :, :, 0].reshape(size * w.size, size)
+    rows = np.kron(one[:, 0], mean)
+    rest = inside - np.multiply.outer(rows, rows @ inside)
+    rest = rest - rest.mean(axis=1)[:, None]
+    total = np.linalg.norm(coarse, "nuc") + blocks * np.linalg.norm(rest, "nuc")
+    monkeypatch.setattr(directed, "BLOCK", (size, size))
+    found = Directed(w)
+    expected = max(total, blocks * np.linalg.norm(inside, "nuc"))
+    expected /= size * blocks * math.sqrt(len(w))
+    assert found.least_stddev(size * blocks) == pytest.approx(expected, rel=1e-7)
+
+
+def test_what_has_not_mixed_yet_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = Buffers(scales=np.array([0.3, 0.005]), decays=np.array([0.5, 0.995]))
+    w, steps = 0.8 * np.eye(4) + 0.2 * np.roll(np.eye(4), 1, axis=1), 200
+    noise = responses(w, steps) @ noising(slow, steps)
+    exact = np.square(noise).sum(axis=1).reshape(steps, w.size).sum(axis=1)
+    monkeypatch.setattr(directed, "FOLLOWED", (160, 160))
+    above = np.diff(Directed(w).variances(slow, steps), prepend=0) * len(w)
+    grows = np.diff(exact, prepend=0)
+    assert (above[160:] >= grows[160:]).all()
+    mean = np.square(slow.sums(steps))  # of doubly stochastic weights P has the norm 1
+    assert (grows[160:] > mean[160:] * (1 + 1e-6)).all()
+
+
 def test_of_a_symmetric_w_they_are_those_of_its_poles() -> None:
     w = nd.mixing_matrix(nd.build_graph("path", nodes=4))
     found, own = gossip_workload(w, horizon=1), Directed(w)
@@ -94,8 +127,8 @@ def test_a_design_is_near_the_least_and_verified(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(directed, "FOLLOWED", (512, 512))
-    monkeypatch.setattr("noisedesign.design.buffer_search.STEPS", 20_000)
-    monkeypatch.setattr("noisedesign.design.unbounded.STEPS", 20_000)
+    monkeypatch.setattr("noisedesign.design.buffer_search.STEPS", 5_000)
+    monkeypatch.setattr("noisedesign.design.unbounded.STEPS", 5_000)
     for w, most in ((RING, 1.5), (ROWS, 1.7)):
         problem = nd.UnboundedProblem(mixing=w, buffers=3)
         design = nd.solve_unbounded(problem)

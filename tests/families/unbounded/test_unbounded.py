@@ -17,7 +17,7 @@ from noisedesign.base import power_series as series
 from noisedesign.design.unbounded import UnboundedDesign
 from noisedesign.families.unbounded.bound import _folded, _sines, least_stddevs
 from noisedesign.families.unbounded.buffers import Buffers
-from noisedesign.families.unbounded.shares import _patterns, in_blocks
+from noisedesign.families.unbounded.shares import _bound, _patterns, in_blocks
 from noisedesign.families.unbounded.solver import _variances
 from noisedesign.noise import Batches, Plan, Record, Secret, noise
 from noisedesign.noise.plan import UNBOUNDED
@@ -204,6 +204,23 @@ def test_bound_of_blocks_is_a_norm_of_real_patterns(often: int, apart: int, hori
     assert 0.75 * math.sqrt(best.objective) <= found <= math.sqrt(best.objective)
 
 
+@pytest.mark.parametrize("size", [1, 2, 7, 64])
+def test_one_block_has_both_of_its_parts(size: int) -> None:
+    sums = np.tril(np.ones((size, size)))
+    mean = np.full((size, size), 1 / size)
+    rest = (np.eye(size) - mean) @ sums @ (np.eye(size) - mean)
+    parts = np.linalg.norm(mean @ sums @ mean, "nuc") + np.linalg.norm(rest, "nuc")
+    assert _bound(1, size, np.ones((1, 1))) == pytest.approx(parts / size, rel=1e-9)
+
+
+def test_many_participations_are_near_the_least_that_counts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("noisedesign.design.buffer_search.STEPS", 400)
+    problem = nd.UnboundedProblem(max_participations=10, separation=3, buffers=3)
+    assert nd.solve_unbounded(problem).ratio < 1.5
+
+
 def test_ratio_is_kept_at_every_step_to_a_million(design: UnboundedDesign) -> None:
     assert design.ratio <= 1.7
     # The ratio at steps that are no ends of the grid, from sines and the definition.
@@ -220,8 +237,8 @@ def test_ratio_is_kept_at_every_step_to_a_million(design: UnboundedDesign) -> No
 def test_gossip_and_repeated_participation(
     of_graph: bool, often: int, most: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("noisedesign.design.buffer_search.STEPS", 10_000)
-    monkeypatch.setattr("noisedesign.design.unbounded.STEPS", 10_000)
+    monkeypatch.setattr("noisedesign.design.buffer_search.STEPS", 2_000)
+    monkeypatch.setattr("noisedesign.design.unbounded.STEPS", 2_000)
     w = nd.mixing_matrix(nd.build_graph("ring", nodes=4)) if of_graph else None
     problem = nd.UnboundedProblem(mixing=w, buffers=4, max_participations=often, separation=12)
     found = nd.solve_unbounded(problem)
