@@ -57,6 +57,9 @@ class States:
         digest: of the design.
         node: zero-based.
         every: steps from one file to the next.
+
+    Raises:
+        InputError: naming ``state``: a file that is not whole, or of another run.
     """
 
     folder: Path
@@ -66,7 +69,7 @@ class States:
     every: int = EVERY
 
     def __post_init__(self) -> None:
-        self._files: list[_File | None] | None = None
+        self._files = [self._read(self._path(number)) for number in (0, 1)]
 
     def due(self, t: int) -> bool:
         """Whether a file is written after step t."""
@@ -76,8 +79,8 @@ class States:
         """Write the buffers as they are after step t, over the older file; where that fails, warn:
         they can be computed again."""
         try:
-            files = self._known()
-            older = min((0, 1), key=lambda i: -1 if (at := files[i]) is None else at.step)
+            steps = [-1 if file is None else file.step for file in self._files]
+            older = steps.index(min(steps))
             path, salt = self._path(older), token_bytes(_SALT)
             sizes = [[at[0], value.shape[1], _code(at[1])] for at, value in kept.items()]
             rows = next(iter(kept.values())).shape[0]
@@ -97,7 +100,7 @@ class States:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             with atomic.overwriting():
                 atomic.write_atomically(path, write)
-            files[older] = self._read(path)
+            self._files[older] = self._read(path)
         except OSError as error:
             said_of = f"Buffers after step {t} were not kept, so that a restart computes more again"
             warnings.warn(f"{said_of}: {error}", stacklevel=4)
@@ -106,7 +109,7 @@ class States:
         """The latest step before that one whose buffers of a block are kept, and these."""
         found = [
             file
-            for file in self._known()
+            for file in self._files
             if file is not None
             and file.step < before
             and at in file.places
@@ -117,9 +120,13 @@ class States:
         file = max(found, key=lambda one: one.step)
         piece, wide, start = file.places[at]
         code = _code(at[1])
-        with file.path.open("rb") as stream:
-            stream.seek(start)
-            sealed = stream.read(file.rows * wide * _SIZES[code] + _TAG)
+        try:
+            with file.path.open("rb") as stream:
+                stream.seek(start)
+                sealed = stream.read(file.rows * wide * _SIZES[code] + _TAG)
+        except FileNotFoundError:  # somebody deleted it
+            self._files = [None if one is file else one for one in self._files]
+            return self.find(at, before=before, width=width)
         try:
             plain = file.key.decrypt(_nonce(piece), sealed, file.said)
         except InvalidTag:
@@ -140,11 +147,6 @@ class States:
             derived(self.secret.value, salt=bytes.fromhex(self.digest), info=info)
         )
 
-    def _known(self) -> list[_File | None]:
-        if self._files is None:
-            self._files = [self._read(self._path(number)) for number in (0, 1)]
-        return self._files
-
     def _read(self, path: Path) -> _File | None:
         """Read what is in clear of a file; none of it is used before a piece has opened by it."""
         try:
@@ -162,6 +164,8 @@ class States:
             for piece, (block, width, code) in enumerate(found["blocks"]):
                 places[int(block), np.dtype(code)] = piece, int(width), start
                 start += rows * int(width) * _SIZES[code] + _TAG
+            if start != path.stat().st_size:
+                raise ValueError("another size")
             key = self._key(bytes.fromhex(found["salt"]))
             return _File(path, said, key, step, rows, places)
         except FileNotFoundError:

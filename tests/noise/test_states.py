@@ -195,10 +195,9 @@ def test_a_file_that_was_changed_is_refused_by_name(record: Path, at: str) -> No
     }[at]
     assert changed != content
     file.write_bytes(changed)
-    again = noise(PLAN, secret=secret, record=record, resume=True, keep_every=EVERY)
     size = SIZE - 1 if at == "width" else SIZE
     with pytest.raises(nd.InputError, match="the buffers of this run in") as refused:
-        again.step(5, size)
+        noise(PLAN, secret=secret, record=record, resume=True, keep_every=EVERY).step(5, size)
     assert refused.value.field == "state"
     assert str(file) in str(refused.value)
     file.unlink()
@@ -218,9 +217,20 @@ def test_a_file_of_another_run_is_refused(record: Path, tmp_path: Path, other: s
     added(source, range(4))
     (target,) = files(second)
     shutil.copy(file, target)
-    again = noise(of_plan, secret=own, record=second, keep_every=EVERY, resume=True)
     with pytest.raises(nd.InputError, match="one of another run"):
-        again.step(5, SIZE)
+        noise(of_plan, secret=own, record=second, keep_every=EVERY, resume=True)
+
+
+def test_a_file_that_is_deleted_while_the_run_goes_on_is_done_without(record: Path) -> None:
+    secret = Secret.new()
+    run(record, secret, range(8))
+    again = noise(PLAN, secret=secret, record=record, keep_every=EVERY, resume=True)
+    latest = max(files(record), key=lambda one: b'"step": 7' in one.read_bytes())
+    latest.unlink()
+    draws = Draws(again)
+    whole = noise(PLAN, secret=secret, record=False)
+    assert (again.step(9, SIZE) == whole.step(9, SIZE)).all()
+    assert draws.steps == list(range(4, 10))  # kept after step 3
 
 
 def test_an_older_file_put_back_is_caught_up_from(record: Path) -> None:
