@@ -8,11 +8,10 @@ singular values of M = Q^1/2 A V^1/2, U s P^T,
     dl = diag(U s U^T),  dr = diag(P s P^T),
 
 and gamma_F has q = 1/T and a mean in the place of the first maximum. M^-1 is bidiagonal, so that
-dl and dr are diagonals of the inverse roots of tridiagonal matrices: by the trapezoidal rule of
-(2/pi) int (X + y^2)^-1 dy in log y, X + y^2 is factored from both ends, in O(T). Shares follow the
-fixed point q <- dl, v <- dr in logarithms, mixed by Anderson's method; by symmetry v is q reversed
-for gamma_2. Intervals are widened by ``ROUNDING`` for what is not accounted for: they are computed
-in float64, and are no proofs.
+dl and dr are found in O(T) (:mod:`noisedesign.system.workloads.factorization_norm`). Shares follow
+the fixed point q <- dl, v <- dr in logarithms, mixed by Anderson's method; by symmetry v is q
+reversed for gamma_2. Intervals are widened by ``ROUNDING`` for what is not accounted for: they are
+computed in float64, and are no proofs.
 
 Published bounds, up to o(1): ln T / pi + .701 <= gamma_F, gamma_2; gamma_F <= ln T / pi + .748 and
 gamma_2 <= ln T / pi + .846 (Henzinger, Kalinin and Upadhyay 2025); gamma_2 <= ln T / pi + 1
@@ -25,11 +24,11 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.linalg.lapack import dpttrf
 
 from noisedesign.base.checks import Array
 from noisedesign.base.linalg import inverse_of_triangular
 from noisedesign.mechanisms.baselines import column_normalized_square_root
+from noisedesign.system.workloads.factorization_norm import right_diagonal
 
 QUICK = (16, 256, 1024, 4096)
 """Numbers of steps, of seconds."""
@@ -39,47 +38,12 @@ LONG = (16_384, 65_536, 262_144, 1_000_000)
 GAP = 1e-5
 """Relative width of an interval at which the search stops."""
 
-STEP, MARGIN = 0.45, 10.0
-"""Of the trapezoidal rule in log y: distance of nodes, whose error is about exp(-pi^2 / it), and
-how far they go beyond the spectrum, where integrands are their leading terms to exp(-2 x it)."""
-
 ROUNDING = 1e-5
 """By what an interval is widened on both sides, relative; dense decompositions at 1024 steps agree
 to 1e-8, and rounding grows like the square of T."""
 
 MEMORY, MOST = 12, 120
 """Steps of the past that a step mixes, and steps, at most."""
-
-
-def inverse_root_diagonal(diagonal: Array, beside: Array) -> Array:
-    """diag(X^-1/2) of a positive definite tridiagonal X."""
-    spread = np.abs(np.r_[beside, 0.0]) + np.abs(np.r_[0.0, beside])
-    top = float((diagonal + spread).max())
-    # The trace of X^-1 is above its largest eigenvalue.
-    inverse = inverse_diagonal(diagonal, beside)
-    low, high = -math.log(float(inverse.sum())) / 2 - MARGIN, math.log(top) / 2 + MARGIN
-    nodes = np.exp(np.arange(low, high + STEP, STEP))
-    rest = STEP / math.expm1(STEP)
-    found = rest * (nodes[0] * inverse + 1 / nodes[-1])
-    for y in nodes:
-        found += STEP * y * inverse_diagonal(diagonal + y * y, beside)
-    return np.asarray(found * (2 / math.pi))
-
-
-def inverse_diagonal(diagonal: Array, beside: Array) -> Array:
-    """diag(X^-1) by the pivots of X from both ends."""
-    forward, _, failed = dpttrf(diagonal, beside)
-    backward, _, failed_too = dpttrf(diagonal[::-1], beside[::-1])
-    if failed or failed_too:
-        raise np.linalg.LinAlgError("X is not positive definite in float64")
-    return np.asarray(1 / (forward + backward[::-1] - diagonal))
-
-
-def right_diagonal(q: Array, v: Array) -> Array:
-    """diag((M^T M)^1/2), M = Q^1/2 A V^1/2: of the inverse V^-1/2 D Q^-1 D^T V^-1/2, D = A^-1."""
-    within = 1 / q
-    within[1:] += 1 / q[:-1]
-    return inverse_root_diagonal(within / v, -1 / (q[:-1] * np.sqrt(v[:-1] * v[1:])))
 
 
 def interval(steps: int, *, worst: bool) -> tuple[float, float]:

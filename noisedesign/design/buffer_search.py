@@ -7,6 +7,7 @@ import numpy as np
 from noisedesign.base import checks as _checks
 from noisedesign.design.unbounded import UnboundedDesign
 from noisedesign.families.unbounded.bound import judged, least_stddevs
+from noisedesign.families.unbounded.directed import Directed
 from noisedesign.families.unbounded.solver import search
 from noisedesign.problem.unbounded import STEPS, UnboundedProblem
 
@@ -34,7 +35,10 @@ def solve_unbounded(problem: UnboundedProblem) -> UnboundedDesign:
     _checks.instance(problem, UnboundedProblem, field="problem", expected=expected)
     poles, weights = np.asarray(problem.workload.poles), np.asarray(problem.workload.weights)
     often, apart = problem.max_participations, problem.separation
-    least = least_stddevs(poles, weights, participations=often, separation=apart, steps=STEPS)
+    directed = Directed(problem.mixing) if problem.directed else None
+    least = least_stddevs(
+        poles, weights, participations=often, separation=apart, steps=STEPS, directed=directed
+    )
     found = search(
         poles,
         weights,
@@ -44,8 +48,10 @@ def solve_unbounded(problem: UnboundedProblem) -> UnboundedDesign:
         buffers=problem.buffers,
         steps=STEPS,
     )
-    squared = found.squared_sensitivity(participations=often, separation=apart)
-    outcome = judged(found, poles, weights, least=least, squared=squared, steps=STEPS)
+    squared = found.proved_sensitivity(participations=often, separation=apart)
+    outcome = judged(
+        found, poles, weights, least=least, squared=squared, steps=STEPS, directed=directed
+    )
     return UnboundedDesign(
         problem=problem,
         scales=found.scales,

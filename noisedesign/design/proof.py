@@ -21,6 +21,7 @@ from noisedesign.certify.rigorous import (
     ratio_above,
 )
 from noisedesign.design.design import Design
+from noisedesign.design.unbounded import UnboundedDesign
 from noisedesign.families.family import Sampled, Served, family_of, released
 from noisedesign.families.temporal import TemporalProgram, rigorous_uniform_bound
 from noisedesign.families.toeplitz.streaming import StreamingDesign
@@ -103,6 +104,20 @@ class Proof(Shown):
         """Whether feasibility and a gap are proved, of noise that claims no gap the objective."""
         proved = self.gap if self.bounded else self.objective.upper
         return not self.why_not and self.feasible and math.isfinite(proved)
+
+
+def prove_unbounded(design: UnboundedDesign) -> Proof:
+    """Prove the ratio of a design without a horizon as its objective; noise is scaled by what is
+    proved of its sensitivity."""
+    why = "errors under gossip are not covered, as eigenvalues of W are known to their rounding; "
+    why += "the sensitivity for ever is proved"
+    return Proof(
+        objective=Interval(0.0, design.proved.ratio),
+        sensitivity_squared=1.0,
+        why_not=why if design.problem.mixing is not None else "",
+        left_out=OF_GAUSSIAN_NOISE if design.problem.privacy is not None else "",
+        bounded=False,
+    )
 
 
 def prove(design: Design) -> Proof:

@@ -16,6 +16,7 @@ from noisedesign.base.checks import Array, InputError
 from noisedesign.base.shown import Shown
 from noisedesign.families.unbounded.bound import Proved, judged, least_stddevs
 from noisedesign.families.unbounded.buffers import Buffers
+from noisedesign.families.unbounded.directed import Directed
 from noisedesign.noise.filters import Buffered
 from noisedesign.noise.plan import UNBOUNDED, Claim, Plan, Stream
 from noisedesign.privacy.accounting import mu_of
@@ -86,7 +87,7 @@ class UnboundedDesign(Shown):
     def found_sensitivity(self) -> float:
         """Squared sensitivity of C over all time, computed again and rounded up."""
         of = self.problem
-        return self.buffers.squared_sensitivity(
+        return self.buffers.proved_sensitivity(
             participations=of.max_participations, separation=of.separation
         )
 
@@ -95,15 +96,24 @@ class UnboundedDesign(Shown):
         """The ratio computed again, with the errors and bounds that it is of."""
         of = self.problem
         poles, weights = np.asarray(of.workload.poles), np.asarray(of.workload.weights)
+        directed = Directed(of.mixing) if of.directed else None
         least = least_stddevs(
             poles,
             weights,
             participations=of.max_participations,
             separation=of.separation,
             steps=STEPS,
+            directed=directed,
         )
-        squared = self.found_sensitivity
-        return judged(self.buffers, poles, weights, least=least, squared=squared, steps=STEPS)
+        return judged(
+            self.buffers,
+            poles,
+            weights,
+            least=least,
+            squared=self.found_sensitivity,
+            steps=STEPS,
+            directed=directed,
+        )
 
     @cached_property
     def claim(self) -> Claim:

@@ -24,7 +24,6 @@ from noisedesign.base.atomic import overwriting, write_atomically
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.monitor import Bounds, Stop
 from noisedesign.base.regular_files import read_regular
-from noisedesign.base.shown import Shown
 from noisedesign.base.version import version
 from noisedesign.certify.certificate import Certificate
 from noisedesign.design.design import AGAINST_OBSERVERS, Design, Provenance, design_of
@@ -53,6 +52,7 @@ from noisedesign.files.manifest import (
     validated,
 )
 from noisedesign.files.problem_file import AnyProblemFile, problem_of_tables, tables_of
+from noisedesign.files.stored import Stored
 from noisedesign.files.tables import PrivacyTable
 from noisedesign.files.toml import located
 from noisedesign.files.unbounded_file import (
@@ -97,28 +97,18 @@ _BUDGET_NOTE = {
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class StoredDesign(Shown):
-    """A design as its file states it.
+class StoredDesign(Stored):
+    """A design as its file states it; its ``noising_matrix`` is computed afresh.
 
     Attributes:
-        design: what is stored; its ``noising_matrix`` is computed afresh.
-        problem_text: the problem file that it was made from, or nothing.
+        design: what is stored.
         manifest: the JSON object of the file, which is what is claimed.
         path: of the file.
         arrays: every array of the file by name, read-only float64.
+        problem_text: the problem file that it was made from, or nothing.
     """
 
     design: Design
-    problem_text: str
-    manifest: dict[str, Any]
-    path: Path
-    arrays: dict[str, Array]
-
-    def _title(self) -> str:
-        return f"Stored design of {self.design.problem.name!r}"
-
-    def _facts(self) -> dict[str, object]:
-        return {**self.design._facts(), "path": self.path}
 
 
 def as_stored(value: Any) -> Any:
@@ -132,7 +122,7 @@ def as_stored(value: Any) -> Any:
         return StoredStreamingDesign(design=value, **said)
     if isinstance(value, UnboundedDesign):
         return StoredUnboundedDesign(design=value, **said)
-    return StoredDesign(design=design_of(value, sparse=True), problem_text="", **said)
+    return StoredDesign(design=design_of(value, sparse=True), **said)
 
 
 def _said(design: Any, *, problem_text: str) -> tuple[dict[str, Array], dict[str, Any]]:
@@ -474,7 +464,7 @@ class StreamingManifest(Entry):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class StoredStreamingDesign(Shown):
+class StoredStreamingDesign(Stored):
     """A streaming design as its file states it.
 
     Attributes:
@@ -486,16 +476,9 @@ class StoredStreamingDesign(Shown):
     """
 
     design: StreamingDesign
-    manifest: dict[str, Any]
-    path: Path
-    arrays: dict[str, Array]
-    problem_text: str = ""
 
     def _title(self) -> str:
         return f"Stored streaming design of {self.design.horizon} steps"
-
-    def _facts(self) -> dict[str, object]:
-        return {**self.design._facts(), "path": self.path}
 
 
 def streaming_manifest_of(design: StreamingDesign, arrays: dict[str, Array]) -> dict[str, Any]:

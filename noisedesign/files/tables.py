@@ -249,7 +249,7 @@ def read_clusters(path: Path, *, nodes: Sequence[str]) -> tuple[int, ...]:
 class ErrorTable(Table):
     of: str = "all-iterates"
     node_weights: ScalarOrList | None = None
-    step_weights: ScalarOrList | None = None
+    step_weights: ScalarOrList | Literal["unknown-horizon"] | None = None
     learning_rates: ScalarOrList | None = None
     learning_rate: float | None = None
     momentum: float = 0.0

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final, Literal
 
 from noisedesign.base.checks import Array
-from noisedesign.base.shown import Shown
 from noisedesign.base.version import version
 from noisedesign.design.unbounded import UnboundedDesign
 from noisedesign.files.manifest import ArrayEntry, Entry, Number, array_entries, flaw
+from noisedesign.files.stored import Stored
 from noisedesign.files.tables import PrivacyTable
 from noisedesign.problem.unbounded import UnboundedProblem
 
@@ -42,7 +41,7 @@ class UnboundedManifest(Entry):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class StoredUnboundedDesign(Shown):
+class StoredUnboundedDesign(Stored):
     """A design without a horizon as its file states it.
 
     Attributes:
@@ -54,16 +53,6 @@ class StoredUnboundedDesign(Shown):
     """
 
     design: UnboundedDesign
-    manifest: dict[str, Any]
-    path: Path
-    arrays: dict[str, Array]
-    problem_text: str = ""
-
-    def _title(self) -> str:
-        return f"Stored {self.design._title()[0].lower()}{self.design._title()[1:]}"
-
-    def _facts(self) -> dict[str, object]:
-        return {**self.design._facts(), "path": self.path}
 
 
 def unbounded_said(

@@ -34,6 +34,7 @@ from noisedesign.noise.record import (
     other_data,
     other_records,
 )
+from noisedesign.noise.states import EVERY, States
 
 BLOCK = 1 << 15  # numbers that are carried from step to step together
 LATEST = 32  # blocks whose last noise is held besides, for whoever asks for it in pieces, or again
@@ -63,6 +64,7 @@ class NodeSource(ABC):
         record: Record | None,
         resume: bool,
         batch_secret: Secret | None = None,
+        keep_every: int | None = None,
     ) -> None:
         expected = "the Plan of a node, as design.node_plan(node) makes it"
         _checks.instance(plan, Plan, field="plan", expected=expected)
@@ -86,6 +88,7 @@ class NodeSource(ABC):
         self._batches: RandomBatches | None = None
         self._attendance: Attendance | None = None
         self._used, self._uses = self._claimed(record, resume)
+        self._states = self._kept_in_files(keep_every)
         self._untold = set(self.steps)
         self._added = max(self._untold, default=-1)
 
@@ -155,6 +158,25 @@ class NodeSource(ABC):
             raise InputError("record", expected=expected, got="none", remedy=remedy)
         return tuple(entries), None
 
+    def _kept_in_files(self, every: int | None) -> States | None:
+        """The files of what a run without an end keeps, beside its record; None: nowhere."""
+        plan = self.plan
+        if every is not None:
+            _checks.positive_int(every, field="keep_every", minimum=0)
+            if not plan.unbounded:
+                expected, got = "nothing: the run has an end", f"{every}"
+                raise InputError("keep_every", expected=expected, got=got)
+        if not plan.unbounded or every == 0 or self._uses is None or self.secret is None:
+            return None
+        folder = self._uses.record.path
+        return States(
+            folder.with_name(f"{folder.name}.states"),
+            secret=self.secret,
+            digest=plan.digest,
+            node=plan.node,
+            every=EVERY if every is None else every,
+        )
+
     def __deepcopy__(self, memo: Any = None) -> Self:
         """Itself: its secrets serve one run, whoever copies the trainer that draws from it."""
         return self
@@ -222,7 +244,7 @@ class NodeSource(ABC):
                 width = max(width, min(BLOCK, 2 * lane.width))
             elif lane is not None:
                 width = lane.width
-            lane = self._lanes[at] = _Lane(recursion.rows, width, dtype)
+            lane = self._lanes[at] = self._lane(at, t, width)
         white = self._white_of(block, slice(0, lane.width))
         noise: Numbers = np.empty(0)
         while lane.step < t:
@@ -235,6 +257,13 @@ class NodeSource(ABC):
             if len(self._latest) > LATEST:
                 self._latest.popitem(last=False)
         return found
+
+    def _lane(self, at: tuple[int, np.dtype[Any]], t: int, width: int) -> _Lane:
+        """A block at the latest step before t that is kept, or before the first one."""
+        kept = None if self._states is None else self._states.find(at, before=t, width=width)
+        if kept is None:
+            return _Lane(-1, np.zeros((self._recursion.rows, width), dtype=at[1]))
+        return _Lane(*kept)
 
     def _white_of(self, block: int, place: slice) -> Callable[[int], Numbers]:
         """Step s -> sum_k a_k w_k,s at a place of a block."""
@@ -322,6 +351,11 @@ class NodeSource(ABC):
                 part += noise
             start += flat.size
         self._added = max(self._added, t)
+        if self._states is not None and self._states.due(t):
+            with self._lock:
+                kept = {at: lane.kept for at, lane in self._lanes.items() if lane.step == t}
+                if kept:
+                    self._states.keep(t, kept)
 
     def _hides(self, arrays: Sequence[Numbers], t: int, records: Records | None) -> None:
         """Noise of step t hides these sums of the gradients of ``records``, and nothing else."""
@@ -524,6 +558,7 @@ class NodeNoise(NodeSource):
         record: where uses are recorded, or None.
         resume: whether it goes on with a run.
         batch_secret: what batches are drawn from.
+        keep_every: after how many steps the buffers of a run without an end are kept.
 
     Raises:
         InputError: as :func:`noisedesign.noise.noise`.
@@ -663,9 +698,9 @@ class NodeNoise(NodeSource):
 class _Lane:
     """A block of the model from step to step."""
 
-    def __init__(self, rows: int, width: int, dtype: np.dtype[Any]) -> None:
-        self.step, self.width = -1, width
-        self.kept = np.zeros((rows, width), dtype=dtype)
+    def __init__(self, step: int, kept: Numbers) -> None:
+        self.step, self.width = step, kept.shape[1]
+        self.kept = kept
 
 
 def _dtype(dtype: DTypeLike) -> np.dtype[Any]:
@@ -753,6 +788,7 @@ def noise(
     record: str | Path | Literal[False] | None = None,
     resume: bool = False,
     batch_secret: Secret | bytes | str | Path | None = None,
+    keep_every: int | None = None,
 ) -> NodeNoise:
     """The noise of one node of a design.
 
@@ -771,6 +807,9 @@ def noise(
         resume: go on with a run that began before: its record knows it.
         batch_secret: what batches are drawn from, where participation is random and all noise is
             shared; by default a new one, kept in ``.batch_secret``. Others draw from ``secret``.
+        keep_every: of a run without an end that is recorded: after so many steps, 64 by default,
+            its buffers are kept, encrypted under its secret, in a folder beside the record, and
+            ``resume`` goes on from there; 0 keeps none, and ``resume`` begins at the first step.
 
     Returns:
         The noise, step by step.
@@ -813,7 +852,15 @@ def noise(
     kept = None if record is False else Record(record)
     held = {} if seeds is None else seeds
     drawn = None if batch_secret is None else Secret.of(batch_secret, field="batch_secret")
-    return NodeNoise(plan, secret=own, seeds=held, record=kept, resume=resume, batch_secret=drawn)
+    return NodeNoise(
+        plan,
+        secret=own,
+        seeds=held,
+        record=kept,
+        resume=resume,
+        batch_secret=drawn,
+        keep_every=keep_every,
+    )
 
 
 def new_secret(resume: Any, *, field: str = "secret") -> Secret:

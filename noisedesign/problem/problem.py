@@ -741,6 +741,10 @@ class TimeProblem(_OnGraph):
             if error.horizon != self.participation.horizon:
                 expected = f"{self.participation.horizon}, the participation's horizon"
                 raise InputError("error.horizon", expected=expected, got=f"{error.horizon}")
+        alone = self.mixing is None and self.participation.largest_size == 1
+        if error is not None and getattr(error, "unknown_horizon", False) and not alone:
+            expected = "numbers: least errors are known of prefix sums at one participation"
+            raise InputError("error.step_weights", expected=expected, got='"unknown-horizon"')
         restricted = self.structure.restricts, f'"{self.structure}"'
         capped = "limits.max_variance", self.max_variance is not None, "a cap"
         _check_beside_worst(self, ("structure", *restricted), capped)
@@ -750,7 +754,7 @@ class TimeProblem(_OnGraph):
         if self.budget is None:
             return None
         if self.structure.restricts or self.worst or not self.participation.disjoint:
-            kind = WORST if self.worst else self.structure
+            kind = self.error.of if self.error is not None and self.worst else self.structure
             raise InputError(
                 "budget.tau",
                 expected="none but for noise without a structure under (k, b) participation",

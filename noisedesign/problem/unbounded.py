@@ -10,6 +10,7 @@ import numpy as np
 
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import Array, InputError
+from noisedesign.base.settings import SYMMETRY_TOLERANCE
 from noisedesign.base.shown import Shown
 from noisedesign.noise.rules import Rule
 from noisedesign.privacy.target import PrivacyTarget
@@ -28,8 +29,8 @@ class UnboundedProblem(Shown):
     the horizon been known.
 
     Args:
-        mixing: W, shape (n, n), symmetric and row stochastic: the error is that of the models of
-            all nodes; None: that of prefix sums.
+        mixing: W, shape (n, n), of row sums 1; symmetric, or one whose powers converge: the error
+            is that of the models of all nodes; None: that of prefix sums.
         max_participations: k, how often a record takes part at most, in all time.
         separation: b, the least number of steps from one time to the next.
         buffers: arrays of the model's size that the noise keeps between steps, at most 32.
@@ -38,8 +39,9 @@ class UnboundedProblem(Shown):
         name: of the problem, in tables and files.
 
     Raises:
-        InputError: no symmetric W; numbers that are no integers >= 1; k participations that take
-            more than a million steps; a privacy target for a number of steps.
+        InputError: W of other row sums, or that is not symmetric and does not mix; numbers that are
+            no integers >= 1; k participations that take more than a million steps; a privacy target
+            for a number of steps.
 
     Examples:
         >>> import noisedesign as nd
@@ -72,20 +74,35 @@ class UnboundedProblem(Shown):
             expected, got = "nothing: the run has no end", f"{self.privacy.steps}"
             raise InputError("privacy.steps", expected=expected, got=got)
         if self.mixing is not None:
-            gossip_workload(self.mixing, horizon=1)
-            w: Array = np.asarray(self.mixing, dtype=np.float64)
+            w = _checks.matrix(self.mixing, field="mixing", square=True)
             rows = np.abs(w.sum(axis=1) - 1).max()
-            if rows > 1e-9:
+            if not rows <= 1e-9:
                 raise InputError("mixing", expected="rows of sum 1", got=f"one off by {rows:.3g}")
             object.__setattr__(self, "mixing", w)
+            if not self.directed:
+                gossip_workload(w, horizon=1)
+            elif not _moduli(w)[:-1].max(initial=0.0) < 1:
+                expected = "a symmetric W, or one whose powers converge to a matrix of rank one"
+                raise InputError("mixing", expected=expected, got="another")
             names = _checks.node_names(self.nodes, count=len(w))
             object.__setattr__(self, "nodes", names)
 
+    @property
+    def directed(self) -> bool:
+        """Whether W is not symmetric."""
+        w = self.mixing
+        return w is not None and np.abs(w - w.T).max() > SYMMETRY_TOLERANCE * np.abs(w).max()
+
     @cached_property
     def workload(self) -> PoleWorkload:
-        """Poles and weights of the error of a step, a coordinate and the mean over nodes."""
+        """Poles and weights of the error of a step, a coordinate and the mean over nodes; where W
+        is not symmetric those that a search for buffers takes in its place."""
         if self.mixing is None:
             return PoleWorkload(poles=np.ones(1), weights=np.ones(1), horizon=1)
+        if self.directed:
+            poles = _moduli(self.mixing)
+            poles = np.append(poles[poles > 1e-6][:-1], 1.0)
+            return PoleWorkload(poles=poles, weights=poles**2 / len(self.mixing), horizon=1)
         found = gossip_workload(self.mixing, horizon=1)
         weights: Array = found.weights / len(self.mixing)
         return PoleWorkload(poles=found.poles, weights=weights, horizon=1)
@@ -109,3 +126,8 @@ class UnboundedProblem(Shown):
     def _facts(self) -> dict[str, object]:
         nodes = None if self.mixing is None else len(self.mixing)
         return {"nodes": nodes, "participation": self.participation, "buffers": self.buffers}
+
+
+def _moduli(mixing: Array) -> Array:
+    """Moduli of the eigenvalues, ascending."""
+    return np.sort(np.abs(np.linalg.eigvals(mixing)))

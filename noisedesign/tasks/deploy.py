@@ -80,7 +80,7 @@ def plans_in(folder: str | Path) -> tuple[Deployed, ...]:
         raise InputError("folder", expected="nodes' files", got=f"none in {at}", remedy=remedy)
     if len({one.plan.digest for one in found}) > 1:
         raise InputError("folder", expected="files of one design", got=f"of several in {at}")
-    if [one.plan.node for one in found] != list(range(found[0].plan.nodes or 0)):
+    if [one.plan.node for one in found] != list(range(found[0].plan.nodes or len(found))):
         expected = f"a file for each of {found[0].plan.nodes} nodes"
         raise InputError("folder", expected=expected, got=f"{len(found)} in {at}")
     return tuple(found)

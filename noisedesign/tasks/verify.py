@@ -21,7 +21,7 @@ from noisedesign.base.shown import Shown, ShownInline, shortened, words as in_wo
 from noisedesign.certify.certificate import Certificate
 from noisedesign.certify.polar import ROUNDED
 from noisedesign.design.design import Design
-from noisedesign.design.proof import RELEASED, Proof, prove, prove_streaming
+from noisedesign.design.proof import RELEASED, Proof, prove, prove_streaming, prove_unbounded
 from noisedesign.families.family import (
     OPERATIONS_PER_CALL,
     Costly,
@@ -202,16 +202,18 @@ def verify(
             proof = prove_streaming(stored.design) if rigorous else None
             return _verified(_STREAMING, _Streaming(stored, proof))
         if isinstance(stored, StoredUnboundedDesign):
-            return _verified_endless(stored, problem)
+            return _verified_endless(stored, problem, rigorous=rigorous)
         given = None if problem is None else problem_of(problem, sparse=True)
         _check_work(stored.design.problem)
         proof = prove(stored.design) if rigorous else None
         return _verified(_CLAIMS, _Evidence(stored, proof, given))
 
 
-def _verified_endless(stored: StoredUnboundedDesign, problem: Any) -> Verification:
+def _verified_endless(
+    stored: StoredUnboundedDesign, problem: Any, *, rigorous: bool
+) -> Verification:
     """Judge a design without a horizon; what it claims is proved with or without being asked."""
-    design, checks = stored.design, []
+    design, checks, proof = stored.design, [], None
     for name, claimed, found, note in (
         ("sensitivity", design.squared_sensitivity, design.found_sensitivity, "squared, for ever"),
         ("ratio", design.ratio, design.proved.ratio, f"at most, to step {design.steps}"),
@@ -220,9 +222,12 @@ def _verified_endless(stored: StoredUnboundedDesign, problem: Any) -> Verificati
             Check(name, found <= claimed * (1 + RELATIVE_TOLERANCE), claimed, found, note)
         )
     of, asked = design.problem, getattr(problem, "problem", problem)
+    if rigorous:
+        proof = prove_unbounded(design)
+        checks.append(Check("rigorous", *_rigorous_ratio(proof)))
     if asked is None:
         checks.append(Check("problem", None, note=_BY_PROBLEM))
-        return Verification(checks=tuple(checks))
+        return Verification(checks=tuple(checks), proof=proof)
     expected = "an UnboundedProblem, for a design without a horizon"
     _checks.instance(asked, UnboundedProblem, field="problem", expected=expected)
     different = [
@@ -240,7 +245,7 @@ def _verified_endless(stored: StoredUnboundedDesign, problem: Any) -> Verificati
     different += [] if same else ["mixing"]
     said = f"different {', '.join(different)}" if different else "the given one"
     checks.append(Check("problem", not different, "the given one", said))
-    return Verification(checks=tuple(checks))
+    return Verification(checks=tuple(checks), proof=proof)
 
 
 def _check_work(problem: Problem) -> None:
@@ -667,12 +672,21 @@ def _proved_bound(name: str, e: Any) -> Outcome:
 
 def _rigorous(e: Any) -> Outcome:
     proof = e.proof
+    of = "proved gap" if proof.bounded else RELEASED
+    return _proved(proof, of, proof.gap if proof.bounded else None)
+
+
+def _rigorous_ratio(proof: Proof) -> Outcome:
+    return _proved(proof, "proved ratio, and sensitivity for ever", proof.objective.upper)
+
+
+def _proved(proof: Proof, of: str, found: float | None) -> Outcome:
     if not proof.rigorous:
         return False, None, None, f"not proved: {proof.why_not}"
-    note = f"{'proved gap' if proof.bounded else RELEASED}, every rounding accounted for"
+    note = f"{of}, every rounding accounted for"
     if proof.left_out:
         note += f"; not part of it: {proof.left_out}"
-    return True, None, proof.gap if proof.bounded else None, note
+    return True, None, found, note
 
 
 # --- the table of claims --------------------------------------------------------------------------

@@ -190,6 +190,33 @@ def test_a_node_draws_the_bits_of_the_whole_package(node: Path, tmp_path: Path) 
     }
 
 
+def test_a_run_without_an_end_goes_on_at_a_node(node: Path, tmp_path: Path) -> None:
+    design = nd.UnboundedDesign(
+        problem=nd.UnboundedProblem(privacy=nd.PrivacyTarget(epsilon=1.0)),
+        scales=np.array([0.25, 0.125]),
+        decays=np.array([0.5, 0.75]),
+        squared_sensitivity=2.0,
+        ratio=2.0,
+        worst=1,
+    )
+    plan, secret = design.node_plan(0), bytes(range(32))
+    plan.save(tmp_path / "run.plan")
+    code = f"""
+import json, sys, numpy as np
+from {RUNTIME}.noise import Secret, noise
+how = {{"secret": Secret(bytes(range(32))), "record": "run.sqlite3", "keep_every": 2}}
+source = noise("run.plan", resume=sys.argv[1] == "again", **how)
+for t in range(source.next_step, source.next_step + 5):
+    sums = [np.zeros(4)]
+    source.add_(sums, t, records=[str(t)])
+print(json.dumps(sums[0].tobytes().hex()))
+"""
+    run(node, code, "anew", cwd=tmp_path)
+    found = run(node, code, "again", cwd=tmp_path)
+    assert found == noise(plan, secret=Secret(secret), record=False).step(9, 4).tobytes().hex()
+    assert len(list((tmp_path / "run.sqlite3.states").iterdir())) == 2
+
+
 def test_the_version_is_that_of_the_whole(node: Path, tmp_path: Path) -> None:
     said = f"import json, {RUNTIME}; print(json.dumps({RUNTIME}.__version__))"
     assert run(node, said, cwd=tmp_path) == nd.__version__

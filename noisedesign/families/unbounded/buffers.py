@@ -16,14 +16,14 @@ from functools import cached_property
 
 import numpy as np
 import scipy.signal
+from numpy.typing import NDArray
 
 from noisedesign.base.checks import Array
 from noisedesign.base.enclosures import EPS
 
 NEAR = Fraction(1, 2**44)  # half width of the interval that a zero is proved in, of its room
-ALLOWANCE = 1e-8
-"""Relative allowance for roundings, on squares: thousands of operations of 2^-52 each, 1e6 in
-running sums, and powers up to 745 * 2^-50; what exp(-745) leaves of a term is no number."""
+BITS = 256  # of fractions in fixed point, which are rounded up: far finer than any float
+ONE = 1 << BITS
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -50,7 +50,7 @@ class Buffers:
         )
 
     def squared_sensitivity(self, *, participations: int, separation: int) -> float:
-        """|c + c moved by b + ...|^2 over all time for k participations b apart, rounded up."""
+        """|c + c moved by b + ...|^2 over all time for k participations b apart, if not rounded."""
         products = np.multiply.outer(self.scales, self.scales)
         norms = products / (1 - np.multiply.outer(self.decays, self.decays))
         squared = participations * (1 + float(norms.sum()))
@@ -61,9 +61,24 @@ class Buffers:
                 later = np.exp(np.multiply.outer(far * separation - 1.0, np.log(self.decays)))
                 found = later @ (self.scales + self.decays * norms.sum(axis=1))
                 squared += 2 * float((participations - far) @ found)
-        # 1 - l_i l_j is known to a rounding of 1 over the smallest of them.
-        loose = EPS / float(1 - self.decays[-1] ** 2)
-        return squared * (1 + ALLOWANCE + 4 * loose)
+        return squared
+
+    def proved_sensitivity(self, *, participations: int, separation: int) -> float:
+        """The same from above, in integers that are rounded up."""
+        scales, decays = ([_fixed(x) for x in of.tolist()] for of in (self.scales, self.decays))
+        total = participations * ONE
+        for scale, decay in zip(scales, decays, strict=True):
+            norm = sum(
+                _over(_times(scale, s), ONE - _times(decay, x))
+                for s, x in zip(scales, decays, strict=True)
+            )
+            total += participations * norm
+            power, step = _power(decay, separation - 1), _power(decay, separation)
+            seen = scale + _times(decay, norm)
+            for count in range(participations - 1, 0, -1):
+                total += 2 * count * _times(power, seen)
+                power = _times(power, step)
+        return _float(total)
 
     @cached_property
     def zeros(self) -> tuple[Array, Array]:
@@ -85,31 +100,47 @@ class Buffers:
             residues.append(math.nextafter(float(1 / slope), math.inf))
         return np.array(losses), np.array(residues)
 
-    def noising(self, steps: int, *, proved: bool = False) -> Array:
+    def proved_variances(self, ends: NDArray[np.int64]) -> Array:
+        """sum_(s<t) r_s^2, r the prefix sums of the column of C^-1, at t in ``ends``, from above:
+        r_s = sum_i r_i p_i^s / (1 - p_i) + 1 / C(1) has positive terms, which rise with p and r."""
+        losses, residues = ([Fraction(x) for x in of.tolist()] for of in self.proved_zeros())
+        poles = [ONE, *(_fixed(1 - loss) for loss in losses)]
+        stays = 1 / (1 + sum(Fraction(s) / (1 - Fraction(x)) for s, x in self._pairs))
+        values = [stays, *(r / loss for r, loss in zip(residues, losses, strict=True))]
+        gains = [_fixed(value) for value in values]
+        pairs = itertools.combinations_with_replacement(range(len(poles)), 2)
+        found = [0] * len(ends)
+        for i, j in pairs:
+            gain = _times(gains[i], gains[j]) * (1 if i == j else 2)
+            pole = _times(poles[i], poles[j])
+            for at, end in enumerate(ends.tolist()):
+                found[at] += _times(gain, _geometric(pole, end))
+        return np.array([_float(x) for x in found])
+
+    def noising(self, steps: int) -> Array:
         """-d_1, -d_2, ... of the column d of C^-1, d_0 = 1; positive, shape (steps,)."""
-        losses, residues = self.proved_zeros() if proved else self.zeros
+        losses, residues = self.zeros
         return _powers(losses, steps) @ residues
 
-    def sums(self, steps: int, *, proved: bool = False) -> Array:
-        """Prefix sums of the column of C^-1, shape (steps,); from above where ``proved``."""
-        losses, residues = self.proved_zeros() if proved else self.zeros
+    def sums(self, steps: int) -> Array:
+        """Prefix sums of the column of C^-1, shape (steps,)."""
+        losses, residues = self.zeros
         last = 1 / (1 + float((self.scales / (1 - self.decays)).sum()))
         return last + _powers(losses, steps) @ (residues / losses)
 
-    def variances(self, poles: Array, weights: Array, *, steps: int, proved: bool = False) -> Array:
+    def variances(self, poles: Array, weights: Array, *, steps: int) -> Array:
         """sum_j weight_j sum_(s<=t) r_js^2 for t < steps, r_j the column of C^-1 behind a pole."""
         total = np.zeros(steps)
         inner = None
         for pole, weight in zip(poles.tolist(), weights.tolist(), strict=True):
             if pole == 1.0:
-                response = self.sums(steps, proved=proved)
+                response = self.sums(steps)
             else:
                 if inner is None:
                     inner = np.concatenate([[1.0], -self.noising(steps - 1)])
                 response = scipy.signal.lfilter([1.0], [1.0, -pole], inner)
             total += weight * np.square(response)
-        found = np.cumsum(total)
-        return np.asarray(found * (1 + ALLOWANCE) if proved else found)
+        return np.cumsum(total)
 
 
 def buffer_sums(scales: Array, decays: Array, steps: int) -> Array:
@@ -143,3 +174,43 @@ def _powers(losses: Array, steps: int) -> Array:
     with np.errstate(under="ignore"):
         logs = np.log1p(-np.minimum(losses, 1 - EPS))
         return np.asarray(np.exp(np.multiply.outer(np.arange(steps, dtype=np.float64), logs)))
+
+
+# --- numbers in units of 2^-BITS, rounded up -----------------------------------------------------
+
+
+def _fixed(x: float | Fraction) -> int:
+    return math.ceil(Fraction(x) * ONE)
+
+
+def _float(x: int) -> float:
+    return math.nextafter(x / ONE, math.inf)
+
+
+def _times(a: int, b: int) -> int:
+    return -(-a * b >> BITS)
+
+
+def _over(a: int, b: int) -> int:
+    return -((-a << BITS) // b)
+
+
+def _power(x: int, count: int) -> int:
+    found = ONE
+    for digit in bin(count)[2:]:
+        found = _times(found, found)
+        if digit == "1":
+            found = _times(found, x)
+    return found
+
+
+def _geometric(x: int, count: int) -> int:
+    """1 + x + ... + x^(count - 1), by doubling."""
+    total, power = 0, ONE
+    for digit in bin(count)[2:]:
+        total += _times(power, total)
+        power = _times(power, power)
+        if digit == "1":
+            total += power
+            power = _times(power, x)
+    return total

@@ -55,11 +55,9 @@ def search(
     steps: int,
 ) -> Buffers:
     """Find buffers whose ratios to ``least`` are small up to ``steps``."""
-    ends = np.append(least.horizons[1:] - 1, steps)
-    few = len(ends) // 40 + 1
-    chosen = np.unique(np.append(np.arange(16), np.arange(len(ends) - 1, 0, -few)))
-    chosen = chosen[chosen < len(ends)]
-    ends, targets = ends[chosen].astype(np.float64), least.stddevs[chosen]
+    counted = least.horizons >= least.first
+    ends = np.append(least.horizons[1:] - 1, steps)[counted].astype(np.float64)
+    targets = least.stddevs[counted]
 
     def logs(x: Array) -> Array:
         found = _buffers(x, buffers)

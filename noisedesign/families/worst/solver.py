@@ -23,6 +23,7 @@ from noisedesign.certify.repair import feasible_gram, strategy_of
 from noisedesign.families.disjoint.program import dual_of
 from noisedesign.families.family import Answer
 from noisedesign.families.worst.program import WorstProgram
+from noisedesign.families.worst.start import first_logs
 from noisedesign.forms import DenseStrategy, Noise
 
 MEMORY = 30
@@ -52,13 +53,14 @@ MOST = 300
 def solve(program: WorstProgram, *, monitor: Monitor) -> Answer:
     """The best noise met, and the multipliers and shares of the best bound, not the same."""
     size, family = program.size, program.inner
-    logs = np.full(size, -np.log(size))
+    known = first_logs(program)
+    logs = np.zeros(size) if known is None else known
     past: list[tuple[Array, Array]] = []
     met: list[tuple[Array, Noise]] = []
     best: tuple[float, Noise] | None = None
     at: tuple[float, Array, Array] | None = None  # value, log q and change of the best of a level
     lower, proof, start, count, idle = 0.0, {}, None, 0, 0
-    level = max(FIRST, monitor.gap)
+    level = max(FIRST if known is None else 0.0, monitor.gap)
     with Search(monitor) as search:
         while count < MOST:
             count += 1

@@ -7,7 +7,7 @@ The error is the sum over steps of a_t x_{t+1}^T Q_t x_{t+1}."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import InitVar, dataclass, replace
+from dataclasses import InitVar, dataclass, field, replace
 from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -15,11 +15,13 @@ import numpy as np
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.shown import Shown
+from noisedesign.system.workloads.factorization_norm import least_errors
 
 Error = Literal["all-iterates", "last-iterate", "mean-model", "consensus", "loss", "loss-of-mean"]
 ERRORS: tuple[str, ...] = get_args(Error)
 WORST = ("worst", "worst-node", "worst-iterate")
 """Errors that are no sums, but the largest of some: over steps, over nodes, over both."""
+UNKNOWN_HORIZON = "unknown-horizon"  # step weights by the least error of every horizon
 OF_THE_END = ("last-iterate", "loss", "loss-of-mean")  # which count the models after step T alone
 
 
@@ -59,7 +61,10 @@ class ErrorMeasure(Shown):
         average: m, shape (n,), nonnegative; scaled to sum 1. Default w. On a directed graph the
             models agree on another mean: see :mod:`noisedesign.system.directed`.
         step_weights: a, scalar or shape (T,), nonnegative; default 1. With one step only, the mean
-            model or the consensus of that step. ``last-iterate`` has its own.
+            model or the consensus of that step. ``last-iterate`` has its own. "unknown-horizon",
+            of ``worst`` for prefix sums at one participation: 1 over the least squared error of
+            step t had t been known to be the last, T at most 4096
+            (:mod:`noisedesign.system.workloads.factorization_norm`).
         learning_rates: eta, scalar or shape (T,), nonnegative; default 1.
         learning_rate: eta of all steps, in place of ``learning_rates``.
         momentum: beta in [0, 1), not squared.
@@ -95,6 +100,7 @@ class ErrorMeasure(Shown):
     curvature_weights: Any = None
     weight_decay: float = 0.0
     learning_rate: InitVar[float | None] = None
+    unknown_horizon: bool = field(default=False, init=False)
 
     def __post_init__(self, learning_rate: float | None) -> None:
         horizon = _checks.positive_int(self.horizon, field="horizon")
@@ -114,10 +120,12 @@ class ErrorMeasure(Shown):
             expected = f'nothing for of = "{self.of}"'
             remedy = 'Weights of several steps belong to "all-iterates".'
             raise InputError("step_weights", expected=expected, got="step weights", remedy=remedy)
-        for field in ("step_weights", "learning_rates"):
-            if (value := getattr(self, field)) is not None:
-                checked = _weights(value, field=field, length=horizon, each="step")
-                object.__setattr__(self, field, checked)
+        if isinstance(self.step_weights, str):
+            self._set_unknown_horizon(horizon)
+        for key in ("step_weights", "learning_rates"):
+            if (value := getattr(self, key)) is not None:
+                checked = _weights(value, field=key, length=horizon, each="step")
+                object.__setattr__(self, key, checked)
         if self.push_sum_weights is not None:
             object.__setattr__(self, "push_sum_weights", self._checked_push_sum(horizon))
         self._check_curvature()
@@ -158,6 +166,14 @@ class ErrorMeasure(Shown):
             for of_steps in steps
             for of_nodes in weights
         ]
+
+    def _set_unknown_horizon(self, horizon: int) -> None:
+        _checks.one_of(self.step_weights, field="step_weights", allowed=(UNKNOWN_HORIZON,))
+        if self.of != "worst":
+            expected = f'numbers; "{UNKNOWN_HORIZON}" is for of = "worst"'
+            raise InputError("step_weights", expected=expected, got=f'of = "{self.of}"')
+        object.__setattr__(self, "step_weights", least_errors(horizon) ** -2)
+        object.__setattr__(self, "unknown_horizon", True)
 
     def _check_curvature(self) -> None:
         _checks.nonnegative(self.weight_decay, field="weight_decay")
