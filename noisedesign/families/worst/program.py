@@ -11,8 +11,9 @@ Upadhyay and Upadhyay 2023; Fichtenberger, Henzinger and Upadhyay 2023)."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -104,3 +105,10 @@ class WorstProgram:
         scheme = require_fixed_epoch(self.participation)
         budget = np.ones(scheme.separation)
         return Program(gram=self.gram(shares), participation=scheme, budget=budget)
+
+
+def summed_error(problem: TimeProblem, proof: Mapping[str, Array]) -> ErrorMeasure:
+    """The error of the worst step as a sum over steps, each by its share at the optimum."""
+    error, shares = cast(ErrorMeasure, problem.error), proof["step_shares"]
+    weights = shares / shares.sum() * error.steps
+    return replace(error, of="all-iterates", step_weights=weights)
