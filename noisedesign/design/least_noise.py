@@ -21,6 +21,7 @@ from noisedesign.base.linalg import gram_factor
 from noisedesign.base.shown import Shown
 from noisedesign.design.design import Design
 from noisedesign.design.solve import solve
+from noisedesign.families.worst.program import summed_error
 from noisedesign.problem.problem import Problem
 from noisedesign.system.fastest_mixing import gap_of
 from noisedesign.system.least_noise import least_noise, plain_links, strictly_within
@@ -211,10 +212,8 @@ def _gradient(design: Design) -> Array:
     """d tr(H(W) cov z) / dW at the noise of a design."""
     problem: Any = design.problem
     n, timed = len(problem.mixing), problem if problem.axes == "space" else problem.participation
-    error = problem.error
-    if getattr(problem, "worst", False):  # a sum over steps, by what each counts at the optimum
-        shares = design.proof["step_shares"] / design.proof["step_shares"].sum()
-        error = replace(error, of="all-iterates", step_weights=shares * error.steps)
+    worst = getattr(problem, "worst", False)
+    error = summed_error(problem, design.proof) if worst else problem.error
     workload = Workload.of(problem.step_mixing, horizon=timed.horizon, error=error)
     of_step = np.zeros((n, n))
     for root in _roots(design, nodes=n, horizon=timed.horizon):

@@ -12,6 +12,7 @@ concave in q, and of prefix sums by steps its largest value is gamma_2^2, the fa
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -148,3 +149,8 @@ def gram_of(problem: Problem) -> Array:
     if problem.axes == "space-time":
         return SpaceTimeProgram.of(problem).workload.gram()
     return problem.gram
+
+
+def summed_error(problem: Problem, proof: Mapping[str, Array]) -> ErrorMixture:
+    """The largest of some errors as their sum, each by its share at the optimum."""
+    return ErrorMixture(shares=proof["target_shares"], measures=tuple(targets_of(problem)))
