@@ -159,6 +159,8 @@ class Worst(Family[Problem, WorstProgram], Modelled[WorstProgram]):
         return float(program.errors(self.independent(program)).max())
 
     def sizes(self, problem: Problem) -> dict[str, int]:
+        if not problem.worst:
+            return {}
         inner = plain(problem)
         return {"r": len(targets_of(problem)), **family_of(inner).sizes(inner)}
 

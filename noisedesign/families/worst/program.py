@@ -27,7 +27,7 @@ from noisedesign.families.family import AnyFamily, family_of
 from noisedesign.families.space_time import SpaceTimeProgram
 from noisedesign.families.temporal import TemporalProgram
 from noisedesign.forms import Noise
-from noisedesign.problem.problem import ANY_TIME, Problem, TimeProblem
+from noisedesign.problem.problem import ANY_TIME, Problem
 from noisedesign.system.workloads import ErrorMeasure, ErrorMixture
 
 COUNTED = 2**27
@@ -98,9 +98,10 @@ class WorstProgram:
 
     def summed(self, shares: Array) -> Problem:
         """The problem of H(q)."""
-        if isinstance(self.problem, TimeProblem) and self.problem.mixing is None:
-            gram = self.gram(shares)
-            return replace(self.problem, error=None, workload="gram", gram=gram)
+        problem: Any = self.problem
+        if problem.mixing is None:
+            found: Problem = replace(problem, error=None, workload="gram", gram=self.gram(shares))
+            return found
         return self.problem.with_error(ErrorMixture(shares=shares, measures=tuple(self.targets)))
 
     @cached_property

@@ -112,7 +112,7 @@ def solve(program: WorstProgram, *, monitor: Monitor) -> Answer:
 
 
 def _change(errors: Array, shares: Array, mu: float) -> Array:
-    """What the fixed point adds to log q, for errors over their mean by q."""
+    """Errors over their mean by q say how the fixed point changes log q."""
     largest = 1 + len(shares) * mu
     change = np.log((errors + mu / shares) / largest)
     end = np.log(mu / np.maximum(largest - errors, settings.EPS) / shares)
