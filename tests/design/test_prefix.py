@@ -107,7 +107,7 @@ def largest_change(design: nd.Design, steps: int) -> tuple[float, float]:
     of the noise of these steps, over every set of steps; where nodes have budgets of their own, of
     the node that uses most of its own."""
     n = len(design.problem.mixing) if design.axes != "time" else 1
-    budget = getattr(design.problem, "budget", np.ones(1))
+    budget = np.ones(1) if design.axes == "time" else design.problem.budget
     precision = np.linalg.inv(covariance_in_time(design)[: steps * n, : steps * n])
     low = high = 0.0
     for node, chosen in itertools.product(range(n), allowed(design.problem.use, steps)):

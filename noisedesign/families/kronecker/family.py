@@ -53,6 +53,7 @@ class FactorFamily(Family[SpaceTimeProblem, K], Remarked[SpaceTimeProblem, K], W
         "dual_blocks": ArraySpec("P", "bkk"),
         "dual_weights": ArraySpec("v", "n"),
         **turned.SPECS,
+        turned.MODES: ArraySpec("Q", "nn"),
     }
 
     def bound(self, program: K, proof: Arrays, **_: Any) -> ProvedBound:

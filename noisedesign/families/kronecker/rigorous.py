@@ -233,10 +233,10 @@ def all_coordinates(program: SpaceTimeProgram) -> Program:
 def turned_bound(program: SpaceTimeProgram, turned: Turned) -> Interval:
     """The bound of :func:`turned.lower_bound` for one W and any q_m and a_lm."""
     workload, largest = program.workload, float(np.abs(turned.roots).max())
-    modes, w = workload.modes, workload.one_mixing
+    w = workload.one_mixing
     if not (0 < largest < np.inf and all(np.isfinite(a).all() for a in turned.arrays().values())):
         raise rigorous.NotProvedError("the multipliers are no numbers, or zero")
-    if modes is None or w is None:
+    if w is None or (modes := turned.of_workload(workload)) is None:
         raise rigorous.NotProvedError("an error without modes, or another than the plain one")
     left, right = _orthogonal(modes.basis), _orthogonal(turned.basis)
     turns = [_orthogonal(turn) for turn in turned.turns]

@@ -13,7 +13,7 @@ Where B_u = v_u^1/2 P^1/2 and all S_i are alike it is that of
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -26,12 +26,16 @@ from noisedesign.families.kronecker.bound import Witness, mode_traces, on_patter
 from noisedesign.families.space_time import SpaceTimeProgram
 from noisedesign.problem.problem import SpaceTimeProblem
 from noisedesign.system.participation import FixedEpoch
+from noisedesign.system.workloads.workload import Modes, Workload
 
 SPECS: Mapping[str, ArraySpec] = {  # the arrays that a design file keeps of it, in their order
     "dual_roots": ArraySpec("B", "nbkk"),
     "dual_basis": ArraySpec("E", "TT"),
     "dual_turns": ArraySpec("S", "gnn"),
 }
+
+
+MODES = "dual_modes"  # Q, which old files leave to the processor that reads them
 
 
 def turns_of(horizon: int) -> int:
@@ -60,6 +64,7 @@ class Turned:
     roots: Array
     basis: Array
     turns: Array
+    modes: Array | None = None  # eigenvectors of W as columns, (n, n), that S belong to
 
     @classmethod
     def of(cls, program: SpaceTimeProgram, witness: Witness) -> Turned:
@@ -78,16 +83,25 @@ class Turned:
             roots=weights[:, None, None, None] * halves,
             basis=np.linalg.eigh(half.T @ gram @ half)[1],
             turns=np.tile(turn, (turns_of(horizon), 1, 1)),
+            modes=modes.basis,
         )
 
     @classmethod
     def of_arrays(cls, arrays: Arrays) -> Turned | None:
         """The proof that a design file keeps; None where it keeps none."""
-        return cls(*(arrays[name] for name in SPECS)) if set(SPECS) <= set(arrays) else None
+        if not set(SPECS) <= set(arrays):
+            return None
+        roots, basis, turns = (arrays[name] for name in SPECS)
+        return cls(roots, basis, turns, arrays.get(MODES))
 
     def arrays(self) -> Arrays:
         """The arrays that a design file keeps."""
-        return dict(zip(SPECS, (self.roots, self.basis, self.turns), strict=True))
+        found = dict(zip(SPECS, (self.roots, self.basis, self.turns), strict=True))
+        return found if self.modes is None else found | {MODES: self.modes}
+
+    def of_workload(self, workload: Workload) -> Modes | None:
+        """The modes of a workload that S belong to."""
+        return workload.modes if self.modes is None else workload.modes_along(self.modes)
 
     def parts(self) -> Iterator[tuple[slice, Array]]:
         """Columns of E, and the S that they share."""
@@ -127,9 +141,9 @@ class Turned:
 
 def lower_bound(program: SpaceTimeProgram, turned: Turned) -> float:
     """A lower bound on tr(H cov(z)) of any design, squared noise, or 0; E and S are repaired."""
-    modes, largest = program.workload.modes, float(np.abs(turned.roots).max())
+    largest = float(np.abs(turned.roots).max())
     finite = all(np.isfinite(array).all() for array in turned.arrays().values())
-    if modes is None or not (finite and largest > 0):
+    if not (finite and largest > 0) or (modes := turned.of_workload(program.workload)) is None:
         return 0.0
     repaired = Turned(
         roots=turned.roots / largest,  # their scale is free, and at an extreme one sums overflow
@@ -160,7 +174,7 @@ def nearest_orthogonal(a: Array) -> Array:
 
 def improved(program: SpaceTimeProgram, turned: Turned) -> tuple[float, Turned]:
     """The bound, about, and better multipliers: Z_m stay, S and then B become the best for them."""
-    modes, participation = program.workload.modes, program.participation
+    modes, participation = turned.of_workload(program.workload), program.participation
     assert modes is not None
     spread = turned.spread(participation)
     mixed = turned.mixed(modes.basis, spread)
@@ -175,7 +189,7 @@ def improved(program: SpaceTimeProgram, turned: Turned) -> tuple[float, Turned]:
         sides = (side[:, :, columns].reshape(len(side), -1) for side in (spread, mixed))
         along = next(sides) @ next(sides).T
         turns[i] = nearest_orthogonal(modes.basis * along)
-    better = Turned(roots=turned.roots, basis=turned.basis, turns=turns)
+    better = replace(turned, turns=turns)
     slopes = np.empty_like(mixed)
     for columns, turn in better.parts():
         slopes[:, :, columns] = np.tensordot(modes.basis * turn, mixed[:, :, columns], axes=1)
@@ -186,7 +200,7 @@ def improved(program: SpaceTimeProgram, turned: Turned) -> tuple[float, Turned]:
     levels = lengths.sum(axis=2) / program.budget[:, None]
     roots *= (levels[:, :, None] / np.where(lengths > 0, lengths, 1.0))[..., None]
     value = trace / turned.price(program.budget) * trace
-    return value, Turned(roots=roots / np.abs(roots).max(), basis=turned.basis, turns=turns)
+    return value, replace(better, roots=roots / np.abs(roots).max())
 
 
 def polar(a: Array) -> tuple[float, Array]:

@@ -262,38 +262,46 @@ class Workload:
         entries lambda_j^(t-s+1) for the plain error."""
         if not self.symmetric:
             return None
-        if not self.error.plain:
-            return self._modes_of_any_error()
-        values, vectors = self._still.spectrum
-        steps = np.arange(self.horizon)
-        lag = np.maximum(steps[:, None] - steps, -1)
-
-        def factor(j: int) -> Array:
-            rows = np.append(values[j] ** (steps + 1.0), 0.0)[lag]
-            if not self.ridge:
-                return np.asarray(rows)
-            ridge = np.sqrt(self.ridge) * np.eye(self.horizon)
-            return np.asarray(np.linalg.qr(np.vstack([rows, ridge]), mode="r"))
-
-        return Modes(basis=vectors, factor=factor)
-
-    def _modes_of_any_error(self) -> Modes | None:
-        """The same of other errors; None where some Q has other eigenvectors than W."""
-        terms, n = self.error.terms, self.nodes
-        tolerance = settings.rank_tolerance(8 * n)
+        if self.error.plain:
+            return self._split(*self._still.spectrum)
+        n = self.nodes
         # With the mean apart from all other eigenvalues rounding does not turn it.
         apart = np.full((n, n), 3 / n)
-        shifted, vectors = np.linalg.eigh(_linalg.symmetrized(self.mixing) + apart)
-        values = shifted - 3 * np.square(vectors.sum(axis=0)) / n
-        values[np.abs(values) <= settings.rank_tolerance(n) * np.abs(values).max()] = 0.0
-        seen = []
+        values, vectors = np.linalg.eigh(_linalg.symmetrized(self.mixing) + apart)
+        return self._split(values - 3 * np.square(vectors.sum(axis=0)) / n, vectors)
+
+    def modes_along(self, basis: Array) -> Modes | None:
+        """:attr:`modes` along other eigenvectors of W, the columns of a basis, shape (n, n); None
+        where they are none. Of an eigenvalue that is several times there every processor has its
+        own."""
+        if not self.symmetric or (own := self.modes) is None or own.basis is basis:
+            return self.modes
+        seen = _linalg.symmetrized(self.mixing) @ basis
+        values = np.einsum("ij,ij->j", basis, seen)
+        off = max(
+            np.abs(seen - basis * values).max(), np.abs(basis.T @ basis - np.eye(self.nodes)).max()
+        )
+        return self._split(values, basis) if off <= self._tolerance else None
+
+    @property
+    def _tolerance(self) -> float:
+        """Relative size of what is rounding beside eigenvectors of W."""
+        return settings.rank_tolerance(8 * self.nodes)
+
+    def _split(self, values: Array, vectors: Array) -> Modes | None:
+        """The modes of eigenvalues and eigenvectors of W; None where some Q has others."""
+        values = np.array(values)
+        values[np.abs(values) <= settings.rank_tolerance(self.nodes) * np.abs(values).max()] = 0.0
+        if self.error.plain:
+            return Modes(basis=vectors, factor=lambda j: self._powers_of(values[j]))
+        terms, seen = self.error.terms, []
         for term in terms:
             turned = vectors.T @ self._readouts(term) @ vectors
             along, largest = np.diagonal(turned, axis1=1, axis2=2), np.abs(turned).max()
-            apart = turned - along[:, :, None] * np.eye(n)
-            if np.abs(apart).max() > tolerance * largest:
+            apart = turned - along[:, :, None] * np.eye(self.nodes)
+            if np.abs(apart).max() > self._tolerance * largest:
                 return None
-            seen.append(np.where(along > tolerance * largest, along, 0.0))
+            seen.append(np.where(along > self._tolerance * largest, along, 0.0))
 
         def factor(j: int) -> Array:
             rows = [np.sqrt(self.ridge) * np.eye(self.horizon)] if self.ridge else []
@@ -305,8 +313,18 @@ class Workload:
             few = len(stacked) <= self.horizon
             return stacked if few else np.asarray(np.linalg.qr(stacked, mode="r"))
 
-        few = n * self.horizon**2 <= CACHED
+        few = self.nodes * self.horizon**2 <= CACHED
         return Modes(basis=vectors, factor=cache(factor) if few else factor)
+
+    def _powers_of(self, value: float) -> Array:
+        """The factor of the plain error along an eigenvector of W."""
+        steps = np.arange(self.horizon)
+        lag = np.maximum(steps[:, None] - steps, -1)
+        rows = np.append(value ** (steps + 1.0), 0.0)[lag]
+        if not self.ridge:
+            return np.asarray(rows)
+        ridge = np.sqrt(self.ridge) * np.eye(self.horizon)
+        return np.asarray(np.linalg.qr(np.vstack([rows, ridge]), mode="r"))
 
     @property
     def _plain(self) -> bool:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import mpmath
+import networkx as nx
 import numpy as np
 import pytest
 
@@ -22,6 +23,7 @@ from noisedesign.families.kronecker.turned import Turned
 from noisedesign.families.space_time import SpaceTimeProgram
 from noisedesign.system.participation import single
 from noisedesign.system.workloads import workload
+from tests.support.oracles import metropolis
 from tests.support.space_time_cases import (
     GRAPHS,
     all_iterates,
@@ -177,6 +179,41 @@ def test_what_is_no_number_proves_nothing(name: str, broken: float) -> None:
         rigorous.turned_bound(program, given)
 
 
+@pytest.mark.parametrize("of", ["all-iterates", "loss"])
+def test_eigenvectors_of_another_processor_leave_bounds_as_they_are(
+    of: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Eigenvalues of a ring are there twice, so that its eigenvectors turn; files of before bounds
+    kept theirs prove less then."""
+    w = (metropolis(nx.cycle_graph(6)) + np.eye(6)) / 2
+    error = None if of == "all-iterates" else nd.ErrorMeasure(horizon=4, of=of, curvature=0.3)
+    epochs = nd.FixedEpoch(epochs=2, separation=2)
+    found = nd.solve(nd.SpaceTimeProblem(mixing=w, participation=epochs, error=error)).design
+    assert found is not None
+    values, vectors = np.linalg.eigh(w)
+    for j in np.flatnonzero(np.diff(values) < 1e-12):
+        vectors[:, [j, j + 1]] = vectors[:, [j, j + 1]] @ [[0.6, 0.8], [-0.8, 0.6]]
+    monkeypatch.setattr(
+        workload.Workload, "modes", property(lambda self: self._split(values, vectors))
+    )
+    assert nd.verify(found, rigorous=True).ok
+    before = {name: array for name, array in found.proof.items() if name != turned.MODES}
+    assert not nd.verify(replace(found, proof=before)).ok
+
+
+def test_vectors_that_are_no_eigenvectors_prove_nothing() -> None:
+    w = (metropolis(nx.path_graph(4)) + np.eye(4)) / 2
+    found = nd.solve(
+        nd.SpaceTimeProblem(mixing=w, participation=nd.FixedEpoch(epochs=2, separation=2))
+    ).design
+    assert found is not None
+    program = SpaceTimeProgram.of(found.problem)
+    assert turned.proved(program, found.proof) == pytest.approx(found.lower_bound)
+    basis = found.proof[turned.MODES]
+    for other in (basis[:, [1, 0, 2, 3]] + 1e-6, basis * 1.001, np.eye(4)):
+        assert turned.proved(program, found.proof | {turned.MODES: other}) == 0.0
+
+
 def test_a_workload_without_modes_is_not_bounded_by_them() -> None:
     program = all_iterates(GRAPHS["directed"], 2, 2)
     given = at_random(program, 0)
@@ -260,7 +297,7 @@ def test_designs_are_bounded_by_them_and_keep_them(joint: str, tmp_path: Any) ->
     )
     design = nd.solve(problem).design
     assert design is not None
-    assert set(design.proof) == set(turned.SPECS)
+    assert set(design.proof) == {*turned.SPECS, turned.MODES}
     stored = nd.load_design(nd.save_design(design, tmp_path / "d.npz"))
     outcome = nd.verify(stored, rigorous=True)
     assert outcome.ok
