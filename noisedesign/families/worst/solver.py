@@ -48,7 +48,8 @@ MOST = 300
 def solve(program: WorstProgram, *, monitor: Monitor) -> Answer:
     """The best strategy met, and the multipliers and shares of the best bound, not the same."""
     size, family = program.size, program.inner
-    logs = first_logs(program)
+    prefix = program.grams is None
+    logs = first_logs(program.weights, program.participation, prefix=prefix)
     past: list[tuple[Array, Array]] = []
     noises: list[tuple[float, Noise]] = []
     met: list[tuple[Array, Noise]] = []

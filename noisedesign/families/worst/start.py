@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from noisedesign.base.checks import Array
-from noisedesign.families.worst.program import WorstProgram
+from noisedesign.system.participation import Participation
 from noisedesign.system.workloads.factorization_norm import best_shares
 
 LONG = 128  # steps from which finding them takes less than a problem of one q
 NEAR = 1e-6  # relative gap of the ends of gamma at which they are taken
 
 
-def first_logs(program: WorstProgram) -> Array:
+def first_logs(weights: Array, participation: Participation, *, prefix: bool) -> Array:
     """Logarithms of shares, even ones where none are known, shape (T,)."""
-    alone = program.grams is None and program.participation.largest_size == 1
-    if not alone or program.size < LONG or not program.weights.min() > 0:
-        return np.zeros(program.size)
-    return np.asarray(np.log(best_shares(program.weights, gap=NEAR).steps))
+    known = prefix and participation.largest_size == 1 and len(weights) >= LONG
+    if not known or not weights.min() > 0:
+        return np.zeros(len(weights))
+    return np.asarray(np.log(best_shares(weights, gap=NEAR).steps))
