@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 import noisedesign as nd
 
-CASES, QUICK = ((1, 1), (2, 100), (4, 100), (8, 64), (20, 1000)), ((1, 1), (4, 100))
+CASES = ((1, 1), (2, 100), (4, 100), (8, 64), (20, 1000), (64, 1), (128, 10), (1000, 100))
+QUICK = CASES[:3]
 """How often a record takes part, at most, and how many steps apart, at least."""
 
 

@@ -53,7 +53,8 @@ MOST = 300
 def solve(program: WorstProgram, *, monitor: Monitor) -> Answer:
     """The best noise met, and the multipliers and shares of the best bound, not the same."""
     size, family = program.size, program.inner
-    known = first_logs(program)
+    alone = program.grams is None and program.problem.use is not None
+    known = first_logs(program.weights, program.problem.use) if alone else None
     logs = np.zeros(size) if known is None else known
     past: list[tuple[Array, Array]] = []
     met: list[tuple[Array, Noise]] = []
