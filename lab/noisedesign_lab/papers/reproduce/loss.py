@@ -1,4 +1,4 @@
-"""The loss of the model that is kept: noise designed for it, the mixing too, steps tuned for all."""
+"""The loss of the model that is kept: noise and W designed for it, the step tuned for everyone."""
 
 from __future__ import annotations
 
@@ -247,74 +247,67 @@ def _stddev(one: Mechanism, unit: Unit) -> float:
 
 
 def _made_for(key: Key, unit: Unit, scheme: FixedEpoch) -> Mechanism:
-    """The noise of a lane; designs across nodes, and before optimizers, are for one step alone."""
-    curvature = tuple(unit["curvature"])
-    rate = key.rate
-    if unit["optimizer"] != "sgd" or key.name == SPACE_TIME:
+    """The noise of a lane; across nodes, and before optimizers, one design serves all steps."""
+    curvature, rate = tuple(unit["curvature"]), key.rate
+    if unit["optimizer"] != "sgd" or key.name == ACROSS:
         rate = (1 + key.falling) * DESIGNED / max(curvature)
     graph = tuple(unit["graph"].items())
-    if key.name in (NONE, LDP, MAFALDA):
+    if key.name in (NONE, LDP, MAFALDA, KRONECKER):
         return _catalogued(key.name, graph, key.weights, scheme)
     return _made(key._replace(rate=rate), graph, scheme, curvature)
+
+
+KRONECKER, ACROSS = "kronecker", "kronecker-loss"
+CAP = 4.0
+"""Largest variance (squared) over that of independent noise: of "loss-capped" at every step, of
+noise across nodes at every node. More of it lowers the error of designs by some percent, and moves
+models more mid-run."""
+ITERATES = 0.2  # share of the error of all iterates beside the loss: keeps noise mid-run small
+DESIGNED = 0.5  # step that one design serves all steps from, over 1 / L; twice that if it falls
+SETTLED = 1e-2  # relative gain at which noise across nodes and steps has settled
 
 
 @cache
 def _made(
     key: Key, graph: tuple[tuple[str, Any], ...], scheme: FixedEpoch, curvature: tuple[float, ...]
 ) -> Mechanism:
-    w, name = _mixing(graph, key.weights), key.name
+    name, w = key.name, _mixing(graph, key.weights)
     rates = key.rate * steps_of(scheme.horizon, falling=key.falling)
     how: dict[str, Any] = {
         "horizon": scheme.horizon,
         "learning_rates": np.minimum(rates, 1 / max(curvature)),
     }
-    last = ErrorMeasure(of="last-iterate", **how)
-    loss, iterates = (
-        ErrorMeasure(of=of, curvature=np.array(curvature), **how) for of in ("loss", "all-iterates")
-    )
-    mixed = _mixed(loss, iterates, w, scheme)
-    if name == SPACE_TIME:
-        problem: Any = SpaceTimeProblem(
-            mixing=w, participation=scheme, error=mixed, max_variance=CAP
-        )
+    if name == "last-iterate":
+        error: Any = ErrorMeasure(of=name, **how)
     else:
-        error = {"last-iterate": last, "loss-mixed": mixed}.get(name, loss)
+        how["curvature"] = np.array(curvature)
+        error = ErrorMeasure(of="loss", **how)
+    if name in ("loss-mixed", ACROSS):
+        error = _mixed(error, ErrorMeasure(of="all-iterates", **how), w=w, scheme=scheme)
+    on: dict[str, Any] = {"mixing": w, "participation": scheme, "error": error}
+    if name == ACROSS:
+        found = solve(SpaceTimeProblem(max_variance=CAP, **on), gap=SETTLED)
+    else:
         cap = CAP * scheme.epochs if name == "loss-capped" else None
-        problem = TimeProblem.decentralized(
-            mixing=w, participation=scheme, error=error, max_variance=cap
-        )
-    found = solve(problem, gap=SPACE_TIME_GAP if name == SPACE_TIME else GAP).design
-    assert found is not None
-    return of_design(found, name=name)
+        found = solve(TimeProblem.decentralized(max_variance=cap, **on), gap=GAP)
+    assert found.design is not None
+    return of_design(found.design, name=name)
 
 
-def _mixed(
-    loss: ErrorMeasure, iterates: ErrorMeasure, mixing: Array, scheme: FixedEpoch
-) -> ErrorMixture:
+def _mixed(*errors: ErrorMeasure, w: Array, scheme: FixedEpoch) -> ErrorMixture:
     """The loss, and all iterates a little, both over what independent noise has of them."""
-    of_ldp = (
-        np.trace(TimeProblem.decentralized(mixing=mixing, participation=scheme, error=error).gram)
-        for error in (loss, iterates)
-    )
-    shares = [share / of for share, of in zip((1.0, ITERATES), of_ldp, strict=True)]
-    return ErrorMixture(shares=shares, measures=(loss, iterates))
-
-
-SPACE_TIME = "space-time"
-CAP = 4.0
-"""Largest variance (squared) over that of independent noise: of "loss-capped" at every step, of
-"space-time" across nodes. More of it lowers the error of designs by some percent, and moves models
-more mid-run."""
-ITERATES = 0.2  # share of the error of all iterates beside the loss: keeps noise mid-run small
-DESIGNED = 0.5  # step that one design serves all steps from, over the longest stable half, 1 / L
-SPACE_TIME_GAP = 1e-2  # relative, at which its two halves have settled
+    on: dict[str, Any] = {"mixing": w, "participation": scheme}
+    of_ldp = [np.trace(TimeProblem.decentralized(error=error, **on).gram) for error in errors]
+    return ErrorMixture(shares=np.array([1.0, ITERATES]) / of_ldp, measures=errors)
 
 
 @cache
 def _catalogued(
     name: str, graph: tuple[tuple[str, Any], ...], weights: str, scheme: FixedEpoch
 ) -> Mechanism:
-    return mechanism(name, Network(mixing=_mixing(graph, weights), participation=scheme))
+    cap = CAP if name == KRONECKER else None
+    network = Network(mixing=_mixing(graph, weights), participation=scheme, max_variance=cap)
+    return mechanism(name, network)
 
 
 @cache
@@ -323,6 +316,19 @@ def _mixing(graph: tuple[tuple[str, Any], ...], weights: str) -> Array:
     ego = kind[1] == "ego-facebook"
     built = ego_facebook(**dict(rest)) if ego else build_graph(**dict(graph))
     return mixing_matrix(built, weights=weights)
+
+
+MechanismName = Literal[
+    "none",
+    "ldp",
+    "mafalda",
+    "last-iterate",
+    "loss",
+    "loss-capped",
+    "loss-mixed",
+    "kronecker",
+    "kronecker-loss",
+]
 
 
 class DataTable(Table):
@@ -342,8 +348,8 @@ class TrainingTable(Table):
 
     graphs: keys.Graphs
     data: Annotated[list[DataTable], Field(min_length=1)]
-    mechanisms: keys.Names
-    least_noise: list[Text]
+    mechanisms: Annotated[list[MechanismName], Field(min_length=1)]
+    least_noise: list[MechanismName]
     mus: keys.Positives
     steps: keys.Count
     clip: keys.Positive
@@ -361,8 +367,8 @@ class VariantTable(Table):
     graphs: keys.Count
     data: keys.Names
     mus: keys.Positives
-    mechanisms: keys.Names
-    least_noise: list[Text]
+    mechanisms: Annotated[list[MechanismName], Field(min_length=1)]
+    least_noise: list[MechanismName]
 
 
 class LossSettings(Settings):
@@ -426,7 +432,7 @@ def pictures(rows: Rows, found: Rows, settings: LossSettings) -> Pictures:
     return {"costs": draw(table), "levers": draw_levers(table)}
 
 
-SHOWN = (LDP, MAFALDA, "loss-capped", SPACE_TIME, SPACE_TIME + ADDED[LEAST_NOISE])
+SHOWN = (LDP, MAFALDA, "loss-capped", KRONECKER, ACROSS, ACROSS + ADDED[LEAST_NOISE])
 
 
 def draw(table: Sequence[Record]) -> Figure:
@@ -477,7 +483,9 @@ def draw_levers(table: Sequence[Record]) -> Figure:
     place.barh(names, [float(np.median(ratios[name])) for name in names], color="0.85")
     for at, name in enumerate(names):
         look = styles(["constant", "falling"])["falling" if name.endswith(FALLING) else "constant"]
-        place.plot(ratios[name], [at] * len(ratios[name]), **look | {"linestyle": ""}, markersize=3)
+        place.plot(
+            ratios[name], [at] * len(ratios[name]), **{**look, "linestyle": ""}, markersize=3
+        )
     place.invert_yaxis()
     _mark(place)
     return figure
