@@ -14,6 +14,7 @@ from noisedesign.base.checks import Array
 from noisedesign.design.solve import solve
 from noisedesign.files.picture_file import new_figure
 from noisedesign.files.schema import Table, Text
+from noisedesign.forms.structure import SpaceStructure
 from noisedesign.problem.problem import SpaceTimeProblem, TimeProblem
 from noisedesign.system.datasets import ego_facebook
 from noisedesign.system.graph import build_graph, mixing_matrix
@@ -249,7 +250,7 @@ def _stddev(one: Mechanism, unit: Unit) -> float:
 def _made_for(key: Key, unit: Unit, scheme: FixedEpoch) -> Mechanism:
     """The noise of a lane; across nodes, and before optimizers, one design serves all steps."""
     curvature, rate = tuple(unit["curvature"]), key.rate
-    if unit["optimizer"] != "sgd" or key.name == ACROSS:
+    if unit["optimizer"] != "sgd" or key.name in (ACROSS, PAIRWISE):
         rate = (1 + key.falling) * DESIGNED / max(curvature)
     graph = tuple(unit["graph"].items())
     if key.name in (NONE, LDP, MAFALDA, KRONECKER):
@@ -257,7 +258,7 @@ def _made_for(key: Key, unit: Unit, scheme: FixedEpoch) -> Mechanism:
     return _made(key._replace(rate=rate), graph, scheme, curvature)
 
 
-KRONECKER, ACROSS = "kronecker", "kronecker-loss"
+KRONECKER, ACROSS, PAIRWISE = "kronecker", "kronecker-loss", "edge-local-loss"
 CAP = 4.0
 """Largest variance (squared) over that of independent noise: of "loss-capped" at every step, of
 noise across nodes at every node. More of it lowers the error of designs by some percent, and moves
@@ -282,11 +283,12 @@ def _made(
     else:
         how["curvature"] = np.array(curvature)
         error = ErrorMeasure(of="loss", **how)
-    if name in ("loss-mixed", ACROSS):
+    if name in ("loss-mixed", ACROSS, PAIRWISE):
         error = _mixed(error, ErrorMeasure(of="all-iterates", **how), w=w, scheme=scheme)
     on: dict[str, Any] = {"mixing": w, "participation": scheme, "error": error}
-    if name == ACROSS:
-        found = solve(SpaceTimeProblem(max_variance=CAP, **on), gap=SETTLED)
+    if name in (ACROSS, PAIRWISE):
+        space = SpaceStructure(kind="edge-local" if name == PAIRWISE else "dense")
+        found = solve(SpaceTimeProblem(max_variance=CAP, space=space, **on), gap=SETTLED)
     else:
         cap = CAP * scheme.epochs if name == "loss-capped" else None
         found = solve(TimeProblem.decentralized(max_variance=cap, **on), gap=GAP)
@@ -328,6 +330,7 @@ MechanismName = Literal[
     "loss-mixed",
     "kronecker",
     "kronecker-loss",
+    "edge-local-loss",
 ]
 
 

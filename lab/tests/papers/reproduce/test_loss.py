@@ -15,6 +15,7 @@ from noisedesign_lab.papers.reproduce import load_settings, loss
 from noisedesign_lab.papers.reproduce.experiment import SUMMARY
 from noisedesign_lab.papers.reproduce.loss import LEAST_NOISE, PLAIN, Key
 from noisedesign_lab.training.losses import LeastSquares
+from noisedesign_lab.training.trainer import train
 
 RNG = np.random.default_rng(5)
 PATH = (("kind", "path"), ("nodes", 3))
@@ -100,7 +101,7 @@ def test_loss_of_a_quadratic_is_that_of_its_covariance(
     monkeypatch.setattr(loss, "data_of", lambda _: loss.Data(zeros, zeros, square))
     unit = UNIT | {
         "whose": whose,
-        "mechanisms": ["ldp", "mafalda", "loss-capped", "loss-mixed", "kronecker-loss"],
+        "mechanisms": ["ldp", "mafalda", "loss-capped", "edge-local-loss", "kronecker-loss"],
         "curvature": [CURVATURE],
         "step_sizes": [RATE],
         "clip": 1e3,  # of no gradient on the way
@@ -133,6 +134,26 @@ def _last_models(key: Key, unit: dict[str, Any], covariance: Array) -> Array:
     return np.asarray(weights @ covariance @ weights.T)
 
 
+def test_lanes_run_under_the_mixing_that_they_are_named_after(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lanes: dict[bytes, int] = {}
+
+    def counted(run: Any, given: Any, **how: Any) -> Any:
+        w = run.gossip.mixing.tobytes()
+        lanes[w] = max(lanes.get(w, 0), len(given))
+        return train(run, given, **how)
+
+    monkeypatch.setattr(loss, "data_of", lambda name: DATA)
+    monkeypatch.setattr(loss, "train", counted)
+    loss.run(UNIT | {"mechanisms": ["none", "ldp", "mafalda"], "least_noise": ["mafalda"]})
+    path = build_graph("path", nodes=3)
+    by_hand = {"metropolis-hastings": 3 * 2 * 2, "least-noise": 1 * 2 * 2}  # kinds of step, sizes
+    assert lanes == {
+        mixing_matrix(path, weights=weights).tobytes(): count for weights, count in by_hand.items()
+    }
+
+
 @pytest.mark.parametrize("falling", [False, True])
 def test_designs_are_for_the_loss_of_their_steps(falling: bool) -> None:
     """The objective is the loss that a recursion by hand has of the design's own noise."""
@@ -154,7 +175,7 @@ def test_noise_has_the_standard_deviation_of_its_budget() -> None:
         Key(name, weights, True, 1.0): loss._made(
             Key(name, weights, True, 1.0), PATH, scheme, (0.05, 0.1)
         )
-        for name in ("loss", "loss-capped", "loss-mixed", "kronecker-loss")
+        for name in ("loss", "loss-capped", "loss-mixed", "kronecker-loss", "edge-local-loss")
         for weights in (PLAIN, LEAST_NOISE)
     }
     for key, one in made.items():  # of unit sensitivity
@@ -165,7 +186,9 @@ def test_noise_has_the_standard_deviation_of_its_budget() -> None:
         np.testing.assert_array_equal(design.problem.mixing, w)
         if key.name == "loss-capped":
             assert np.square(design.noising_matrix).sum(axis=1).max() <= 4 * 2 * (1 + 1e-9)
-        if key.name == "kronecker-loss":
+        if key.name == "edge-local-loss":  # nodes 0 and 2 share no seed
+            assert design.covariance[0, 2] == 0 != design.covariance[0, 1]
+        if key.name in ("kronecker-loss", "edge-local-loss"):
             assert np.diagonal(design.covariance).max() <= 4 * (1 + 1e-9)
 
 
@@ -248,16 +271,16 @@ def test_pictures_show_ratios() -> None:
 
 
 def test_units_of_the_settings() -> None:
-    """Three graphs, two data sets, two budgets; then two graphs for each optimizer; three means."""
+    """All settings; two graphs of each optimizer; three of the mean model and of pairwise seeds."""
     _, settings = load_settings("loss")
     units = loss.units(settings)
-    assert len(units) == 12 + 2 * 8 + 3
+    assert len(units) == 12 + 2 * 8 + 3 + 3
     plain = [unit for unit in units if not unit["label"]]
     assert {(unit["mu"], unit["name"]) for unit in plain} == {
         (mu, name) for mu in (1.0, 0.3) for name in ("a9a", "california-housing")
     }
     assert {unit["optimizer"] for unit in units[12:28]} == {"momentum", "adamw"}
-    assert [unit["whose"] for unit in units] == ["nodes"] * 28 + ["mean"] * 3
+    assert [unit["whose"] for unit in units] == ["nodes"] * 28 + ["mean"] * 3 + ["nodes"] * 3
     assert units[0].keys() == units[-1].keys()
 
 
