@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
@@ -99,14 +100,17 @@ def _unit_rows(found: Examples) -> Examples:
 def units(settings: LossSettings) -> list[Unit]:
     """List a graph, a data set and a budget each, and those of every variant."""
     shared = settings.training.model_dump(exclude={"graphs", "data", "mus"})
-    return [
-        shared | data.model_dump() | run_as | {"graph": graph, "mu": mu}
-        for run_as, graphs, mus, named in _runs(settings)
-        for graph in graphs
-        for data in settings.training.data
-        if named is None or data.name in named
-        for mu in mus
-    ]
+    found = []
+    for run_as, graphs, mus, named in _runs(settings):
+        sizes = ADAPTIVE if run_as["optimizer"] == "adamw" else "step_sizes"
+        for graph, data in itertools.product(graphs, settings.training.data):
+            if named is None or data.name in named:
+                of_data = data.model_dump(exclude={ADAPTIVE}) | {"step_sizes": getattr(data, sizes)}
+                found += [shared | of_data | run_as | {"graph": graph, "mu": mu} for mu in mus]
+    return found
+
+
+ADAPTIVE = "adaptive_step_sizes"
 
 
 def _runs(settings: LossSettings) -> Iterator[tuple[Unit, keys.Graphs, list[float], Any]]:
@@ -194,11 +198,10 @@ def run(unit: Unit) -> list[Record]:
 
 def _keys(unit: Unit) -> Iterator[Key]:
     """Every mechanism at every step; one that falls moves as far in all as half of its first."""
-    rates = unit["adaptive_step_sizes" if unit["optimizer"] == "adamw" else "step_sizes"]
     for weights, names in ((PLAIN, unit["mechanisms"]), (LEAST_NOISE, unit["least_noise"])):
         for name in names:
             for falling in (False, True):
-                for rate in rates:
+                for rate in unit["step_sizes"]:
                     yield Key(name, weights, falling, (1 + falling) * rate)
 
 
@@ -424,14 +427,32 @@ def _least(rows: Rows, names: Sequence[str]) -> str:
     return min(losses, key=losses.__getitem__)
 
 
+def levers(table: Sequence[Record]) -> list[Record]:
+    """By mechanism, over settings and budgets: the median of each ratio of costs and its ends."""
+    found = []
+    for (name,), rows in groups(table, "mechanism"):
+        line: Record = {"mechanism": name, "settings": len(rows)}
+        for over in (name for name in table[0] if name.startswith("over_")):
+            known = [row[over] for row in rows if row[over] is not None]
+            ends = (min(known), float(np.median(known)), max(known)) if known else (None,) * 3
+            line |= {over + end: at for end, at in zip(("_least", "", "_most"), ends, strict=True)}
+        found.append(line)
+    return found
+
+
 def tables(rows: Rows, settings: LossSettings) -> Mapping[str, Rows]:
-    """Tabulate what noise costs."""
-    return {"costs.csv": costs(rows)}
+    """Tabulate what noise costs, and what each lever saves where nothing else varies."""
+    found = costs(rows)
+    return {"costs.csv": found, "levers.csv": levers(_plain(found))}
+
+
+def _plain(table: Sequence[Record]) -> list[Record]:
+    return [row for row in table if not row["variant"]]
 
 
 def pictures(rows: Rows, found: Rows, settings: LossSettings) -> Pictures:
     """Draw what noise costs by setting, and what each lever saves."""
-    table = [row for row in costs(rows) if not row["variant"]]
+    table = _plain(costs(rows))
     return {"costs": draw(table), "levers": draw_levers(table)}
 
 
@@ -442,6 +463,7 @@ def draw(table: Sequence[Record]) -> Figure:
     """A panel a budget: settings down, what noise costs across, over Mafalda's at a constant step;
     hollow where the step falls."""
     panels, looks = list(groups(table, "mu")), styles(SHOWN)
+    markers = dict(zip(SHOWN, "os^vD<", strict=True))  # of which a hollow one is told from a full
     settings = list(dict.fromkeys(row["setting"] for row in table))
     figure = new_figure(4.2 * len(panels) + 2.0, 0.62 * len(settings) + 1.9)
     axes = np.atleast_1d(figure.subplots(1, len(panels), sharey=True))
@@ -452,7 +474,8 @@ def draw(table: Sequence[Record]) -> Figure:
             down = 0.075 * (lane - len(looks) + 0.5)
             unit = np.array([row["cost"] / row["over_mafalda"] for row in shown])
             cost = np.array([[row[f"cost{end}"] for end in ("_low", "", "_high")] for row in shown])
-            look = looks[name.removesuffix(FALLING)]
+            of = name.removesuffix(FALLING)
+            colour = looks[of]["color"]
             place.errorbar(
                 [row["over_mafalda"] for row in shown],
                 [settings.index(row["setting"]) + down for row in shown],
@@ -460,9 +483,9 @@ def draw(table: Sequence[Record]) -> Figure:
                 label=name,
                 linestyle="",
                 markersize=4,
-                color=look["color"],
-                marker=look["marker"],
-                markerfacecolor="white" if name.endswith(FALLING) else look["color"],
+                color=colour,
+                marker=markers[of],
+                markerfacecolor="white" if name.endswith(FALLING) else colour,
             )
         _mark(place)
         place.set_title(f"mu = {mu:g}", fontsize=10)
@@ -489,6 +512,7 @@ def draw_levers(table: Sequence[Record]) -> Figure:
         place.plot(
             ratios[name], [at] * len(ratios[name]), **{**look, "linestyle": ""}, markersize=3
         )
+    place.margins(y=0.01)
     place.invert_yaxis()
     _mark(place)
     return figure

@@ -44,7 +44,6 @@ UNIT: dict[str, Any] = {
     "seeds": 3,
     "curvature": [0.05, 0.1],
     "step_sizes": [0.5, 2.0],
-    "adaptive_step_sizes": [0.1],
 }
 
 
@@ -57,9 +56,8 @@ def test_rows_of_a_unit(monkeypatch: pytest.MonkeyPatch, optimizer: str) -> None
     assert {row["setting"] for row in rows} == {f"path 3, a9a, {optimizer}"}
     falling = {row["step_size"] for row in rows if row["mechanism"].endswith("falling")}
     constant = {row["step_size"] for row in rows if not row["mechanism"].endswith("falling")}
-    sizes = {0.1} if optimizer == "adamw" else {0.5, 2.0}
-    assert constant <= sizes
-    assert falling <= {2 * size for size in sizes}
+    assert constant <= {0.5, 2.0}
+    assert falling <= {1.0, 4.0}
     _, settings = load_settings("loss", quick=True)
     (first, *_) = loss.summary(rows, settings)
     assert tuple(first)[: len(SUMMARY)] == SUMMARY
@@ -114,7 +112,7 @@ def test_loss_of_a_quadratic_is_that_of_its_covariance(
         made = loss._made_for(key, unit, scheme)
         noise = made.design.noise if made.design else None
         r = np.eye(3) if noise is None or noise.space is None else noise.covariance
-        g = np.eye(8) if noise is None else np.linalg.inv(noise.strategy.dense())  # type: ignore[union-attr]
+        g = np.eye(8) if noise is None else np.linalg.inv(noise.strategy.dense())
         assert made.design is not None or key.name == "ldp"
         stddev = 2 * np.sqrt(2 if key.name == "ldp" else made.sensitivity_squared) / 3 / 5
         models = _last_models(key, unit, np.kron(g @ g.T, r)) * stddev**2  # sums of five
@@ -247,6 +245,18 @@ def test_costs_are_over_the_better_kind_of_step_without_noise() -> None:
     assert fell["over_ldp_alike"] is None  # which was not run with falling steps
 
 
+def test_levers_are_medians_over_settings() -> None:
+    rows: list[dict[str, Any]] = []
+    for mu, cost in ((1.0, 0.1), (0.5, 0.3), (0.3, 0.4)):
+        here = _rows(free=[1.0] * 2, ldp=[2.0] * 2, mafalda=[1.5] * 2, loss=[1 + cost] * 2)
+        rows += [row | {"mu": mu, "epsilon": mu} for row in here]
+    line = {row["mechanism"]: row for row in loss.levers(loss.costs(rows))}["loss"]
+    assert line["settings"] == 3
+    ends = [line["over_mafalda" + end] for end in ("_least", "", "_most")]
+    assert ends == pytest.approx([0.2, 0.6, 0.8])
+    assert line["over_ldp"] == pytest.approx(0.3)
+
+
 def test_pictures_show_ratios() -> None:
     rows = _rows(free=[1.0, 1.0], ldp=[2.0, 2.0], mafalda=[1.5, 1.5], mafalda_falling=[1.1, 1.1])
     table = loss.costs(rows + [row | {"mu": 0.3, "epsilon": 0.3} for row in rows])
@@ -279,7 +289,12 @@ def test_units_of_the_settings() -> None:
     assert {(unit["mu"], unit["name"]) for unit in plain} == {
         (mu, name) for mu in (1.0, 0.3) for name in ("a9a", "california-housing")
     }
-    assert {unit["optimizer"] for unit in units[12:28]} == {"momentum", "adamw"}
+    assert [unit["optimizer"] for unit in units[12:28]] == ["momentum"] * 8 + ["adamw"] * 8
+    houses, incomes = settings.model_dump()["training"]["data"]
+    for unit in units:
+        data = {"california-housing": houses, "a9a": incomes}[unit["name"]]
+        sizes = "adaptive_step_sizes" if unit["optimizer"] == "adamw" else "step_sizes"
+        assert unit["step_sizes"] == data[sizes]
     assert [unit["whose"] for unit in units] == ["nodes"] * 28 + ["mean"] * 3 + ["nodes"] * 3
     assert units[0].keys() == units[-1].keys()
 
