@@ -114,7 +114,7 @@ ADAPTIVE = "adaptive_step_sizes"
 
 
 def _runs(settings: LossSettings) -> Iterator[tuple[Unit, keys.Graphs, list[float], Any]]:
-    """What every unit of a run has, its graphs, budgets and names of data sets; None: all."""
+    """Yield what all units of a run have, its graphs, budgets and names of data sets, or None."""
     table = settings.training
     plain = {"label": "", "optimizer": "sgd", "whose": "nodes"}
     yield plain, table.graphs, table.mus, None
@@ -428,7 +428,7 @@ def _least(rows: Rows, names: Sequence[str]) -> str:
 
 
 def levers(table: Sequence[Record]) -> list[Record]:
-    """By mechanism, over settings and budgets: the median of each ratio of costs and its ends."""
+    """Return the median of each ratio of costs over settings and budgets, and its ends."""
     found = []
     for (name,), rows in groups(table, "mechanism"):
         line: Record = {"mechanism": name, "settings": len(rows)}
@@ -497,8 +497,8 @@ def draw(table: Sequence[Record]) -> Figure:
 
 
 def draw_levers(table: Sequence[Record]) -> Figure:
-    """What each mechanism costs over Mafalda's at a constant step: a dot a setting and budget, a
-    bar to their median, the dearest first."""
+    """Draw costs over Mafalda's at a constant step, the dearest first: a dot a setting and budget,
+    a bar to their median."""
     known = [row for row in table if row["over_mafalda"] is not None]
     ratios = {
         name: [row["over_mafalda"] for row in rows] for (name,), rows in groups(known, "mechanism")

@@ -76,7 +76,7 @@ def test_the_step_that_was_best_on_other_seeds_is_taken(monkeypatch: pytest.Monk
 
 
 def test_without_noise_the_loss_is_that_of_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of records (1, 1): (1 - theta)^2 / 2, and a step leaves 1 - eta of 1 - theta."""
+    """Records (1, 1) have (1 - theta)^2 / 2, and a step leaves 1 - eta of 1 - theta."""
     ones = Examples(features=np.ones((60, 1)), targets=np.ones(60))
     monkeypatch.setattr(loss, "data_of", lambda _: loss.Data(ones, ones, LeastSquares(features=1)))
     unit = UNIT | {"mechanisms": ["none"], "least_noise": [], "step_sizes": [0.3]}
@@ -93,7 +93,7 @@ DIMENSION, CURVATURE, RATE = 2000, 0.5, 0.8
 def test_loss_of_a_quadratic_is_that_of_its_covariance(
     monkeypatch: pytest.MonkeyPatch, whose: str
 ) -> None:
-    """Of CURVATURE |theta|^2 / 2, from its minimum: all loss is noise, by a recursion by hand."""
+    """All loss of CURVATURE |theta|^2 / 2 from its minimum is noise, by a recursion by hand."""
     zeros = Examples(features=np.zeros((60, DIMENSION)), targets=np.zeros(60))
     square = LeastSquares(features=DIMENSION, regularization=CURVATURE)
     monkeypatch.setattr(loss, "data_of", lambda _: loss.Data(zeros, zeros, square))
@@ -196,7 +196,7 @@ def test_steps_that_fall() -> None:
 
 
 def test_shares_of_a_mixture_are_over_independent_noise() -> None:
-    """Of the loss 1, and of all iterates a fifth, of what noise of variance k at each step has."""
+    """The loss has 1, all iterates a fifth, of what noise of variance k at each step has."""
     scheme, w = FixedEpoch(epochs=2, separation=4), mixing_matrix(build_graph("path", nodes=3))
     key = Key("loss-mixed", PLAIN, False, RATE)
     design = loss._made(key, PATH, scheme, (CURVATURE,)).design
@@ -300,7 +300,7 @@ def test_units_of_the_settings() -> None:
 
 
 def test_unknown_mechanisms_are_refused_by_name() -> None:
-    """And not taken for a design for the loss."""
+    """They are not taken for a design for the loss."""
     _, settings = load_settings("loss")
     values = settings.model_dump()
     values["training"]["least_noise"] = ["kronecker-losses"]
