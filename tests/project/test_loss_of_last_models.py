@@ -154,6 +154,9 @@ def test_tables_of_the_loss_of_last_models(page: str, lines: Callable[[], list[s
     assert "\n" + "\n".join(found) + "\n\n" in pages.read(f"docs/{page}.md")
 
 
+DESIGNS = ("loss-capped", "kronecker-loss")
+
+
 def least_and_most(ratios: list[float]) -> str:
     return f"{short(min(ratios))} to {short(max(ratios))}"
 
@@ -194,12 +197,41 @@ def fragments() -> list[str]:
         + between("kronecker-loss, least noise, falling", "kronecker-loss, falling", on)
         for on in (("ego",), ("florentine", "karate"))
     )
+    earlier = [
+        [
+            of["kronecker-loss, least noise"]["cost_alike"] / of[name]["cost_alike"]
+            for of in of_loss().values()
+        ]
+        for name in ("mafalda", "ldp")
+    ]
+    momentum, adamw = (
+        {
+            name + falling: least_and_most(
+                [of[name + falling][f"over_{other}_alike"] for of in of_loss(variant).values()]
+            )
+            for name, other in (("mafalda", "ldp"), *((name, "mafalda") for name in DESIGNS))
+            for falling in ("", ", falling")
+        }
+        for variant in ("momentum", "adamw")
+    )
+    over_plain = [
+        of["mafalda"]["cost"] / of_loss()[key]["mafalda"]["cost"]
+        for key, of in of_loss("momentum").items()
+    ]
     each, means = of_loss(), of_loss("mean model")
     saved = [of["mafalda"]["cost"] / each[key]["mafalda"]["cost"] for key, of in means.items()]
     of_mean, of_mean_alike = (
         [of[OURS][f"over_mafalda{alike}"] for of in means.values()] for alike in ("", "_alike")
     )
     return [
+        f"costs {least_and_most(over_plain)} of what it costs without momentum, and "
+        f"{momentum['mafalda']} of independent noise",
+        f"({momentum['loss-capped']} of Mafalda's, {momentum['loss-capped, falling']} at a falling",
+        f"({momentum['kronecker-loss']}, and {momentum['kronecker-loss, falling']} at a falling",
+        f"costs {adamw['mafalda']} of independent noise, {adamw['mafalda, falling']} at a falling",
+        f"noise across nodes costs {adamw['kronecker-loss']} of Mafalda's, "
+        f"{adamw['kronecker-loss, falling']} at a falling step, and the capped design over time "
+        f"{adamw['loss-capped']}, and {adamw['loss-capped, falling']} at a falling step",
         f"Mafalda's noise at a constant step {least_and_most(saved)} of what every node's own",
         f"costs it {least_and_most(of_mean)} of Mafalda's as published and "
         f"{least_and_most(of_mean_alike)} of Mafalda's with the same falling step",
@@ -211,6 +243,8 @@ def fragments() -> list[str]:
         f"{least_and_most(constant[0])} of what Mafalda's costs and {least_and_most(constant[1])} "
         f"of what independent noise does, at most .5 in {within(constant[0], 0.5)} and .4 in "
         f"{within(constant[1], 0.4)} settings",
+        f"the ratios are {least_and_most(earlier[0])} and {least_and_most(earlier[1])}, at most .5 "
+        f"in {within(earlier[0], 0.5)} and .4 in {within(earlier[1], 0.4)}",
         f"{least_and_most(capped[0])} and {least_and_most(capped[1])}, within the same bars in "
         f"{within(capped[0], 0.5)} and {within(capped[1], 0.4)}",
         f"Mafalda's noise then costs {least_and_most(fell)} of what it costs with a constant one",

@@ -390,41 +390,39 @@ def summary(rows: Rows, settings: LossSettings) -> list[Record]:
 
 
 def costs(rows: Rows) -> list[Record]:
-    """Return what noise costs: the loss less that without noise at the better kind of step, and
-    over what independent noise and Mafalda's cost as published, and with the same step and W."""
+    """Return what noise costs: the loss less that without noise at the better kind of step, over
+    what independent noise and Mafalda's cost as published, and with the same step and W;
+    ``cost_alike`` is the loss less that without noise at the same kind of step."""
     found = []
     for (setting, variant, mu), members in groups(rows, "setting", "variant", "mu"):
-        free = _least(members, (NONE, NONE + FALLING))
-        noisy = [row for row in members if _kind(row["mechanism"]) != NONE]
-        paired = [row | {"mechanism": NONE} for row in members if row["mechanism"] == free] + noisy
-        names = dict.fromkeys(row["mechanism"] for row in noisy)
-        spent = {name: interval(costs_of_noise(paired, name)) for name in names}
+        losses = {
+            name: float(np.mean([row["test_loss"] for row in of]))
+            for (name,), of in groups(members, "mechanism")
+        }
+        free = {name: loss for name, loss in losses.items() if _kind(name) == NONE}
+        best = min(free, key=free.__getitem__)
+        noisy = [row for row in members if row["mechanism"] not in free]
+        paired = [row | {"mechanism": NONE} for row in members if row["mechanism"] == best] + noisy
         steps = {row["mechanism"]: row["step_size"] for row in noisy}
+        spent = {name: interval(costs_of_noise(paired, name)) for name in steps}
         for name, cost in spent.items():
             here = {"setting": setting, "variant": variant, "mechanism": name, "mu": mu}
+            alike = free.get(NONE + FALLING * name.endswith(FALLING))
+            less = None if alike is None else losses[name] - alike
             added = name.removeprefix(_kind(name))
             over = {
                 f"over_{other}{kind}": cost.mean / spent[to].mean if to in spent else None
                 for other in (LDP, MAFALDA)
                 for kind, to in (("", other), ("_alike", other + added))
             }
-            found.append(here | {"step_size": steps[name]} | cost.columns("cost") | over)
+            ends = cost.columns("cost") | {"cost_alike": less}
+            found.append(here | {"step_size": steps[name]} | ends | over)
     return found
 
 
 def _kind(mechanism: str) -> str:
     """A mechanism's name without what is added for W and the step."""
     return mechanism.partition(",")[0]
-
-
-def _least(rows: Rows, names: Sequence[str]) -> str:
-    """The mechanism of least mean loss."""
-    losses = {
-        name: float(np.mean([row["test_loss"] for row in rows if row["mechanism"] == name]))
-        for name in names
-        if any(row["mechanism"] == name for row in rows)
-    }
-    return min(losses, key=losses.__getitem__)
 
 
 def levers(table: Sequence[Record]) -> list[Record]:

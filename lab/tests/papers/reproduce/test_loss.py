@@ -235,6 +235,7 @@ def test_costs_are_over_the_better_kind_of_step_without_noise() -> None:
     found = {row["mechanism"]: row for row in loss.costs(rows)}
     assert list(found) == ["ldp", "mafalda", "mafalda, falling"]
     assert found["ldp"]["cost"] == pytest.approx(1.0)
+    assert found["ldp"]["cost_alike"] == pytest.approx(0.95)
     assert found["mafalda"]["cost"] == pytest.approx(0.5)  # (.4 + .6) / 2, seed by seed
     half = 12.706204736432095 * 0.1  # t of one degree of freedom, times |.6 - .4| / 2
     assert found["mafalda"]["cost_high"] == pytest.approx(0.5 + half)
@@ -242,6 +243,7 @@ def test_costs_are_over_the_better_kind_of_step_without_noise() -> None:
     assert fell["over_mafalda"] == pytest.approx(0.4)
     assert fell["over_mafalda_alike"] == pytest.approx(1.0)
     assert fell["over_ldp"] == pytest.approx(0.2)
+    assert fell["cost_alike"] == pytest.approx(0.2)  # over .95, as it falls, too
     assert fell["over_ldp_alike"] is None  # which was not run with falling steps
 
 
