@@ -90,16 +90,20 @@ def mean_lines() -> list[str]:
     return lines
 
 
+ADDED = ("", ", falling", ", least noise", ", least noise, falling")
+
+
 def seed_lines() -> list[str]:
     """Noise that a dealer deals, and below it that of seeds which neighbours share."""
     each, lines = of_loss(), []
-    added = ("", ", falling", ", least noise", ", least noise, falling")
     for key, of in of_loss("pairwise seeds").items():
         for told, source, kind in (
             ("dealt", each[key], "kronecker-loss"),
             ("seeds of neighbours", of, "edge-local-loss"),
         ):
-            lines.append(f"| {key[0]} | {told} | {costs_in(source, *(kind + a for a in added))} |")
+            lines.append(
+                f"| {key[0]} | {told} | {costs_in(source, *(kind + added for added in ADDED))} |"
+            )
     return lines
 
 
@@ -223,7 +227,13 @@ def fragments() -> list[str]:
     of_mean, of_mean_alike = (
         [of[OURS][f"over_mafalda{alike}"] for of in means.values()] for alike in ("", "_alike")
     )
+    pairwise = [
+        of[f"edge-local-loss{added}"]["cost"] / each[key][f"kronecker-loss{added}"]["cost"]
+        for key, of in of_loss("pairwise seeds").items()
+        for added in ADDED
+    ]
     return [
+        f"Seeds of neighbours cost {least_and_most(pairwise)} of what dealt noise costs",
         f"costs {least_and_most(over_plain)} of what it costs without momentum, and "
         f"{momentum['mafalda']} of independent noise",
         f"({momentum['loss-capped']} of Mafalda's, {momentum['loss-capped, falling']} at a falling",
