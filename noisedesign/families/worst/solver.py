@@ -53,8 +53,9 @@ MOST = 300
 def solve(program: WorstProgram, *, monitor: Monitor) -> Answer:
     """The best noise met, and the multipliers and shares of the best bound, not the same."""
     size, family = program.size, program.inner
-    alone = program.grams is None and program.problem.use is not None
-    known = first_logs(program.weights, program.problem.use) if alone else None
+    known, scheme = None, program.problem.use
+    if program.grams is None and scheme is not None:
+        known = first_logs(program.weights, scheme)
     logs = np.zeros(size) if known is None else known
     past: list[tuple[Array, Array]] = []
     met: list[tuple[Array, Noise]] = []
