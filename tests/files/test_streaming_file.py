@@ -217,3 +217,21 @@ def test_a_long_horizon_takes_no_square_of_it(family: str, tmp_path: Path) -> No
     assert peak < 100 * 8 * LONG < 8 * LONG**2 / 100
     assert path.stat().st_size < 10_000
     assert sum(file.stat().st_size for file in files) < 10_000
+
+
+def test_buffers_of_any_sign_survive_their_file_and_are_drawn(tmp_path: Path) -> None:
+    scheme = FixedEpoch(epochs=3, separation=8)
+    design = optimize_buffered(
+        workload=WORKLOADS["prefix"](T), participation=scheme, buffers=3, signed=True
+    )
+    design = replace(design, privacy=TARGET)
+    assert np.count_nonzero(design.strategy.turns) == 2
+    stored = load_design(save_design(design, tmp_path / "d.npz"))
+    assert verify(stored).ok
+    again = stored.design.strategy
+    assert type(again) is type(design.strategy)
+    np.testing.assert_array_equal(again.turns, design.strategy.turns)
+    # What a node draws has the variances of C^-1 at the scale of the target.
+    plan = stored.design.node_plan(0)
+    inverse = np.linalg.inv(design.noise.scaled(design.claim.noise_stddev).dense_strategy)
+    np.testing.assert_allclose(plan.variances, np.square(inverse).sum(axis=1), rtol=1e-10)

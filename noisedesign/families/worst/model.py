@@ -33,9 +33,11 @@ from noisedesign.families.worst.program import WorstProgram
 def compact(program: WorstProgram, *, scaled: bool = False) -> Model:
     """The model; H is divided by the least error that even shares prove where ``scaled``."""
     uniform = program.even
-    if not isinstance(uniform, Program) or uniform.limited:
-        expected = "(k, b) participation and no limits, for a model of the largest error"
+    expected = "(k, b) participation and no limits, for a model of the largest error"
+    if not isinstance(uniform, Program):
         raise InputError("participation", expected=expected, got=str(uniform.participation))
+    if uniform.limited:
+        raise InputError("limits.max_variance", expected=expected, got="a cap or a floor")
     size, count = uniform.size, program.size
     require_size((count + 5) * triangle(size), of=f"{count} errors of {size} x {size} numbers")
     scale = DISJOINT.bound(uniform, {}).value if scaled else 1.0
