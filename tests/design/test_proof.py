@@ -117,12 +117,16 @@ def optimum(name: str) -> float:
 
 @cache
 def exact_objective(name: str) -> Any:
-    """tr(H cov(z)), or its largest step, to fifty digits."""
+    """tr(H cov(z)), or its largest step or node, to fifty digits."""
     design, _ = solved(name)
     with mpmath.workdps(DIGITS):
         noise, gram = exact_noise(design), exact_gram(design.problem)
         if name == "worst of two sums":  # that of the second step, of both steps' noise
             return max(noise[0, 0], sum(noise))
+        if design.problem.worst:  # that of the worst node after one step
+            w = many_digits(design.problem.mixing)
+            after = w * noise * w.T
+            return max(after[i, i] for i in range(after.rows))
         return sum(x * y for x, y in zip(gram, noise, strict=True))
 
 
