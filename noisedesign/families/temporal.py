@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import linprog
 
 from noisedesign.base import linalg as _linalg, settings
 from noisedesign.base.checks import Array, InputError, symmetric_matrix
@@ -19,12 +20,15 @@ from noisedesign.base.enclosures import Enclosure, Interval, exactly, symmetric_
 from noisedesign.certify import rigorous
 from noisedesign.certify.certificate import Certificate, judge_strategy
 from noisedesign.certify.rigorous import Judged, NotProvedError, factor_below, matrix_bound
-from noisedesign.families.family import Arrays, Costly, Family
+from noisedesign.families.family import Arrays, Costly, Family, named_shares, pattern_name
 from noisedesign.forms import DenseStrategy, Noise, Strategy
 from noisedesign.forms.structure import TimeStructure
-from noisedesign.privacy.sensitivity import squared_sensitivity
+from noisedesign.privacy.sensitivity import listed, squared_sensitivity
 from noisedesign.problem.problem import TimeProblem, unstructured
 from noisedesign.system.participation import Participation
+
+EVERY_PATTERN = "every pattern of steps"  # of patterns that are too many to list
+BINDING = 1e-6  # relative distance to the largest sensitivity below which a pattern is as large
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -143,6 +147,12 @@ class TemporalFamily(Family[TimeProblem, T], Costly[TimeProblem, T]):
     def independent_error(self, problem: TimeProblem) -> float:
         return float(np.trace(problem.gram)) * problem.participation.largest_size
 
+    def prices(self, problem: TimeProblem, noise: Noise, proof: Arrays) -> dict[str, float]:
+        """All of it for the patterns together that use up the one budget: its error falls with that
+        as 1 / tau, and not with what other patterns may have."""
+        strategy = noise.dense_strategy
+        return binding_prices(strategy.T @ strategy, problem.participation)
+
     def work(self, problem: TimeProblem) -> float:
         """C and H may be stored in fewer numbers."""
         return float(problem.participation.horizon) ** 3 if problem.structure.restricts else 0.0
@@ -159,6 +169,39 @@ def unit_form(program: TemporalProgram, form: Strategy) -> Strategy:
     squared = squared_sensitivity(strategy.T @ strategy, program.participation).squared
     room = 1 - 4 * settings.rank_tolerance(form.horizon)
     return form.scaled(float(np.sqrt(squared)) / room)
+
+
+def covering_prices(participation: Participation, v: Array) -> dict[str, float]:
+    """The shares of patterns in max <v, x> over the diagonals x >= 0 that sum to at most 1 on every
+    pattern: the weights that cover v >= 0, shape (T,), at the least sum."""
+    if participation.disjoint:
+        return named_shares(
+            map(pattern_name, participation.patterns), v[participation.patterns].max(axis=1)
+        )
+    if (groups := listed(participation)) is None:
+        return {EVERY_PATTERN: 1.0}
+    patterns = [tuple(steps) for group in groups for steps in group.steps.tolist()]
+    holds = np.zeros((len(v), len(patterns)))
+    for place, steps in enumerate(patterns):
+        holds[list(steps), place] = 1.0
+    found = linprog(np.ones(len(patterns)), A_ub=-holds, b_ub=-v / v.max(), method="highs")
+    return named_shares(map(pattern_name, patterns), found.x) if found.x is not None else {}
+
+
+def binding_prices(gram: Array, participation: Participation) -> dict[str, float]:
+    """The price 1 of the patterns whose squared sensitivity is the largest, by their names."""
+    per_pattern = squared_sensitivity(gram, participation).per_pattern
+    groups = listed(participation)
+    if groups is None or len(per_pattern) == 1:
+        return {EVERY_PATTERN: 1.0}
+    where = {
+        int(at): row for g in groups for at, row in zip(g.places, g.steps.tolist(), strict=True)
+    }
+    binding = np.flatnonzero(per_pattern >= (1 - BINDING) * per_pattern.max())
+    names = [pattern_name(where[int(at)]) for at in binding]
+    if len(names) > 3:
+        names = [names[0], f"... {len(names)} patterns ...", names[-1]]
+    return {" and ".join(names): 1.0}
 
 
 def largest_share(matrix: Array, where: NDArray[np.bool_]) -> float:

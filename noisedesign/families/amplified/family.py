@@ -57,6 +57,8 @@ from noisedesign.problem.calibration import required_target
 from noisedesign.problem.problem import TimeProblem
 from noisedesign.system.workloads.toeplitz import GramWorkload
 
+EVERY_RECORD = "every record"
+
 
 class Nonnegative(TemporalFamily[NonnegativeProgram], Sampled[NonnegativeProgram]):
     name = "nonnegative"
@@ -185,6 +187,12 @@ class Nonnegative(TemporalFamily[NonnegativeProgram], Sampled[NonnegativeProgram
         if program.target is not None:
             raise NotProvedError(RANDOM)
         return rigorous_uniform_bound(program, judged=judged, enough=enough)
+
+    def prices(self, problem: TimeProblem, noise: Noise, proof: Arrays) -> dict[str, float]:
+        """Under random participation the one budget is that of every record, at the target."""
+        if problem.participation.random:
+            return {EVERY_RECORD: 1.0}
+        return super().prices(problem, noise, proof)
 
     def fixed_bound(self, program: NonnegativeProgram, proof: Arrays) -> float | None:
         if program.target is None:

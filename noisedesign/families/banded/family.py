@@ -12,10 +12,15 @@ from noisedesign.base.enclosures import Interval
 from noisedesign.base.monitor import Monitor
 from noisedesign.certify.certificate import ProvedBound
 from noisedesign.certify.rigorous import Judged, NotProvedError, judge_strategy
-from noisedesign.families.banded.bound import lower_bound, rigorous_lower_bound
+from noisedesign.families.banded.bound import (
+    lower_bound,
+    multipliers_of,
+    repaired_multipliers,
+    rigorous_lower_bound,
+)
 from noisedesign.families.banded.program import BandedProgram, banded_program
 from noisedesign.families.family import ANY, Answer, Arrays, ArraySpec, Form, Model, Modelled
-from noisedesign.families.temporal import TemporalFamily, largest_share, unit_form
+from noisedesign.families.temporal import TemporalFamily, covering_prices, largest_share, unit_form
 from noisedesign.forms import BandedStrategy, Noise
 from noisedesign.forms.structure import TimeStructure
 from noisedesign.problem.problem import TimeProblem
@@ -58,6 +63,15 @@ class Banded(TemporalFamily[BandedProgram], Modelled[BandedProgram]):
 
     def bound(self, program: BandedProgram, proof: Arrays, **by: Any) -> ProvedBound:
         return ProvedBound(lower_bound(program, proof, **by), 0.0)
+
+    def prices(self, problem: TimeProblem, noise: Noise, proof: Arrays) -> dict[str, float]:
+        """The weights of the patterns that cover diag(U) at the least sum."""
+        program = self.program(problem)
+        multipliers = multipliers_of(program, proof, noise=noise)
+        u = None if multipliers is None else repaired_multipliers(program, multipliers)
+        if u is None:
+            return {}
+        return covering_prices(program.participation, np.diagonal(u).copy())
 
     def rigorous_judge(self, program: BandedProgram, noise: Noise, proof: Arrays) -> Judged:
         if noise.dense_strategy[np.tril(program.outside())].any():

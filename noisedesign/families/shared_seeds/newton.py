@@ -228,7 +228,10 @@ class NewtonSystem(System):
 
 def _solver_of(matrix: Array) -> Callable[[Array], Array]:
     """The map of b, (m, k), to x with A x = b, A positive definite, scaled to unit diagonal."""
-    root = 1 / np.sqrt(np.diagonal(matrix))[:, None]
+    diagonal = np.diagonal(matrix)
+    if not (np.isfinite(matrix).all() and diagonal.min(initial=1.0) > 0):
+        raise np.linalg.LinAlgError("rounding has made a system indefinite")
+    root = 1 / np.sqrt(diagonal)[:, None]
     factor = scipy.linalg.cho_factor(matrix * root * root.T, lower=True, overwrite_a=True)
     return lambda right: np.asarray(root * scipy.linalg.cho_solve(factor, root * right))
 

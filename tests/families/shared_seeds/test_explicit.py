@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 
 from noisedesign.base.monitor import Monitor
-from noisedesign.families.shared_seeds.newton import NewtonSystem
+from noisedesign.design.solve import solve
+from noisedesign.families.shared_seeds.newton import NewtonSystem, _solver_of
 from noisedesign.families.shared_seeds.program import seed_program
 from noisedesign.families.shared_seeds.state import Setting, first_blocks, start
 from noisedesign.forms.structure import SpaceStructure
+from noisedesign.problem.problem import SpaceProblem
 from noisedesign.system.graph import build_graph, mixing_matrix
 
 
@@ -69,3 +71,22 @@ def test_stiff_directions_are_those_of_budgets_and_caps(
     np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12)
     values = rng.normal(size=len(found))
     assert system._spread(values) @ flat == pytest.approx(values @ found, rel=1e-10)
+
+
+@pytest.mark.parametrize("bad", [np.diag([1.0, -1e-300]), np.diag([1.0, 0.0]), np.eye(2) * np.nan])
+def test_an_indefinite_matrix_ends_a_search_and_does_not_break_it(bad: np.ndarray) -> None:
+    """A search ends with the best so far at this error, and at no other."""
+    with pytest.raises(np.linalg.LinAlgError):
+        _solver_of(bad)
+
+
+def test_a_nearly_singular_mixing_has_a_status() -> None:
+    """Two nodes average all but exactly: what is certified is never worse than independent noise,
+    whose error is tr(W^T W) = 1 + 4 e^2."""
+    w = np.array([[0.5 + 1e-9, 0.5 - 1e-9], [0.5 - 1e-9, 0.5 + 1e-9]])
+    problem = SpaceProblem(mixing=w, structure=SpaceStructure(kind="edge-local"))
+    solution = solve(problem)
+    assert solution.design is not None
+    assert solution.feasible
+    assert solution.design.objective <= 1 + 1e-9
+    assert solution.status == "optimal" or solution.remedy
