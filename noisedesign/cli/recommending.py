@@ -41,6 +41,7 @@ COLUMNS = ("noise", "relative", "needs", "vectors kept", "gap", "status")
     "--adjacency", type=click.Choice(ADJACENCIES), default=DEFAULT_ADJACENCY, show_default=True
 )
 @click.option("--trust", default="nobody", show_default=True, help="neighbours, or a party.")
+@click.option("--fixed-batches", is_flag=True, help="Batches cannot be drawn at random.")
 @click.option("--weights", help="Of W [Metropolis-Hastings, and beside them those of least noise].")
 @click.option("--curvature", metavar="A,B", help="Of the loss: ranks by that of the last models.")
 @click.option("--learning-rate", type=float, help="Of steps along means over a batch.")
@@ -49,7 +50,9 @@ COLUMNS = ("noise", "relative", "needs", "vectors kept", "gap", "status")
 @click.option("--time-limit", type=float, metavar="S", default=120.0, show_default=True)
 @output_option(NewFile(DESIGN), "Design file of the first, .npz.")
 @json_option
-def recommend(graph: str, output: str | None, as_json: bool, **how: Any) -> None:
+def recommend(
+    graph: str, output: str | None, as_json: bool, fixed_batches: bool, **how: Any
+) -> None:
     """Find the noise of least error for GRAPH, records and an epsilon, among all kinds that fit.
 
     GRAPH is a file of edges, a problem file, whose [graph] counts, or a graph of its own, such as
@@ -65,7 +68,8 @@ def recommend(graph: str, output: str | None, as_json: bool, **how: Any) -> None
         how["curvature"] = _numbers(how["curvature"])
     watched = sys.stderr.isatty()
     progress = (lambda name: transient(f"solving: {name}")) if watched else None
-    found = nd.recommend(_graph(graph), progress=progress, **how)
+    how |= {"random_batches": not fixed_batches, "progress": progress}
+    found = nd.recommend(_graph(graph), **how)
     if watched:
         transient("")
     record = found.to_json()

@@ -454,6 +454,7 @@ def recommend(
     clip: float = 1.0,
     adjacency: str = DEFAULT_ADJACENCY,
     trust: str = "nobody",
+    random_batches: bool = True,
     weights: str | None = None,
     curvature: Any = None,
     learning_rate: float | None = None,
@@ -479,6 +480,7 @@ def recommend(
         adjacency: as of :class:`noisedesign.PrivacyTarget`.
         trust: "nobody", "neighbours share keys" or "a trusted party deals noise"; more trust
             includes less.
+        random_batches: whether nodes may draw their batches at random, in secret.
         weights: of :func:`noisedesign.mixing_matrix`; None: Metropolis-Hastings, and beside them
             those of least noise of the same mixing rate. W itself is taken as it is.
         curvature: of the loss, as of :class:`noisedesign.ErrorMeasure`.
@@ -524,7 +526,8 @@ def recommend(
         for kind in kinds_of(level, kept=kept)
         if kind.structure.get("joint") != "full" or pairs <= MOST_PAIRS
     ]
-    kinds = _with_random_batches(kinds, fixed)
+    if random_batches:
+        kinds = _with_random_batches(kinds, fixed)
     reserved = (1 - SHARE) * seconds
     for kind in kinds:
         if (one := search.solved(situation, kind, until=reserved)) is not None:
@@ -600,27 +603,33 @@ def _changes(
 ) -> Iterator[Change]:
     """What more trust, larger batches and a larger epsilon would save."""
     aside = _Search(max(search.left, 1e-3), search.progress)
+    target = situation.target
+    others = [
+        (
+            f"epsilon {target.epsilon + 1:g} instead of {target.epsilon:g}",
+            replace(situation, target=replace(target, epsilon=target.epsilon + 1)),
+            [best.kind],
+        )
+    ]
+    if 2 * situation.batch_size <= situation.records:
+        twice = _with_larger_batches(situation)
+        change = f"batches of {twice.batch_size}, and steps twice as large"
+        others.append((change, twice, [best.kind]))
     for higher in range(level + 1, len(TRUST)):
         kinds = [
             replace(kind, drawn=best.kind.drawn, chosen=best.kind.chosen)
             for kind in kinds_of(higher, kept=kept)
             if kind.trust == higher and kind.structure.get("joint") not in ("modal", "full")
         ]
-        found = [one for kind in kinds if (one := aside.solved(situation, kind)) is not None]
-        if found:
-            least = min(found, key=lambda one: one.error)
-            yield Change(change=TRUST[higher], error=least.error / best.error, by=least.kind.name)
-    target = situation.target
-    more = replace(situation, target=replace(target, epsilon=target.epsilon + 1))
-    if (one := aside.solved(more, best.kind)) is not None:
-        change = f"epsilon {target.epsilon + 1:g} instead of {target.epsilon:g}"
-        yield Change(change=change, error=one.error / best.error, by=best.kind.name)
-    if 2 * situation.batch_size <= situation.records:
-        twice = _with_larger_batches(situation)
-        if (one := aside.solved(twice, best.kind)) is not None:
-            ratio = one.error * twice.unit / (best.error * situation.unit)
-            change = f"batches of {twice.batch_size}, and steps twice as large"
-            yield Change(change=change, error=ratio, by=best.kind.name)
+        others.append((TRUST[higher], situation, kinds))
+    for change, other, kinds in others:
+        found = [one for kind in kinds if (one := aside.solved(other, kind)) is not None]
+        if not found:
+            search.skipped[change] = f"no time was left of {search.seconds:g} seconds"
+            continue
+        least = min(found, key=lambda one: one.error)
+        ratio = least.error * other.unit / (best.error * situation.unit)
+        yield Change(change=change, error=ratio, by=least.kind.name)
 
 
 def _with_larger_batches(situation: Situation) -> Situation:
