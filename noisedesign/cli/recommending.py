@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-import networkx as nx
-import numpy as np
 
 import noisedesign as nd
 from noisedesign.base.checks import InputError
@@ -22,9 +20,6 @@ from noisedesign.cli._shared import (
     show,
     transient,
 )
-from noisedesign.files.toml import parsed
-from noisedesign.privacy.target import ADJACENCIES, DEFAULT_ADJACENCY, DEFAULT_DELTA
-from noisedesign.system.graph import read_edges
 
 COLUMNS = ("noise", "relative", "needs", "vectors kept", "gap", "status")
 
@@ -35,11 +30,9 @@ COLUMNS = ("noise", "relative", "needs", "vectors kept", "gap", "status")
 @click.option("--batch-size", type=int, required=True, help="Records of a step of a node.")
 @click.option("--epochs", type=int, required=True, help="How often a record takes part.")
 @click.option("--epsilon", type=float, required=True, help="Of the whole run.")
-@click.option("--delta", type=float, default=DEFAULT_DELTA, show_default=True)
+@click.option("--delta", type=float, default=1e-6, show_default=True)
 @click.option("--clip", type=float, default=1.0, show_default=True, help="Of one gradient's norm.")
-@click.option(
-    "--adjacency", type=click.Choice(ADJACENCIES), default=DEFAULT_ADJACENCY, show_default=True
-)
+@click.option("--adjacency", default="replace", show_default=True, help="Or zero-out, add-remove.")
 @click.option("--trust", default="nobody", show_default=True, help="neighbours, or a party.")
 @click.option("--fixed-batches", is_flag=True, help="Batches cannot be drawn at random.")
 @click.option("--weights", help="Of W [Metropolis-Hastings, and beside them those of least noise].")
@@ -53,10 +46,11 @@ COLUMNS = ("noise", "relative", "needs", "vectors kept", "gap", "status")
 def recommend(
     graph: str, output: str | None, as_json: bool, fixed_batches: bool, **how: Any
 ) -> None:
-    """Find the noise of least error for GRAPH, records and an epsilon, among all kinds that fit.
+    """The best noise for a graph, records and an epsilon.
 
     GRAPH is a file of edges, a problem file, whose [graph] counts, or a graph of its own, such as
-    florentine. Every candidate is solved and certified at the same epsilon."""
+    florentine. All kinds of noise that fit
+    are solved and certified at the same epsilon, and ranked by their error over the whole run."""
     from noisedesign.surveys.recommend import TRUST
 
     meant = [name for name in TRUST if how["trust"] and how["trust"] in name]
@@ -95,6 +89,12 @@ def _numbers(text: str) -> list[float]:
 
 def _graph(name: str) -> Any:
     """The graph of a file of edges or of a problem file, or by its own name; or W, if given."""
+    import networkx as nx
+    import numpy as np
+
+    from noisedesign.files.toml import parsed
+    from noisedesign.system.graph import read_edges
+
     if Path(name).suffix == ".toml" or ("/" in name and not Path(name).is_file()):
         loaded = nd.load_problem(name)
         mixing = getattr(loaded.problem, "mixing", None)

@@ -106,7 +106,7 @@ def kinds_of(trust: int, *, kept: int | None = None) -> Iterator[Kind]:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Situation:
-    """What is known of a run."""
+    """Facts of a run, and the problems that they make."""
 
     mixing: Array
     nodes: tuple[str, ...]
@@ -265,7 +265,7 @@ class Candidate(Shown):
 
     @property
     def epsilon(self) -> float:
-        """That of the target, which an account of random batches may stay below."""
+        """Epsilon of the target, which an account of random batches may stay below."""
         claim = self.design.claim
         assert claim.epsilon is not None
         return claim.epsilon
@@ -302,7 +302,7 @@ class Candidate(Shown):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Change(Shown):
-    """What another situation would change.
+    """A change of the situation, and its error.
 
     Attributes:
         change: in words.
@@ -348,7 +348,7 @@ class Recommendation(Shown):
 
     @property
     def design(self) -> Design:
-        """That of the first candidate."""
+        """The design of the first candidate."""
         return self.first.design
 
     @property
@@ -601,7 +601,7 @@ def _with_chosen(search: _Search, situation: Situation, *, until: float) -> Situ
 def _changes(
     search: _Search, situation: Situation, best: Candidate, level: int, kept: int | None
 ) -> Iterator[Change]:
-    """What more trust, larger batches and a larger epsilon would save."""
+    """Solve for a larger epsilon, larger batches and more trust."""
     aside = _Search(max(search.left, 1e-3), search.progress)
     target = situation.target
     others = [

@@ -159,7 +159,7 @@ def noise_error(noise: Noise, workload: Workload) -> float:
 
 
 def _full_error(noise: Noise, workload: Workload) -> float:
-    """That of noise whose strategy is over all pairs of node and step."""
+    """The error of noise whose strategy is over all pairs of node and step."""
     form = noise.strategy
     assert form is not None
     if isinstance(form, ModalStrategy) and workload.modes is not None:
