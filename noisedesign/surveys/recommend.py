@@ -331,7 +331,17 @@ class Recommendation(Shown):
         changes: what another situation would save, each of a certified design.
         measure: the error that ranks, in words.
         independent: that error of independent noise with batches in a fixed order.
-        situation: of the first candidate.
+        situation: of the run.
+
+    Examples:
+        >>> import noisedesign as nd
+        >>> ring = nd.build_graph("ring", nodes=5)
+        >>> run = {"records": 8, "batch_size": 8, "epochs": 2, "epsilon": 1.0}
+        >>> found = nd.recommend(ring, weights="metropolis-hastings", **run)
+        >>> [one.kind.name for one in found.candidates]
+        ['over time', 'independent noise']
+        >>> found.changes[0].change, f"{found.changes[0].error:.3f}"
+        ('epsilon 2 instead of 1', '0.279')
     """
 
     candidates: Listing[Candidate]
@@ -375,8 +385,9 @@ class Recommendation(Shown):
             for one in self.candidates
         ]
 
-    def told(self) -> list[str]:
-        """Sentences: before whom the first does not hold, what would change it, what is missing."""
+    @property
+    def sentences(self) -> list[str]:
+        """Before whom the first does not hold, what would change it, and what was not solved."""
         first, found = self.first, [f"Errors are those of {self.measure}."]
         if first.kind.holds_not:
             found.append(
@@ -391,8 +402,9 @@ class Recommendation(Shown):
         found += [f"Not solved: {name}: {why}" for name, why in self.skipped.items()]
         return found
 
-    def to_json(self) -> dict[str, Any]:
-        """Give all of it as values for JSON."""
+    @property
+    def values(self) -> dict[str, Any]:
+        """All of it as values for JSON, with the tables of a problem file but [graph]."""
         kind = self.first.kind
         return {
             "measure": self.measure,

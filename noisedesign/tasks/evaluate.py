@@ -35,6 +35,13 @@ class Evaluation(Shown):
         independent: that of independent noise with the same protection.
         noise_stddev: factor on the noise of the design with which it meets the target, not squared.
         horizon: T, the steps of the run.
+
+    Examples:
+        >>> import noisedesign as nd
+        >>> problem = nd.TimeProblem.prefix(participation=nd.single(2))
+        >>> found = nd.evaluate(nd.solve(problem), mixing=[[1.0]])
+        >>> print(f"{found.error:.4f} of {found.independent:.4f}")  # the golden ratio squared
+        2.6180 of 3.0000
     """
 
     of: str

@@ -134,7 +134,7 @@ def test_code_and_tables_say_the_first(trust: str, extra: dict[str, Any]) -> Non
     error = found.situation.error
     np.testing.assert_allclose(nd.evaluate(design, error=error).error, expected, rtol=1e-5)
     graph = {"kind": "path", "nodes": 4, "weights": "metropolis-hastings"}
-    text = dumped(found.to_json()["problem"] | {"graph": graph})
+    text = dumped(found.values["problem"] | {"graph": graph})
     other = nd.solve(parse_problem(text, folder=".").problem)
     np.testing.assert_allclose(nd.evaluate(other, error=error).error, expected, rtol=1e-5)
 
