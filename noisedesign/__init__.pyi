@@ -57,6 +57,7 @@ from noisedesign.problem.problem import (
 )
 from noisedesign.problem.unbounded import UnboundedProblem as UnboundedProblem
 from noisedesign.surveys.compare import compare as compare
+from noisedesign.surveys.recommend import Recommendation as Recommendation, recommend as recommend
 from noisedesign.surveys.sweep import sweep as sweep
 from noisedesign.surveys.sweep_file import load_sweep as load_sweep
 from noisedesign.system.graph import build_graph as build_graph, mixing_matrix as mixing_matrix
@@ -91,6 +92,7 @@ from noisedesign.tasks.dropout import (
     every_drop_out as every_drop_out,
     mu_to_holders as mu_to_holders,
 )
+from noisedesign.tasks.evaluate import Evaluation as Evaluation, evaluate as evaluate
 from noisedesign.tasks.export import export as export
 from noisedesign.tasks.simulate import Simulation as Simulation, simulate as simulate
 from noisedesign.tasks.verify import Verification as Verification, verify as verify

@@ -103,6 +103,7 @@ def test_installed_command_is_main() -> None:
         "sweep",
         "curvature",
         "budgets",
+        "recommend",
         *cli.OF_LABORATORY,
     }
 
