@@ -111,8 +111,10 @@ def evaluate(
     if error is None:
         error = problem.error if _counts_all(problem.error, horizon) else None
         error = error or ErrorMeasure(horizon=horizon)
-    if error.of == WORST:
-        raise InputError("error.of", expected="an error that is a sum over steps", got=f'"{WORST}"')
+    if error.of in WORST:
+        raise InputError(
+            "error.of", expected="an error that is a sum over steps", got=f"'{error.of}'"
+        )
     if error.horizon != horizon:
         expected = f"{horizon}, the steps that the noise is for"
         raise InputError("error.horizon", expected=expected, got=f"{error.horizon}")
@@ -139,7 +141,7 @@ def _horizon(problem: Problem, noise: Noise) -> int:
 
 
 def _counts_all(error: ErrorMeasure | ErrorMixture | None, horizon: int) -> bool:
-    return error is not None and error.of != WORST and error.horizon == horizon
+    return error is not None and error.of not in WORST and error.horizon == horizon
 
 
 def _workload(problem: Problem, *, mixing: Any, error: Any) -> Workload:
