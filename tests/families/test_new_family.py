@@ -160,6 +160,7 @@ def test_errors_name_it_among_what_conic_solvers_take() -> None:
         "decor",
         "independent",
         "observers",
+        "worst",
         "classes",
     ]
 
