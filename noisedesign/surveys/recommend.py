@@ -512,9 +512,10 @@ def recommend(
         >>> import noisedesign as nd
         >>> ring = nd.build_graph("ring", nodes=5)
         >>> run = {"records": 96, "batch_size": 8, "epochs": 1, "epsilon": 1.0}
-        >>> found = nd.recommend(ring, weights="metropolis-hastings", **run)
+        >>> party = "a trusted party deals noise"
+        >>> found = nd.recommend(ring, trust=party, random_batches=False, **run)
         >>> found.first.kind.name, found.first.kind.needs
-        ('over time, random batches', 'nothing shared; secret batches, drawn at random')
+        ('any covariance', 'a party that deals noise in private')
     """
     _checks.one_of(trust, field="trust", allowed=TRUST)
     level, seconds = TRUST.index(trust), _checks.real(time_limit, field="time_limit", low=0)
