@@ -151,6 +151,10 @@ def _solve_endless(problems: Any, loaded: Any, *, output: str | None, as_json: b
         told = ["squared_sensitivity", "ratio", "worst", "first", "steps"]
         record = {"name": source.problem.name, "buffers": len(design.scales)}
         record |= attributes(design, told)
+        if source.problem.privacy is not None:
+            record |= attributes(
+                design.claim, ["noise_stddev", "mu", "epsilon", "delta", "adjacency"]
+            )
         if path is not None:
             nd.save_design(design, path, problem_text=source.text)
             record["output"] = str(path)
@@ -227,7 +231,10 @@ def verify(design: str, problem: str | None, rigorous: bool, as_json: bool) -> i
         found |= {"why_not": outcome.proof.why_not, "left_out": outcome.proof.left_out}
     found["checks"] = records
     show(found if as_json else records, as_json=as_json, notes=["note"])
-    if not outcome.ok:
+    unproved = [check.name for check in outcome.checks if check.ok is False]
+    if unproved == ["rigorous"]:
+        note("what the file claims holds; it is not proved with every rounding accounted for")
+    elif not outcome.ok:
         note("the design file does not hold what it claims")
     elif outcome.not_checked:
         note(f"what was checked holds; not checked: {', '.join(outcome.not_checked)}")
@@ -338,7 +345,10 @@ def budgets(
         or (output and not tighten | split)
     ):
         wrong = "split" if tighten and split else "output" if cost is None else "cost"
-        raise InputError(wrong, expected="only with one of --tighten and --split", got="another")
+        expected = (
+            "--tighten alone beside it" if wrong == "cost" else "one of --tighten and --split"
+        )
+        raise InputError(wrong, expected=expected, got="both" if tighten and split else "another")
     asked = nd.load_problem(problem).problem
     design = run(asked, gap=gap).design
     assert design is not None

@@ -484,9 +484,11 @@ def _tuned(text: str, problem: Problem, tuning: dict[str, Any]) -> tuple[str, st
     error = {k: v for k, v in tables["error"].items() if k not in (*tuning, "tune")}
     rates = found.problem.error.learning_rates
     error.pop("learning_rate", None)
-    error["learning_rates"] = found.learning_rate if np.ptp(rates) == 0 else rates.tolist()
+    stated = {"learning_rate", "learning_rates"} & set(tables["error"])
+    error["learning_rates"] = float(rates[0]) if np.ptp(rates) == 0 else rates.tolist()
+    of = "factor on the stated learning rates" if stated else "learning rate"
     told = (
-        f"The learning rate {found.learning_rate:.4g} has the least expected loss of the last "
+        f"The {of} {found.learning_rate:.4g} has the least expected loss of the last "
         f"model: {found.loss:.4g} above the minimum, {found.of_start:.4g} of it the start's. "
     )
     return dumped(tables | {"error": error}), told + found.assumed

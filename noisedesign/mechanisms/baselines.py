@@ -88,7 +88,9 @@ def baseline_names(problem: Problem) -> tuple[str, ...]:
     names, used = names_of(problem.axes), problem.use
     if problem.axes != "space" and used is not None and used.random:
         names = tuple(name for name in names if not PUBLISHED[name].signed)
-    if problem.worst:  # of which a server's noise has none
+    error = problem.error if problem.axes == "time" else None
+    consensus = error is not None and error.of == "consensus"
+    if problem.worst or consensus:  # of which a server's noise has none
         names = tuple(name for name in names if name != CENTRAL)
     return names
 

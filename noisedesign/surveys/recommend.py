@@ -55,11 +55,12 @@ class Kind:
     drawn: bool = False  # whether batches are drawn at random
     independent: bool = False  # whether it is what nobody designs
     chosen: bool = False  # whether W is that of least noise
+    cap: float | None = None  # on variances of nodes, where W is singular
 
     @property
     def needs(self) -> str:
         """Who shares what."""
-        shared = (NOTHING_SHARED, "a key for every edge", "a party that deals noise in private")
+        shared = (NOTHING_SHARED, "a key for every edge", "a party that deals each its own noise")
         own = shared[self.trust]
         return f"{own}; {FROM_SECRETS}" if self.drawn else own
 
@@ -71,6 +72,7 @@ class Kind:
             found.append("a reader of all messages who knows keys of the node's neighbours")
         if self.trust == 2:
             found.append("the party that deals the noise")
+            found.append("nodes that hold the seeds of all noise, and not their own values alone")
         if self.drawn:
             found.append("whoever learns which batch a record is in")
         return tuple(found)
@@ -135,7 +137,7 @@ class Situation:
         share = 1.0 if self.error.of in OF_THE_END else self.error.horizon * len(self.mixing)
         return 1 / (self.batch_size**2 * share)
 
-    def problem(self, kind: Kind, *, cap: float | None = None) -> Problem:
+    def problem(self, kind: Kind) -> Problem:
         """The problem of a kind of noise."""
         scheme: FixedEpoch = self.fixed
         if kind.drawn:
@@ -155,7 +157,7 @@ class Situation:
         }
         if kind.design == "time":
             return TimeProblem.decentralized(structure=in_time, **common)
-        common["max_variance"] = cap
+        common["max_variance"] = kind.cap
         if kind.design == "space":
             return SpaceProblem(structure=space, **common)
         return SpaceTimeProblem(space=space, time=in_time, joint=joint, **common)
@@ -177,6 +179,8 @@ class Situation:
             found["workload"] = {"kind": "decentralized"}
         if kind.structure:
             found["structure"] = dict(kind.structure)
+        if kind.cap is not None:
+            found["limits"] = {"max_variance": kind.cap}
         measure = {key: np.asarray(value).tolist() for key, value in self.measure.items()}
         if kind.design == "space":
             measure["horizon"] = scheme.horizon
@@ -209,11 +213,18 @@ class Situation:
             measure = {"horizon": scheme.horizon} | dict(self.measure)
             inner = ", ".join(f"{k}={np.asarray(v).tolist()!r}" for k, v in measure.items())
             arguments.append(f"error=nd.ErrorMeasure({inner})")
+        if kind.cap is not None:
+            arguments.append(f"max_variance={kind.cap!r}")
         if kind.chosen:
             arguments.append(f"weights={LEAST_NOISE!r}")
         made = f"nd.{classes[kind.design]}.from_graph(graph, {', '.join(arguments)})"
         solved = 'nd.baseline(problem, "ldp")' if kind.independent else "nd.solve(problem).design"
-        drawn = f"noise(design, node=0, clip={target.clip!r})  # of noisedesign.noise"
+        drawn = f"noise(design, node=0, clip={target.clip!r}"
+        drawn += (
+            ")  # of noisedesign.noise",
+            ", seeds=seeds)  # that neighbours agreed on",
+            ", seeds=seeds)  # of the party; who holds them all knows all noise",
+        )[kind.trust]
         return f"problem = {made}\ndesign = {solved}\nsource = {drawn}\n"
 
     def solved(self, kind: Kind, *, seconds: float = SECONDS) -> Candidate:
@@ -221,13 +232,13 @@ class Situation:
         if kind.independent:
             design, status = baseline(self.problem(kind), "ldp"), "closed form"
         else:
-            design, status = self._designed(kind, seconds=seconds)
+            kind, design, status = self._designed(kind, seconds=seconds)
         return Candidate(
             kind=kind, design=design, status=status, evaluation=evaluate(design, error=self.error)
         )
 
-    def _designed(self, kind: Kind, *, seconds: float) -> tuple[Design, str]:
-        """A certified design and its status; under a cap where W is singular."""
+    def _designed(self, kind: Kind, *, seconds: float) -> tuple[Kind, Design, str]:
+        """A kind, a certified design of it and its status; under a cap where W is singular."""
         try:
             found = solve(self.problem(kind), time_limit=seconds)
         except InputError as error:
@@ -235,11 +246,12 @@ class Situation:
                 raise
             if error.field not in ("mixing", "gram", "workload.gram"):
                 raise
-            found = solve(self.problem(kind, cap=CAP), time_limit=seconds)
+            kind = replace(kind, name=f"{kind.name}, capped", cap=CAP)
+            found = solve(self.problem(kind), time_limit=seconds)
         if found.design is None or not found.found:
             expected, got = "enough seconds to solve it", f"{seconds:.3g}"
             raise InputError("time_limit", expected=expected, got=got)
-        return found.design, found.status
+        return kind, found.design, found.status
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -515,7 +527,7 @@ def recommend(
         >>> party = "a trusted party deals noise"
         >>> found = nd.recommend(ring, trust=party, random_batches=False, **run)
         >>> found.first.kind.name, found.first.kind.needs
-        ('any covariance', 'a party that deals noise in private')
+        ('any covariance', 'a party that deals each its own noise')
     """
     _checks.one_of(trust, field="trust", allowed=TRUST)
     level, seconds = TRUST.index(trust), _checks.real(time_limit, field="time_limit", low=0)
@@ -578,6 +590,8 @@ def _vectors(dimension: int | None, memory: float | None) -> int | None:
 
 def _measure(curvature: Any, learning_rate: float | None) -> dict[str, Any]:
     """The keys of the error that counts."""
+    if learning_rate is not None:
+        _checks.scale(learning_rate, field="learning_rate")
     if curvature is None:
         return {} if learning_rate is None else {"learning_rates": learning_rate}
     if learning_rate is None:

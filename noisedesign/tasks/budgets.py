@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import scipy.optimize
@@ -119,6 +119,9 @@ def _budgets(problem: Problem) -> Array:
     """tau of every node or pattern; InputError where there is one budget for all records."""
     if problem.axes != "time":
         return np.asarray(problem.budget)
+    if problem.worst:
+        expected, got = "an error that is a sum", "the worst step of a design in time"
+        raise InputError("error.of", expected=expected, got=got)
     if problem.feasible_set != ("time", "dense"):
         raise InputError(
             "design",
@@ -132,6 +135,8 @@ def _budgets(problem: Problem) -> Array:
 def _scalable(problem: Problem) -> bool:
     """Whether noise that is scaled at one node, or at one pattern, keeps all else."""
     shared: str = "" if problem.axes == "time" else problem.feasible_set[1]
+    if problem.worst:
+        return False
     if problem.axes == "space-time":
         shared = problem.space.kind
     watched = problem.axes == "space" and problem.observers
@@ -307,6 +312,9 @@ def _plain(problem: Problem) -> Problem:
     """A problem where nothing but budgets restricts its noise; InputError for another."""
     if problem.axes == "space" and problem.sparse:
         raise InputError("problem", expected="one with W as an array", got="a sparse one")
+    if problem.worst:
+        expected, got = "an error that is a sum", f'"{cast(Any, problem.error).of}"'
+        raise InputError("error.of", expected=expected, got=got)
     _budgets(problem)
     if problem.axes == "space":
         other = problem.structure.restricts or problem.min_variance is not None

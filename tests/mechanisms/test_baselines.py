@@ -19,7 +19,7 @@ from noisedesign.mechanisms.baselines import (
     published,
 )
 from noisedesign.problem.problem import Problem, SpaceProblem, TimeProblem
-from noisedesign.system.participation import FixedEpoch
+from noisedesign.system.participation import FixedEpoch, single
 from noisedesign.system.workloads import ErrorMeasure
 from tests.support import oracles
 from tests.support.made_designs import multipliers
@@ -355,3 +355,27 @@ def test_unknown_baselines_are_refused(problem: Problem, name: str) -> None:
     with pytest.raises(InputError, match="ldp") as caught:
         baseline(problem, name)
     assert caught.value.field == "baseline"
+
+
+@pytest.mark.parametrize("of", ["loss", "last-iterate", "mean-model", "all-iterates"])
+def test_cdp_of_any_error_by_the_recursion(of: str) -> None:
+    """Every node holds the same model, moved by a server's noise of 1 / n: one model with decay."""
+    n, rates, steps = len(PATH3), np.array([1.0, 0.5, 0.25]), 3
+    curvature = [0.4] if of == "loss" else None
+    error = ErrorMeasure(horizon=steps, of=of, learning_rates=rates, curvature=curvature)
+    problem = TimeProblem.decentralized(mixing=PATH3, participation=single(steps), error=error)
+    design = baseline(problem, "cdp")
+    noise, x, total = np.linalg.inv(design.strategy) / n, np.zeros(steps), 0.0
+    for t in range(steps):
+        x = (1 - rates[t] * (0.4 if curvature else 0.0)) * x - rates[t] * noise[t]
+        weight = {"loss": 0.2, "last-iterate": n, "mean-model": n, "all-iterates": n}[of]
+        if t == steps - 1 or of in ("mean-model", "all-iterates"):
+            total += weight * float(x @ x)
+    np.testing.assert_allclose(design.objective, total, rtol=1e-9)
+    assert design.objective <= baseline(problem, "ldp").objective
+
+
+def test_a_server_leaves_nothing_of_consensus() -> None:
+    error = ErrorMeasure(horizon=3, of="consensus")
+    problem = TimeProblem.decentralized(mixing=PATH3, participation=single(3), error=error)
+    assert "cdp" not in baseline_names(problem)

@@ -127,10 +127,11 @@ def test_more_trust_saves_what_a_second_recommendation_has() -> None:
 def test_code_and_tables_say_the_first(trust: str, extra: dict[str, Any]) -> None:
     found = nd.recommend(PATH, trust=trust, **RUN, **FIXED, **extra)
     drawn: list[Any] = []
-    known = {"nd": nd, "graph": PATH, "noise": lambda design, **how: drawn.append((design, how))}
+    known: dict[str, Any] = {"nd": nd, "graph": PATH, "seeds": {}}
+    known["noise"] = lambda design, **how: drawn.append((design, how))
     exec(found.code, known)
     (design, how), expected = drawn[0], found.first.error
-    assert how == {"node": 0, "clip": 1.0}
+    assert how == {"node": 0, "clip": 1.0} | ({} if trust == TRUST[0] else {"seeds": {}})
     error = found.situation.error
     np.testing.assert_allclose(nd.evaluate(design, error=error).error, expected, rtol=1e-5)
     graph = {"kind": "path", "nodes": 4, "weights": "metropolis-hastings"}
@@ -196,3 +197,25 @@ def test_what_was_not_solved_is_listed() -> None:
 def test_bad_input_is_named(wrong: dict[str, Any], field: str) -> None:
     with pytest.raises(InputError, match=field):
         nd.recommend(PATH, **RUN | FIXED | wrong)
+
+
+def test_a_singular_mixing_is_capped_and_says_so() -> None:
+    """A complete graph averages exactly: noise of a clique is refused without a cap."""
+    graph = nx.complete_graph(3)
+    found = nd.recommend(graph, trust=TRUST[1], **RUN, **FIXED)
+    capped = [one for one in found.candidates if one.kind.cap is not None]
+    assert capped
+    assert all(one.kind.name.endswith("capped") for one in capped)
+    for one in capped:
+        code = found.situation.code(one.kind)
+        known: dict[str, Any] = {"nd": nd, "graph": graph, "seeds": {}}
+        known["noise"] = lambda design, **how: None
+        exec(code, known)
+        error = nd.evaluate(known["design"], error=found.situation.error).error
+        np.testing.assert_allclose(error, one.error, rtol=1e-5)
+        assert found.situation.tables(one.kind)["limits"] == {"max_variance": 10.0}
+
+
+def test_dealt_noise_does_not_hold_before_who_has_all_seeds() -> None:
+    found = nd.recommend(PATH, trust=TRUST[2], **RUN, **FIXED)
+    assert any("seeds of all noise" in one for one in found.first.kind.holds_not)

@@ -407,3 +407,15 @@ def test_half_the_epsilon_is_by_the_conversion_of_the_target() -> None:
         )
         (row, *_) = budget_rows(design)
         assert row.stricter == pytest.approx((half / whole) ** 2, rel=1e-12)
+
+
+@pytest.mark.parametrize("of", ["worst", "worst-node", "worst-iterate"])
+def test_largest_errors_have_prices_and_no_splits(of: str) -> None:
+    error = nd.ErrorMeasure(horizon=1, of=of)
+    problem = nd.SpaceProblem.from_graph(nd.build_graph("path", nodes=4), error=error)
+    rows = budget_rows(nd.solve(problem))
+    np.testing.assert_allclose(sum(row.price for row in rows), 1.0, rtol=1e-6)
+    assert all(row.at_most is None for row in rows)
+    for asked in (lambda: best_split(problem), lambda: tightened(nd.solve(problem))):
+        with pytest.raises(InputError, match=r"error\.of: expected an error that is a sum"):
+            asked()

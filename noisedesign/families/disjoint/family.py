@@ -59,6 +59,8 @@ from noisedesign.problem.problem import (
     TimeProblem,
     check_cap_over_time,
 )
+from noisedesign.system.workloads import ErrorMixture, Workload
+from noisedesign.system.workloads.error import measures_of
 from noisedesign.system.workloads.workload import prefix_gram
 
 if TYPE_CHECKING:
@@ -106,14 +108,22 @@ class Disjoint(
 
     def central(self, problem: D) -> Program | None:
         """The program in time: the average has sensitivity 1 / n, and all n nodes hold the same
-        model, so H = prefix / n. Without a graph there is one model, and its workload is the
-        server's."""
+        model, so H is that of one noise of 1 / n at every node; of all iterates prefix / n. Without
+        a graph there is one model, and its workload is the server's."""
         if problem.axes != "time":
             return None
         program, mixing = program_of(problem), problem.mixing
         if mixing is None:
             return program
-        gram = prefix_gram(horizon=program.size) / len(mixing)
+        error, n = problem.error, len(mixing)
+        gram = prefix_gram(horizon=program.size) / n
+        if error is not None and not error.plain:
+            held = [replace(one, push_sum_weights=None) for one in measures_of(error)]
+            served: Any = held[0]
+            if isinstance(error, ErrorMixture):
+                served = replace(error, measures=tuple(held))
+            workload = Workload.of(np.full((n, n), 1 / n), horizon=program.size, error=served)
+            gram = workload.time_gram(np.full((n, n), n**-2.0))
         return replace(program, gram=gram, workload=None)
 
     def solve(self, program: Program, *, monitor: Monitor) -> Answer:

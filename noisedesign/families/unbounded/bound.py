@@ -69,11 +69,13 @@ def least_stddevs(
             scale = math.sqrt(weights[0]) * (1 - SMALL)
             found.append(scale * _of_prefix_sums(horizon, participations, separation))
         elif directed is not None:
-            found.append(directed.least_stddev(horizon) * math.sqrt(participations))
+            found.append(
+                directed.least_stddev(horizon) * _even(horizon, participations, separation)
+            )
         else:
             workload = PoleWorkload(poles=poles, weights=weights, horizon=horizon)
             root = root_trace_lower_bound(workload) * (1 - settings.rank_tolerance(horizon))
-            found.append(root / horizon * math.sqrt(participations))
+            found.append(root / horizon * _even(horizon, participations, separation))
     return Least(grid, np.maximum.accumulate(found), first)
 
 
@@ -81,11 +83,17 @@ def is_prefix(poles: Array) -> bool:
     return len(poles) == 1 and bool(poles[0] == 1)
 
 
+def _even(horizon: int, often: int, apart: int) -> float:
+    """The root of c, from below, for the largest c / T that is at every step the weight of patterns
+    of weights of sum 1: b steps in a row hold one participation, and all steps hold k."""
+    return math.sqrt(min(float(often), max(1.0, horizon / apart))) * (1 - SMALL)
+
+
 def _of_prefix_sums(horizon: int, often: int, apart: int) -> float:
     """The best bound; who takes part k times changes the last sum by k."""
     half = _sines(horizon)
     rounding = 1 - (horizon + 64) * EPS
-    best = math.sqrt(often) * float((0.5 / half).sum()) / horizon * rounding
+    best = _even(horizon, often, apart) * float((0.5 / half).sum()) / horizon * rounding
     if often > 1 and horizon > (often - 1) * apart:
         best = max(best, float(often), _folded(half, often, apart) * rounding)
         if horizon <= SHORT * often * apart:

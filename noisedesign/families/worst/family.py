@@ -16,6 +16,7 @@ from noisedesign.certify import rigorous
 from noisedesign.certify.certificate import NOTHING, Certificate, ProvedBound
 from noisedesign.certify.program import Program
 from noisedesign.certify.rigorous import Judged, NotProvedError
+from noisedesign.families.disjoint.attainment import LARGE
 from noisedesign.families.disjoint.family import FAMILY as DISJOINT
 from noisedesign.families.disjoint.program import dual_of
 from noisedesign.families.family import (
@@ -26,6 +27,7 @@ from noisedesign.families.family import (
     Form,
     Model,
     Modelled,
+    Remarked,
     family_of,
 )
 from noisedesign.families.overlapping.family import FAMILY as OVERLAPPING
@@ -37,7 +39,7 @@ PROVED = 2**27
 """Numbers in all H_i that are enclosed one by one, at most, which takes minutes."""
 
 
-class Worst(Family[Problem, WorstProgram], Modelled[WorstProgram]):
+class Worst(Family[Problem, WorstProgram], Modelled[WorstProgram], Remarked[Problem, WorstProgram]):
     """Noise of no structure; the largest of its errors, and no sum of them, counts."""
 
     name = "worst"
@@ -52,6 +54,20 @@ class Worst(Family[Problem, WorstProgram], Modelled[WorstProgram]):
 
     def program(self, problem: Problem) -> WorstProgram:
         return WorstProgram.of(problem)
+
+    def remark(self, program: WorstProgram, noise: Noise) -> str:
+        """A sentence on noise in space that is large because nothing bounds it."""
+        problem = program.problem
+        if problem.axes != "space" or problem.max_variance is not None:
+            return ""
+        ratio = float((np.diagonal(noise.covariance) * problem.budget).max())
+        if ratio < LARGE:
+            return ""
+        return (
+            f"W is singular, or nearly so: the largest variance of this design is {ratio:.2g} "
+            "times that of independent noise. A cap bounds it: max_variance in Python, [limits] "
+            "max_variance in a problem file."
+        )
 
     def solve(self, program: WorstProgram, *, monitor: Monitor) -> Answer:
         from noisedesign.families.worst import solver

@@ -46,6 +46,8 @@ REACH = 3.0
 PATIENCE = 4
 """Problems without progress after which steps begin anew from the best, without a past."""
 
+FLAT = 1e-3  # range of log q below which shares are even, and no flatter ones may help
+
 MOST = 300
 """Problems solved, at most."""
 
@@ -76,8 +78,11 @@ def solve(program: WorstProgram, *, monitor: Monitor) -> Answer:
             if answer.stop is Stop.INTERRUPTED:
                 raise KeyboardInterrupt
             noise = next(iter(answer.noises), None)
-            if noise is None:
-                break
+            if noise is None:  # H(q) is singular to the last digit where some shares are tiny
+                if np.ptp(logs) < FLAT:
+                    break
+                logs, past, start = logs / 2, [], None
+                continue
             dual = dual_of(answer.proof)
             if dual is not None and isinstance(inner, Program):  # of one with unit budgets
                 start = dual.blocks * inner.budget[:, None, None]
@@ -143,8 +148,8 @@ def _between(family: Any, inner: Any, met: list[tuple[Array, Noise]]) -> Noise |
     )
     try:
         if isinstance(inner, Program):
-            # Means of noise at a cap may be a rounding above it.
-            feasible = feasible_gram(inner, gram) if inner.limited else gram
+            # Means of noise at its budgets or caps may be a rounding above them.
+            feasible = feasible_gram(inner, gram)
             return None if feasible is None else cast(Noise, family.noise(inner, feasible))
         return Noise.of_strategy(DenseStrategy(strategy=strategy_of(inner, gram)))
     except np.linalg.LinAlgError:

@@ -390,3 +390,22 @@ def test_from_a_shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert "Traceback" not in refused.err
     Path("other.toml").write_text(text.replace("nodes = 3", "nodes = 4"))
     assert call("verify", "run.npz", "--problem", "other.toml").code == 1
+
+
+@pytest.mark.parametrize(
+    ("often", "apart", "steps"), [(2, 8, 9), (2, 16, 17), (3, 4, 9), (2, 8, 16)]
+)
+def test_horizons_with_little_room_for_all_participations(
+    often: int, apart: int, steps: int
+) -> None:
+    """Nobody's worst step is below the bound from the first step on that has room for all: even
+    weights of patterns are at most 1 / b a step, and k / T only from k b steps on."""
+    scheme = nd.MinSeparation(horizon=steps, separation=apart, max_participations=often)
+    worst = nd.ErrorMeasure(horizon=steps, of="worst")
+    best = nd.solve(nd.TimeProblem.prefix(participation=scheme, error=worst), gap=1e-3).design
+    assert best is not None
+    found = least_stddevs(
+        np.ones(1), np.ones(1), participations=often, separation=apart, steps=steps
+    )
+    assert found.stddevs[-1] <= math.sqrt(best.objective)
+    assert found.stddevs[-1] >= 0.97 * math.sqrt(best.objective)

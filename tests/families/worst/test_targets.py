@@ -267,3 +267,24 @@ def test_wrong_problems_are_refused() -> None:
     alone = nd.ErrorMeasure(horizon=3, of="worst-iterate")
     with pytest.raises(InputError, match='error: expected none but of = "worst" of prefix sums'):
         nd.TimeProblem.prefix(participation=nd.single(3), error=alone)
+
+
+@pytest.mark.parametrize("of", ["worst-node", "worst-iterate"])
+@pytest.mark.parametrize("seed", range(3))
+def test_uneven_budgets_of_a_ring_are_solved(seed: int, of: str) -> None:
+    """Means of noise at uneven budgets are a rounding above them, unless they are rescaled."""
+    budget = np.random.default_rng(seed).uniform(0.3, 2.0, 4)
+    ring = nd.build_graph("ring", nodes=4)
+    error = nd.ErrorMeasure(horizon=2, of=of)
+    solution = nd.solve(nd.SpaceProblem.from_graph(ring, budget=budget, error=error))
+    assert solution.status == "optimal"
+
+
+def test_noise_that_nothing_bounds_is_told() -> None:
+    """A ring of six averages the alternating vector away."""
+    ring = nd.build_graph("ring", nodes=6)
+    error = nd.ErrorMeasure(horizon=1, of="worst")
+    solution = nd.solve(nd.SpaceProblem.from_graph(ring, error=error))
+    assert "times that of independent noise" in solution.remedy
+    capped = nd.SpaceProblem.from_graph(ring, error=error, max_variance=10.0)
+    assert nd.solve(capped).remedy == ""
