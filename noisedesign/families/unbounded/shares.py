@@ -20,6 +20,7 @@ from noisedesign.base.enclosures import EPS, Rounded, contraction, inner, sum_up
 
 FINE = 6  # blocks to a separation where that is enough: more gain less than .01
 MOST = 128  # blocks
+NEAR, FINEST = 1.3, 256  # up to so many times the first horizon with room for all, blocks are steps
 STRETCH = 1 / 16  # part of a separation that the largest number of gaps in blocks may be too long
 POWER = 1.5  # of the factor of a share: 2 would end at once if shares were apart
 ROUNDS = 16  # of the fixed point: 50 gain less than .005
@@ -27,7 +28,9 @@ ROUNDS = 16  # of the fixed point: 50 gain less than .005
 
 def in_blocks(horizon: int, often: int, apart: int) -> float:
     """The bound on prefix sums in blocks; 0 where there would have to be too many."""
-    for size in range(max(1, apart // FINE, -(-horizon // MOST)), apart + 1):
+    near = horizon < NEAR * ((often - 1) * apart + 1)
+    fine, most = (apart, FINEST) if near else (FINE, MOST)
+    for size in range(max(1, apart // fine, -(-horizon // most)), apart + 1):
         blocks, gap = horizon // size, -(-apart // size)
         if often * (gap * size - apart) <= STRETCH * apart and (often - 1) * gap < blocks:
             return _bound(blocks, size, _patterns(blocks, often, gap))
