@@ -157,3 +157,16 @@ def test_bad_ranges_are_named(between: Any) -> None:
     with pytest.raises(InputError) as caught:
         nd.tune_learning_rate(in_time(PATH, 2, curvature=[0.5]), start=1.0, between=between)
     assert caught.value.field == "between"
+
+
+def test_a_stated_rate_is_only_where_the_search_begins(tmp_path: Path) -> None:
+    """What is found is a factor on it, and what is stored their product."""
+    stated = FILE.replace('tune = "learning-rate"', 'learning_rate = 0.5\ntune = "learning-rate"')
+    rates = []
+    for name, text in (("plain", FILE), ("stated", stated)):
+        path = tmp_path / f"{name}.toml"
+        path.write_text(text)
+        error = nd.load_problem(path).problem.error
+        assert isinstance(error, nd.ErrorMeasure)
+        rates.append(error.rates)
+    np.testing.assert_allclose(rates[1], rates[0], rtol=1e-3)
