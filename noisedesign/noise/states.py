@@ -127,6 +127,8 @@ class States:
         except FileNotFoundError:  # somebody deleted it
             self._files = [None if one is file else one for one in self._files]
             return self.find(at, before=before, width=width)
+        except OSError as error:
+            raise _damaged(file.path, error.strerror or str(error)) from None
         try:
             plain = file.key.decrypt(_nonce(piece), sealed, file.said)
         except InvalidTag:

@@ -107,6 +107,8 @@ def evaluate(
     if found.trust != "local":
         expected = "one that protects every message"
         raise InputError("design", expected=expected, got=f"trust {found.trust!r}")
+    if not found.certificate.feasible:
+        raise InputError("design", expected="one that is feasible", got="one that is not")
     horizon = _horizon(problem, found.noise)
     if error is None:
         error = problem.error if _counts_all(problem.error, horizon) else None
