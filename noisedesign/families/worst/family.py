@@ -16,7 +16,6 @@ from noisedesign.certify import rigorous
 from noisedesign.certify.certificate import NOTHING, Certificate, ProvedBound
 from noisedesign.certify.program import Program
 from noisedesign.certify.rigorous import Judged, NotProvedError
-from noisedesign.families.disjoint.attainment import LARGE
 from noisedesign.families.disjoint.family import FAMILY as DISJOINT
 from noisedesign.families.disjoint.program import dual_of
 from noisedesign.families.family import (
@@ -60,6 +59,8 @@ class Worst(Family[Problem, WorstProgram], Modelled[WorstProgram], Remarked[Prob
         problem = program.problem
         if problem.axes != "space" or problem.max_variance is not None:
             return ""
+        from noisedesign.families.disjoint.attainment import LARGE
+
         ratio = float((np.diagonal(noise.covariance) * problem.budget).max())
         if ratio < LARGE:
             return ""
