@@ -281,8 +281,8 @@ def test_uneven_budgets_of_a_ring_are_solved(seed: int, of: str) -> None:
 
 
 def test_noise_that_nothing_bounds_is_told() -> None:
-    """A ring of six averages the alternating vector away. Rounding decides whether its eigenvalue is
-    0, and such noise refused, or a rounding above, and such noise told."""
+    """A ring of six averages the alternating vector away. Rounding decides whether its eigenvalue
+    is 0, and such noise refused, or a rounding above, and such noise told."""
     ring = nd.build_graph("ring", nodes=6)
     error = nd.ErrorMeasure(horizon=1, of="worst")
     try:
