@@ -187,7 +187,7 @@ class Situation:
         return found | ({"error": measure} if measure else {})
 
     def code(self, kind: Kind) -> str:
-        """Three lines of Python that design and draw the noise of a kind, from a ``graph``."""
+        """Lines of Python that design and draw the noise of a kind, from a ``graph``."""
         scheme, target = self.fixed, self.target
         classes = {"space": "SpaceProblem", "time": "TimeProblem", "space-time": "SpaceTimeProblem"}
         batches = BallsInBins if kind.drawn else FixedEpoch
@@ -225,7 +225,11 @@ class Situation:
             ", seeds=seeds)  # that neighbours agreed on",
             ", seeds=seeds)  # of the party; who holds them all knows all noise",
         )[kind.trust]
-        return f"problem = {made}\ndesign = {solved}\nsource = {drawn}\n"
+        lines = [f"problem = {made}", f"design = {solved}", f"source = {drawn}"]
+        if kind.drawn:
+            by = "  # in secret; no other batches keep this epsilon"
+            lines.append(f"batches = source.batches({self.records}){by}")
+        return "\n".join(lines) + "\n"
 
     def solved(self, kind: Kind, *, seconds: float = SECONDS) -> Candidate:
         """The design of a kind, and its error by the measure of the run."""
@@ -375,7 +379,7 @@ class Recommendation(Shown):
 
     @property
     def code(self) -> str:
-        """Three lines of Python that design and draw it, from a ``graph``."""
+        """Lines of Python that design and draw it, and its batches if random, from a ``graph``."""
         return self.situation.code(self.first.kind)
 
     @property

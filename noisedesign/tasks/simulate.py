@@ -19,8 +19,8 @@ from noisedesign.forms import SparseCovariance
 from noisedesign.privacy.amplification import Mixture, amplified_delta, bins_of
 from noisedesign.privacy.views import Observer
 from noisedesign.problem.calibration import calibration_of
-from noisedesign.problem.problem import SpaceProblem
-from noisedesign.system.workloads import WORKLOADS, ErrorMeasure
+from noisedesign.problem.problem import Problem, SpaceProblem
+from noisedesign.system.workloads import WORKLOADS, ErrorMeasure, ErrorMixture
 from noisedesign.tasks.simulation import attacks
 from noisedesign.tasks.simulation.answers import Answers
 from noisedesign.tasks.simulation.audit import AuditReport, RandomAudit, audit_random_bins
@@ -38,6 +38,8 @@ class Simulation(Shown):
         variance: of the iterates: predicted, estimated, and its confidence interval.
         audit: of privacy: mu as claimed, measured, and its confidence interval; under random
             participation the advantage of an attacker in the place of mu.
+        quantity: what is predicted: a squared error, summed or the largest of some, or in units of
+            the loss where that is what the design is for.
 
     Examples:
         >>> import noisedesign as nd
@@ -52,6 +54,7 @@ class Simulation(Shown):
 
     variance: VarianceReport
     audit: AuditReport | RandomAudit
+    quantity: str = "total squared error"
 
     def _title(self) -> str:
         return f"Simulation: {'agrees' if self.agrees else 'does not agree'} with what is claimed"
@@ -85,7 +88,7 @@ class Simulation(Shown):
         """
         variance, audit = self.variance, self.audit
         told = (
-            (variance, "total squared error", variance.predicted, variance.estimate),
+            (variance, self.quantity, variance.predicted, variance.estimate),
             (audit, f"{audit.of} of an eavesdropper", audit.claimed, audit.measured),
         )
         keys = ("quantity", "claimed", "measured", "low", "high", "confidence", "agrees")
@@ -138,7 +141,17 @@ def simulate(
     used = design.problem.use
     at_random = design.problem.privacy is not None and used is not None and used.random
     audit = _random_audit(design, how) if at_random else _audit(design, how, responses)
-    return Simulation(variance=_variance(design, how), audit=audit)
+    found = _variance(design, how)
+    return Simulation(variance=found, audit=audit, quantity=_quantity(design.problem))
+
+
+def _quantity(problem: Problem) -> str:
+    if problem.worst:
+        return "largest squared error"
+    if isinstance(problem.error, ErrorMixture):
+        return "total of the errors"
+    of_loss = problem.error is not None and problem.error.of.startswith("loss")
+    return "loss" if of_loss else "total squared error"
 
 
 def _variance(design: Design, how: dict[str, Any]) -> VarianceReport:

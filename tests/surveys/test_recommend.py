@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import networkx as nx
@@ -219,3 +220,14 @@ def test_a_singular_mixing_is_capped_and_says_so() -> None:
 def test_dealt_noise_does_not_hold_before_who_has_all_seeds() -> None:
     found = nd.recommend(PATH, trust=TRUST[2], **RUN, **FIXED)
     assert any("seeds of all noise" in one for one in found.first.kind.holds_not)
+
+
+def test_random_batches_are_drawn_by_the_code_itself() -> None:
+    """Whoever takes batches of their own has less privacy than what is printed."""
+    kinds = [kind for kind in kinds_of(0) if not kind.independent]
+    situation = nd.recommend(PATH, **RUN, **FIXED).situation
+    for kind in kinds:
+        assert "batches(" not in situation.code(kind)
+        drawn = situation.code(replace(kind, drawn=True))
+        assert "participation=nd.BallsInBins(" in drawn
+        assert "batches = source.batches(12)" in drawn

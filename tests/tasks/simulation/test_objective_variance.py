@@ -15,6 +15,8 @@ from noisedesign.design.solve import solve
 from noisedesign.files.problem_file import parse_problem
 from noisedesign.forms import Noise
 from noisedesign.forms.streams import block_noise, time_noise_stream
+from noisedesign.problem.problem import SpaceProblem
+from noisedesign.system.graph import build_graph
 from noisedesign.system.random_mixing import (
     EdgeDropout,
     NodeDropout,
@@ -427,3 +429,21 @@ def test_designs_are_validated_with_the_noise_they_export(kind: str) -> None:
     low, high = outcome.variance.interval
     assert high / low <= 1.3
     assert low <= exact <= high
+
+
+def test_what_is_measured_has_its_name() -> None:
+    """A loss is no squared error, and the largest of some errors is no sum."""
+    path = build_graph("path", nodes=3)
+    curved: dict[str, Any] = {"curvature": [0.1, 0.5], "learning_rate": 0.5}
+    loss = ErrorMeasure(horizon=2, of="loss", **curved)
+    every = ErrorMeasure(horizon=2, **curved)
+    for error, name in (
+        (None, "total squared error"),
+        (every, "total squared error"),
+        (loss, "loss"),
+        (ErrorMixture(shares=[1, 1], measures=(loss, every)), "total of the errors"),
+        (ErrorMeasure(horizon=2, of="worst-node"), "largest squared error"),
+    ):
+        design = solve(SpaceProblem.from_graph(path, error=error, max_variance=10.0)).design
+        assert design is not None
+        assert simulate(design, runs=50).records()[0]["quantity"] == name
