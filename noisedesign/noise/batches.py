@@ -93,7 +93,7 @@ class Batches(_Steps):
     Examples:
         >>> import noisedesign as nd
         >>> from noisedesign.noise import Batches
-        >>> scheme = nd.FixedEpoch(epochs=2, separation=3)
+        >>> scheme = nd.participation.FixedEpoch(epochs=2, separation=3)
         >>> batches = Batches(scheme.rule, horizon=6, records=9)
         >>> [len(batch) for batch in batches]
         [3, 3, 3, 3, 3, 3]
@@ -164,7 +164,7 @@ class RandomBatches(_Steps):
         >>> import noisedesign as nd
         >>> from noisedesign.noise import RandomBatches, Secret
         >>> target = nd.PrivacyTarget(epsilon=1.0)
-        >>> scheme = nd.BallsInBins(epochs=2, separation=3)
+        >>> scheme = nd.participation.BallsInBins(epochs=2, separation=3)
         >>> problem = nd.TimeProblem.prefix(participation=scheme, privacy=target)
         >>> plan = nd.baseline(problem, "ldp").node_plan(0)
         >>> batches = RandomBatches(plan, records=9, secret=Secret.new())

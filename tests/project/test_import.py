@@ -89,7 +89,7 @@ def test_no_solve_in_space_or_time_loads_conic_solvers_or_statistics() -> None:
         "import noisedesign as nd\n"
         "W = nd.mixing_matrix(nd.build_graph('ring', nodes=5))\n"
         "assert nd.solve(nd.SpaceProblem(mixing=W)).design is not None\n"
-        "time = nd.TimeProblem.decentralized(mixing=W, participation=nd.single(4))\n"
+        "time = nd.TimeProblem.decentralized(mixing=W, participation=nd.participation.single(4))\n"
         "assert nd.solve(time).design is not None"
     )
     assert not {"scipy.signal", "scipy.stats"} & modules

@@ -36,7 +36,9 @@ def by_hand(
     target = nd.PrivacyTarget(epsilon=run["epsilon"], delta=run["delta"])
     error = nd.ErrorMeasure(horizon=epochs * apart, **measure)
     found = {}
-    kinds = [nd.FixedEpoch] + ([nd.BallsInBins] if drawn and apart > 1 else [])
+    kinds = [nd.participation.FixedEpoch] + (
+        [nd.participation.BallsInBins] if drawn and apart > 1 else []
+    )
     for scheme in (kind(epochs=epochs, separation=apart) for kind in kinds):
         common: dict[str, Any] = {"participation": scheme, "privacy": target, "error": error}
         common["weights"] = weights
@@ -229,5 +231,5 @@ def test_random_batches_are_drawn_by_the_code_itself() -> None:
     for kind in kinds:
         assert "batches(" not in situation.code(kind)
         drawn = situation.code(replace(kind, drawn=True))
-        assert "participation=nd.BallsInBins(" in drawn
+        assert "participation=nd.participation.BallsInBins(" in drawn
         assert "batches = source.batches(12)" in drawn

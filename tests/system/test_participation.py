@@ -204,8 +204,10 @@ def test_schemes_say_what_they_are() -> None:
 def test_a_record_takes_part_once_an_epoch(
     records: int, batch_size: int, epochs: int, b: int
 ) -> None:
-    scheme = nd.fixed_epoch(records=records, batch_size=batch_size, epochs=epochs)
-    assert scheme == nd.FixedEpoch(epochs=epochs, separation=b)
+    scheme = nd.participation.FixedEpoch.from_records(
+        records=records, batch_size=batch_size, epochs=epochs
+    )
+    assert scheme == nd.participation.FixedEpoch(epochs=epochs, separation=b)
     if records < 1000:  # the run itself: who is in the batch of which step
         steps: dict[int, list[int]] = {record: [] for record in range(records)}
         step = 0
@@ -230,7 +232,9 @@ def test_a_record_takes_part_once_an_epoch(
 )
 def test_what_is_no_run(change: dict[str, Any], field: str) -> None:
     with pytest.raises(nd.InputError) as error:
-        nd.fixed_epoch(**{"records": 10, "batch_size": 5, "epochs": 2} | change)
+        nd.participation.FixedEpoch.from_records(
+            **{"records": 10, "batch_size": 5, "epochs": 2} | change
+        )
     assert error.value.field == field
 
 

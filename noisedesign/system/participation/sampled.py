@@ -37,7 +37,7 @@ class BallsInBins(FixedEpoch):
 
     Examples:
         >>> import noisedesign as nd
-        >>> nd.BallsInBins(epochs=2, separation=3).bins
+        >>> nd.participation.BallsInBins(epochs=2, separation=3).bins
         [(0, 3), (1, 4), (2, 5)]
     """
 
@@ -79,7 +79,7 @@ class RandomAllocation(Spaced):
 
     Examples:
         >>> import noisedesign as nd
-        >>> nd.RandomAllocation(horizon=3, participations=2).bins
+        >>> nd.participation.RandomAllocation(horizon=3, participations=2).bins
         [(0, 1), (0, 2), (1, 2)]
     """
 
@@ -150,7 +150,7 @@ class CyclicPoisson(FixedEpoch):
 
     Examples:
         >>> import noisedesign as nd
-        >>> print(nd.CyclicPoisson(epochs=2, separation=3, rate=0.25))
+        >>> print(nd.participation.CyclicPoisson(epochs=2, separation=3, rate=0.25))
         cyclic Poisson sampling of (k, b) = (2, 3) at rate 0.25
     """
 
@@ -201,7 +201,7 @@ class TruncatedPoisson(CyclicPoisson):
     Examples:
         >>> import noisedesign as nd
         >>> sizes = {"batch_size_limit": 60, "group_size": 100}
-        >>> print(nd.TruncatedPoisson(epochs=2, separation=3, rate=0.5, **sizes))
+        >>> print(nd.participation.TruncatedPoisson(epochs=2, separation=3, rate=0.5, **sizes))
         cyclic Poisson sampling of (k, b) = (2, 3) at rate 0.5, at most 60 of 100 records
     """
 
@@ -247,7 +247,8 @@ class BMinSepSampling(Spaced):
 
     Examples:
         >>> import noisedesign as nd
-        >>> nd.BMinSepSampling(horizon=2, separation=2, rate=0.5).held_back.round(4).tolist()
+        >>> scheme = nd.participation.BMinSepSampling(horizon=2, separation=2, rate=0.5)
+        >>> scheme.held_back.round(4).tolist()
         [0.6667, 0.3333]
     """
 

@@ -259,7 +259,7 @@ class Patterns(Participation):
 
     Examples:
         >>> import noisedesign as nd
-        >>> nd.Patterns(horizon=4, steps=[(2, 0), (1,)]).patterns
+        >>> nd.participation.Patterns(horizon=4, steps=[(2, 0), (1,)]).patterns
         [(0, 2), (1,)]
     """
 
@@ -341,7 +341,7 @@ class FixedEpoch(Participation):
 
     Examples:
         >>> import noisedesign as nd
-        >>> nd.FixedEpoch(epochs=2, separation=3).patterns.tolist()
+        >>> nd.participation.FixedEpoch(epochs=2, separation=3).patterns.tolist()
         [[0, 3], [1, 4], [2, 5]]
     """
 
@@ -443,7 +443,7 @@ def fixed_epoch(*, records: int, batch_size: int, epochs: int) -> FixedEpoch:
 
     Examples:
         >>> import noisedesign as nd
-        >>> print(nd.fixed_epoch(records=1000, batch_size=300, epochs=5))
+        >>> print(nd.participation.FixedEpoch.from_records(records=1000, batch_size=300, epochs=5))
         (k, b) = (5, 4)
     """
     records = positive_int(records, field="records")
@@ -609,7 +609,7 @@ class MinSeparation(Spaced):
 
     Examples:
         >>> import noisedesign as nd
-        >>> scheme = nd.MinSeparation(horizon=4, separation=2, max_participations=2)
+        >>> scheme = nd.participation.MinSeparation(horizon=4, separation=2, max_participations=2)
         >>> scheme.patterns
         [(0, 2), (0, 3), (1, 3)]
     """
@@ -646,7 +646,7 @@ def single(horizon: int) -> FixedEpoch:
 
     Examples:
         >>> import noisedesign as nd
-        >>> nd.single(3).patterns.tolist()
+        >>> nd.participation.single(3).patterns.tolist()
         [[0], [1], [2]]
     """
     return FixedEpoch(epochs=1, separation=positive_int(horizon, field="horizon"))
@@ -666,7 +666,7 @@ def every_step(horizon: int) -> FixedEpoch:
 
     Examples:
         >>> import noisedesign as nd
-        >>> nd.every_step(3).patterns.tolist()
+        >>> nd.participation.every_step(3).patterns.tolist()
         [[0, 1, 2]]
     """
     return FixedEpoch(epochs=positive_int(horizon, field="horizon"), separation=1)
