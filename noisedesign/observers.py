@@ -1,4 +1,4 @@
-"""Who looks at a run, and what it sees: what :func:`noisedesign.account` and problems are asked of.
+"""Observers of a run: before whom :func:`noisedesign.account` and problems say what is learnt.
 
 Every function here gives an Observer, or a set of coalitions of them."""
 

@@ -1,7 +1,7 @@
-"""When one record takes part: schemes by their own numbers, or ``from_records`` of a run.
+"""Schemes of participation: at which steps one record takes part.
 
-``from_records(records=..., batch_size=..., epochs=...)`` of every scheme makes it from the records
-of one node."""
+Each is made from numbers of its own or from those of a run of one node, by
+``from_records(records=..., batch_size=..., epochs=...)``."""
 
 from noisedesign import _face
 

@@ -1,4 +1,4 @@
-"""What calls give: an Evaluation, a Verification and so on, and what a solve goes on from."""
+"""Types of what calls give, as an Evaluation, and the file that a solve goes on from."""
 
 from noisedesign import _face
 

@@ -129,7 +129,7 @@ class Batches(_Steps):
             if broken := rule.broken(tuple(range(first, horizon, self.round))):
                 expected = f"{designed} batches a round, as the design is for"
                 got = f"{self.round}: a record takes part {broken}"
-                remedy = "Design for fixed_epoch(records=, batch_size=, epochs=) of this training."
+                remedy = "Design for FixedEpoch.from_records(records=, batch_size=, epochs=) of it."
                 raise InputError("batch_size", expected=expected, got=got, remedy=remedy)
         order = np.random.default_rng(_checks.seed(seed, field="seed")).permutation(self.records)
         self._parts = np.array_split(order, self.round)

@@ -78,7 +78,7 @@ def load(path: str | Path, *, mixing: Array | None = None) -> Any:
 
 
 def _reader_of(kind: str) -> Any:
-    """What reads a TOML file of that kind; problems where it is not known."""
+    """The reader of a TOML file of that kind; of problems where it is not known."""
     if kind == "account":
         return import_module("noisedesign.tasks.account.request").load_account
     if kind == "sweep":

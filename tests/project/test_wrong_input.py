@@ -73,6 +73,16 @@ TRAINED: dict[str, Any] = {
     "identity": "t",
 }
 
+RECORDS: dict[Any, dict[str, Any]] = {
+    nd.participation.FixedEpoch: {},
+    nd.participation.MinSeparation: {},
+    nd.participation.BallsInBins: {},
+    nd.participation.RandomAllocation: {},
+    nd.participation.CyclicPoisson: {"separation": 2},
+    nd.participation.TruncatedPoisson: {"separation": 2, "batch_size_limit": 30},
+    nd.participation.BMinSepSampling: {"separation": 2, "warm_start": False},
+}
+
 CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "SpaceProblem": (
         nd.SpaceProblem,
@@ -201,12 +211,12 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "export": (nd.export, {"design": DESIGN, "to": "npy", "path": "out.npy"}),
     "plot": (nd.plot, {"design": DESIGN, "path": "out.png"}),
     "report": (nd.report, {"design": DESIGN, "path": "out.html"}),
-    "save_design": (nd.save, {"design": DESIGN, "path": "out.npz", "problem_text": ""}),
-    "load_design": (nd.load, {"path": "out.npz"}),
-    "load_problem": (nd.load, {"path": "p.toml"}),
-    "load_account": (nd.load, {"path": "a.toml"}),
+    "save": (nd.save, {"design": DESIGN, "path": "out.npz", "problem_text": ""}),
+    "load design": (nd.load, {"path": "out.npz"}),
+    "load": (nd.load, {"path": "p.toml"}),
+    "load account": (nd.load, {"path": "a.toml"}),
     "sweep": (nd.sweep, {"plan": PLAN, "output": "rows.csv", "jobs": 1, "timeout": 1.0}),
-    "load_sweep": (nd.load, {"path": "s.toml"}),
+    "load sweep": (nd.load, {"path": "s.toml"}),
     "TrainingTask": (lab.TrainingTask, TRAINED),
     "train": (
         lab.train,
@@ -277,10 +287,13 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "Patterns": (nd.participation.Patterns, {"horizon": 4, "steps": [[0, 1], [2]]}),
     "single": (nd.participation.single, {"horizon": 4}),
     "every_step": (nd.participation.every_step, {"horizon": 4}),
-    "fixed_epoch": (
-        nd.participation.FixedEpoch.from_records,
-        {"records": 9, "batch_size": 2, "epochs": 3},
-    ),
+    **{
+        f"{scheme.__name__}.from_records": (
+            scheme.from_records,
+            {"records": 90, "batch_size": 20, "epochs": 4, **more},
+        )
+        for scheme, more in RECORDS.items()
+    },
     "SpaceStructure": (
         nd.SpaceStructure,
         {"kind": "hops", "hops": 2, "clusters": None, "known_seeds": 1},
@@ -425,7 +438,7 @@ def test_wrong_values_are_input_errors(name: str, tmp_path: Path) -> None:
     holds_for(right, refuses)
 
 
-@pytest.mark.parametrize("name", [n for n in CALLS if n != "load_design"])
+@pytest.mark.parametrize("name", [n for n in CALLS if n != "load design"])
 def test_what_is_right_is_taken(name: str) -> None:
     """Else the test above would say nothing."""
     function, right = CALLS[name]
@@ -466,9 +479,9 @@ def test_a_wrong_design_in_memory_is_found_out() -> None:
 MEANT: dict[str, tuple[Callable[[], object], str, str]] = {
     "solve(graph)": (lambda: nd.solve(GRAPH), "problem", "SpaceProblem.from_graph(graph)"),
     "solve(W)": (lambda: nd.solve(W), "problem", "SpaceProblem(mixing=W)"),
-    "solve(path)": (lambda: nd.solve(Path("p.toml")), "problem", "load_problem(path)"),
+    "solve(path)": (lambda: nd.solve(Path("p.toml")), "problem", "Give load(path)"),
     "calibrate(graph)": (lambda: nd.calibrate(GRAPH), "problem", "from_graph"),
-    "verify(path)": (lambda: nd.verify("d.npz"), "design", "load_design(path)"),
+    "verify(path)": (lambda: nd.verify("d.npz"), "design", "Give load(path)"),
     "verify(problem)": (lambda: nd.verify(SPACE), "design", "solve(problem).design"),
     "export(problem)": (lambda: nd.export(SPACE, to="npy", path="x"), "design", "solve(problem)"),
     "plot(problem)": (lambda: nd.plot(SPACE, path="x.png"), "design", "solve(problem)"),

@@ -5,12 +5,17 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from noisedesign.base.checks import Array, InputError, describe, flag, positive_int, real
-from noisedesign.system.participation.scheme import FixedEpoch, Participation, Spaced
+from noisedesign.system.participation.scheme import (
+    FixedEpoch,
+    Participation,
+    Spaced,
+    epochs_and_steps,
+)
 
 MOST_PATTERNS = 2**16  # patterns that are listed: a second of work, and a small Gram matrix
 
@@ -105,6 +110,33 @@ class RandomAllocation(Spaced):
                 remedy='Say kind = "every-step" where every record takes part in all.',
             )
 
+    @classmethod
+    def from_records(cls, *, records: int, batch_size: int, epochs: int) -> Self:
+        """The scheme of a run in which every record takes part ``epochs`` times, at any steps.
+
+        It has epochs * ceil(records / batch_size) steps, of at most ``batch_size`` records each in
+        expectation.
+
+        Args:
+            records: of one node.
+            batch_size: the most records of a step, in expectation.
+            epochs: t, how often every record takes part.
+
+        Returns:
+            The scheme.
+
+        Raises:
+            InputError: one of them is not an integer >= 1; batches that are no less than the data.
+
+        Examples:
+            >>> import noisedesign as nd
+            >>> scheme = nd.participation.RandomAllocation
+            >>> print(scheme.from_records(records=1000, batch_size=300, epochs=5))
+            5 of 20 steps at random
+        """
+        t, steps = epochs_and_steps(records=records, batch_size=batch_size, epochs=epochs)
+        return cls(horizon=t * steps, participations=t)
+
     @property
     def separation(self) -> int:
         """1, since steps may follow one another."""
@@ -166,6 +198,38 @@ class CyclicPoisson(FixedEpoch):
         remedy = 'Say kind = "fixed-epoch": every record takes part whenever its group does.'
         _set_rate(self, one=remedy)
 
+    @classmethod
+    def from_records(
+        cls, *, records: int, batch_size: int, epochs: int, separation: int = 1
+    ) -> Self:
+        """The scheme of a run of ``batch_size`` records a step in expectation.
+
+        It has epochs * ceil(records / batch_size) steps; ``rate`` is batch_size * separation /
+        records. A record takes part ``epochs`` times in expectation, or a little more often where
+        ``batch_size`` does not divide ``records``.
+
+        Args:
+            records: of one node.
+            batch_size: records of a step, in expectation.
+            epochs: passes over the data.
+            separation: b, the number of groups; 1 is Poisson sampling. It divides the steps.
+
+        Returns:
+            The scheme.
+
+        Raises:
+            InputError: one of them is not an integer >= 1; steps that b does not divide; batches
+                that are no less than a group.
+
+        Examples:
+            >>> import noisedesign as nd
+            >>> scheme = nd.participation.CyclicPoisson
+            >>> print(scheme.from_records(records=1000, batch_size=250, epochs=5, separation=2))
+            cyclic Poisson sampling of (k, b) = (10, 2) at rate 0.5
+        """
+        said = _turns_and_rate(records, batch_size, epochs, separation)
+        return cls(separation=separation, **said)
+
     @property
     def period(self) -> None:
         return None  # no two batches need be alike
@@ -221,6 +285,44 @@ class TruncatedPoisson(CyclicPoisson):
                 "participation.batch_size_limit", expected=expected, got=str(limit), remedy=remedy
             )
 
+    @classmethod
+    def from_records(  # type: ignore[override] # a limit has no default
+        cls,
+        *,
+        records: int,
+        batch_size: int,
+        epochs: int,
+        batch_size_limit: int,
+        separation: int = 1,
+    ) -> Self:
+        """The scheme of a run of ``batch_size`` records a step in expectation, before it is cut.
+
+        Steps and ``rate`` are those of :meth:`CyclicPoisson.from_records`, and a group has
+        ceil(records / separation) records.
+
+        Args:
+            records: of one node.
+            batch_size: records that are drawn for a step, in expectation.
+            epochs: passes over the data.
+            batch_size_limit: the most records of a batch.
+            separation: b, the number of groups; 1 is Poisson sampling. It divides the steps.
+
+        Returns:
+            The scheme.
+
+        Raises:
+            InputError: as of :meth:`CyclicPoisson.from_records`; a limit that is no limit.
+
+        Examples:
+            >>> import noisedesign as nd
+            >>> sizes = {"records": 1000, "batch_size": 250, "batch_size_limit": 300}
+            >>> print(nd.participation.TruncatedPoisson.from_records(epochs=5, **sizes))
+            cyclic Poisson sampling of (k, b) = (20, 1) at rate 0.25, at most 300 of 1000 records
+        """
+        said = _turns_and_rate(records, batch_size, epochs, separation)
+        said["group_size"] = -(-records // separation)
+        return cls(separation=separation, batch_size_limit=batch_size_limit, **said)
+
     def __str__(self) -> str:
         return f"{super().__str__()}, at most {self.batch_size_limit} of {self.group_size} records"
 
@@ -270,6 +372,47 @@ class BMinSepSampling(Spaced):
         drawn = self.warm_start and self.separation > 1
         _set_rate(self, one="" if drawn else remedy)
 
+    @classmethod
+    def from_records(
+        cls, *, records: int, batch_size: int, epochs: int, separation: int, warm_start: bool = True
+    ) -> Self:
+        """The scheme of a run of ``batch_size`` records a step in expectation.
+
+        It has epochs * ceil(records / batch_size) steps. Of all records the share q = batch_size /
+        records takes part in a step, by the stationary law: ``rate`` is q / (1 - (b - 1) q).
+
+        Args:
+            records: of one node.
+            batch_size: records of a step, in expectation.
+            epochs: passes over the data.
+            separation: b, at most records / batch_size.
+            warm_start: whether batches are of that size from the start; the first are larger
+                without.
+
+        Returns:
+            The scheme.
+
+        Raises:
+            InputError: one of them is not an integer >= 1; batches for which so few records are
+                not held back; nothing is drawn.
+
+        Examples:
+            >>> import noisedesign as nd
+            >>> sizes = {"records": 1000, "batch_size": 250, "epochs": 5}
+            >>> scheme = nd.participation.BMinSepSampling.from_records(separation=3, **sizes)
+            >>> print(scheme)
+            b-min-sep sampling at rate 0.5, 3 steps apart, of 20 steps
+        """
+        passes, steps = epochs_and_steps(records=records, batch_size=batch_size, epochs=epochs)
+        field = "separation"
+        ready = records - (positive_int(separation, field=field) - 1) * batch_size
+        if ready < batch_size:
+            expected = f"at most records / batch_size = {records / batch_size:g}"
+            raise InputError(field, expected=expected, got=str(separation))
+        rate = batch_size / ready
+        how: dict[str, Any] = {"rate": rate, "warm_start": warm_start}
+        return cls(horizon=passes * steps, separation=separation, **how)
+
     @property
     def max_participations(self) -> int:
         """ceil(T / b), as there is no room for more."""
@@ -291,6 +434,20 @@ class BMinSepSampling(Spaced):
             f"b-min-sep sampling at rate {self.rate:g}, {self.separation} steps apart, of "
             f"{self.horizon} steps{start}"
         )
+
+
+def _turns_and_rate(records: int, batch_size: int, epochs: int, separation: int) -> dict[str, Any]:
+    """Turns of each of b groups, and the rate at which a step has so many records in mean."""
+    passes, steps = epochs_and_steps(records=records, batch_size=batch_size, epochs=epochs)
+    field = "separation"
+    turns, rest = divmod(passes * steps, positive_int(separation, field=field))
+    if rest:
+        expected = f"groups whose number divides the {passes * steps} steps"
+        raise InputError(field, expected=expected, got=str(separation))
+    if separation * batch_size > records:
+        expected = f"groups of batch_size = {batch_size} records or more, of {records}"
+        raise InputError(field, expected=expected, got=f"{separation} groups")
+    return {"epochs": turns, "rate": batch_size * separation / records}
 
 
 def _set_rate(scheme: CyclicPoisson | BMinSepSampling, *, one: str) -> None:

@@ -365,8 +365,12 @@ def test_what_takes_a_number_of_steps_refuses_it(design: UnboundedDesign) -> Non
         _ = plan.variances
     with pytest.raises(nd.InputError, match="without an end"):
         Batches(design.problem.rule, horizon=UNBOUNDED, records=10)
-    with pytest.raises(nd.InputError, match="solve_unbounded"):
-        nd.solve(design.problem)  # type: ignore[arg-type]
+    with pytest.raises(nd.InputError, match="without an end has solve"):
+        nd.baseline(design.problem, "ldp")  # type: ignore[arg-type]
+    for option, value in {"gap": 1e-3, "backend": "scs", "device": "cuda", "start": design}.items():
+        with pytest.raises(nd.InputError) as refused:
+            nd.solve(design.problem, **{option: value})  # type: ignore[call-overload]
+        assert refused.value.field == option
     with pytest.raises(nd.InputError, match="at most"):
         nd.UnboundedProblem(max_participations=2, separation=10**6)
     with pytest.raises(nd.InputError, match="symmetric"):
