@@ -213,10 +213,15 @@ def solve(
     if (endless := endless_of(problem)) is not None:
         from noisedesign.design.buffer_search import solve_unbounded
 
-        said = {"gap": gap, "time_limit": time_limit, "formulation": formulation, "start": start}
+        said: dict[str, Any] = {
+            "gap": gap,
+            "time_limit": time_limit,
+            "formulation": formulation,
+            "start": start,
+        }
         said |= {"progress": progress, "isolate": isolate, "checkpoint": checkpoint}
-        said["backend"] = None if backend == "native" else backend
-        said["device"] = None if device == "cpu" else device
+        for name, chosen in {"backend": backend, "device": device}.items():
+            said[name] = None if chosen == solve.__kwdefaults__[name] else chosen
         return solve_unbounded(endless, **said)
     problem = problem_of(problem, sparse=True)
     family = family_of(problem)
