@@ -220,8 +220,9 @@ def solve(
             "start": start,
         }
         said |= {"progress": progress, "isolate": isolate, "checkpoint": checkpoint}
+        default: Any = solve.__kwdefaults__
         for name, chosen in {"backend": backend, "device": device}.items():
-            said[name] = None if chosen == solve.__kwdefaults__[name] else chosen
+            said[name] = None if chosen == default[name] else chosen
         return solve_unbounded(endless, **said)
     problem = problem_of(problem, sparse=True)
     family = family_of(problem)

@@ -26,11 +26,7 @@ DEFAULT_ADJACENCY: Adjacency = "replace"  # of targets and accounts: that of the
 DEFAULT_DELTA = 1e-6  # the one default of targets and accounts
 
 GDP, RDP, WHISPER = "gdp", "rdp", "whisper"
-CONVERSIONS = (
-    GDP,
-    RDP,
-    WHISPER,
-)  # rules from (epsilon, delta) to mu: :func:`noisedesign.privacy.mu_of`
+CONVERSIONS = (GDP, RDP, WHISPER)  # rules from (epsilon, delta) to mu, see mu_of
 
 
 def check_conversion(

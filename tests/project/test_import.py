@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import pkgutil
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 
 import noisedesign as nd
-from tests.support import holds_for
+from tests.support import ROOT, holds_for
 
 HEAVY = {
     "clarabel",
@@ -155,6 +156,28 @@ def test_the_package_that_draws_noise_is_called() -> None:
     total = np.zeros(3)
     source.add_([total], 0, records=[0])
     assert (total != 0).all()
+
+
+@pytest.mark.slow
+def test_type_checkers_know_the_call_and_the_modules(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import noisedesign as nd\n"
+        "reveal_type(nd.noise('node-0.plan', clip=1.0))\n"
+        "reveal_type(nd.solve(nd.UnboundedProblem()))\n"
+        "reveal_type(nd.participation.single(3))\n"
+        "nd.observers.ldp(nodes='x')\n"
+        "nd.graphs.no_such_name\n"
+    )
+    mypy = pytest.importorskip("mypy.api")
+    told, said, _ = mypy.run([str(script), "--config-file", str(ROOT / "pyproject.toml")])
+    of_lines = dict(re.findall(r"script.py:(\d+): (.*)", told))
+    assert len(of_lines) == 5, told + said
+    assert '"noisedesign.noise.source.NodeNoise"' in of_lines["2"]
+    assert '"noisedesign.design.unbounded.UnboundedDesign"' in of_lines["3"]
+    assert ".scheme.FixedEpoch" in of_lines["4"]
+    assert 'Unexpected keyword argument "nodes" for "ldp"' in of_lines["5"]
+    assert "no_such_name" in of_lines["6"]
 
 
 @pytest.mark.slow

@@ -284,4 +284,4 @@ def test_a_table_takes_problems_with_a_text(tmp_path: Path) -> None:
     with pytest.raises(InputError) as error:
         compare([RING_5], backends=["native"], output=tmp_path / "rows.csv")
     assert error.value.field == "problems"
-    assert "load_problem" in error.value.remedy
+    assert "load(path)" in error.value.remedy
