@@ -5,9 +5,10 @@
     python tools/release.py --set 0.3.0    # write the number and today's date where they stand
     python tools/release.py --run          # run all tests of a release, and keep how they ended
 
-Distributions are built in a clone of the commit, with the number set and tagged there: they are what
-would be uploaded, also before the number is set here. They are installed in an environment of their
-own by pip, with what they need from a package index. The exit code is 1 while something is left.
+Distributions are built in a clone of the commit, with the number set and tagged there: they are
+what would be uploaded, also before the number is set here; once it is, they are left in ``dist``.
+They are installed in an environment of their own by pip, with what they need from a package index.
+The exit code is 1 while something is left.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import importlib.util
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -173,6 +175,8 @@ def of_distributions(root: Path) -> Iterator[Row]:
         wanted = [f"{name}-{number}-py3-none-any.whl" for name in NAMES]
         right = built == sorted([*wanted, f"noisedesign-{number}.tar.gz"])
         yield "built", right, ", ".join(built)
+        if released(root) == number:
+            shutil.copytree(out, root / "dist", dirs_exist_ok=True)
         yield _tried("metadata", lambda: _metadata(out))
         yield _tried("installed", lambda: _installed(out, number, Path(folder)))
         yield _tried("docs", lambda: _docs(clone, Path(folder, "site")))
@@ -212,10 +216,9 @@ def _installed(out: Path, number: str, folder: Path) -> str:
     _done(sys.executable, "-m", "venv", "--without-pip", venv)
     scripts = venv / ("Scripts" if os.name == "nt" else "bin")
     pip = (sys.executable, "-m", "pip", "--python", scripts / "python")
-    wheels = [
-        f"{path}{'[pages]' * path.name.startswith('noisedesign-')}" for path in out.glob("*.whl")
-    ]
-    _done(*pip, "install", "--quiet", *wheels)
+    names = ("noisedesign[pages]", "noisedesign-lab", "noisedesign-runtime")
+    wanted = [f"{name}=={number}" for name in names]
+    _done(*pip, "install", "--quiet", "--find-links", out, *wanted)
     _done(*pip, "check")
     said = _done(scripts / "noisedesign", "--version", cwd=folder).split()[-1]
     if said != number:
@@ -246,7 +249,8 @@ def _done(*command: str | Path, cwd: Path = ROOT, **extra: str) -> str:
     )
     if done.returncode:
         said = (done.stderr.strip() or done.stdout.strip() or str(done.returncode)).splitlines()
-        raise RuntimeError(f"{Path(command[0]).name} {command[1]}: {said[-1]}")
+        words = " ".join(str(word) for word in command[1:3])
+        raise RuntimeError(f"{Path(command[0]).name} {words}: {said[-1]}")
     return done.stdout
 
 
@@ -272,7 +276,7 @@ def main(arguments: list[str] | None = None) -> int:
         for name, done, words in part(ROOT):
             left, total = left + (not done), total + 1
             print(f"{'done' if done else 'NOT DONE':<9} {name:<24} {words}", flush=True)
-    print(f"\n{total - left} of {total} done." if left else "\nAll done: upload what was built.")
+    print(f"\n{total - left} of {total} done." if left else "\nAll done: upload what is in dist.")
     return int(left > 0)
 
 
