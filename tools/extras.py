@@ -40,7 +40,7 @@ IMPORTS = {
     "test": "pytest, hypothesis, mypy, ruff, sphinx, xdist",
     "torch": "noisedesign.adapters.pytorch",
 }
-"""What is imported to see that an extra works; "" is the package without any."""
+"""Imports that show that an extra works; "" is the package without any."""
 
 LARGE = ("gpu", "opacus", "torch")
 """Extras with PyTorch, which on Linux brings gigabytes of CUDA."""
@@ -50,7 +50,7 @@ TRIED = "noisedesign solve whisper/florentine --json"
 
 
 def tried(extra: str, python: str, wheel: Path, *, whole: bool) -> str:
-    """How the installation ended: "ok", "resolved", or why it failed."""
+    """Install, and say "ok", "resolved" or why it failed."""
     wanted = f"noisedesign[{extra}] @ {wheel.as_uri()}" if extra else str(wheel)
     with tempfile.TemporaryDirectory() as folder:
         venv = Path(folder, "venv")

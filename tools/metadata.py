@@ -1,5 +1,5 @@
-"""What all distributions of this repository say of themselves, from ``[tool.noisedesign]``: setup
-scripts load this file alone.
+"""Metadata of all distributions of this repository, from ``[tool.noisedesign]``: setup scripts load
+this file alone.
 
 The address of the repository is one setting. Without it there is no link to it, and a README that
 links to files beside it is for the repository alone; with it these links are whole, so that they

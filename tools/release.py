@@ -32,7 +32,7 @@ VERSION = Path("noisedesign", "base", "version.py")
 CHANGES, CITATION = Path("CHANGELOG.md"), Path("CITATION.cff")
 PROJECT, LABORATORY = Path("pyproject.toml"), Path("lab", "pyproject.toml")
 KEPT = Path("build", "release.json")
-"""How the tests ended, and at which commit."""
+"""The file that keeps how tests ended, and at which commit."""
 
 TESTS = ("test", "test-slow", "test-kernels", "test-trainers", "test-pythons", "mutants WHAT=--all")
 """Targets of make."""
@@ -41,7 +41,7 @@ NAMES = ("noisedesign", "noisedesign_lab", "noisedesign_runtime")
 FIELDS = ("Author", "Summary", "License-Expression", "Requires-Python", "Project-URL")
 
 Row = tuple[str, bool, str]
-"""What has to be done, whether it is, and a word about it."""
+"""A thing to be done, whether it is, and a word about it."""
 
 
 # --- what the files say ---------------------------------------------------------------------------
@@ -236,7 +236,7 @@ def _docs(clone: Path, site: Path) -> str:
 
 
 def _done(*command: str | Path, cwd: Path = ROOT, **extra: str) -> str:
-    """What a command prints; its last line is the error where it fails."""
+    """Return what a command prints; its last line is the error where it fails."""
     hidden = ("PYTHON", "GIT_")
     kept = {k: v for k, v in os.environ.items() if not k.startswith(hidden)} | extra
     done = subprocess.run(

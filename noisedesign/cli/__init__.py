@@ -21,7 +21,7 @@ __all__ = ["EXIT_FAILED", "EXIT_INPUT", "EXIT_INTERRUPTED", "commands", "main"]
 EXTENSIONS = "noisedesign.commands"  # the entry points by which other packages add commands
 OF_LABORATORY = ("figure", "reproduce", "train")  # noisedesign-lab adds them
 FIRST = ("demo", "recommend", "solve", "verify", "report", "account", "deploy", "export")
-"""What people need, in the order in which they need it; the help lists the rest below."""
+"""The commands that people need, in their order; the help lists the rest below."""
 BLANKS = 2  # before the name of a command in the help, and after it
 
 

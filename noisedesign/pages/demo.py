@@ -111,7 +111,7 @@ def rows_of(records: Sequence[Record]) -> list[Record]:
 
 
 def title_of(ours: Record) -> str:
-    """What a table is about."""
+    """Name the design of a table."""
     across = {"space": "between nodes", "time": "over time"}[ours["design"]]
     return f"{ours['name']}: noise correlated {across}"
 
