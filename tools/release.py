@@ -36,6 +36,7 @@ KEPT = Path("build", "release.json")
 
 TESTS = ("test", "test-slow", "test-kernels", "test-trainers", "test-pythons", "mutants WHAT=--all")
 """Targets of make."""
+REPOSITORY = r'^repository = "(.*)"$'
 PLACEHOLDERS = r"\b(TODO|FIXME|XXX|TBD)\b"
 NAMES = ("noisedesign", "noisedesign_lab", "noisedesign_runtime")
 FIELDS = ("Author", "Summary", "License-Expression", "Requires-Python", "Project-URL")
@@ -72,7 +73,7 @@ def in_files(root: Path) -> Iterator[Row]:
     yield "citation", (cited, when) == (number, date), f"{cited} of {when}"
     pinned = _found(r'"noisedesign==([\d.]+)\.\*"', root / LABORATORY)
     yield "laboratory", pinned == _series(number), f"takes noisedesign {pinned}.*"
-    repository = _found(r'^repository = "(.*)"$', root / PROJECT)
+    repository = _found(REPOSITORY, root / PROJECT)
     address = bool(re.fullmatch(r"https://[\w.-]+(/[\w.-]+)+", repository))
     yield "address", address, repository or "fill in `repository` in pyproject.toml"
 
@@ -92,7 +93,9 @@ def set_number(root: Path, number: str, *, date: str) -> None:
         return
     _write(root / CHANGES, r"^## \[Unreleased\]$", f"## [{number}] - {date}")
     _write(root / CITATION, r"^version: \S+$", f"version: {number}")
-    _write(root / CITATION, r"^date-released: \S+$", f'date-released: "{date}"')
+    address = _found(REPOSITORY, root / PROJECT)
+    told = f'date-released: "{date}"\n' + f'repository-code: "{address}"\n' * bool(address)
+    _write(root / CITATION, r"^date-released: .+\n(repository-code: .+\n)?", told)
 
 
 def _write(file: Path, pattern: str, text: str) -> None:

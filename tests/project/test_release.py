@@ -75,7 +75,9 @@ def test_a_number_is_written_where_it_stands(copy: Path, release: ModuleType) ->
     assert (copy / "CHANGELOG.md").read_text().startswith(f"## [{NUMBER}] - {DATE}\n\n- x\n")
     assert '"noisedesign==7.1.*"' in (copy / "lab" / "pyproject.toml").read_text()
     cited = (copy / "CITATION.cff").read_text()
-    assert f'\nversion: {NUMBER}\ndate-released: "{DATE}"\n' in cited
+    assert f'\nversion: {NUMBER}\ndate-released: "{DATE}"\nrepository-code: "{ADDRESS}"\n' in cited
+    release.set_number(copy, NUMBER, date=DATE)
+    assert (copy / "CITATION.cff").read_text() == cited  # and it stands there once
     assert cited.count("version") == (ROOT / "CITATION.cff").read_text().count("version")
 
 
