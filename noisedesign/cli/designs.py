@@ -25,6 +25,7 @@ from noisedesign.cli._shared import (
     counter,
     design_argument,
     design_in,
+    echo,
     folder_option,
     formulation_option,
     gap_option,
@@ -443,22 +444,23 @@ def report(design: str, output: str, as_json: bool) -> int:
 @json_option
 def demo(output: str, runs: int, as_json: bool) -> int:
     """Solve, verify, simulate and draw two designs."""
-    from noisedesign.pages.demo import COLUMNS, run
+    from noisedesign.pages.demo import COLUMNS, rows_of, run, title_of, words
 
     records = run(Path(output), runs=runs, announce=note)
     if as_json:
         show(records, as_json=True)
     else:
-        for count, (kind, group) in enumerate(groupby(records, key=itemgetter("design"))):
-            if count:
-                click.echo()
-            rows = list(group)
-            ours = rows[-1]
-            privacy = f"({ours['epsilon']:g}, {ours['delta']:g})-DP under {ours['adjacency']}"
-            title = f"{kind}: noise at equal privacy, {privacy}"
-            show(rows, as_json=False, columns=COLUMNS, title=title, notes=("protects",))
-            said = [f"{name} {'yes' if ours[name] else 'no'}" for name in ("verified", "simulated")]
-            click.echo(f"\nThe optimum: {', '.join(said)}. Open {ours['picture']} in a browser.")
+        designs = [list(group) for _, group in groupby(records, key=itemgetter("design"))]
+        for rows in designs:
+            show(
+                rows_of(rows),
+                as_json=False,
+                columns=COLUMNS,
+                title=title_of(rows[-1]),
+                keep=COLUMNS,
+            )
+            click.echo()
+        echo("\n".join(words([rows[-1] for rows in designs])))
     return 0 if all(record["holds"] for record in records) else EXIT_FAILED
 
 
