@@ -101,7 +101,7 @@ lock:
 		-o requirements-trainers-jax.lock
 
 clean:
-	rm -rf .venv .venv-trainers .venv-trainers-jax .venv-pythons out build dist docs/_build docs/gallery/*.ipynb *.egg-info .mypy_cache \
+	rm -rf .venv .venv-trainers .venv-trainers-jax .venv-pythons out build dist docs/_build docs/gallery/*.ipynb docs/reference/names *.egg-info .mypy_cache \
 		.pytest_cache .ruff_cache .hypothesis .import_linter_cache
 
 $(NEEDED): requirements-demo.lock pyproject.toml
