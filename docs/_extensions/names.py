@@ -48,7 +48,9 @@ def _named() -> list[str]:
 def _rest(folder: Path) -> dict[str, list[tuple[str, list[str]]]]:
     """By page: sections of names that are public and that no block of any page lists."""
     listed = {
-        entry for page in folder.glob("reference/*.md") for entry in pages_of(page.read_text("utf-8"))
+        entry
+        for page in folder.glob("reference/*.md")
+        for entry in pages_of(page.read_text("utf-8"))
     }
     found: dict[str, list[tuple[str, list[str]]]] = {}
     for module, page in WHOLE.items():

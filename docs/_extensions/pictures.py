@@ -11,7 +11,9 @@ from typing import Any
 
 from sphinx.application import Sphinx
 
-IMAGE = re.compile(r'(?:<a [^>]*class="[^"]*image-reference[^>]*>)?(<img [^>]*src="([^"]+\.svg)"[^>]*/?>)(?:</a>)?')
+IMAGE = re.compile(
+    r'(?:<a [^>]*class="[^"]*image-reference[^>]*>)?(<img [^>]*src="([^"]+\.svg)"[^>]*/?>)(?:</a>)?'
+)
 SIZE = re.compile(r'<svg[^>]*?\bwidth="([\d.]+)(pt|px)?"')
 PIXELS = 96 / 72  # of CSS in a point
 PHONE = "(max-width: 46em)"
