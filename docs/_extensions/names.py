@@ -1,4 +1,4 @@
-"""One page a public name: what the pages of the reference list is written beside them, not committed."""
+"""One page a public name that the reference lists; these pages are not committed."""
 
 from __future__ import annotations
 
@@ -74,10 +74,8 @@ def _whole(folder: Path, name: str, text: str) -> str:
     """A page with its sections of names that no block lists."""
     for path, left in _rest(folder).get(name, []):
         title = "Further names" if path in WHOLE else path
-        lines = "\n".join(
-            f".. auto{'class' if inspect.isclass(getattr(import_module(path), n)) else 'function'}:: {n}"
-            for n in left
-        )
+        classes = [n for n in left if inspect.isclass(getattr(import_module(path), n))]
+        lines = "\n".join(f".. auto{'class' if n in classes else 'function'}:: {n}" for n in left)
         text += f"\n## {title}\n\n```{{eval-rst}}\n.. currentmodule:: {path}\n\n{lines}\n```\n"
     return text
 

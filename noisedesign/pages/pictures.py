@@ -12,6 +12,7 @@ import numpy as np
 from noisedesign.base.checks import Array
 from noisedesign.files.picture_file import (
     BELOW,
+    BLACK,
     BLUE,
     GREY,
     NAMED,
@@ -62,7 +63,7 @@ def draw_graph(axes: Any, graph: nx.Graph, names: Sequence[str], correlation: Ar
         bar.set_label("correlation of the noise of two neighbours at one step")
         bar.outline.set_linewidth(0.5)
     size = 4 if len(graph) > 200 else 10 if many else 26
-    axes.scatter(places[:, 0], places[:, 1], s=size, color="#333333", zorder=2, linewidths=0)
+    axes.scatter(places[:, 0], places[:, 1], s=size, color=BLACK, zorder=2, linewidths=0)
     axes.set_aspect("equal")
     axes.margins(0.1)
     axes.set_axis_off()
