@@ -18,7 +18,7 @@ TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 # Two processes; a file's tests stay in one, where they share what they set up.
 PYTEST := pytest --numprocesses 2 --dist loadfile
 
-.PHONY: demo test test-slow test-kernels test-trainers test-pythons mutants bench notebooks docs runtime lock clean
+.PHONY: demo test test-slow test-kernels test-trainers test-browser test-pythons mutants bench notebooks docs runtime lock clean
 
 demo: $(NEEDED)
 	$(BIN)/noisedesign demo -o out
@@ -47,6 +47,10 @@ test-trainers: .venv-trainers/.installed .venv-trainers-jax/.installed
 	.venv-trainers/bin/python -m pytest tests/adapters tests/files/exports/test_decor.py
 	.venv-trainers-jax/bin/python -m pytest tests/adapters/test_jax_privacy.py tests/adapters/test_examples.py \
 		tests/privacy/amplification/test_published.py
+
+# The site in a browser: how wide pages are, letters of pictures, searches, screenshots.
+test-browser: $(STAMP) .venv-browser/.installed
+	$(BIN)/python -m pytest -m slow tests/project/test_browser.py
 
 # The oldest Python with the oldest packages, the newest found with the newest; WHAT="tests/noise -x"
 # are arguments for pytest.
@@ -99,9 +103,10 @@ lock:
 		-o requirements-trainers.lock
 	$(LOCK) --extra jax --group trainers-jax $(UPGRADE) pyproject.toml \
 		-o requirements-trainers-jax.lock
+	$(LOCK) --group browser $(UPGRADE) -o requirements-browser.lock
 
 clean:
-	rm -rf .venv .venv-trainers .venv-trainers-jax .venv-pythons out build dist docs/_build docs/gallery/*.ipynb docs/reference/names *.egg-info .mypy_cache \
+	rm -rf .venv .venv-browser .venv-trainers .venv-trainers-jax .venv-pythons out build dist docs/_build docs/gallery/*.ipynb docs/reference/names *.egg-info .mypy_cache \
 		.pytest_cache .ruff_cache .hypothesis .import_linter_cache
 
 $(NEEDED): requirements-demo.lock pyproject.toml
@@ -127,4 +132,9 @@ $(STAMP): $(NEEDED) requirements.lock
 .venv-trainers-jax/.installed: requirements-trainers-jax.lock
 	$(PYTHON) -m venv --clear .venv-trainers-jax
 	@.venv-trainers-jax/bin/python tools/install.py $<
+	@touch $@
+
+.venv-browser/.installed: requirements-browser.lock
+	$(PYTHON) -m venv --clear .venv-browser
+	@.venv-browser/bin/python tools/install.py $<
 	@touch $@

@@ -8,8 +8,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from docutils import nodes
-from docutils.utils.math.latex2mathml import tex2mathml
 from sphinx.application import Sphinx
 
 import noisedesign
@@ -30,8 +28,10 @@ extensions = [
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
     "sphinx_click",
+    "formulas",
     "names",
     "pictures",
+    "sought",
 ]
 exclude_patterns = ["_build"]
 nitpicky = False  # annotations name types of NumPy and private aliases
@@ -82,16 +82,6 @@ html_show_sphinx = False
 html_theme_options = {"navigation_with_keys": True}
 
 
-def _math(self: Any, node: nodes.Node, *, block: bool) -> None:
-    """MathML: browsers show it without a script, so that no page asks a network for one."""
-    tex = node.astext()
-    for written, read in (r"\dots", r"\ldots"), (r"\mathbin{\#}", r"\#"):
-        tex = tex.replace(written, read)
-    formula = tex2mathml(tex, as_block=block)
-    self.body.append(f'<div style="overflow-x: auto">{formula}</div>' if block else formula)
-    raise nodes.SkipNode
-
-
 def _gallery(app: Sphinx) -> None:
     """Notebooks live outside this folder: their copies are not committed."""
     for copy in (HERE / "gallery").glob("*.ipynb"):
@@ -132,11 +122,6 @@ def _read(app: Sphinx, name: str, source: list[str]) -> None:
 
 
 def setup(app: Sphinx) -> None:
-    app.add_html_math_renderer(
-        "mathml",
-        (lambda self, node: _math(self, node, block=False), None),
-        (lambda self, node: _math(self, node, block=True), None),
-    )
     app.connect("builder-inited", _gallery)
     app.connect("source-read", _read)
     app.connect("autodoc-process-signature", _signature)

@@ -6,8 +6,8 @@ import inspect
 import re
 from collections.abc import Iterator
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
+from pkgutil import iter_modules
 from typing import Any
 
 from sphinx.application import Sphinx
@@ -41,8 +41,9 @@ def _entries(block: str) -> Iterator[tuple[str, str]]:
 
 def _named() -> list[str]:
     """The modules of NAMED that are there and say what is public."""
-    paths = [f"noisedesign.{name}" for name in NAMED]
-    return [path for path in paths if find_spec(path) and hasattr(import_module(path), "__all__")]
+    there = {module.name for module in iter_modules(import_module("noisedesign").__path__)}
+    paths = [f"noisedesign.{name}" for name in NAMED if name in there]
+    return [path for path in paths if hasattr(import_module(path), "__all__")]
 
 
 def _rest(folder: Path) -> dict[str, list[tuple[str, list[str]]]]:

@@ -18,7 +18,9 @@ SIZE = re.compile(r'<svg[^>]*?\bwidth="([\d.]+)(pt|px)?"')
 PIXELS = 96 / 72  # of CSS in a point
 PHONE = "(max-width: 46em)"
 CARDS = "<!-- cards -->"
-PLACES = re.compile(r"(?<=[\w)])([._/=,:\[(-]+)(?=[\w-])")  # where a long word of code may break
+PLACES = re.compile(r"(?<=[\w)])([./=,:\[(]+)(?=[\w-])")  # where a long word of code may break
+CODE = re.compile(r'(<span class="(?:pre|sig-(?:pre)?name desc(?:class)?name)">)([^<]{24,})(?=<)')
+"""Words of code that are so long that they may break."""
 
 
 def _natural(path: Path) -> float:
@@ -53,11 +55,7 @@ def _show(app: Sphinx, name: str, template: str, context: dict[str, Any], doctre
 
     body = IMAGE.sub(shown, context["body"])
     body = re.sub(r"(?<=<h1>)[^<]+", lambda found: found[0].replace("_", "_<wbr>"), body)
-    context["body"] = re.sub(
-        r'(<span class="(?:pre|sig-prename descclassname|sig-name descname)">)([^<]{12,})(</span>)',
-        lambda found: found[1] + PLACES.sub(r"\1<wbr>", found[2]) + found[3],
-        body,
-    )
+    context["body"] = CODE.sub(lambda it: it[1] + PLACES.sub(r"\1<wbr>", it[2]), body)
 
 
 def _cards(app: Sphinx, name: str, source: list[str]) -> None:

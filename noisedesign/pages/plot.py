@@ -313,7 +313,7 @@ def plot(
     if columns == 1:
         # The width of a telephone; no panel takes room for the names of another.
         figure = new_figure(4.0, 3.7 * rows)
-        parts = np.atleast_1d(figure.subfigures(rows, 1))
+        parts = figure.subfigures(rows, 1, squeeze=False).flat
         places = [part.subplots() for part in parts]
     else:
         figure = new_figure(4.4 * columns, 3.9 * rows, squares=True)
