@@ -19,7 +19,7 @@ TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 PYTEST := pytest --numprocesses 2 --dist loadfile
 
 .PHONY: demo lint tests test test-slow test-kernels test-trainers test-pythons test-extras mutants
-.PHONY: bench notebooks docs runtime dist release-check lock clean
+.PHONY: test-browser bench notebooks docs runtime dist release-check lock clean
 
 demo: $(NEEDED)
 	$(BIN)/noisedesign demo -o out
@@ -52,6 +52,10 @@ test-trainers: .venv-trainers/.installed .venv-trainers-jax/.installed
 	.venv-trainers/bin/python -m pytest tests/adapters tests/files/exports/test_decor.py
 	.venv-trainers-jax/bin/python -m pytest tests/adapters/test_jax_privacy.py tests/adapters/test_examples.py \
 		tests/privacy/amplification/test_published.py
+
+# The site in a browser: how wide pages are, letters of pictures, searches, screenshots.
+test-browser: $(STAMP) .venv-browser/.installed
+	$(BIN)/python -m pytest -m slow tests/project/test_browser.py
 
 # The oldest Python with the oldest packages, the newest found with the newest; WHAT="tests/noise -x"
 # are arguments for pytest.
@@ -120,9 +124,10 @@ lock:
 		-o requirements-trainers.lock
 	$(LOCK) --extra jax --group trainers-jax $(UPGRADE) pyproject.toml \
 		-o requirements-trainers-jax.lock
+	$(LOCK) --group browser $(UPGRADE) -o requirements-browser.lock
 
 clean:
-	rm -rf .venv .venv-trainers .venv-trainers-jax .venv-pythons out build dist docs/_build docs/gallery/*.ipynb *.egg-info .mypy_cache \
+	rm -rf .venv .venv-browser .venv-trainers .venv-trainers-jax .venv-pythons out build dist docs/_build docs/gallery/*.ipynb docs/reference/names *.egg-info .mypy_cache \
 		.pytest_cache .ruff_cache .hypothesis .import_linter_cache
 
 $(NEEDED): requirements-demo.lock pyproject.toml
@@ -148,4 +153,9 @@ $(STAMP): $(NEEDED) requirements.lock
 .venv-trainers-jax/.installed: requirements-trainers-jax.lock
 	$(PYTHON) -m venv --clear .venv-trainers-jax
 	@.venv-trainers-jax/bin/python tools/install.py $<
+	@touch $@
+
+.venv-browser/.installed: requirements-browser.lock
+	$(PYTHON) -m venv --clear .venv-browser
+	@.venv-browser/bin/python tools/install.py $<
 	@touch $@

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import re
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
-from docutils import nodes
-from docutils.utils.math.latex2mathml import tex2mathml
 from sphinx.application import Sphinx
 
 import noisedesign
 
 HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE / "_extensions"))
 
 project = "noisedesign"
 author = "the authors of noisedesign"
@@ -24,8 +24,14 @@ extensions = [
     "myst_nb",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
+    "sphinx.ext.intersphinx",
     "sphinx.ext.napoleon",
+    "sphinx.ext.viewcode",
     "sphinx_click",
+    "formulas",
+    "names",
+    "pictures",
+    "sought",
 ]
 exclude_patterns = ["_build"]
 nitpicky = False  # annotations name types of NumPy and private aliases
@@ -50,6 +56,17 @@ autosummary_generate = False
 autodoc_mock_imports = [
     *("decentralizepy", "flwr", "jax", "jax_privacy", "opacus", "optax", "pfl", "torch")
 ]
+# What they have is known from the files here, and no build asks a network for it.
+intersphinx_mapping = {
+    name: (address, str(HERE / "inventories" / f"{name}.txt"))
+    for name, address in {
+        "networkx": "https://networkx.org/documentation/stable/",
+        "numpy": "https://numpy.org/doc/stable/",
+        "python": "https://docs.python.org/3/",
+        "scipy": "https://docs.scipy.org/doc/scipy/",
+    }.items()
+}
+viewcode_line_numbers = True
 napoleon_numpy_docstring = False
 napoleon_use_rtype = False
 
@@ -59,19 +76,10 @@ html_theme = "furo"
 html_title = f"noisedesign {release}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_js_files = ["copy.js"]
 html_copy_source = False
 html_show_sphinx = False
 html_theme_options = {"navigation_with_keys": True}
-
-
-def _math(self: Any, node: nodes.Node, *, block: bool) -> None:
-    """MathML: browsers show it without a script, so that no page asks a network for one."""
-    tex = node.astext()
-    for written, read in (r"\dots", r"\ldots"), (r"\mathbin{\#}", r"\#"):
-        tex = tex.replace(written, read)
-    formula = tex2mathml(tex, as_block=block)
-    self.body.append(f'<div style="overflow-x: auto">{formula}</div>' if block else formula)
-    raise nodes.SkipNode
 
 
 def _gallery(app: Sphinx) -> None:
@@ -80,6 +88,29 @@ def _gallery(app: Sphinx) -> None:
         copy.unlink()
     for notebook in sorted((HERE.parent / "notebooks").glob("*.ipynb")):
         shutil.copy(notebook, HERE / "gallery" / notebook.name)
+
+
+ELSEWHERE = {
+    "networkx.classes.digraph.DiGraph": "networkx.DiGraph",
+    "networkx.classes.graph.Graph": "networkx.Graph",
+    "numpy.random._generator.Generator": "numpy.random.Generator",
+    "numpy.random.bit_generator.SeedSequence": "numpy.random.SeedSequence",
+    "scipy.sparse._csr.csr_array": "scipy.sparse.csr_array",
+}
+"""Names by the modules that other packages define them in, and by those that they document."""
+
+
+ARRAY = re.compile(r"(numpy\.ndarray)\[tuple\[[^]]*\], ~?numpy\.dtype\[[^]]*\]\]")
+
+
+def _signature(app: Sphinx, what: Any, name: str, of: Any, options: Any, *given: str | None) -> Any:
+    """An array is an array in signatures: docstrings have shapes."""
+    return tuple(text and ARRAY.sub(r"\1", text) for text in given)
+
+
+def _elsewhere(app: Sphinx, env: Any, node: Any, text: Any) -> None:
+    """What is asked for by the first is looked for by the second."""
+    node["reftarget"] = ELSEWHERE.get(node["reftarget"], node["reftarget"])
 
 
 def _read(app: Sphinx, name: str, source: list[str]) -> None:
@@ -91,13 +122,10 @@ def _read(app: Sphinx, name: str, source: list[str]) -> None:
 
 
 def setup(app: Sphinx) -> None:
-    app.add_html_math_renderer(
-        "mathml",
-        (lambda self, node: _math(self, node, block=False), None),
-        (lambda self, node: _math(self, node, block=True), None),
-    )
     app.connect("builder-inited", _gallery)
     app.connect("source-read", _read)
+    app.connect("autodoc-process-signature", _signature)
+    app.connect("missing-reference", _elsewhere, priority=100)  # before other packages are asked
 
 
 html_math_renderer = "mathml"

@@ -13,6 +13,7 @@ import numpy as np
 
 import noisedesign as nd
 import noisedesign_lab as lab
+from noisedesign.files.picture_looks import looks_of
 from noisedesign_lab.datasets import Examples
 from noisedesign_lab.training.losses import Logistic
 from noisedesign_lab.training.partition import iid
@@ -68,7 +69,8 @@ def mean_and_error(rows):
 
 figure, axes = plt.subplots(figsize=(7, 4.2), layout="constrained")
 noiseless, _ = mean_and_error([row for row in at_end if row["mechanism"] == "none"])
-axes.axhline(noiseless, color="0.5", linewidth=1, label="none")
+looks = looks_of(task.mechanisms)  # each has one colour in all pictures
+axes.axhline(noiseless, **looks["none"] | {"marker": ""}, linewidth=1, label="none")
 for mechanism in task.mechanisms[1:]:
     points = [
         mean_and_error(
@@ -77,7 +79,7 @@ for mechanism in task.mechanisms[1:]:
         for epsilon in task.epsilons
     ]
     means, errors = np.transpose(points)
-    axes.errorbar(task.epsilons, means, yerr=2 * errors, marker="o", label=mechanism)
+    axes.errorbar(task.epsilons, means, yerr=2 * errors, label=mechanism, **looks[mechanism])
 axes.set_xscale("log")
 axes.set_yscale("log")
 axes.set_xticks(task.epsilons, [f"{epsilon:g}" for epsilon in task.epsilons])
@@ -99,7 +101,7 @@ for mechanism in task.mechanisms:
     steps = sorted({row["step"] for row in rows})
     for axes, column in zip(both, ("test_loss", "consensus_distance"), strict=True):
         means = [np.mean([row[column] for row in rows if row["step"] == step]) for step in steps]
-        axes.plot(steps, means, label=mechanism)
+        axes.plot(steps, means, label=mechanism, **looks[mechanism] | {"marker": ""})
         axes.set_xlabel("step")
         axes.set_ylabel(column.replace("_", " "))
 handles, names = both[0].get_legend_handles_labels()

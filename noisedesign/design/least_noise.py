@@ -86,9 +86,9 @@ def least_noise_mixing(
 ) -> LeastNoiseMixing:
     """Choose W, on the links of the W of a problem, for the least error of its optimal noise.
 
-    W is nonnegative and doubly stochastic, with ||W - J||_2 at most ``mixing_rate``. For one step
-    in space whose error is that of nodes, weighted or not, without a structure and floors, W and R
-    are optimal together, and a bound is proved for every W. Elsewhere W is locally optimal.
+    W is nonnegative and doubly stochastic, with :math:`||W - J||_2` at most ``mixing_rate``. For
+    one step in space whose error is that of nodes, weighted or not, without a structure and floors,
+    W and R are optimal together, and a bound is proved for every W. Elsewhere W is locally optimal.
 
     Args:
         problem: under any W on the graph that is meant; its budgets, caps, steps and error count. W

@@ -34,6 +34,7 @@ VECTOR = "svg"  # the format of pictures by default
 
 BLUE, ORANGE, GREEN, GREY = "#0072b2", "#d55e00", "#009e73", "#767676"
 PURPLE, SKY = "#cc79a7", "#56b4e9"  # for any colour vision (Okabe and Ito 2008)
+AMBER, WINE, BLACK = "#e69f00", "#882255", "#333333"  # further ones, of mechanisms alone
 COLOURS = (BLUE, ORANGE, GREEN, PURPLE, SKY, GREY)
 LINES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (5, 1)), (0, (1, 1)))  # of curves, in turn
 SIGNED = "RdBu_r"  # colours of numbers with a sign: blue below zero, white at zero, red above it

@@ -133,11 +133,13 @@ class Section:
 
 @dataclass(frozen=True)
 class Page:
-    """A page: ``verdict`` says what became of the claims, ``holds`` whether none is wrong."""
+    """A page: ``verdict`` says what became of the claims, ``unchecked`` of which nothing is known,
+    ``holds`` whether none is wrong."""
 
     title: str
     summary: str
     verdict: str
+    unchecked: str
     holds: bool
     facts: Facts
     sections: Sequence[Section]

@@ -11,7 +11,6 @@ import numpy as np
 
 from noisedesign.base.checks import Array, InputError
 from noisedesign.design.design import Design, seed_plan_of
-from noisedesign.files.picture_file import NAMED
 from noisedesign.pages import pictures, plot
 from noisedesign.pages.content import Facts, Part, Pictures, Section, Table, Text, vectors
 from noisedesign.privacy.seeds import SeedPlan
@@ -80,8 +79,7 @@ def _graph_picture(
             " An edge is blue where the noise of its ends is correlated negatively, so that it "
             "cancels when they average, and red where positively."
         )
-    if len(graph) > NAMED:
-        caption += " Names are in the table."
+    caption += " All names are in the table."
     drawn, height = (graph, names, correlation), 3.9 if correlation is None else 4.4
     return made.add("Graph of the nodes", caption, pictures.draw_graph, *drawn, height=height)
 

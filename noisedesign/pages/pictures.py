@@ -12,6 +12,7 @@ import numpy as np
 from noisedesign.base.checks import Array
 from noisedesign.files.picture_file import (
     BELOW,
+    BLACK,
     BLUE,
     GREY,
     NAMED,
@@ -26,6 +27,9 @@ from noisedesign.pages.plot import name_rows
 
 MOST_NODES, MOST_EDGES = 1000, 20_000  # size of the largest graph that is drawn
 SPRINGS = 60
+DOT = 4  # half the width of a node, in dots at 100 an inch
+TURNS = tuple(math.pi / 4 * turn for turn in (0, 1, -1, 2, -2, 3, -3, 4))
+"""Where a name may stand: from the middle of the drawing outward, then turned by so much."""
 
 DECADES = 30  # ratio of the largest to the smallest value from which on an axis is logarithmic
 FEW_LAGS = 64
@@ -59,12 +63,12 @@ def draw_graph(axes: Any, graph: nx.Graph, names: Sequence[str], correlation: Ar
         bar.set_label("correlation of the noise of two neighbours at one step")
         bar.outline.set_linewidth(0.5)
     size = 4 if len(graph) > 200 else 10 if many else 26
-    axes.scatter(places[:, 0], places[:, 1], s=size, color="#333333", zorder=2, linewidths=0)
-    if not many:
-        _name(axes, places, names)
+    axes.scatter(places[:, 0], places[:, 1], s=size, color=BLACK, zorder=2, linewidths=0)
     axes.set_aspect("equal")
     axes.margins(0.1)
     axes.set_axis_off()
+    if not many:
+        _name(axes, places, names)
 
 
 def _arrows(axes: Any, graph: nx.Graph, places: Array) -> None:
@@ -77,23 +81,38 @@ def _arrows(axes: Any, graph: nx.Graph, places: Array) -> None:
 
 
 def _name(axes: Any, places: Array, names: Sequence[str]) -> None:
-    """Names beside their nodes, away from the middle of the drawing."""
+    """Names beside their nodes, outward where there is room; one without room is left out."""
     from matplotlib.patheffects import withStroke
+    from matplotlib.transforms import Bbox
 
-    for (x, y), name in zip(places, names, strict=True):
-        length = math.hypot(x, y) or 1.0
-        away = (7 * x / length, 7 * y / length)
-        side = "left" if away[0] > 2 else "right" if away[0] < -2 else "center"
-        axes.annotate(
-            plain(name, longest=14),
-            (x, y),
-            xytext=away,
+    axes.figure.draw_without_rendering()  # what is beside the axes has its place before the names
+    nodes = axes.transData.transform(places)
+    taken = [Bbox.from_extents(*(node - DOT), *(node + DOT)) for node in nodes]
+    edge = axes.figure.bbox.padded(-2)
+    # The outermost first: nothing stands in their way.
+    for i in np.argsort(-np.linalg.norm(places, axis=1), kind="stable"):
+        outward = math.atan2(places[i, 1], places[i, 0])
+        label = axes.annotate(
+            plain(names[i], longest=14),
+            places[i],
+            xytext=(0, 0),
             textcoords="offset points",
-            ha=side,
-            va="bottom" if away[1] > 2 else "top" if away[1] < -2 else "center",
             fontsize=7.5,
             path_effects=[withStroke(linewidth=2, foreground="white")],
+            in_layout=False,
         )
+        for turn, far in ((turn, far) for far in (7, 12) for turn in TURNS):
+            x, y = far * math.cos(outward + turn), far * math.sin(outward + turn)
+            label.set(ha="left" if x > 2 else "right" if x < -2 else "center")
+            label.set(va="bottom" if y > 2 else "top" if y < -2 else "center")
+            label.xyann = (x, y)
+            box = label.get_window_extent()
+            inside = edge.x0 < box.x0 and box.x1 < edge.x1 and edge.y0 < box.y0 and box.y1 < edge.y1
+            if inside and not box.count_overlaps(taken):
+                taken.append(box)
+                break
+        else:
+            label.remove()
 
 
 def _layout(graph: nx.Graph) -> Array:

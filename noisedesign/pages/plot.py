@@ -33,6 +33,7 @@ from noisedesign.files.picture_file import (
     style,
     write_figure,
 )
+from noisedesign.files.picture_looks import LOOKS, looks_of
 from noisedesign.privacy.exposure import Exposure
 
 if TYPE_CHECKING:
@@ -154,7 +155,7 @@ def draw_comparison(axes: Any, designs: Sequence[Design]) -> None:
     base = designs[0].ldp_objective
     ratios = [design.objective / base for design in designs]
     places = range(len(designs))
-    colours = [BLUE if design.provenance.method == "optimal" else GREY for design in designs]
+    colours = [_colour(design) for design in designs]
     axes.hlines(places, 1.0, ratios, color=colours, linewidth=1.6)
     axes.scatter(ratios, places, color=colours, s=34, zorder=3)
     bound = max(design.lower_bound for design in designs if design.trust == "local") / base
@@ -167,7 +168,7 @@ def draw_comparison(axes: Any, designs: Sequence[Design]) -> None:
     else:
         axes.set_xlim(0, axes.get_xlim()[1])
     name_rows(axes, [method_name(design) for design in designs], ratios)
-    axes.set_xlabel("noise after mixing, over independent noise at equal privacy")
+    axes.set_xlabel("noise after mixing,\nover independent noise at equal privacy")
     axes.set_title(plain(designs[0].problem.name, longest=48))
     # In a row of its own, above the points, on the side where there is room.
     axes.set_ylim(len(designs) - 0.4, -1.1)
@@ -200,6 +201,17 @@ def method_name(design: Design) -> str:
     if design.problem.axes == "time" and design.problem.workload == "prefix":
         return "optimum"
     return {"space": "Whisper optimum", "time": "Mafalda optimum"}.get(design.axes, "joint optimum")
+
+
+def _colour(design: Design) -> str:
+    """The colour of a design's mechanism in all pictures."""
+    name = design.provenance.method
+    if name == "optimal":
+        structure = getattr(design.problem, "structure", None)
+        kind = getattr(structure, "kind", "") if getattr(structure, "restricts", False) else ""
+        whole = {"space": "whisper", "time": "mafalda", "space-time": "kronecker"}[design.axes]
+        name = next(n for n in (kind, whole) if n in LOOKS)
+    return str(looks_of([name])[name]["color"])
 
 
 def draw_convergence(axes: Any, design: Design) -> None:
@@ -246,6 +258,7 @@ def plot(
     *,
     path: str | Path,
     others: Sequence[Design] = (),
+    columns: int | None = None,
     overwrite: bool = False,
 ) -> Path:
     """Write the pictures of a design side by side, as PNG, PDF or SVG.
@@ -257,13 +270,16 @@ def plot(
         design: a design, or a solution or loaded file that has one.
         path: its ending says the format.
         others: designs for the same problem to compare with.
+        columns: how many stand side by side, one of them for a narrow page; by default three, or
+            half of more.
         overwrite: replace a file even if it is no picture.
 
     Returns:
         ``path``.
 
     Raises:
-        InputError: no design; another ending, a folder that does not exist, a file of another kind.
+        InputError: no design; columns < 1; another ending, a folder that does not exist, a file of
+            another kind.
 
     Examples:
         >>> import noisedesign as nd
@@ -281,6 +297,8 @@ def plot(
     given = _checks.listed(others, field="others", expected="a list of designs")
     compared = [design_of(other) for other in given]
     picture_format(path)
+    if columns is not None:
+        columns = _checks.positive_int(columns, field="columns")
     drawings: list[Callable[..., None]] = []
     if design.noise.space is not None:
         drawings.append(draw_covariance)
@@ -289,9 +307,17 @@ def plot(
     panels = [partial(draw, design=design) for draw in drawings]
     panels.append(partial(draw_comparison, designs=[*compared, design]))
     panels.append(partial(draw_convergence, design=design))
-    rows, columns = (1, 3) if len(panels) == 3 else (2, -(-len(panels) // 2))
-    figure = new_figure(4.4 * columns, 3.9 * rows, squares=True)
-    places = figure.subplots(rows, columns).flat
+    if columns is None:
+        columns = 3 if len(panels) == 3 else -(-len(panels) // 2)
+    rows = -(-len(panels) // columns)
+    if columns == 1:
+        # The width of a telephone; no panel takes room for the names of another.
+        figure = new_figure(4.0, 3.7 * rows)
+        parts = figure.subfigures(rows, 1, squeeze=False).flat
+        places = [part.subplots() for part in parts]
+    else:
+        figure = new_figure(4.4 * columns, 3.9 * rows, squares=True)
+        places = list(figure.subplots(rows, columns, squeeze=False).flat)
     for draw, axes in zip_longest(panels, places):
         if draw is None:
             axes.set_axis_off()

@@ -31,9 +31,9 @@ def mu_of(*, epsilon: float, delta: float, conversion: str = "gdp") -> float:
 
     With L = log(1/delta), ``gdp`` is exact but for the last digits (Balle and Wang 2018, theorem 8;
     Dong, Roth and Su 2022, corollary 2.13), ``rdp`` the Renyi bound in the code of Whisper D-SGD,
-    sqrt(2) (sqrt(L + epsilon) - sqrt(L)), which asks for more noise, and ``whisper`` equation (10)
-    of its paper with the inequality the right way round, epsilon / (2 sqrt(L)) for epsilon < L
-    (Proposition 1), which asks for more still.
+    :math:`sqrt(2) (sqrt(L + epsilon) - sqrt(L))`, which asks for more noise, and ``whisper``
+    equation (10) of its paper with the inequality the right way round, epsilon / (2 sqrt(L)) for
+    epsilon < L (Proposition 1), which asks for more still.
 
     Args:
         epsilon: of the target, in [1e-100, 1e100].
@@ -119,8 +119,8 @@ def epsilon_of(*, mu: float, delta: float, conversion: str = "gdp") -> float:
 def delta_of(*, mu: float, epsilon: float) -> float:
     """Smallest delta at ``epsilon`` of a mu-GDP mechanism, rounded up.
 
-    It is Q(x) - e^epsilon Q(x + mu) with x = epsilon / mu - mu / 2 and Q the upper tail of the
-    standard normal distribution (Dong, Roth and Su 2022, eq. (6)).
+    It is :math:`Q(x) - exp(epsilon) Q(x + mu)` with :math:`x = epsilon / mu - mu / 2` and Q the
+    upper tail of the standard normal distribution (Dong, Roth and Su 2022, eq. (6)).
 
     Args:
         mu: GDP parameter, not squared, in [1e-100, 1e150].
@@ -142,7 +142,7 @@ def delta_of(*, mu: float, epsilon: float) -> float:
 
 
 def renyi_of(*, mu: float, alpha: float) -> float:
-    """Renyi divergence of order alpha between two runs of a mu-GDP mechanism: alpha mu^2 / 2.
+    """Renyi divergence, of order alpha, of two runs of a mu-GDP mechanism: :math:`alpha mu^2 / 2`.
 
     Exact for a Gaussian mechanism (Mironov 2017, Proposition 7).
 

@@ -168,11 +168,12 @@ def account(
 ) -> Listing[Exposure]:
     """State what ``observer`` learns about every victim when ``algorithm`` runs.
 
-    Who sees all that enters the models faces the Gaussian mechanism A_u^T (B B^T)^+ A_u over vector
-    gradients of the worst pattern (docs/runs.md, theorem 1). Who sees a part learns at most what a
-    reader of all messages does, and nothing where nothing of the record can have arrived (theorem
-    2). Less holds for a declared class of losses (theorem 4), and for ``responses="fixed"``
-    (theorem 3; Mafalda-SGD, Theorem 7; Koskela and Kulkarni, Lemma 6), which no training keeps to.
+    Who sees all that enters the models faces the Gaussian mechanism :math:`A_u^T (B B^T)^+ A_u`
+    over vector gradients of the worst pattern (docs/runs.md, theorem 1). Who sees a part learns at
+    most what a reader of all messages does, and nothing where nothing of the record can have
+    arrived (theorem 2). Less holds for a declared class of losses (theorem 4), and for
+    ``responses="fixed"`` (theorem 3; Mafalda-SGD, Theorem 7; Koskela and Kulkarni, Lemma 6), which
+    no training keeps to.
 
     Where steps are drawn at random, epsilon is that of a mixture (Choquette-Choo et al. 2024, "Near
     exact privacy amplification for matrix mechanisms"), never above that of known steps. It holds

@@ -151,8 +151,8 @@ class Entry(Shown):
 class Ledger(Shown):
     """The runs on one set of data, and what they tell together.
 
-    Runs whose noise is independent compose, mu^2 = sum of mu_i^2 (Dong, Roth and Su 2022, corollary
-    3.3); runs with the same noise do not, so a secret serves one.
+    Runs whose noise is independent compose, :math:`mu^2 = sum_i mu_i^2` (Dong, Roth and Su 2022,
+    corollary 3.3); runs with the same noise do not, so a secret serves one.
 
     Args:
         path: of a file that keeps them, made with the first run; None keeps them in memory.

@@ -77,10 +77,11 @@ def calibrate(problem: Problem) -> Calibration:
     """Scale of the noise of a design of ``problem`` that meets its privacy target.
 
     The noise of a spatial design is drawn afresh at every step. Where a record takes part in k of
-    them and a step changes by D it is mu-GDP with mu^2 = D^2 k max_i [R^-1]_ii / noise_stddev^2,
-    and max_i [R^-1]_ii is at most its budget. A temporal design of unit sensitivity covers its
-    whole horizon: mu = D / noise_stddev. Noise against chosen observers is mu-GDP towards each of
-    them over its whole horizon, for a record that takes part once.
+    them and a step changes by D it is mu-GDP with
+    :math:`mu^2 = D^2 k max_i [R^-1]_ii / noise_stddev^2`, and max_i [R^-1]_ii is at most its
+    budget. A temporal design of unit sensitivity covers its whole horizon:
+    :math:`mu = D / noise_stddev`. Noise against chosen observers is mu-GDP towards each of them
+    over its whole horizon, for a record that takes part once.
 
     Under random participation less noise meets the target, and the run is no Gaussian mechanism:
     spatial designs are scaled by an account, temporal ones are made for their target.

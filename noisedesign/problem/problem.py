@@ -436,9 +436,9 @@ class _OnGraph(Shown):
 class SpaceProblem(_OnGraph):
     """Noise correlated across nodes, independent across steps (Whisper D-SGD, or CorN-DSGD).
 
-    Minimise tr(H R) over covariances R subject to [R^-1]_ii <= budget_i for every node i and,
-    optionally, min_variance_i <= R_ii <= max_variance_i. H is W^T W, the error after one step,
-    unless an error or a random mixing says otherwise.
+    Minimise :math:`tr(H R)` over covariances R subject to :math:`[R^-1]_ii <= tau_i`, the budget of
+    every node i, and, optionally, min_variance_i <= R_ii <= max_variance_i. H is W^T W, the error
+    after one step, unless an error or a random mixing says otherwise.
 
     Args:
         mixing: W, shape (n, n), an array or a sparse array of scipy: nonnegative, row stochastic,
@@ -641,8 +641,8 @@ class SpaceProblem(_OnGraph):
 class TimeProblem(_OnGraph):
     """Noise correlated across steps, each node using the same strategy for itself (Mafalda-SGD).
 
-    Minimise tr(H (C^T C)^-1) over lower triangular strategies C of unit (squared) sensitivity
-    under ``participation``, of a structure the user may restrict.
+    Minimise :math:`tr(H (C^T C)^-1)` over lower triangular strategies C of unit (squared)
+    sensitivity under ``participation``, of a structure the user may restrict.
 
     Use :meth:`from_graph`, :meth:`decentralized`, :meth:`prefix` or :meth:`from_gram`; they form H.
 
@@ -953,8 +953,8 @@ def unstructured(problem: _P) -> _P:
 class SpaceTimeProblem(_OnGraph):
     """Noise correlated across nodes and steps at once.
 
-    Minimise tr(H cov(z)) over noise z of nT coordinates in which the record of node i, in all its
-    participations, has squared sensitivity at most budget_i.
+    Minimise :math:`tr(H cov(z))` over noise z of nT coordinates in which the record of node i, in
+    all its participations, has squared sensitivity at most budget_i.
 
     Args:
         mixing: W, shape (n, n), or a list, as for :class:`SpaceProblem`.

@@ -38,10 +38,10 @@ def mixing_matrix(graph: nx.Graph, *, weights: str = "metropolis-hastings") -> A
 
     With degrees d, adjacency A and Laplacian L:
 
-    - ``metropolis-hastings``: W_ij = 1 / (1 + max(d_i, d_j)) on edges, the rest on the diagonal
-      (Xiao, Boyd and Kim 2007);
-    - ``max-degree``: W = I - L / (1 + max d);
-    - ``lazy-metropolis-hastings``: (I + W) / 2 of the first, hence positive definite;
+    - ``metropolis-hastings``: on edges :math:`W_ij = 1 / (1 + max(d_i, d_j))`, the rest on the
+      diagonal (Xiao, Boyd and Kim 2007);
+    - ``max-degree``: :math:`W = I - L / (1 + max d)`;
+    - ``lazy-metropolis-hastings``: :math:`(I + W) / 2` of the first, hence positive definite;
     - ``row-normalized``: rows of A + I divided by their sums: as a rule row stochastic only;
     - ``least-noise``: no slower than the first, and of least error of optimal noise after one step
       at equal budgets; :func:`noisedesign.graphs.least_noise_mixing` chooses for other problems.

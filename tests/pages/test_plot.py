@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,12 +19,14 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 
+import noisedesign as nd
 from noisedesign.base.atomic import StorageError
 from noisedesign.base.checks import InputError
 from noisedesign.base.file_kinds import PICTURE, kind_of
 from noisedesign.design.design import Design
 from noisedesign.design.solve import solve
 from noisedesign.files.picture_file import NAMED
+from noisedesign.files.picture_looks import looks_of
 from noisedesign.mechanisms.baselines import published
 from noisedesign.pages.plot import (
     coarse,
@@ -139,12 +142,30 @@ def test_bars_are_ratios_to_independent_noise(
     assert axes.get_title() == design.problem.name
 
 
-def test_only_the_optimum_has_its_own_colour(axes: Any) -> None:
+def test_every_mechanism_has_its_colour(axes: Any) -> None:
+    """Those of a curve of the same name, in any other picture."""
+    from matplotlib.colors import to_rgba
+
     design = space_design()
     draw_comparison(axes, [*published(design.problem), design])
     colours = [tuple(colour) for colour in axes.collections[1].get_facecolors()]
-    assert len(set(colours[:-1])) == 1
-    assert colours[-1] != colours[0]
+    looks = looks_of(["ldp", "cdp", "decor", "whisper"])
+    assert colours == [to_rgba(look["color"]) for look in looks.values()]
+    assert len(set(colours)) == 4
+
+
+def test_one_column_for_a_narrow_page(tmp_path: Path) -> None:
+    """All panels of three in a row, below each other, in the width of a telephone."""
+    sizes = {}
+    for columns in (None, 1):
+        path = nd.plot(space_design(), path=tmp_path / f"{columns}.svg", columns=columns)
+        text = path.read_text(encoding="utf-8")
+        sizes[columns] = [float(n) for n in re.findall(r'(?:width|height)="([\d.]+)pt"', text)]
+        assert all(title in text for title in ("covariance", "convergence of the two bounds"))
+    assert sizes[1][0] <= 4 * 72
+    assert sizes[1][1] > 2.5 * sizes[None][1]
+    with pytest.raises(InputError, match="columns"):
+        nd.plot(space_design(), path=tmp_path / "no.svg", columns=0)
 
 
 # --- convergence ---------------------------------------------------------------------------------

@@ -334,6 +334,18 @@ def test_nothing_that_a_file_names_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("_undrawn")
+def test_what_nobody_checked_is_in_no_green_box(tmp_path: Path) -> None:
+    path = nd.report(designed(path_of(3)), path=tmp_path / "page.html")
+    text = path.read_text(encoding="utf-8")
+    (verdict,) = re.findall(r'<p class="verdict"[^>]*>([^<]*)</p>', text)
+    assert "ot checked" not in verdict
+    (told,) = re.findall(r'<p class="unchecked">([^<]*)</p>', text)
+    assert told.startswith("Not checked: problem")
+    (look,) = re.findall(r"^\.unchecked \{(.*)\}$", text, re.MULTILINE)
+    assert "good" not in look
+
+
+@pytest.mark.usefixtures("_undrawn")
 def test_a_false_claim_heads_the_page(tmp_path: Path) -> None:
     design = designed(path_of(4))
     better = replace(design.certificate, objective=design.objective / 2)

@@ -3,9 +3,6 @@ somewhere on it: nothing is fetched from a network, neither to build nor to read
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -15,6 +12,7 @@ import pytest
 from noisedesign import cli
 from tests.support import ROOT
 from tests.support.reference import adapters, reference
+from tests.support.site import build
 
 pytest.importorskip("sphinx", reason="Sphinx: .[docs] brings it")
 pytestmark = pytest.mark.slow  # all pages are built, as `make docs` does
@@ -54,22 +52,8 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, Page]:
-    """Every page, built from a copy of the sources, for notebooks are copied into them."""
-    folder = tmp_path_factory.mktemp("site")
-    for name in ("CHANGELOG.md", "docs", "notebooks", "problems"):
-        subprocess.run(["cp", "-r", ROOT / name, folder], check=True)
-    proxies = dict.fromkeys(("http_proxy", "https_proxy"), "http://127.0.0.1:9")
-    options = ["--fail-on-warning", "--keep-going", "-q", "-b", "html"]
-    built = subprocess.run(
-        [sys.executable, "-m", "sphinx", *options, folder / "docs", folder / "html"],
-        env=os.environ | {"PYTHONPATH": str(ROOT)} | proxies,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert built.returncode == 0, built.stderr
-    assert built.stderr == ""
-    html = folder / "html"
+    """Every page."""
+    html = build(tmp_path_factory.mktemp("site"))
     return {path.relative_to(html): Page(path) for path in sorted(html.rglob("*.html"))}
 
 

@@ -337,7 +337,7 @@ class Patterns(Participation):
 
 @dataclass(frozen=True, kw_only=True)
 class FixedEpoch(Participation):
-    """(k, b) participation: a record takes part in steps j, j + b, ..., j + (k - 1) b.
+    """(k, b) participation: a record takes part in steps :math:`j, j + b, ..., j + (k - 1) b`.
 
     The b patterns are the residue classes of the T = k b steps modulo b. One epoch is single
     participation, which is also how the nodes of a spatial design take part.

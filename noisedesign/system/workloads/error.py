@@ -39,17 +39,18 @@ class ErrorMeasure(Shown):
 
     With node weights w, and the mean model m^T x for an ``average`` m:
 
-    - ``all-iterates`` (also ``every-iterate``): sum_i w_i x_i^2, at every step;
+    - ``all-iterates`` (also ``every-iterate``): :math:`sum_i w_i x_i^2`, at every step;
     - ``last-iterate``: the same, after step T only;
     - ``worst``: the same, after the step t at which a_t times it is largest;
-    - ``worst-node``: w_i x_i^2 of all steps, of the node at which it is largest;
-    - ``worst-iterate``: a_t w_i x_i^2 at the node and after the step at which it is largest;
-    - ``mean-model``: (sum_i w_i) (m^T x)^2, at every step: the squared error of as many copies of
-      the mean as there are nodes, not of one;
-    - ``consensus``: sum_i w_i (x_i - m^T x)^2, at every step;
+    - ``worst-node``: :math:`w_i x_i^2` of all steps, of the node at which it is largest;
+    - ``worst-iterate``: :math:`a_t w_i x_i^2` at the node and after the step at which it is
+      largest;
+    - ``mean-model``: :math:`(sum_i w_i) (m^T x)^2`, at every step: the squared error of as many
+      copies of the mean as there are nodes, not of one;
+    - ``consensus``: :math:`sum_i w_i (x_i - m^T x)^2`, at every step;
     - ``loss``: sum_i w_i / sum(w) of lambda x_i^2 / 2, after step T only: what noise adds to the
       expected loss of a node's model, in units of the loss, where that is quadratic;
-    - ``loss-of-mean``: lambda (m^T x)^2 / 2, after step T only, of the mean model.
+    - ``loss-of-mean``: :math:`lambda (m^T x)^2 / 2`, after step T only, of the mean model.
 
     Mean model and consensus add up to the first where m is proportional to w, as by default.
     With several curvatures the error is their weighted sum.

@@ -14,6 +14,7 @@ from pydantic import Field
 from noisedesign.base.checks import Array
 from noisedesign.design.solve import solve
 from noisedesign.files.picture_file import new_figure
+from noisedesign.files.picture_looks import looks_of
 from noisedesign.files.schema import Table, Text
 from noisedesign.forms.structure import SpaceStructure
 from noisedesign.problem.problem import SpaceTimeProblem, TimeProblem
@@ -25,7 +26,7 @@ from noisedesign_lab.datasets import Examples, a9a, california_housing
 from noisedesign_lab.papers.reproduce import keys
 from noisedesign_lab.papers.reproduce.experiment import Experiment, Record, Rows, Settings, Unit
 from noisedesign_lab.papers.reproduce.ours import label
-from noisedesign_lab.papers.reproduce.pictures import Pictures, styles
+from noisedesign_lab.papers.reproduce.pictures import Pictures
 from noisedesign_lab.papers.reproduce.statistics import (
     NOISELESS,
     costs_of_noise,
@@ -460,7 +461,7 @@ SHOWN = (LDP, MAFALDA, "loss-capped", KRONECKER, ACROSS, ACROSS + ADDED[LEAST_NO
 def draw(table: Sequence[Record]) -> Figure:
     """A panel a budget: settings down, what noise costs across, over Mafalda's at a constant step;
     hollow where the step falls."""
-    panels, looks = list(groups(table, "mu")), styles(SHOWN)
+    panels, looks = list(groups(table, "mu")), looks_of(SHOWN)
     markers = dict(zip(SHOWN, "os^vD<", strict=True))  # of which a hollow one is told from a full
     settings = list(dict.fromkeys(row["setting"] for row in table))
     figure = new_figure(4.2 * len(panels) + 2.0, 0.62 * len(settings) + 1.9)
@@ -505,11 +506,10 @@ def draw_levers(table: Sequence[Record]) -> Figure:
     figure = new_figure(7.6, 0.27 * len(names) + 1.0)
     place = figure.subplots()
     place.barh(names, [float(np.median(ratios[name])) for name in names], color="0.85")
+    constant, falling = looks_of(["constant", "falling"]).values()
     for at, name in enumerate(names):
-        look = styles(["constant", "falling"])["falling" if name.endswith(FALLING) else "constant"]
-        place.plot(
-            ratios[name], [at] * len(ratios[name]), **{**look, "linestyle": ""}, markersize=3
-        )
+        look = {**(falling if name.endswith(FALLING) else constant), "linestyle": ""}
+        place.plot(ratios[name], [at] * len(ratios[name]), **look, markersize=3)
     place.margins(y=0.01)
     place.invert_yaxis()
     _mark(place)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from noisedesign.files.picture_file import COLOURS, LINES, new_figure, plain
+from noisedesign.files.picture_file import new_figure, plain
+from noisedesign.files.picture_looks import Look, looks_of
 from noisedesign_lab.papers.reproduce.experiment import Record, Rows
 from noisedesign_lab.papers.reproduce.statistics import groups, interval
 
@@ -14,31 +15,16 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-MARKERS = "os^vDPX"
 COLUMNS = 3  # panels side by side, and names in a line of the legend
 LONGEST = 48  # letters of a panel's title
-Style = Mapping[str, Any]
 Pictures = Mapping[str, "Figure"]  # figures by the names of their files
-
-
-def styles(names: Iterable[str]) -> dict[str, Style]:
-    """A colour for each name; the colours come again with other markers and lines."""
-    count = len(COLOURS)
-    return {
-        name: {
-            "color": COLOURS[k % count],
-            "marker": MARKERS[(k % count + k // count) % len(MARKERS)],
-            "linestyle": LINES[k // count % len(LINES)],
-        }
-        for k, name in enumerate(dict.fromkeys(names))
-    }
 
 
 def loss_against_epsilon(
     summary: Rows, *, ylabel: str = "test loss", column: str = "test_loss", log: bool = False
 ) -> Figure:
     """Draw a panel a setting and a line a mechanism, with intervals as bands."""
-    looks = styles(row["mechanism"] for row in summary)
+    looks = looks_of(row["mechanism"] for row in summary)
     for name in looks.keys() - {r["mechanism"] for r in summary if math.isfinite(r["epsilon"])}:
         looks[name] = {**looks[name], "linestyle": ":", "marker": ""}
     budgets = [row["epsilon"] for row in summary if math.isfinite(row["epsilon"])]
@@ -63,7 +49,10 @@ def loss_against_epsilon(
 def loss_against_steps(rows: Rows, *, log: bool = False) -> Figure:
     """Draw a panel a setting and epsilon and a line a mechanism, with intervals as bands."""
     told = [row | {"setting": f"{row['setting']}, epsilon {row['epsilon']:g}"} for row in rows]
-    looks = styles(row["mechanism"] for row in rows)
+    looks = {  # of so many points no marker is told from another
+        name: {**look, "marker": ""}
+        for name, look in looks_of(row["mechanism"] for row in rows).items()
+    }
 
     def panel(axes: Axes, here: Rows) -> None:
         for (mechanism,), members in groups(here, "mechanism"):
@@ -73,7 +62,7 @@ def loss_against_steps(rows: Rows, *, log: bool = False) -> Figure:
                 if not math.isfinite(found.mean):
                     break
                 points.append({"epsilon": step, **found.columns("test_loss")})
-            _points(axes, points, "test_loss", {**looks[mechanism], "marker": ""})
+            _points(axes, points, "test_loss", looks[mechanism])
         axes.set_xlabel("steps")
 
     labels = {name: f"{name}{_diverged(rows, name, 'test_loss')}" for name in looks}
@@ -93,7 +82,7 @@ def log_ticks(axes: Axes, values: Iterable[float]) -> None:
     axes.xaxis.set_major_formatter("{x:g}")
 
 
-def _points(axes: Axes, rows: Rows, column: str, look: Style) -> None:
+def _points(axes: Axes, rows: Rows, column: str, look: Look) -> None:
     """A line, and a band where every point has an interval."""
     places = [row["epsilon"] for row in rows]
     axes.plot(places, [row[column] for row in rows], **look)
@@ -118,7 +107,7 @@ def _diverged(rows: Rows, mechanism: str, column: str) -> str:
 def _panels(
     rows: Rows,
     panel: Callable[[Axes, Rows], None],
-    looks: Mapping[str, Style],
+    looks: Mapping[str, Look],
     labels: Mapping[str, str],
     *,
     ylabel: str,

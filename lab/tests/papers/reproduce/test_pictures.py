@@ -8,11 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from noisedesign_lab.papers.reproduce.pictures import (
-    loss_against_epsilon,
-    loss_against_steps,
-    styles,
-)
+from noisedesign.files.picture_looks import looks_of
+from noisedesign_lab.papers.reproduce.pictures import loss_against_epsilon, loss_against_steps
 from noisedesign_lab.papers.reproduce.statistics import over_seeds
 
 
@@ -43,7 +40,7 @@ def test_loss_against_epsilon() -> None:
     figure = loss_against_epsilon(summary)
     (axes,) = figure.axes
     lines = {line.get_color(): line.get_xydata() for line in axes.lines}
-    looks = styles(["a", "b", "none"])
+    looks = looks_of(["a", "b", "none"])
     assert np.array_equal(lines[looks["a"]["color"]], [[1, 4], [4, 1.5]])
     assert np.array_equal(lines[looks["b"]["color"]], [[4, 1]])
     assert lines[looks["none"]["color"]][:, 1].tolist() == [0.5, 0.5]
@@ -75,5 +72,5 @@ def test_loss_against_steps_ends_before_what_diverged() -> None:
 
 
 def test_a_dozen_mechanisms_look_different() -> None:
-    looks = styles(str(k) for k in range(12))
+    looks = looks_of(str(k) for k in range(12))
     assert len({tuple(look.values()) for look in looks.values()}) == 12

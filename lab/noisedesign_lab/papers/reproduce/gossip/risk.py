@@ -16,6 +16,7 @@ from scipy.special import expit
 
 from noisedesign.base.checks import Array
 from noisedesign.files.picture_file import new_figure
+from noisedesign.files.picture_looks import looks_of
 from noisedesign.privacy import views as threats
 from noisedesign.privacy.accounting import mu_of
 from noisedesign.privacy.sensitivity import squared_sensitivity
@@ -23,7 +24,7 @@ from noisedesign.system.participation import every_step
 from noisedesign_lab.papers import bounds
 from noisedesign_lab.papers.reproduce.experiment import Record, Rows, Unit
 from noisedesign_lab.papers.reproduce.gossip.views import NAMES, drawn, graphs
-from noisedesign_lab.papers.reproduce.pictures import log_ticks, styles
+from noisedesign_lab.papers.reproduce.pictures import log_ticks
 from noisedesign_lab.papers.reproduce.statistics import groups, interval, over_seeds
 from noisedesign_lab.tasks.training_task import columns
 
@@ -257,7 +258,7 @@ def by_horizon(found: Rows, *, epsilon: float) -> Figure:
     from matplotlib.lines import Line2D
 
     shown = [row for row in found if row["epsilon"] in (epsilon, math.inf)]
-    looks = styles(row["mechanism"] for row in shown)
+    looks = looks_of(row["mechanism"] for row in shown)
     places = list(groups([row | {"place": _without_horizon(row)} for row in shown], "place"))
     figure = new_figure(4.0 * len(places) / 2 + 0.6, 6.6)
     panels = figure.subplots(2, math.ceil(len(places) / 2), squeeze=False, sharey=True)

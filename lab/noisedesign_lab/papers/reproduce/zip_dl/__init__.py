@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field
 
 from noisedesign.files.picture_file import new_figure
+from noisedesign.files.picture_looks import looks_of
 from noisedesign.files.schema import Table
 from noisedesign_lab.papers.reproduce import keys
 from noisedesign_lab.papers.reproduce.experiment import Experiment, Record, Rows, Settings, Unit
-from noisedesign_lab.papers.reproduce.pictures import Pictures, styles
+from noisedesign_lab.papers.reproduce.pictures import Pictures
 from noisedesign_lab.papers.reproduce.statistics import columns_of, groups, interval
 from noisedesign_lab.papers.reproduce.zip_dl import training
 from noisedesign_lab.papers.reproduce.zip_dl.training import NO_DROPOUT
@@ -143,7 +144,7 @@ def _of_attacks(found: Rows) -> Figure:
     figure = new_figure(13.0, 4.4)
     axes = figure.subplots(1, len(titles), sharey=True)
     attacked = [row for row in found if row["threshold_auc"] is not None]
-    looks = styles(row["mechanism"] for row in attacked)
+    looks = looks_of(row["mechanism"] for row in attacked)
     for place, (name, title) in zip(axes, titles.items(), strict=True):
         for (mechanism,), members in groups(attacked, "mechanism"):
             ordered = sorted(members, key=lambda row: row["level"])
@@ -176,7 +177,7 @@ def _of_dropout(found: Rows) -> Figure:
         for row in found
         if row["setting"] != NO_DROPOUT and math.isfinite(row["test_loss"])
     ]
-    looks = styles(row["name"] for row in wanted)
+    looks = looks_of(row["name"] for row in wanted)
     for (label,), members in groups(wanted, "name"):
         ordered = sorted(members, key=lambda row: row["rate"])
         x, y = [100 * row["rate"] for row in ordered], [row["test_loss"] for row in ordered]
