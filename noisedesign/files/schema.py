@@ -35,6 +35,12 @@ ScalarOrList = Annotated[
     Annotated[float, Tag("scalar")] | Annotated[list[float], Tag("list")],
     Discriminator(lambda value: "list" if isinstance(value, list) else "scalar"),
 ]
+CapOrNone = Annotated[
+    Annotated[float, Tag("scalar")]
+    | Annotated[list[float], Tag("list")]
+    | Annotated[Literal["none"], Tag("none")],
+    Discriminator(lambda value: {list: "list", str: "none"}.get(type(value), "scalar")),
+]
 
 
 class Table(BaseModel):

@@ -22,7 +22,15 @@ from noisedesign.base import checks as _checks
 from noisedesign.base.checks import Array, InputError, describe
 from noisedesign.base.regular_files import read_regular
 from noisedesign.files.graph_tables import Graph
-from noisedesign.files.schema import ScalarOrList, Table, Text, did_you_mean, of_kind, table_of_kind
+from noisedesign.files.schema import (
+    CapOrNone,
+    ScalarOrList,
+    Table,
+    Text,
+    did_you_mean,
+    of_kind,
+    table_of_kind,
+)
 from noisedesign.files.toml import renamed
 from noisedesign.forms.structure import SpaceStructure, TimeStructure
 from noisedesign.privacy import views
@@ -143,7 +151,7 @@ class SpaceBudgetTable(BudgetTable):
 
 
 class LimitsTable(Table):
-    max_variance: ScalarOrList | None = None
+    max_variance: CapOrNone | None = None
     min_variance: ScalarOrList | None = None
 
 

@@ -168,6 +168,15 @@ def _checked_cap(max_variance: Any, budget: Array) -> Array | None:
     return cap
 
 
+def _checked_default(max_variance: Any, default: Any) -> dict[str, Any]:
+    """The two fields that say a cap, of which "none" says that there is none by default."""
+    default = _checks.flag(default, field="default_cap")
+    if isinstance(max_variance, str):
+        _checks.one_of(max_variance, field="limits.max_variance", allowed=("none",))
+        return {"max_variance": None, "default_cap": False}
+    return {"max_variance": max_variance, "default_cap": default}
+
+
 def check_cap_over_time(cap: Array, independent: Array) -> None:
     """Check that caps (m,) exceed the variances of independent noise of k participations."""
     worst = int((cap / independent).argmin())
@@ -449,7 +458,8 @@ class SpaceProblem(_OnGraph):
             structures for sparse arrays.
         budget: tau, scalar or shape (n,): squared sensitivity allowed to a unit change at each
             node, in inverse squared noise units.
-        max_variance: cap on diag(R), squared noise, scalar or shape (n,), or None.
+        max_variance: cap on diag(R), squared noise, scalar or shape (n,), or None: where H is
+            singular, one that :func:`noisedesign.solve` states; "none": no cap, and a refusal.
         min_variance: floor on diag(R), squared noise, scalar or shape (n,), or None; for noise
             without a structure. One of at most 1 / budget asks for nothing.
         structure: which nodes may share a seed. Where W stays sparse, none becomes "polynomial",
@@ -471,6 +481,7 @@ class SpaceProblem(_OnGraph):
             observer a may see of node u; None: 1. A target is kept before every observer.
         mixing_proof: what proves a bound for every W, where W was chosen for least noise
             (:func:`noisedesign.least_noise_mixing`), or None; no part of what is asked for.
+        default_cap: whether None is a cap where H is singular; False of max_variance "none".
         responses: "fixed" says that budgets before observers of a part of several steps are for
             gradients that answer to nothing unseen, which no training keeps to; else "any".
         name: of the problem, in tables and files.
@@ -504,11 +515,13 @@ class SpaceProblem(_OnGraph):
     pair_factors: Any = None
     responses: str = "any"
     mixing_proof: MixingProof | None = None
+    default_cap: bool = True
     name: str = "space"
     axes: Literal["space"] = field(default="space", init=False)
 
     def __post_init__(self) -> None:
         _check_types(self, structure=_IN_SPACE, mixing_proof=_MIXING_PROOF)
+        self._set(**_checked_default(self.max_variance, self.default_cap))
         if self.error is not None:
             memory.require(memory.squares, self.error.horizon, field="error.horizon", of="steps")
         if self.participation is not None:
@@ -961,11 +974,13 @@ class SpaceTimeProblem(_OnGraph):
         participation: (k, b), the same for every node.
         budget: tau, scalar or shape (n,), in inverse squared noise units.
         max_variance: cap on the noise variance of every node at every step (for "kronecker": on
-            diag(R) at unit sensitivity in time), scalar or shape (n,), or None.
+            diag(R) at unit sensitivity in time), scalar or shape (n,), or None: of "kronecker",
+            one that :func:`noisedesign.solve` states where H is singular; "none": no cap at all.
         time: structure of C, of a Kronecker design.
         space: structure of R, of a Kronecker design.
         joint: "kronecker", noise covariance (C^T C)^-1 x R; "modal", a C for every mode of the
             nodes' noise; or "full", any covariance.
+        default_cap: whether None is a cap where H is singular; False of max_variance "none".
         error: what error of which steps counts; None: all nodes, every step.
         random, rounds, schedule, nodes: as for :class:`SpaceProblem`.
         name: of the problem, in tables and files.
@@ -991,11 +1006,13 @@ class SpaceTimeProblem(_OnGraph):
     time: TimeStructure = ANY_TIME
     space: SpaceStructure = ANY_SPACE
     joint: str = "kronecker"
+    default_cap: bool = True
     name: str = "space-time"
     axes: Literal["space-time"] = field(default="space-time", init=False)
 
     def __post_init__(self) -> None:
         _check_types(self, participation=_FIXED_EPOCH, time=_IN_TIME, space=_IN_SPACE)
+        self._set(**_checked_default(self.max_variance, self.default_cap))
         require_room(self.participation)
         self._set(**_checked_gossip(**self._gossip))
         n = len(self.mixing)
@@ -1035,6 +1052,11 @@ class SpaceTimeProblem(_OnGraph):
     def feasible_set(self) -> tuple[str, str]:
         """Axes and kind of the noise, as of :attr:`SpaceProblem.feasible_set`."""
         return "space-time", "worst" if self.worst else self.joint
+
+    @property
+    def error_workload(self) -> Workload:
+        """The workload that the error is of."""
+        return self._workload(self.participation.horizon)
 
 
 Problem = SpaceProblem | TimeProblem | SpaceTimeProblem

@@ -35,7 +35,6 @@ TRUST = ("nobody", "neighbours share keys", "a trusted party deals noise")
 SECONDS = 120.0  # of a recommendation; more lets slower candidates end on graphs of hundreds
 MOST_PAIRS = 600  # of node and step for noise of any kind: its solver takes minutes beyond
 BYTES = 8  # of a coordinate of a vector that is kept
-CAP = 10.0  # on variances of nodes where W is singular, over those of independent noise
 SHARE = 0.6  # of the time for candidates; the rest is for what would change
 MOST_CHOSEN = 2  # kinds that are tried under the W of least noise, too
 TARGET = ("epsilon", "delta", "clip", "adjacency")  # what is said of a target
@@ -243,15 +242,9 @@ class Situation:
 
     def _designed(self, kind: Kind, *, seconds: float) -> tuple[Kind, Design, str]:
         """A kind, a certified design of it and its status; under a cap where W is singular."""
-        try:
-            found = solve(self.problem(kind), time_limit=seconds)
-        except InputError as error:
-            if kind.design == "time" or kind.structure.get("joint") in ("modal", "full"):
-                raise
-            if error.field not in ("mixing", "gram", "workload.gram"):
-                raise
-            kind = replace(kind, name=f"{kind.name}, capped", cap=CAP)
-            found = solve(self.problem(kind), time_limit=seconds)
+        found = solve(self.problem(kind), time_limit=seconds)
+        if found.default_cap is not None:
+            kind = replace(kind, name=f"{kind.name}, capped", cap=found.default_cap.times)
         if found.design is None or not found.found:
             expected, got = "enough seconds to solve it", f"{seconds:.3g}"
             raise InputError("time_limit", expected=expected, got=got)

@@ -204,7 +204,7 @@ def test_an_empty_file_is_a_new_one(tmp_path: Path) -> None:
 
 def test_problems_that_cannot_be_solved_are_rows(tmp_path: Path) -> None:
     """A ring of two nodes is none; one of six has a singular W, and no optimum."""
-    grid = "[grid]\ngraph.nodes = [2, 6, 5]\n"
+    grid = '[limits]\nmax_variance = "none"\n[grid]\ngraph.nodes = [2, 6, 5]\n'
     summary = sweep(plan(RING + grid), output=tmp_path / "rows.csv")
     assert (summary.run, summary.unsolved) == (3, 2)
     none, singular, fine = read(tmp_path / "rows.csv")
