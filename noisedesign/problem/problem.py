@@ -145,24 +145,24 @@ def _in_time(structure: TimeStructure, participation: Participation) -> TimeStru
     return replace(structure, nonnegative=True)
 
 
-def _check_against_budget(limit: Array, budget: Array, *, field: str) -> None:
+def _check_against_budget(limit: Array, budget: Array, *, field: str, names: Sequence[str]) -> None:
     """Limits in units of 1 / tau can be computed with."""
     worst, most = int((limit * budget).argmax()), _checks.MOST_OF_MANY
     if limit[worst] * budget[worst] > most:
-        expected = f"at most {most:g} / tau = {most / budget[worst]:.6g} (node {worst})"
+        expected = f"at most {most:g} / tau = {most / budget[worst]:.6g} (node {names[worst]})"
         raise InputError(field, expected=expected, got=f"{limit[worst]:.6g}")
 
 
-def _checked_cap(max_variance: Any, budget: Array) -> Array | None:
+def _checked_cap(max_variance: Any, budget: Array, *, names: Sequence[str]) -> Array | None:
     """Caps on the variance of every node, shape (n,), that some noise within the budgets keeps."""
     if max_variance is None:
         return None
     field = "limits.max_variance"
     cap = _checks.positive_vector(max_variance, field=field, length=len(budget))
-    _check_against_budget(cap, budget, field=field)
+    _check_against_budget(cap, budget, field=field, names=names)
     worst = int((cap * budget).argmin())
     if cap[worst] * budget[worst] <= 1:
-        least = f"more than 1 / tau = {1 / budget[worst]:.6g} (node {worst})"
+        least = f"more than 1 / tau = {1 / budget[worst]:.6g} (node {names[worst]})"
         expected = f"{least}, since [R^-1]_ii R_ii >= 1 for every covariance"
         raise InputError(field, expected=expected, got=f"{cap[worst]:.6g}")
     return cap
@@ -187,7 +187,12 @@ def check_cap_over_time(cap: Array, independent: Array) -> None:
 
 
 def _checked_floor(
-    min_variance: Any, cap: Array | None, structure: SpaceStructure, budget: Array
+    min_variance: Any,
+    cap: Array | None,
+    structure: SpaceStructure,
+    budget: Array,
+    *,
+    names: Sequence[str],
 ) -> Array | None:
     """Floors on the variance of every node, shape (n,), none above its cap."""
     if min_variance is None:
@@ -197,10 +202,10 @@ def _checked_floor(
         expected = f'no floor but for noise without a structure in space ("{ANY_SPACE}")'
         raise InputError(field, expected=expected, got=f'one for "{structure}"')
     floor = _checks.positive_vector(min_variance, field=field, length=len(budget))
-    _check_against_budget(floor, budget, field=field)
+    _check_against_budget(floor, budget, field=field, names=names)
     if cap is not None and (floor > cap).any():
         worst = int((floor / cap).argmax())
-        expected = f"at most limits.max_variance = {cap[worst]:.6g} (node {worst})"
+        expected = f"at most limits.max_variance = {cap[worst]:.6g} (node {names[worst]})"
         raise InputError(field, expected=expected, got=f"{floor[worst]:.6g}")
     return floor
 
@@ -537,15 +542,19 @@ class SpaceProblem(_OnGraph):
             self._set(error=ErrorMeasure(horizon=len(self.schedule)))
         n = int(self.mixing.shape[-1])
         budget = _checks.positive_vector(self.budget, field="budget.tau", length=n)
-        self._set(budget=budget, observers=_checked_observers(self.observers, nodes=n))
-        factors = checked_factors(self.pair_factors, observers=self.observers, budget=budget)
+        self._set(nodes=_checks.node_names(self.nodes, count=n))
+        self._set(budget=budget, observers=_checked_observers(self.observers, names=self.nodes))
+        watchers, names = self.observers, self.nodes
+        factors = checked_factors(self.pair_factors, observers=watchers, budget=budget, names=names)
         self._set(pair_factors=factors)
         if self.observers:
             self._set(max_variance=_check_against_observers(self))
         else:
-            self._set(max_variance=_checked_cap(self.max_variance, budget))
+            cap = _checked_cap(self.max_variance, budget, names=self.nodes)
+            self._set(max_variance=cap)
             _check_use_in_space(self, self.horizon)
-        floor = _checked_floor(self.min_variance, self.max_variance, self.structure, budget)
+        limits = self.min_variance, self.max_variance
+        floor = _checked_floor(*limits, self.structure, budget, names=self.nodes)
         self._set(min_variance=floor)
         restricted = self.structure.restricts, f'"{self.structure}"'
         observed = "observers", bool(self.observers), "some"
@@ -555,7 +564,6 @@ class SpaceProblem(_OnGraph):
             raise InputError("structure.clusters", expected=expected, got=str(len(clusters)))
         if self.random is not None and (drawn := len(self.random.mean)) != n:
             raise InputError("random", expected=f"a mixing of {n} nodes", got=f"one of {drawn}")
-        self._set(nodes=_checks.node_names(self.nodes, count=n))
 
     def _keep_sparse(self) -> None:
         """Set W as a sparse array, and a structure that takes it."""
@@ -1018,7 +1026,8 @@ class SpaceTimeProblem(_OnGraph):
         n = len(self.mixing)
         budget = _checks.positive_vector(self.budget, field="budget.tau", length=n)
         self._set(budget=budget)
-        self._set(max_variance=_checked_cap(self.max_variance, budget))
+        self._set(nodes=_checks.node_names(self.nodes, count=n))
+        self._set(max_variance=_checked_cap(self.max_variance, budget, names=self.nodes))
         _checks.one_of(self.joint, field="structure.joint", allowed=JOINTS)
         if self.joint != "kronecker" and (self.time.restricts or self.space.restricts):
             expected = '"kronecker" for a structure in time or space'
@@ -1036,7 +1045,6 @@ class SpaceTimeProblem(_OnGraph):
                 "account` says what its noise is worth under a random one.",
             )
         check_steps(self.privacy, self.participation.horizon)
-        self._set(nodes=_checks.node_names(self.nodes, count=n))
 
     @property
     def use(self) -> FixedEpoch:
@@ -1084,20 +1092,21 @@ def problem_of(value: Any, *, sparse: bool = False) -> Problem:
     raise InputError("problem", expected=expected, got=_checks.describe(value), remedy=remedy)
 
 
-def _checked_observers(given: Any, *, nodes: int) -> tuple[Observer, ...] | Coalitions:
-    """Check observers of a graph of so many nodes; coalitions are not written out."""
+def _checked_observers(given: Any, *, names: Sequence[str]) -> tuple[Observer, ...] | Coalitions:
+    """Check observers of a graph of nodes of these names; coalitions are not written out."""
     expected = "observers, as noisedesign.privacy.views makes them"
     found: tuple[Observer, ...] | Coalitions
     if isinstance(given, Coalitions):
-        found, named = given, [given.nodes]
+        found = given.among(names)
+        named = [found.nodes]
     else:
         listed = _checks.listed(given, field="observers", expected=f"a list of {expected}")
         for one in listed:
             _checks.instance(one, Observer, field="observers", expected=expected)
-        found = tuple(listed)
+        found = tuple(one.among(names) for one in listed)
         named = [(*one.coalition, *one.listened, *one.knows.revealed) for one in found]
     for largest in (max(some, default=0) for some in named):
-        if largest >= nodes:
-            expected = f"nodes 0 to {nodes - 1}"
+        if largest >= len(names):
+            expected = f"nodes 0 to {len(names) - 1}"
             raise InputError("observers.nodes", expected=expected, got=str(largest))
     return found

@@ -568,7 +568,8 @@ def test_without_pyarrow_there_is_csv(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_command_says_what_is_not_solved(tmp_path: Path) -> None:
-    problem = write(tmp_path, RING + "[grid]\ngraph.nodes = [5, 6]\n")
+    refusing = '[limits]\nmax_variance = "none"\n[grid]\ngraph.nodes = [5, 6]\n'
+    problem = write(tmp_path, RING + refusing)
     outcome = call("sweep", problem, "-o", tmp_path / "rows.csv", watched=True)
     assert outcome.code == 0
     assert "2/2" in outcome.err

@@ -14,10 +14,10 @@ import numpy as np
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import Array, InputError, describe
 from noisedesign.base.linalg import inverse_of_positive
+from noisedesign.base.nodes import did_you_mean
 from noisedesign.base.shown import Shown
 from noisedesign.design.design import PROTECTS, Design
 from noisedesign.design.solve import INTERRUPTED, solve
-from noisedesign.files.schema import did_you_mean
 from noisedesign.forms import Noise
 from noisedesign.forms.strategies import DenseStrategy
 from noisedesign.forms.streams import covariance_root
