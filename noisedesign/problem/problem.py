@@ -51,7 +51,7 @@ from noisedesign.system.participation import (
     single,
 )
 from noisedesign.system.random_mixing import RandomMixing
-from noisedesign.system.rules import sparse_mixing_matrix
+from noisedesign.system.rules import UNSAID, sparse_mixing_matrix
 from noisedesign.system.workloads import WORKLOADS, WORST, ErrorMeasure, ErrorMixture, Workload
 
 JOINTS = ("kronecker", "modal", "full")
@@ -398,7 +398,12 @@ class _OnGraph(Shown):
 
     @classmethod
     def from_graph(
-        cls, graph: nx.Graph, *, weights: str = "metropolis-hastings", **kwargs: Any
+        cls,
+        graph: nx.Graph,
+        *,
+        weights: str = "metropolis-hastings",
+        weight: str | None = UNSAID,
+        **kwargs: Any,
     ) -> Self:
         """The problem on a graph, with the names of its nodes.
 
@@ -406,6 +411,8 @@ class _OnGraph(Shown):
             graph: connected and simple; a digraph for weights of
                 :func:`noisedesign.system.directed.directed_mixing`.
             weights: those, or see :func:`noisedesign.mixing_matrix`.
+            weight: the attribute of edges that weighs them, as ``"weight"``, or None, as there; not
+                given: None, with a UserWarning where weights differ.
             **kwargs: fields of the problem; in time, arguments of
                 :meth:`TimeProblem.decentralized`.
 
@@ -418,11 +425,11 @@ class _OnGraph(Shown):
         mixing: Any
         least_noise = isinstance(graph, nx.DiGraph) and weights == LEAST_NOISE
         if least_noise or (isinstance(weights, str) and weights in DIRECTED_WEIGHTS):
-            mixing = directed_mixing(graph, weights=weights)
+            mixing = directed_mixing(graph, weights=weights, weight=weight)
         elif isinstance(graph, nx.Graph) and len(graph) > settings.DENSE_NODES:
-            mixing = sparse_mixing_matrix(graph, weights=weights)
+            mixing = sparse_mixing_matrix(graph, weights=weights, weight=weight)
         else:
-            mixing = mixing_matrix(graph, weights=weights)
+            mixing = mixing_matrix(graph, weights=weights, weight=weight)
         made: Any = getattr(cls, "decentralized", cls)
         return cast(Self, made(mixing=mixing, **{"nodes": node_names(graph)} | kwargs))
 

@@ -27,6 +27,7 @@ from noisedesign.privacy.target import DEFAULT_ADJACENCY, DEFAULT_DELTA, Privacy
 from noisedesign.problem.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
 from noisedesign.system.graph import LEAST_NOISE, mixing_matrix, node_names
 from noisedesign.system.participation import BallsInBins, FixedEpoch, fixed_epoch
+from noisedesign.system.rules import UNSAID
 from noisedesign.system.workloads import ErrorMeasure
 from noisedesign.system.workloads.error import OF_THE_END
 from noisedesign.tasks.evaluate import Evaluation, evaluate
@@ -117,6 +118,7 @@ class Situation:
     target: PrivacyTarget
     measure: Mapping[str, Any]  # keys of the error of the run
     chosen: Array | None = None  # W of least noise
+    weight: str | None = UNSAID  # attribute of edges that W is made of
     name: str = "recommended"
 
     @property
@@ -216,6 +218,8 @@ class Situation:
             arguments.append(f"max_variance={kind.cap!r}")
         if kind.chosen:
             arguments.append(f"weights={LEAST_NOISE!r}")
+        elif self.weight != UNSAID:
+            arguments.append(f"weight={self.weight!r}")
         made = f"nd.{classes[kind.design]}.from_graph(graph, {', '.join(arguments)})"
         solved = 'nd.baseline(problem, "ldp")' if kind.independent else "nd.solve(problem).design"
         drawn = f"noise(design, node=0, clip={target.clip!r}"
@@ -477,6 +481,7 @@ def recommend(
     trust: str = "nobody",
     random_batches: bool = True,
     weights: str | None = None,
+    weight: str | None = UNSAID,
     curvature: Any = None,
     learning_rate: float | None = None,
     dimension: int | None = None,
@@ -504,6 +509,7 @@ def recommend(
         random_batches: whether nodes may draw their batches at random, in secret.
         weights: of :func:`noisedesign.mixing_matrix`; None: Metropolis-Hastings, and beside them
             those of least noise of the same mixing rate. W itself is taken as it is.
+        weight: the attribute of edges that weighs them, as of :func:`noisedesign.mixing_matrix`.
         curvature: of the loss, as of :class:`noisedesign.ErrorMeasure`.
         learning_rate: of steps along means over a batch, needed beside ``curvature``.
         dimension: parameters of the model.
@@ -531,7 +537,8 @@ def recommend(
     kept = _vectors(dimension, memory)
     target = PrivacyTarget(epsilon=epsilon, delta=delta, clip=clip, adjacency=adjacency)
     given = isinstance(graph, nx.Graph)
-    mixing = mixing_matrix(graph, weights=weights or "metropolis-hastings") if given else graph
+    rule: Any = {"weights": weights or "metropolis-hastings", "weight": weight}
+    mixing = mixing_matrix(graph, **rule) if given else graph
     situation = Situation(
         mixing=np.asarray(mixing),
         nodes=node_names(graph) if given else (),
@@ -540,6 +547,7 @@ def recommend(
         epochs=epochs,
         target=target,
         measure=_measure(curvature, learning_rate),
+        weight=weight,
     )
     search, fixed = _Search(seconds, progress), situation.fixed
     pairs = fixed.horizon * len(situation.mixing)
