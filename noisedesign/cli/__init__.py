@@ -8,12 +8,13 @@ interrupted."""
 from __future__ import annotations
 
 import sys
+import warnings
 
 import click
 
 from noisedesign.base.checks import InputError
 from noisedesign.cli import accounts, deployments, designs, tables
-from noisedesign.cli._shared import EXIT_FAILED, EXIT_INPUT, EXIT_INTERRUPTED, echo
+from noisedesign.cli._shared import EXIT_FAILED, EXIT_INPUT, EXIT_INTERRUPTED, echo, note
 
 __all__ = ["EXIT_FAILED", "EXIT_INPUT", "EXIT_INTERRUPTED", "commands", "main"]
 
@@ -99,7 +100,9 @@ for module in (accounts, deployments, designs, tables):
 def main() -> None:
     """Entry point: every error is one line on standard error and an exit code."""
     try:
-        code = commands(prog_name="noisedesign", standalone_mode=False)
+        with warnings.catch_warnings():
+            warnings.showwarning = _tell
+            code = commands(prog_name="noisedesign", standalone_mode=False)
     except InputError as error:
         _fail(str(error), EXIT_INPUT)
     except click.exceptions.NoArgsIsHelpError as error:
@@ -120,6 +123,11 @@ def main() -> None:
     except MemoryError as error:
         _fail(f"not enough memory: {error}", EXIT_FAILED)
     sys.exit(code or 0)
+
+
+def _tell(message: Warning | str, *_: object, **__: object) -> None:
+    """A warning as a remark on standard error, without the line of code that gives it."""
+    note(f"noisedesign: warning: {message}")
 
 
 def _fail(message: str, code: int) -> None:

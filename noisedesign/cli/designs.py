@@ -34,6 +34,7 @@ from noisedesign.cli._shared import (
     output_option,
     problem_in,
     runs_option,
+    say,
     show,
     show_files,
     show_path,
@@ -92,7 +93,7 @@ def solve(
         how["progress"] = bounds_progress
     paths = _design_paths([problem.problem.name for problem in loaded], output)
     records: list[dict[str, Any]] = []
-    remarks, code = [], 0
+    remarks, capped, code = [], [], 0
     for source, path in zip(loaded, paths, strict=True):
         remarks += [source.remark] if source.remark else []
         if several:
@@ -112,6 +113,7 @@ def solve(
         records.append(record)
         if solution.design is not None:
             remarks.append(report.insider_note(solution.design))
+            capped += [report.cap_note(solution)] if solution.default_cap else []
             if path is not None:
                 nd.save(solution.design, path, problem_text=source.text)
                 record["output"] = str(path)
@@ -133,6 +135,8 @@ def solve(
     else:
         structured = any(family_of(source.problem).structured for source in loaded)
         report.print_solutions(records, structured=structured)
+        for sentence in capped:
+            say(sentence)
         for remark in dict.fromkeys(remarks):
             note(remark)
     for record in records:

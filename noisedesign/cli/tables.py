@@ -271,6 +271,7 @@ def check_results(
 @click.option("--trust", default="nobody", show_default=True, help="neighbours, or a party.")
 @click.option("--fixed-batches", is_flag=True, help="Batches cannot be drawn at random.")
 @click.option("--weights", help="Of W [Metropolis-Hastings, and beside them those of least noise].")
+@click.option("--weight/--no-weight", default=None, help="Whether W takes weights of the edges.")
 @click.option("--curvature", metavar="A,B", help="Of the loss: ranks by that of the last models.")
 @click.option("--learning-rate", type=float, help="Of steps along means over a batch.")
 @click.option("--dimension", type=int, help="Parameters of the model.")
@@ -287,6 +288,7 @@ def recommend(
     florentine. All kinds of noise that fit
     are solved and certified at the same epsilon, and ranked by their error over the whole run."""
     from noisedesign.surveys.recommend import TRUST
+    from noisedesign.system.rules import UNSAID
 
     meant = [name for name in TRUST if how["trust"] and how["trust"] in name]
     if len(meant) != 1:
@@ -298,6 +300,7 @@ def recommend(
     watched = sys.stderr.isatty()
     progress = (lambda name: transient(f"solving: {name}")) if watched else None
     how |= {"random_batches": not fixed_batches, "progress": progress}
+    how["weight"] = {None: UNSAID, True: "weight", False: None}[how["weight"]]
     found = nd.recommend(_graph(graph), **how)
     if watched:
         transient("")
@@ -335,7 +338,8 @@ def _graph(name: str) -> Any:
         mixing = getattr(loaded.problem, "mixing", None)
         if mixing is None:
             raise InputError("graph", expected="a problem file with [graph]", got=name)
-        if parsed(loaded.text, field="problem")["graph"]["kind"] == "matrix":
+        said = parsed(loaded.text, field="problem")["graph"]
+        if said["kind"] == "matrix" or said.get("weight"):
             return mixing
         links = nx.from_numpy_array(np.asarray(mixing) > 0)
         links.remove_edges_from(list(nx.selfloop_edges(links)))

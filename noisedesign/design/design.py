@@ -12,6 +12,7 @@ from typing import Any
 from noisedesign.base.checks import Array, InputError, describe
 from noisedesign.base.linalg import eigenvalues
 from noisedesign.base.monitor import Bounds
+from noisedesign.base.nodes import Node
 from noisedesign.base.shown import Shown, words
 from noisedesign.certify.certificate import Certificate
 from noisedesign.families.family import Seeded, family_of
@@ -201,11 +202,11 @@ class Design(Shown):
             return self
         return replace(self, problem=self.problem.dense())
 
-    def node_plan(self, node: int | None = None, *, batch_size: int | None = None) -> Plan:
+    def node_plan(self, node: Node | None = None, *, batch_size: int | None = None) -> Plan:
         """The facts one node needs to draw its noise, scaled to the privacy target.
 
         Args:
-            node: zero-based; needed where nodes differ.
+            node: its name, a text, or its row, zero-based; needed where nodes differ.
             batch_size: what the trainer divides sums of gradients by, if it does: the noise is
                 divided by it too.
 

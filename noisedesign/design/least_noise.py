@@ -22,6 +22,7 @@ from noisedesign.base.shown import Shown
 from noisedesign.design.design import Design
 from noisedesign.design.solve import solve
 from noisedesign.families.worst.program import summed_error
+from noisedesign.problem.default_cap import uncapped
 from noisedesign.problem.problem import Problem
 from noisedesign.system.fastest_mixing import gap_of
 from noisedesign.system.least_noise import least_noise, plain_links, strictly_within
@@ -201,7 +202,7 @@ def _local(problem: Problem, plain: Array, links: Links, rate: float) -> LeastNo
 def _error(problem: Problem, mixing: Array) -> tuple[float, Array]:
     """The optimum for W, and its gradient in W; infinite where there is no design."""
     try:
-        design = solve(problem.with_mixing(mixing), gap=LOCAL_GAP).design
+        design = solve(uncapped(problem.with_mixing(mixing)), gap=LOCAL_GAP).design
     except InputError:  # W so near to a singular one that its noise is unbounded
         design = None
     if design is None:

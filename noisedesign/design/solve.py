@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import NoneType
 from typing import TYPE_CHECKING, Any, overload
 
@@ -23,6 +24,7 @@ from noisedesign.families.family import (
     Answer,
     AnyFamily,
     Arrays,
+    Cappable,
     Costly,
     Optioned,
     Remarked,
@@ -32,6 +34,7 @@ from noisedesign.families.family import (
     without_multipliers,
 )
 from noisedesign.forms import Noise
+from noisedesign.problem.default_cap import TIMES, FreeNoiseError, capped, larger
 from noisedesign.problem.problem import Problem, endless_of, problem_of
 
 if TYPE_CHECKING:
@@ -43,6 +46,30 @@ OPTIMAL, INACCURATE, FAILED = "optimal", "inaccurate", "failed"
 INTERRUPTED = Stop.INTERRUPTED.value
 
 STAND_IN = "ldp"  # the method of a design that takes the place of one that was not found
+
+
+@dataclass(frozen=True)
+class DefaultCap:
+    """The cap on variances under which a problem was solved whose H is singular.
+
+    Attributes:
+        times: the largest variance allowed to a node, over that of independent noise.
+        cost: by how much the objective exceeds a lower bound without the cap, relative.
+        beside: of which noise that bound is.
+    """
+
+    times: float
+    cost: float
+    beside: str
+
+    def __str__(self) -> str:
+        said = f"<= {self.times:g} times independent, by default"
+        if not math.isfinite(self.cost):
+            return said
+        # Two digits are printed, and are not to be rounded below what was found.
+        unit = 10.0 ** (math.floor(math.log10(max(self.cost, 1e-6))) - 1)
+        cost = 100 * unit * math.ceil(self.cost / unit * (1 - settings.sqrt_eps()))
+        return f"{said}: costs at most {cost:.2g} % over {self.beside}"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -66,6 +93,7 @@ class Solution(Shown):
         solve_seconds: the backend's own part of them, to solve it.
         evaluations: of the objective, or iterations of a conic solver.
         errors: the six DIMACS errors of a conic model (:mod:`noisedesign.conic.data`).
+        default_cap: the cap that nobody stated, and what it costs, where H is singular; or None.
 
     Examples:
         >>> import noisedesign as nd
@@ -84,6 +112,7 @@ class Solution(Shown):
     solve_seconds: float
     evaluations: int
     errors: Errors | None = None
+    default_cap: DefaultCap | None = None
 
     def _title(self) -> str:
         return f"Solution of {self.problem.name!r}"
@@ -94,6 +123,7 @@ class Solution(Shown):
         return {
             "status": self.status,
             **{name: facts[name] for name in shown if name in facts},
+            "largest variance": None if self.default_cap is None else str(self.default_cap),
             "backend": self.backend,
             "evaluations": self.evaluations,
             "seconds": self.seconds,
@@ -190,9 +220,10 @@ def solve(
 
     Raises:
         InputError: a backend that is unknown, not installed, unlicensed or cannot take the
-            problem; gap or time_limit <= 0; a singular W (or H) whose noise nothing bounds;
-            a device that is not there; a checkpoint of another problem, or a damaged one; a start
-            of another size, or for a solver that takes none.
+            problem; gap or time_limit <= 0; a singular W (or H) whose noise nothing bounds, where
+            ``max_variance="none"`` refuses the cap that else is told in ``default_cap``; a device
+            that is not there; a checkpoint of another problem, or a damaged one; a start of
+            another size, or for a solver that takes none.
 
     Examples:
         Two nodes that keep 3/4 of their own model: the eigenvalues of W are 1 and 1/2, and the
@@ -209,22 +240,81 @@ def solve(
         >>> print(f"{nd.solve(nd.UnboundedProblem(buffers=4)).ratio:.1f}")
         1.5
     """
-    started = time.perf_counter()
+    asked: dict[str, Any] = {
+        "backend": backend,
+        "gap": gap,
+        "formulation": formulation,
+        "progress": progress,
+        "isolate": isolate,
+        "device": device,
+        "checkpoint": checkpoint,
+        "start": start,
+    }
     if (endless := endless_of(problem)) is not None:
         from noisedesign.design.buffer_search import solve_unbounded
 
-        said: dict[str, Any] = {
-            "gap": gap,
-            "time_limit": time_limit,
-            "formulation": formulation,
-            "start": start,
-        }
-        said |= {"progress": progress, "isolate": isolate, "checkpoint": checkpoint}
         default: Any = solve.__kwdefaults__
-        for name, chosen in {"backend": backend, "device": device}.items():
-            said[name] = None if chosen == default[name] else chosen
-        return solve_unbounded(endless, **said)
-    problem = problem_of(problem, sparse=True)
+        said = {name: asked[name] for name in ("backend", "device") if asked[name] != default[name]}
+        return solve_unbounded(
+            endless, **asked | {"backend": None, "device": None, "time_limit": time_limit} | said
+        )
+    started, problem = time.perf_counter(), problem_of(problem, sparse=True)
+    try:
+        return _solve(problem, time_limit=time_limit, **asked)
+    except FreeNoiseError:
+        if not getattr(problem, "default_cap", False) or problem.max_variance is not None:
+            raise
+    ends = None if time_limit is None else started + time_limit
+    return _solve_capped(problem, asked, started=started, ends=ends)
+
+
+def _solve_capped(
+    problem: Problem, asked: dict[str, Any], *, started: float, ends: float | None
+) -> Solution:
+    """Solve a problem whose H is singular under the least of some caps that costs next to nothing,
+    or the widest of them."""
+
+    def left() -> float | None:
+        return None if ends is None else max(ends - time.perf_counter(), 1e-3)
+
+    wider: float | None = TIMES[0]
+    while wider is not None:
+        times = wider
+        found = _solve(capped(problem, times), time_limit=left(), **asked)
+        stopped = found.status in (INTERRUPTED, Stop.TIME_LIMIT.value) or found.design is None
+        cap = DefaultCap(times, math.inf, "") if stopped else _priced(found, times, left())
+        wider = None if stopped else larger(times, cap.cost)
+    return replace(found, default_cap=cap, seconds=time.perf_counter() - started)
+
+
+def _priced(solution: Solution, times: float, time_limit: float | None) -> DefaultCap:
+    """What the cap of a solution costs."""
+    family, design = family_of(solution.problem), solution.design
+    assert design is not None
+    if not isinstance(family, Cappable):
+        return DefaultCap(times, math.inf, "")
+    monitor = Monitor(gap=settings.DEFAULT_GAP, time_limit=time_limit)
+    program = family.program(solution.problem)
+    free = family.without_cap(program, design.noise, design.proof, monitor=monitor)
+    cost = max(design.objective / free.bound - 1, 0.0) if free.bound > 0 else math.inf
+    return DefaultCap(times, cost, free.beside)
+
+
+def _solve(
+    problem: Problem,
+    *,
+    backend: str,
+    gap: float | None,
+    time_limit: float | None,
+    formulation: str | None,
+    progress: ProgressCallback | None,
+    isolate: bool | None,
+    device: str,
+    checkpoint: Checkpoint[Any] | None,
+    start: Any,
+) -> Solution:
+    """Solve a problem as it stands; FreeNoiseError where nothing bounds its noise."""
+    started = time.perf_counter()
     family = family_of(problem)
     if gap is not None:
         gap = _checks.real(gap, field="gap", low=0, high=1)

@@ -430,6 +430,9 @@ def problem_of_tables(
     if getattr(graph, "weights", None) != LEAST_NOISE:
         return file.problem(folder, known)
     rule = "doubly-stochastic" if graph.one_way else "metropolis-hastings"
+    if getattr(graph, "weight", None):
+        expected = f'false or nothing beside weights = "{LEAST_NOISE}", which chooses W itself'
+        raise InputError("graph.weight", expected=expected, got="true")
     plain = graph.model_copy(update={"weights": rule, "mixing_rate": None})
     problem = file.model_copy(update={"graph": plain}).problem(folder, None)
     if problem.sparse:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import cache, partial
 from inspect import Parameter, signature
-from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_type_hints
 
@@ -21,9 +20,10 @@ from pydantic_core import PydanticCustomError
 
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import Array, InputError, describe
+from noisedesign.base.nodes import Node, is_node, row_of
 from noisedesign.base.regular_files import read_regular
 from noisedesign.files.graph_tables import Graph
-from noisedesign.files.schema import ScalarOrList, Table, Text, did_you_mean, of_kind, table_of_kind
+from noisedesign.files.schema import CapOrNone, ScalarOrList, Table, Text, of_kind, table_of_kind
 from noisedesign.files.toml import renamed
 from noisedesign.forms.structure import SpaceStructure, TimeStructure
 from noisedesign.privacy import views
@@ -43,28 +43,6 @@ from noisedesign.system.random_mixing import (
 )
 from noisedesign.system.workloads import ErrorMeasure, ErrorMixture
 from noisedesign.system.workloads.error import AnyError
-
-Node = int | str  # an integer is the number of a row of W, a string the name of a node
-
-
-def is_node(value: Any) -> bool:
-    return isinstance(value, int | str) and not isinstance(value, bool)
-
-
-def row_of(node: Node, names: Sequence[str], *, field: str) -> int:
-    """The row of W of a node."""
-    if isinstance(node, str):
-        if node in names:
-            return names.index(node)
-        few = 5  # enough to see what names look like
-        listed = ", ".join([*islice(names, few), *(["..."] if len(names) > few else [])])
-        expected = f"one of the {len(names)} nodes {listed}"
-        raise InputError(field, expected=expected, got=repr(node), remedy=did_you_mean(node, names))
-    if not 0 <= node < len(names):
-        expected = f"row numbers 0 to {len(names) - 1}"
-        remedy = "A node's name is given as a string."
-        raise InputError(field, expected=expected, got=str(node), remedy=remedy)
-    return node
 
 
 class SchemeTable(Table):
@@ -206,7 +184,7 @@ class SpaceBudgetTable(BudgetTable):
 
 
 class LimitsTable(Table):
-    max_variance: ScalarOrList | None = None
+    max_variance: CapOrNone | None = None
     min_variance: ScalarOrList | None = None
 
 

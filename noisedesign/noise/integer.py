@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import Array, InputError
+from noisedesign.base.nodes import Node
 from noisedesign.noise.discrete_gaussian import DiscreteGaussian
 from noisedesign.noise.filters import Recursion, White
 from noisedesign.noise.keys import Secret
@@ -354,7 +355,7 @@ def _float_gradient(array: Any, at: int) -> NDArray[Any]:
 def integer_noise(
     design: Any,
     *,
-    node: int | None = None,
+    node: Node | None = None,
     secret: Secret | bytes | str | Path | None = None,
     seeds: Mapping[str, Secret] | None = None,
     grid: float | None = None,

@@ -21,6 +21,7 @@ import numpy as np
 
 from noisedesign.base import atomic, checks as _checks
 from noisedesign.base.checks import Array, InputError
+from noisedesign.base.nodes import Node
 from noisedesign.noise.filters import Buffered, Filter, Fresh, filter_of
 from noisedesign.noise.rules import Rule
 
@@ -157,11 +158,11 @@ class Plan:
     name: str = ""
     rounds: int = 1
 
-    def node_plan(self, node: int | None = None, *, batch_size: int | None = None) -> Plan:
+    def node_plan(self, node: Node | None = None, *, batch_size: int | None = None) -> Plan:
         """Itself, or of a design that is the same at every node the plan of another one.
 
         Args:
-            node: zero-based; None: its own.
+            node: its name, a text, or its row, zero-based; None: its own.
             batch_size: None, or that of its claim.
 
         Returns:
@@ -171,11 +172,15 @@ class Plan:
             InputError: it is that of another node, or for another batch size.
         """
         agrees("batch_size", batch_size, self.claim.batch_size)
-        if node is None or _checks.positive_int(node, field="node", minimum=0) == self.node:
+        named = isinstance(node, str)
+        own: Node = self.name if named else self.node
+        if not named and node is not None:
+            node = _checks.positive_int(node, field="node", minimum=0)
+        if node in (None, own):
             return self
-        if self.nodes is None:
-            return replace(self, node=int(node))
-        expected = f"{self.node}, whose file this is"
+        if self.nodes is None and isinstance(node, int):
+            return replace(self, node=node)
+        expected = f"{own}, whose file this is"
         raise InputError("node", expected=expected, got=_checks.describe(node))
 
     @property

@@ -14,6 +14,7 @@ from scipy.sparse import diags_array
 
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import InputError
+from noisedesign.base.nodes import Node, as_row
 from noisedesign.base.shown import Listing, ShownInline
 from noisedesign.noise.plan import CHANGE_OVER_CLIP
 from noisedesign.privacy import accounting, drawn, runs, views as threats
@@ -161,7 +162,7 @@ def account(
     noise_multiplier: Any = 1.0,
     adjacency: str = DEFAULT_ADJACENCY,
     delta: float | None = DEFAULT_DELTA,
-    victims: Sequence[int] | None = None,
+    victims: Sequence[Node] | None = None,
     responses: str | Responses = "any",
     progress: Callable[[int, int], None] | None = None,
     worst: bool = False,
@@ -190,7 +191,7 @@ def account(
         adjacency: "replace" (a step changes by up to twice the clip), "zero-out" or "add-remove"
             (by the clip).
         delta: for which epsilon is asked; None leaves it out.
-        victims: nodes to account for; default: all outside the coalition.
+        victims: names or rows of nodes to account for; default: all outside the coalition.
         responses: how gradients answer to models, one of "any", "convex", "smooth" and "fixed", or
             a :class:`noisedesign.privacy.runs.Responses` that declares more.
         progress: called with victims done and in total.
@@ -218,6 +219,7 @@ def account(
         [('0', 1.0, 4.38), ('1', 1.0, 4.38)]
     """
     threats.check_kinds(algorithm, observer)
+    observer = observer.among(algorithm.nodes)
     schemes = "FixedEpoch(...), BallsInBins(...), MinSeparation(...) or Patterns(...)"
     _checks.instance(participation, Participation, field="participation", expected=schemes)
     _checks.one_of(adjacency, field="adjacency", allowed=ADJACENCIES)
@@ -333,14 +335,14 @@ def epsilon_at(mu: float, delta: float) -> float:
 
 
 def _victims(
-    algorithm: threats.Algorithm, observer: threats.Observer, victims: Sequence[int] | None
+    algorithm: threats.Algorithm, observer: threats.Observer, victims: Sequence[Node] | None
 ) -> list[int]:
     n = len(algorithm.mixing)
     if victims is None:
         return [node for node in range(n) if node not in observer.coalition]
-    victims = _checks.listed(victims, field="victims", expected="a list of nodes")
-    for victim in victims:
-        _checks.positive_int(victim, field="victims", minimum=0)
+    listed = _checks.listed(victims, field="victims", expected="a list of nodes")
+    rows = [as_row(victim, algorithm.nodes, field="victims") for victim in listed]
+    for victim in rows:
         if victim >= n:
             raise InputError("victims", expected=f"nodes 0 to {n - 1}", got=str(victim))
         if victim in observer.coalition:
@@ -348,7 +350,7 @@ def _victims(
             got = f"{algorithm.nodes[victim]}, who looks"
             remedy = "A node that looks knows its own gradients."
             raise InputError("victims", expected=expected, got=got, remedy=remedy)
-    return [int(victim) for victim in victims]
+    return rows
 
 
 class _Number(NamedTuple):

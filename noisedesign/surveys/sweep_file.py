@@ -17,10 +17,11 @@ import numpy as np
 
 from noisedesign.base import checks as _checks, settings
 from noisedesign.base.checks import InputError, describe
+from noisedesign.base.nodes import did_you_mean
 from noisedesign.base.shown import Shown, ShownInline
 from noisedesign.design.backends import get_backend
 from noisedesign.files.problem_file import BELONGS, PROBLEM_FILE
-from noisedesign.files.schema import did_you_mean, validated
+from noisedesign.files.schema import validated
 from noisedesign.files.toml import dumped, opened, parsed, read_text, renamed
 from noisedesign.surveys.results_file import RESULTS_FORMAT, SWEEP
 

@@ -19,7 +19,9 @@ from noisedesign.base import checks as _checks, linalg as _linalg, settings
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.shown import Shown
 from noisedesign.system.graph import check_mixing, mixing_matrix
+from noisedesign.system.rules import UNSAID, weigher
 
+ALIKE = 'nx.set_edge_attributes(graph, 1, "weight")'
 MAX_MATCHINGS = 10_000  # maximal matchings listed; their number is exponential in the graph
 
 Matching = tuple[tuple[int, int], ...]
@@ -411,7 +413,9 @@ def maximal_matchings(graph: nx.Graph) -> RandomMatchings:
 
 
 def _pairs(graph: nx.Graph) -> list[tuple[int, int]]:
-    linked = np.argwhere(np.triu(mixing_matrix(graph), 1))
+    if isinstance(graph, nx.Graph):
+        weigher(graph, UNSAID, how=f"matchings are of links alone, as after {ALIKE}")
+    linked = np.argwhere(np.triu(mixing_matrix(graph, weight=None), 1))
     if len(linked) == 0:
         raise InputError("graph", expected="at least one edge", got="a single node")
     return [(int(i), int(j)) for i, j in linked]

@@ -26,15 +26,14 @@ from numpy.typing import NDArray
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.linalg import inner, inverse_of_positive
+from noisedesign.base.nodes import Node, row_of
 from noisedesign.base.shown import Listing, Shown
 from noisedesign.design.design import Design, design_of
-from noisedesign.files.tables import is_node, row_of
 from noisedesign.problem.calibration import calibration_of
 from noisedesign.system.gossip import of_every_step
 from noisedesign.system.workloads import ErrorMeasure, Workload
 from noisedesign.system.workloads.error import AnyError, among
 
-Node = int | str  # a row of W, or the name of a node
 Nodes = NDArray[np.intp]
 
 
@@ -131,9 +130,6 @@ def drop_out(design: Design, gone: Sequence[Node]) -> DropOut:
     design = _checked(design)
     listed = _checks.listed(gone, field="gone", expected="a list of nodes")
     names = design.problem.nodes
-    if strange := [node for node in listed if not is_node(node)]:
-        expected = "rows of W or names of nodes"
-        raise InputError("gone", expected=expected, got=_checks.describe(strange[0]))
     rows = sorted({row_of(node, names, field="gone") for node in listed})
     if not 0 < len(rows) < len(names):
         expected = f"some of the {len(names)} nodes, and not all"

@@ -289,7 +289,8 @@ def test_of_several_problems_the_worst_says_how_it_ends(tmp_path: Path) -> None:
     assert late.code == 1
     assert [record["status"] for record in late.json()] == ["optimal", "time-limit"]
     assert "epochs: time-limit: " in late.err
-    divergent = write(tmp_path, RING.replace("nodes = 5", "nodes = 6"), "d.toml")
+    refusing = RING.replace("nodes = 5", "nodes = 6") + '[limits]\nmax_variance = "none"\n'
+    divergent = write(tmp_path, refusing, "d.toml")
     mixed = call("solve", divergent, ring, "--json")
     assert mixed.code == 2
     assert [record["status"] for record in mixed.json()] == ["refused", "optimal"]

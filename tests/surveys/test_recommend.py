@@ -218,7 +218,8 @@ def test_a_singular_mixing_is_capped_and_says_so(monkeypatch: pytest.MonkeyPatch
         exec(code, known)
         error = nd.evaluate(known["design"], error=found.situation.error).error
         np.testing.assert_allclose(error, one.error, rtol=1e-5)
-        assert found.situation.tables(one.kind)["limits"] == {"max_variance": 10.0}
+        assert found.situation.tables(one.kind)["limits"] == {"max_variance": one.kind.cap}
+        np.testing.assert_allclose(one.design.problem.max_variance, one.kind.cap)
 
 
 def test_dealt_noise_does_not_hold_before_who_has_all_seeds() -> None:

@@ -375,8 +375,8 @@ def test_names_and_rows_are_the_same_nodes(ring: Design) -> None:
         ([6], "row numbers 0 to 5"),
         ([-1], "row numbers 0 to 5"),
         ("Ann", "a list of nodes"),
-        ([1.5], "rows of W or names"),
-        ([True], "rows of W or names"),
+        ([1.5], "the name of a node, or the number"),
+        ([True], "the name of a node, or the number"),
     ],
 )
 def test_nodes_that_cannot_drop_out(ring: Design, gone: Any, words: str) -> None:

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 from noisedesign.base.monitor import Stop
+from noisedesign.base.nodes import Node
 from noisedesign.base.shown import Shown
 from noisedesign.certify.certificate import Certificate
 from noisedesign.forms import Noise
@@ -125,7 +126,7 @@ class StreamingDesign(Shown):
         form = self.strategy.at(self.horizon)
         return Noise(steps=self.horizon, strategy=form.scaled(math.sqrt(self.squared_sensitivity)))
 
-    def node_plan(self, node: int | None = None, *, batch_size: int | None = None) -> Plan:
+    def node_plan(self, node: Node | None = None, *, batch_size: int | None = None) -> Plan:
         """The facts a node needs to draw its noise, scaled to ``privacy``: the same for all.
 
         Args:
