@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -10,7 +12,8 @@ import pytest
 
 from noisedesign.base.checks import InputError
 from noisedesign_lab.tasks import picture
-from noisedesign_lab.tasks.table import TrainingResult
+from noisedesign_lab.tasks.table import TrainingResult, train
+from tests.support import pages
 
 
 def row(mechanism: str, epsilon: float | None, seed: int, loss: float, **more: Any) -> dict:
@@ -56,3 +59,16 @@ def test_a_run_that_diverged_is_told(tmp_path: Path) -> None:
 def test_rows_without_an_epsilon_have_no_picture(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="picture: expected rows with an epsilon"):
         picture.loss_picture(TrainingResult([row("ldp", None, 0, 1.0)]), tmp_path / "l.svg")
+
+
+@pytest.mark.slow
+def test_the_losses_of_the_first_page_are_those_that_come() -> None:
+    for name in ("a9a/a9a", "a9a/a9a.t"):
+        if not (Path(os.environ.get("NOISEDESIGN_DATA", "")) / name).is_file():
+            pytest.skip(f"NOISEDESIGN_DATA names no folder with {name}")
+    found = train("training/a9a-florentine")
+    at = {(one.mechanism, one.account): one.test_loss for one in found if one.epsilon in (None, 1)}
+    keys = [("ldp", "fixed"), ("mafalda", "fixed"), ("edge-local", "fixed")]
+    keys += [("edge-local", "random"), ("none", "")]
+    caption = pages.read("README.md").split("*What it saves:", 1)[1].split("On your machine", 1)[0]
+    assert re.findall(r"(?<!\d)\.\d{3}", caption) == [f"{at[key]:.3f}"[1:] for key in keys]
