@@ -39,7 +39,7 @@ class InputError(ValueError):
     Examples:
         >>> import noisedesign as nd
         >>> try:
-        ...     nd.single(0)
+        ...     nd.participation.single(0)
         ... except nd.InputError as error:
         ...     print(error.field)
         ...     print(error)

@@ -11,7 +11,7 @@ import click
 import noisedesign as nd
 from noisedesign.base.checks import InputError
 from noisedesign.base.file_kinds import PICTURE
-from noisedesign.cli._shared import NewFile, Writing, counter, json_option, note, show
+from noisedesign.cli._shared import NewFile, Writing, counter, design_in, json_option, note, show
 from noisedesign.files.toml import lookup
 from noisedesign.privacy.target import ADJACENCIES, CLIPPINGS, DEFAULT_ADJACENCY, KINDS, LOSSES
 
@@ -75,9 +75,10 @@ def _refuse(options: Mapping[str, object], of: str, given: str) -> None:
 
 def _account_file(path: Path, *, output: str | None, as_json: bool) -> None:
     from noisedesign.tasks import report
+    from noisedesign.tasks.account.request import load_account
     from noisedesign.tasks.account.table import observer_words
 
-    request = nd.load_account(path)
+    request = load_account(path)
     exposures = request.run(counter("accounting", "nodes"))
     if output is not None:
         from noisedesign.files.picture_file import write_figure
@@ -101,7 +102,7 @@ def _design(path: Path, node: str | None, as_json: bool, **options: Any) -> None
     keys = ("smoothness", "convexity", "losses", "clipping")
     declared = {key: options.pop(key) for key in keys}
     responses = Responses(kind=options.pop("responses") or "any", **declared)
-    setting = setting_of(design_of(nd.load_design(path)), responses=responses, **options)
+    setting = setting_of(design_of(design_in(path)), responses=responses, **options)
     if node is not None and not setting.graph:
         raise InputError("node", expected="none for a design without a graph", got=repr(node))
     nodes = setting.algorithm.nodes
@@ -176,7 +177,7 @@ def curvature(
         privacy=nd.PrivacyTarget(**budget) if private else None,
     )
     if ledger is not None:  # before anything is told
-        nd.Ledger(ledger).add(found, name="curvature")
+        nd.privacy.Ledger(ledger).add(found, name="curvature")
     elif private:
         note("this estimate is in no ledger: count its epsilon beside that of training")
     record = {"curvature": found.values.tolist(), "origin": found.origin, "noise": found.noise}

@@ -24,6 +24,7 @@ from noisedesign.cli._shared import (
     json_option,
     note,
     output_option,
+    problem_in,
     retry_option,
     say,
     show,
@@ -94,7 +95,7 @@ def compare(
     files, passed_over = problem_files(problems)
     for path in passed_over:
         note(f"{path} is no problem file: passed over")
-    loaded = [nd.load_problem(path) for path in files]
+    loaded = [problem_in(path) for path in files]
     found = nd.compare(loaded, backends=list(dict.fromkeys(names)), announce=note, **how)
     if found.kept:
         note(f"{found.kept} of {len(found.rows)} rows were in {how['output']} already")
@@ -182,9 +183,10 @@ def sweep(file: str, timeout: float | None, as_json: bool, **how: Any) -> None:
 
     Rows that the table already has are not run again."""
     from noisedesign.surveys.sweep import TIMEOUT_SECONDS
+    from noisedesign.surveys.sweep_file import load_sweep
 
     how["timeout"] = TIMEOUT_SECONDS if timeout is None else timeout
-    summary = nd.sweep(nd.load_sweep(file), progress=counter("sweeping", "rows"), **how)
+    summary = nd.sweep(load_sweep(file), progress=counter("sweeping", "rows"), **how)
     told = {name: value for name, value in asdict(summary).items() if name != "remarks"}
     show(told | {"output": str(summary.output)}, as_json=as_json)
     for sentence in summary.remarks:
@@ -301,7 +303,7 @@ def recommend(
         transient("")
     record = found.values
     if output is not None:
-        nd.save_design(found.design, output)
+        nd.save(found.design, output)
         record["output"] = output
     if as_json:
         show(record, as_json=True)
@@ -329,7 +331,7 @@ def _graph(name: str) -> Any:
     from noisedesign.system.graph import read_edges
 
     if Path(name).suffix == ".toml" or ("/" in name and not Path(name).is_file()):
-        loaded = nd.load_problem(name)
+        loaded = problem_in(name)
         mixing = getattr(loaded.problem, "mixing", None)
         if mixing is None:
             raise InputError("graph", expected="a problem file with [graph]", got=name)

@@ -80,7 +80,8 @@ class Design(Shown):
         Prefix sums of two steps: C^T C = [[1, x], [x, 1]] with x^2 - 3 x + 1 = 0.
 
         >>> import noisedesign as nd
-        >>> design = nd.solve(nd.TimeProblem.prefix(participation=nd.single(2)), gap=1e-9).design
+        >>> scheme = nd.participation.single(2)
+        >>> design = nd.solve(nd.TimeProblem.prefix(participation=scheme), gap=1e-9).design
         >>> x = (3 - 5**0.5) / 2
         >>> print(f"{x:.4f}")
         0.3820
@@ -374,7 +375,7 @@ def design_of(value: Any, *, sparse: bool = False) -> Design:
             return found if sparse else found.dense()
     remedy = ""
     if isinstance(value, (str, PathLike)):
-        remedy = "Give load_design(path)."
+        remedy = "Give load(path)."
     elif isinstance(value, Problem):
         remedy = "Give solve(problem).design."
     expected = "a design, or a solution or loaded file that has one"

@@ -56,7 +56,8 @@ class LeastNoiseMixing(Shown):
 
     Examples:
         >>> import noisedesign as nd
-        >>> found = nd.least_noise_mixing(nd.SpaceProblem.from_graph(nd.build_graph("florentine")))
+        >>> problem = nd.SpaceProblem.from_graph(nd.build_graph("florentine"))
+        >>> found = nd.graphs.least_noise_mixing(problem)
         >>> found.status, f"{found.error:.4f}"
         ('optimal', '3.3440')
         >>> plain = nd.solve(nd.SpaceProblem.from_graph(nd.build_graph("florentine")))
@@ -106,7 +107,7 @@ def least_noise_mixing(
     Examples:
         >>> import noisedesign as nd
         >>> ring = nd.SpaceProblem.from_graph(nd.build_graph("ring", nodes=16))
-        >>> found = nd.least_noise_mixing(ring)  # on a ring equal weights are hard to beat
+        >>> found = nd.graphs.least_noise_mixing(ring)  # on a ring equal weights are hard to beat
         >>> f"{found.lower_bound:.4f} {nd.solve(ring).design.objective:.4f}"
         '3.6889 3.6889'
     """

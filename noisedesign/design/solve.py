@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from types import NoneType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
@@ -32,10 +32,12 @@ from noisedesign.families.family import (
     without_multipliers,
 )
 from noisedesign.forms import Noise
-from noisedesign.problem.problem import Problem, problem_of
+from noisedesign.problem.problem import Problem, endless_of, problem_of
 
 if TYPE_CHECKING:
     from noisedesign.conic.data import Errors
+    from noisedesign.design.unbounded import UnboundedDesign
+    from noisedesign.problem.unbounded import UnboundedProblem
 
 OPTIMAL, INACCURATE, FAILED = "optimal", "inaccurate", "failed"
 INTERRUPTED = Stop.INTERRUPTED.value
@@ -67,7 +69,7 @@ class Solution(Shown):
 
     Examples:
         >>> import noisedesign as nd
-        >>> solution = nd.solve(nd.TimeProblem.prefix(participation=nd.single(2)))
+        >>> solution = nd.solve(nd.TimeProblem.prefix(participation=nd.participation.single(2)))
         >>> solution.status, solution.feasible, solution.certificate.gap < 1e-6
         ('optimal', True, True)
     """
@@ -119,8 +121,28 @@ class Solution(Shown):
         )
 
 
+@overload
+def solve(problem: UnboundedProblem) -> UnboundedDesign: ...
+
+
+@overload
 def solve(
     problem: Problem,
+    *,
+    backend: str = ...,
+    gap: float | None = ...,
+    time_limit: float | None = ...,
+    formulation: str | None = ...,
+    progress: ProgressCallback | None = ...,
+    isolate: bool | None = ...,
+    device: str = ...,
+    checkpoint: Checkpoint[Any] | None = ...,
+    start: Any = ...,
+) -> Solution: ...
+
+
+def solve(
+    problem: Problem | UnboundedProblem,
     *,
     backend: str = "native",
     gap: float | None = None,
@@ -131,12 +153,13 @@ def solve(
     device: str = "cpu",
     checkpoint: Checkpoint[Any] | None = None,
     start: Any = None,
-) -> Solution:
+) -> Solution | UnboundedDesign:
     """Design the noise of ``problem`` and certify it.
 
     Args:
         problem: a :class:`SpaceProblem`, :class:`TimeProblem` or :class:`SpaceTimeProblem`, or what
-            has one: a loaded file or a design, whose problem is solved.
+            has one: a loaded file or a design, whose problem is solved. An
+            :class:`UnboundedProblem` takes no other argument.
         backend: "native", "scs", "clarabel", "mosek", "cvxopt" or "sdpa"; what is not convex,
             Toeplitz strategies and products of time and space, is for "native" alone. Other
             distributions may add backends.
@@ -156,12 +179,14 @@ def solve(
         device: where the native solvers of problems without a structure compute: "cpu", "cuda" or
             "cuda:N".
         checkpoint: where the native solvers of problems without limits keep their multipliers, and
-            what they go on from (:class:`noisedesign.CheckpointFile`).
+            what they go on from (:class:`noisedesign.results.CheckpointFile`).
         start: where the same solvers begin without a checkpoint: a design of a problem of the same
             size and participation, or a ``DualPoint``. It changes evaluations, not the answer.
 
     Returns:
-        The design, what is proved of it and how it was found.
+        The design, what is proved of it and how it was found; of an :class:`UnboundedProblem` its
+        :class:`UnboundedDesign`, which is no optimum: its ``ratio`` says how far it is from those
+        who know the horizon.
 
     Raises:
         InputError: a backend that is unknown, not installed, unlicensed or cannot take the
@@ -181,8 +206,23 @@ def solve(
         'optimal'
         >>> print(f"{solution.design.objective:.4f}")
         1.1250
+        >>> print(f"{nd.solve(nd.UnboundedProblem(buffers=4)).ratio:.1f}")
+        1.5
     """
     started = time.perf_counter()
+    if (endless := endless_of(problem)) is not None:
+        from noisedesign.design.buffer_search import solve_unbounded
+
+        said: dict[str, Any] = {
+            "gap": gap,
+            "time_limit": time_limit,
+            "formulation": formulation,
+            "start": start,
+        }
+        said |= {"progress": progress, "isolate": isolate, "checkpoint": checkpoint}
+        for name, chosen in {"backend": backend, "device": device}.items():
+            said[name] = None if chosen == solve.__kwdefaults__[name] else chosen
+        return solve_unbounded(endless, **said)
     problem = problem_of(problem, sparse=True)
     family = family_of(problem)
     if gap is not None:

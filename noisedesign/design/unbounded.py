@@ -45,7 +45,7 @@ class UnboundedDesign(Shown):
 
     Examples:
         >>> import noisedesign as nd
-        >>> design = nd.solve_unbounded(nd.UnboundedProblem(buffers=4))
+        >>> design = nd.solve(nd.UnboundedProblem(buffers=4))
         >>> design.ratio < 1.7
         True
     """

@@ -59,7 +59,8 @@ class Exported:
         >>> import noisedesign as nd
         >>> from noisedesign.files import exports
         >>> target = nd.PrivacyTarget(epsilon=1.0, delta=1e-6)
-        >>> problem = nd.TimeProblem.prefix(participation=nd.single(2), privacy=target)
+        >>> scheme = nd.participation.single(2)
+        >>> problem = nd.TimeProblem.prefix(participation=scheme, privacy=target)
         >>> written = nd.export(nd.solve(problem).design, to="npy", path="prefix.npy")
         >>> found = exports.read(written[0])
         >>> found.metadata["calibrated"], found.multiply_by, found.metadata["epsilon"]

@@ -479,7 +479,7 @@ def read_manifest(content: bytes) -> Manifest:
     """The manifest in ``content``."""
     header = validated(_Header, content)
     if header.format != FORMAT:
-        remedy = "Designs are written by `noisedesign solve -o` and noisedesign.save_design."
+        remedy = "Designs are written by `noisedesign solve -o` and noisedesign.save."
         raise flaw("format", FORMAT, describe(header.format), remedy)
     if not 1 <= header.version <= VERSION:
         remedy = f"It was written by noisedesign {header.library}: use that or a later version."

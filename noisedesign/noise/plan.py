@@ -60,7 +60,8 @@ class Claim:
     Examples:
         >>> import noisedesign as nd
         >>> target = nd.PrivacyTarget(epsilon=1.0, clip=0.5)
-        >>> problem = nd.TimeProblem.prefix(participation=nd.single(2), privacy=target)
+        >>> scheme = nd.participation.single(2)
+        >>> problem = nd.TimeProblem.prefix(participation=scheme, privacy=target)
         >>> claim = nd.solve(problem).design.claim
         >>> print(f"{claim.noise_stddev * claim.mu:.4f}")  # 2 clip
         1.0000
@@ -135,7 +136,8 @@ class Plan:
         >>> import noisedesign as nd
         >>> from noisedesign.noise import Plan
         >>> target = nd.PrivacyTarget(epsilon=1.0)
-        >>> problem = nd.TimeProblem.prefix(participation=nd.single(3), privacy=target)
+        >>> scheme = nd.participation.single(3)
+        >>> problem = nd.TimeProblem.prefix(participation=scheme, privacy=target)
         >>> plan = nd.baseline(problem, "ldp").node_plan(0)
         >>> (plan.variances / plan.claim.noise_stddev**2).round(4).tolist()
         [1.0, 1.0, 1.0]
@@ -284,7 +286,7 @@ def _damaged(file: str, got: str) -> InputError:
 def _another_kind(file: str) -> InputError:
     remedy = (
         "Plan.save writes one: design.node_plan(node).save(path). For a design's own file give "
-        "noise(noisedesign.load_design(path), node=...), for an export "
+        "noise(noisedesign.load(path), node=...), for an export "
         "noise(noisedesign.files.exports.read(path), node=...)."
     )
     got = f"{file}, which is no whole one"

@@ -568,7 +568,8 @@ class NodeNoise(NodeSource):
         >>> import noisedesign as nd
         >>> from noisedesign.noise import noise
         >>> target = nd.PrivacyTarget(epsilon=1.0)
-        >>> problem = nd.TimeProblem.prefix(participation=nd.single(4), privacy=target)
+        >>> scheme = nd.participation.single(4)
+        >>> problem = nd.TimeProblem.prefix(participation=scheme, privacy=target)
         >>> source = noise(nd.solve(problem).design, node=0, record=False)
         >>> whole = source.step(2, 6)
         >>> parts = [source.step(2, 3), source.step(2, 3, start=3)]
@@ -823,7 +824,8 @@ def noise(
         >>> import noisedesign as nd
         >>> from noisedesign.noise import Secret, noise
         >>> target = nd.PrivacyTarget(epsilon=1.0, clip=1.0)
-        >>> problem = nd.TimeProblem.prefix(participation=nd.single(2), privacy=target)
+        >>> scheme = nd.participation.single(2)
+        >>> problem = nd.TimeProblem.prefix(participation=scheme, privacy=target)
         >>> design = nd.solve(problem).design
         >>> source = noise(design, node=0, secret=Secret.new(), clip=1.0, record=False)
         >>> gradients = [np.ones((2, 2)), np.zeros(3)]  # the sum of clipped ones

@@ -62,7 +62,8 @@ class Exposure(ShownInline):
         >>> from noisedesign.privacy import views
         >>> W = nd.mixing_matrix(nd.build_graph("ring", nodes=4))
         >>> algorithm = views.dp_d_sgd(mixing=W, horizon=1)
-        >>> found = nd.account(algorithm, nd.pndp(nodes=[0]), participation=nd.single(1))
+        >>> scheme = nd.participation.single(1)
+        >>> found = nd.account(algorithm, nd.observers.pndp(nodes=[0]), participation=scheme)
         >>> [(e.node, e.distance, round(e.mu, 4)) for e in found]
         [('1', 1, 2.0), ('2', 2, 0.0), ('3', 1, 2.0)]
     """
@@ -110,7 +111,7 @@ class Exposure(ShownInline):
         return self.sensitivity_squared / self.lower_bound - 1 if self.lower_bound else math.inf
 
     def renyi(self, alpha: float) -> float:
-        """Renyi divergence of order alpha, see :func:`noisedesign.renyi_of`.
+        """Renyi divergence of order alpha, see :func:`noisedesign.privacy.renyi_of`.
 
         Args:
             alpha: order, greater than 1.
@@ -180,7 +181,7 @@ def account(
 
     Args:
         algorithm: what the nodes send, of :mod:`noisedesign.privacy.views`.
-        observer: who looks: :func:`noisedesign.ldp`, :func:`noisedesign.pndp`, ...
+        observer: who looks, of :mod:`noisedesign.observers`.
         participation: at which steps one record takes part; its horizon is the algorithm's.
         noise_multiplier: factor on the standard deviation of all noise, over the clip: one number,
             or one a node, a list in their order or a mapping from their names, for which
@@ -208,8 +209,10 @@ def account(
         >>> import noisedesign as nd
         >>> from noisedesign.privacy import views
         >>> algorithm = views.dp_d_sgd(mixing=[[0.5, 0.5], [0.5, 0.5]], horizon=1)
-        >>> use = {"participation": nd.single(1), "noise_multiplier": 2.0, "delta": 1e-5}
-        >>> found = nd.account(algorithm, nd.ldp(), **use)  # 2 clips, under noise of as much
+        >>> once = nd.participation.single(1)
+        >>> use = {"participation": once, "noise_multiplier": 2.0, "delta": 1e-5}
+        >>> outside = nd.observers.ldp()
+        >>> found = nd.account(algorithm, outside, **use)  # 2 clips, under noise of as much
         >>> [(e.node, round(e.mu, 4), round(e.epsilon, 2)) for e in found]
         [('0', 1.0, 4.38), ('1', 1.0, 4.38)]
     """

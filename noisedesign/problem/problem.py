@@ -470,7 +470,7 @@ class SpaceProblem(_OnGraph):
         pair_factors: factors >= 1, shape (observers, n), on squared budgets: [a, u] tau_u is what
             observer a may see of node u; None: 1. A target is kept before every observer.
         mixing_proof: what proves a bound for every W, where W was chosen for least noise
-            (:func:`noisedesign.least_noise_mixing`), or None; no part of what is asked for.
+            (:func:`noisedesign.graphs.least_noise_mixing`), or None; no part of what is asked for.
         responses: "fixed" says that budgets before observers of a part of several steps are for
             gradients that answer to nothing unseen, which no training keeps to; else "any".
         name: of the problem, in tables and files.
@@ -678,7 +678,7 @@ class TimeProblem(_OnGraph):
         squared, (3 + sqrt 5) / 2, where independent noise has 1 + 2.
 
         >>> import noisedesign as nd
-        >>> problem = nd.TimeProblem.prefix(participation=nd.single(2))
+        >>> problem = nd.TimeProblem.prefix(participation=nd.participation.single(2))
         >>> problem.gram.tolist()
         [[2.0, 1.0], [1.0, 1.0]]
         >>> design = nd.solve(problem).design
@@ -980,7 +980,7 @@ class SpaceTimeProblem(_OnGraph):
 
         >>> import noisedesign as nd
         >>> ring = nd.build_graph("ring", nodes=4)
-        >>> problem = nd.SpaceTimeProblem.from_graph(ring, participation=nd.single(1))
+        >>> problem = nd.SpaceTimeProblem.from_graph(ring, participation=nd.participation.single(1))
         >>> print(f"{nd.solve(problem).design.objective:.4f}")
         1.0000
     """
@@ -1040,6 +1040,12 @@ class SpaceTimeProblem(_OnGraph):
 Problem = SpaceProblem | TimeProblem | SpaceTimeProblem
 
 
+def endless_of(value: Any) -> UnboundedProblem | None:
+    """The problem of a run without an end that a value is or has; None of all others."""
+    found = (value, getattr(value, "problem", None))
+    return next((one for one in found if isinstance(one, UnboundedProblem)), None)
+
+
 def problem_of(value: Any, *, sparse: bool = False) -> Problem:
     """Return a problem itself, or that of a file, design, solution; W dense unless ``sparse``."""
     stored = getattr(value, "design", None)
@@ -1047,15 +1053,15 @@ def problem_of(value: Any, *, sparse: bool = False) -> Problem:
         if isinstance(found, Problem):
             return found if sparse else found.dense()
     remedy = ""
-    if any(isinstance(x, UnboundedProblem) for x in (value, getattr(value, "problem", None))):
+    if endless_of(value) is not None:
         remedy = (
-            "A run without an end is solved by solve_unbounded; there are verify, deploy, noise "
-            "and privacy_after of its design. Anything else takes a number of steps."
+            "A run without an end has solve; there are verify, deploy, noise and privacy_after of "
+            "its design. Anything else takes a number of steps."
         )
     elif isinstance(value, nx.Graph):
         remedy = "Give SpaceProblem.from_graph(graph), or TimeProblem.from_graph."
     elif isinstance(value, (str, PathLike)):
-        remedy = "Give load_problem(path)."
+        remedy = "Give load(path)."
     elif isinstance(value, np.ndarray) or issparse(value):
         remedy = "Give SpaceProblem(mixing=W)."
     expected = "a SpaceProblem, TimeProblem or SpaceTimeProblem"

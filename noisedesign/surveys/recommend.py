@@ -26,7 +26,7 @@ from noisedesign.privacy.accounting import epsilon_of
 from noisedesign.privacy.target import DEFAULT_ADJACENCY, DEFAULT_DELTA, PrivacyTarget
 from noisedesign.problem.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
 from noisedesign.system.graph import LEAST_NOISE, mixing_matrix, node_names
-from noisedesign.system.participation import BallsInBins, FixedEpoch, fixed_epoch
+from noisedesign.system.participation import BallsInBins, FixedEpoch
 from noisedesign.system.workloads import ErrorMeasure
 from noisedesign.system.workloads.error import OF_THE_END
 from noisedesign.tasks.evaluate import Evaluation, evaluate
@@ -121,9 +121,14 @@ class Situation:
     name: str = "recommended"
 
     @property
+    def run(self) -> dict[str, int]:
+        """The numbers of the run that schemes are made from."""
+        return {"records": self.records, "batch_size": self.batch_size, "epochs": self.epochs}
+
+    @property
     def fixed(self) -> FixedEpoch:
         """(k, b) of batches in a fixed order."""
-        return fixed_epoch(records=self.records, batch_size=self.batch_size, epochs=self.epochs)
+        return FixedEpoch.from_records(**self.run)
 
     @property
     def error(self) -> ErrorMeasure:
@@ -139,9 +144,7 @@ class Situation:
 
     def problem(self, kind: Kind) -> Problem:
         """The problem of a kind of noise."""
-        scheme: FixedEpoch = self.fixed
-        if kind.drawn:
-            scheme = BallsInBins(epochs=scheme.epochs, separation=scheme.separation)
+        scheme = (BallsInBins if kind.drawn else FixedEpoch).from_records(**self.run)
         said = dict(kind.structure)
         space = SpaceStructure(kind=said.pop("space", "dense"))
         joint = said.pop("joint", "")
@@ -164,15 +167,11 @@ class Situation:
 
     def tables(self, kind: Kind) -> dict[str, Any]:
         """The tables of its problem file, all but [graph]."""
-        scheme, target = self.fixed, self.target
+        target, scheme = self.target, BallsInBins if kind.drawn else FixedEpoch
         found: dict[str, Any] = {
             "name": self.name,
             "design": kind.design,
-            "participation": {
-                "kind": BallsInBins.kind if kind.drawn else FixedEpoch.kind,
-                "epochs": scheme.epochs,
-                "separation": scheme.separation,
-            },
+            "participation": {"kind": scheme.kind, **self.run},
             "privacy": {key: getattr(target, key) for key in TARGET},
         }
         if kind.design == "time":
@@ -183,7 +182,7 @@ class Situation:
             found["limits"] = {"max_variance": kind.cap}
         measure = {key: np.asarray(value).tolist() for key, value in self.measure.items()}
         if kind.design == "space":
-            measure["horizon"] = scheme.horizon
+            measure["horizon"] = self.fixed.horizon
         return found | ({"error": measure} if measure else {})
 
     def code(self, kind: Kind) -> str:
@@ -192,9 +191,9 @@ class Situation:
         classes = {"space": "SpaceProblem", "time": "TimeProblem", "space-time": "SpaceTimeProblem"}
         batches = BallsInBins if kind.drawn else FixedEpoch
         said = ", ".join(f"{key}={getattr(target, key)!r}" for key in TARGET)
+        run = ", ".join(f"{key}={value}" for key, value in self.run.items())
         arguments = [
-            f"participation=nd.{batches.__name__}(epochs={scheme.epochs}, "
-            f"separation={scheme.separation})",
+            f"participation=nd.participation.{batches.__name__}.from_records({run})",
             f"privacy=nd.PrivacyTarget({said})",
         ]
         structure = dict(kind.structure)
@@ -219,9 +218,9 @@ class Situation:
             arguments.append(f"weights={LEAST_NOISE!r}")
         made = f"nd.{classes[kind.design]}.from_graph(graph, {', '.join(arguments)})"
         solved = 'nd.baseline(problem, "ldp")' if kind.independent else "nd.solve(problem).design"
-        drawn = f"noise(design, node=0, clip={target.clip!r}"
+        drawn = f"nd.noise(design, node=0, clip={target.clip!r}"
         drawn += (
-            ")  # of noisedesign.noise",
+            ")",
             ", seeds=seeds)  # that neighbours agreed on",
             ", seeds=seeds)  # of the party; who holds them all knows all noise",
         )[kind.trust]

@@ -44,7 +44,7 @@ def mixing_matrix(graph: nx.Graph, *, weights: str = "metropolis-hastings") -> A
     - ``lazy-metropolis-hastings``: (I + W) / 2 of the first, hence positive definite;
     - ``row-normalized``: rows of A + I divided by their sums: as a rule row stochastic only;
     - ``least-noise``: no slower than the first, and of least error of optimal noise after one step
-      at equal budgets; :func:`noisedesign.least_noise_mixing` chooses for other problems.
+      at equal budgets; :func:`noisedesign.graphs.least_noise_mixing` chooses for other problems.
 
     All but ``row-normalized`` are symmetric and doubly stochastic.
 

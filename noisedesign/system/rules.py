@@ -41,7 +41,7 @@ def sparse_mixing_matrix(graph: nx.Graph, *, weights: str = "metropolis-hastings
 
     Examples:
         >>> import noisedesign as nd
-        >>> nd.sparse_mixing_matrix(nd.build_graph("ring", nodes=100_000)).nnz
+        >>> nd.graphs.sparse_mixing_matrix(nd.build_graph("ring", nodes=100_000)).nnz
         300000
     """
     _checks.one_of(weights, field="weights", allowed=WEIGHTS)

@@ -76,7 +76,7 @@ class DropOut(Shown):
     Examples:
         >>> import noisedesign as nd
         >>> problem = nd.SpaceProblem.from_graph(nd.build_graph("ring", nodes=4))
-        >>> found = nd.drop_out(nd.baseline(problem, "ldp"), gone=[1])
+        >>> found = nd.privacy.drop_out(nd.baseline(problem, "ldp"), gone=[1])
         >>> found.gone, found.left, f"{found.others.sensitivity_squared:.4f}"
         (('1',), 3, '1.0000')
     """
@@ -124,7 +124,7 @@ def drop_out(design: Design, gone: Sequence[Node]) -> DropOut:
 
         >>> import noisedesign as nd
         >>> problem = nd.SpaceProblem.from_graph(nd.build_graph("ring", nodes=4))
-        >>> found = nd.drop_out(nd.baseline(problem, "ldp"), gone=[0])
+        >>> found = nd.privacy.drop_out(nd.baseline(problem, "ldp"), gone=[0])
         >>> print(f"{found.average_variance:.4f}, {found.others.average_ratio:.4f}")
         0.3333, 1.3333
     """
@@ -159,7 +159,7 @@ def every_drop_out(
     Examples:
         >>> import noisedesign as nd
         >>> problem = nd.SpaceProblem.from_graph(nd.build_graph("star", nodes=4))
-        >>> found = nd.every_drop_out(nd.baseline(problem, "ldp"))
+        >>> found = nd.privacy.every_drop_out(nd.baseline(problem, "ldp"))
         >>> [(one.gone, f"{one.average_variance:.4f}") for one in found[:2]]
         [(('0',), '0.3333'), (('1',), '0.3333')]
     """
@@ -201,7 +201,7 @@ def mu_to_holders(design: Design) -> float | None:
         ...     structure = nd.SpaceStructure(kind=kind)
         ...     problem = nd.SpaceProblem.from_graph(ring, structure=structure, privacy=target)
         ...     design = nd.solve(problem).design
-        ...     print(kind, nd.mu_to_holders(design) > 1.01 * nd.calibrate(problem).mu)
+        ...     print(kind, nd.privacy.mu_to_holders(design) > 1.01 * nd.calibrate(problem).mu)
         independent False
         edge-local True
     """

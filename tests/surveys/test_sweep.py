@@ -22,9 +22,10 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from noisedesign import TimeProblem, single, solve
+from noisedesign import TimeProblem, solve
 from noisedesign.base.atomic import overwriting
 from noisedesign.base.checks import InputError
+from noisedesign.participation import single
 from noisedesign.surveys import results_file, rows as judging, sweep as sweeping
 from noisedesign.surveys.results_file import open_results
 from noisedesign.surveys.sweep import Summary, columns_of, row_of, sweep

@@ -52,7 +52,8 @@ class StreamingDesign(Shown):
         >>> from noisedesign.families.toeplitz.solver import optimize_buffered
         >>> from noisedesign.system.workloads.toeplitz import prefix_workload
         >>> workload = prefix_workload(horizon=50)
-        >>> design = optimize_buffered(workload=workload, participation=nd.single(50), buffers=2)
+        >>> scheme = nd.participation.single(50)
+        >>> design = optimize_buffered(workload=workload, participation=scheme, buffers=2)
         >>> design = replace(design, privacy=nd.PrivacyTarget(epsilon=1.0, delta=1e-6))
         >>> print(f"{design.claim.noise_stddev * design.claim.mu:.4f}")  # 2 clip
         2.0000

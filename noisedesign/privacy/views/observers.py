@@ -39,7 +39,7 @@ class Observer:
 
     Examples:
         >>> import noisedesign as nd
-        >>> nd.pndp(nodes=[2, 5]).sees, nd.ldp().sees
+        >>> nd.observers.pndp(nodes=[2, 5]).sees, nd.observers.ldp().sees
         ('received', 'all')
     """
 
@@ -115,7 +115,7 @@ def ldp() -> Observer:
 
     Examples:
         >>> import noisedesign as nd
-        >>> nd.ldp().sees
+        >>> nd.observers.ldp().sees
         'all'
     """
     return Observer(model="ldp", sees="all")
@@ -132,7 +132,7 @@ def central() -> Observer:
 
     Examples:
         >>> import noisedesign as nd
-        >>> nd.central().sees
+        >>> nd.observers.central().sees
         'mean'
     """
     return Observer(model="central", sees="mean")
@@ -158,7 +158,7 @@ def pndp(*, nodes: Sequence[int], own_noise: str = "seeds") -> Observer:
 
     Examples:
         >>> import noisedesign as nd
-        >>> nd.pndp(nodes=[0, 2]).sees, nd.pndp(nodes=[0, 2]).coalition
+        >>> nd.observers.pndp(nodes=[0, 2]).sees, nd.observers.pndp(nodes=[0, 2]).coalition
         ('received', (0, 2))
     """
     members = members_of(nodes)
@@ -183,7 +183,7 @@ def secldp(*, nodes: Sequence[int] = (), known_seeds: Iterable[Seed] = ()) -> Ob
 
     Examples:
         >>> import noisedesign as nd
-        >>> sorted(nd.secldp(known_seeds=[(0, 1)]).knows.seeds)
+        >>> sorted(nd.observers.secldp(known_seeds=[(0, 1)]).knows.seeds)
         [frozenset({0, 1})]
     """
     members = members_of(nodes, needed=False)
@@ -212,7 +212,7 @@ def insider(*, nodes: Sequence[int]) -> Observer:
 
     Examples:
         >>> import noisedesign as nd
-        >>> print(nd.insider(nodes=[0, 3]))
+        >>> print(nd.observers.insider(nodes=[0, 3]))
         insider 0, 3
     """
     members = members_of(nodes)
@@ -235,7 +235,7 @@ def shared_seed(*, nodes: Sequence[int] = ()) -> Observer:
 
     Examples:
         >>> import noisedesign as nd
-        >>> nd.shared_seed(nodes=[0]).knows.everything
+        >>> nd.observers.shared_seed(nodes=[0]).knows.everything
         True
     """
     members = members_of(nodes, needed=False)
@@ -259,7 +259,7 @@ def secure_sum(*, nodes: Sequence[int], own_noise: str = "seeds") -> Observer:
 
     Examples:
         >>> import noisedesign as nd
-        >>> nd.secure_sum(nodes=[0]).sees
+        >>> nd.observers.secure_sum(nodes=[0]).sees
         'sums'
     """
     members = members_of(nodes)
@@ -285,7 +285,7 @@ def tap(*, nodes: Sequence[int]) -> Observer:
 
     Examples:
         >>> import noisedesign as nd
-        >>> nd.tap(nodes=[1]).sees, nd.tap(nodes=[1]).listened
+        >>> nd.observers.tap(nodes=[1]).sees, nd.observers.tap(nodes=[1]).listened
         ('sent', (1,))
     """
     return Observer(model="tap", sees="sent", listened=members_of(nodes))
@@ -383,7 +383,7 @@ def coalitions(*, nodes: Sequence[int], size: int, own_noise: str = "seeds") -> 
 
     Examples:
         >>> import noisedesign as nd
-        >>> pairs = nd.coalitions(nodes=range(500), size=2)
+        >>> pairs = nd.observers.coalitions(nodes=range(500), size=2)
         >>> len(pairs), str(pairs[0]), str(pairs[-1])
         (124750, 'pndp 0, 1', 'pndp 498, 499')
     """
