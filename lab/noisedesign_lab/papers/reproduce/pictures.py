@@ -121,7 +121,7 @@ def _panels(
 ) -> Figure:
     """A panel a setting, and one legend below them all."""
     from matplotlib.lines import Line2D
-    from matplotlib.ticker import LogFormatter
+    from matplotlib.ticker import NullFormatter
 
     settings = list(groups(rows, "setting"))
     wide = 2 if len(settings) == 4 else min(len(settings), COLUMNS)
@@ -137,7 +137,8 @@ def _panels(
         if log:
             place.set_yscale("log")
             place.yaxis.set_major_formatter("{x:g}")
-            place.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(1.0, 0.5)))
+            low, high = place.get_ylim()
+            place.yaxis.set_minor_formatter("{x:g}" if high < 10 * low else NullFormatter())
     for place in axes.flat[len(settings) :]:
         place.set_axis_off()
     for row in axes:
