@@ -176,7 +176,7 @@ def test_type_checkers_know_the_call_and_the_modules(tmp_path: Path) -> None:
     assert '"noisedesign.noise.source.NodeNoise"' in of_lines["2"]
     assert '"noisedesign.design.unbounded.UnboundedDesign"' in of_lines["3"]
     assert ".scheme.FixedEpoch" in of_lines["4"]
-    assert 'Unexpected keyword argument "nodes" for "ldp"' in of_lines["5"]
+    assert 'Unexpected keyword argument "nodes" for "ldp"' in told
     assert "no_such_name" in of_lines["6"]
 
 
