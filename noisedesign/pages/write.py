@@ -218,7 +218,7 @@ def _verdict_of(found: Verification) -> str:
 
 
 def _unchecked(found: Verification) -> str:
-    """What nobody has checked, which is neither good nor bad."""
+    """List what nobody has checked, which is neither good nor bad."""
     if not found.not_checked:
         return ""
     names = ", ".join(found.not_checked)
