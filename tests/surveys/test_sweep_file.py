@@ -154,7 +154,7 @@ def test_what_changes_an_answer_changes_every_key(other: str) -> None:
 
 def test_another_version_has_other_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     before = keys_of(RING + GRID)
-    monkeypatch.setitem(sweep_file.RESULTS_FORMAT, "sweep", 6)
+    monkeypatch.setitem(sweep_file.RESULTS_FORMAT, "sweep", 7)
     assert not set(keys_of(RING + GRID)) & set(before)
 
 

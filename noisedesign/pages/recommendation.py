@@ -1,0 +1,121 @@
+"""One page about a recommendation: what was tried, ranked, in a picture, and what would change."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol, runtime_checkable
+
+from noisedesign.base.version import version
+from noisedesign.files.picture_file import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, plain
+from noisedesign.pages.content import Code, Facts, Page, Part, Pictures, Section, Table, Text
+
+COLOURS = {  # of kinds of noise: one colour a mechanism, in the order of the legend
+    "independent": (GREY, "independent"),
+    "time": (BLUE, "over time"),
+    "unbounded": (SKY, "over time, without a horizon"),
+    "space": (ORANGE, "between nodes"),
+    "kronecker": (GREEN, "between nodes and over time"),
+    "modal": (PURPLE, "modes, or any covariance"),
+    "full": (PURPLE, "modes, or any covariance"),
+}
+HATCH = "////"  # of noise for random batches
+INCHES = 0.26  # of a bar and its name, upwards
+COLUMNS = (
+    *("noise", "relative", "error", "epsilon", "needs", "does not hold before"),
+    *("epsilon if batches are known", "vectors kept", "bytes kept", "seconds a step"),
+    *("gap", "status"),
+)
+
+
+@runtime_checkable
+class Ranked(Protocol):
+    """A recommendation, as far as a page has it."""
+
+    records: list[dict[str, Any]]
+    sentences: list[str]
+    values: dict[str, Any]
+    code: str
+    situation: Any
+
+
+def page_of_recommendation(found: Ranked) -> Page:
+    """The page of a recommendation."""
+    made, records = Pictures(), found.records
+    first, run = records[0], found.situation
+    rows = [[record[column] for column in COLUMNS] for record in records]
+    shown = [i for i, _ in enumerate(COLUMNS) if any(row[i] is not None for row in rows)]
+    caption = (
+        "Error over the whole run at the same epsilon, over that of independent noise with batches "
+        "in a fixed order. Hatched bars are of batches that are drawn at random and kept secret."
+    )
+    picture = made.add(
+        "Error of every kind of noise",
+        caption,
+        draw_errors,
+        records,
+        height=1.4 + INCHES * len(records),
+    )
+    table = Table(
+        "All kinds of noise, the least error first",
+        [COLUMNS[i] for i in shown],
+        [[row[i] for i in shown] for row in rows],
+    )
+    changes: list[Part] = [
+        Table(
+            "Other situations, each solved and certified",
+            ["change", "error over that of the first", "by"],
+            [[c["change"], c["error"], c["by"]] for c in found.values["changes"]],
+        )
+    ]
+    if skipped := found.values["skipped"]:
+        caption = "Kinds of noise that were not solved"
+        changes.append(Table(caption, ["noise", "why"], [list(pair) for pair in skipped.items()]))
+    notes: list[Part] = [Text(sentence) for sentence in found.sentences]
+    facts: dict[str, Any] = {
+        "take": first["noise"],
+        "error, over independent noise": first["relative"],
+        "epsilon, delta": f"{run.target.epsilon:g}, {run.target.delta:g}",
+        "adjacency, clip": f"{run.target.adjacency}, {run.target.clip:g}",
+        "needs": first["needs"],
+        "nodes": len(run.mixing),
+        "records of a node, batch size, epochs": f"{run.records}, {run.batch_size}, {run.epochs}",
+        "steps": run.fixed.horizon,
+    }
+    return Page(
+        title=f"Recommended: {first['noise']}",
+        summary="Every kind of noise that fits a graph, records and an epsilon, ranked by error.",
+        verdict=f"{len(records)} kinds of noise were solved, and certified or accounted, at the "
+        "same epsilon while this page was made. Nothing on it is estimated.",
+        holds=True,
+        facts=Facts(facts),
+        sections=[
+            Section("ranking", "Ranking", [picture, table]),
+            Section("notes", "What the numbers are, and what does not hold", notes),
+            Section("changes", "What would change it", changes),
+            Section("code", "Take it", [Code("From Python, with the graph:", found.code)]),
+        ],
+        made_by=f"Written by noisedesign {version()}.",
+    )
+
+
+def draw_errors(axes: Any, records: Sequence[dict[str, Any]]) -> None:
+    """A bar for every kind of noise, the least error on top."""
+    from matplotlib.patches import Patch
+
+    for place, record in enumerate(records):
+        colour, _ = COLOURS[record["mechanism"]]
+        drawn = record["epsilon if batches are known"] is not None
+        look: dict[str, Any] = {"color": colour, "height": 0.7}
+        if drawn:
+            look |= {"hatch": HATCH, "edgecolor": "white", "linewidth": 0}
+        axes.barh(place, record["relative"], **look)
+        value = f" {record['relative']:.3g}"
+        axes.text(record["relative"], place, value, va="center", fontsize=8)
+    names = [plain(record["noise"], longest=60) for record in records]
+    axes.set_yticks(range(len(records)), names, fontsize=7.5)
+    axes.set(ylim=(len(records) - 0.4, -0.6), xlim=(0, 1.15 * max(r["relative"] for r in records)))
+    axes.set_xlabel("error over that of independent noise")
+    mechanisms = {record["mechanism"] for record in records}
+    labels = {COLOURS[name][1]: COLOURS[name][0] for name in COLOURS if name in mechanisms}
+    handles = [Patch(color=colour, label=label) for label, colour in labels.items()]
+    axes.figure.legend(handles=handles, loc="outside lower center", ncols=2)
