@@ -22,11 +22,8 @@ from noisedesign.cli._shared import (
     transient,
 )
 
-NOTES = ("needs", "does not hold before")
-RECOMMENDED = (
-    *("noise", "relative", "epsilon", "vectors kept", "bytes kept", "seconds a step", "gap"),
-    *NOTES,
-)
+NOTES = ("needs", "exposed to")
+RECOMMENDED = ("noise", "relative", "epsilon", "keeps", "seconds a step", "gap", *NOTES)
 DIGITS = {"relative": 4, "epsilon": 4, "seconds a step": 2, "gap": 2}  # that people read
 SHORT = ("nobody", "neighbours", "party")  # what --trust takes beside the whole words
 
@@ -93,7 +90,7 @@ def recommend(
         return
     early = any(one.status in (Stop.TIME_LIMIT, Stop.INTERRUPTED) for one in found.candidates)
     columns = [*RECOMMENDED, "status"] if early else RECOMMENDED
-    show(_short(record["candidates"]), as_json=False, columns=columns, notes=NOTES)
+    show(_short(record["candidates"]), as_json=False, columns=columns, notes=NOTES, keep=["noise"])
     for line in found.sentences:
         note(line)
     click.echo(f"\n{found.code}", nl=False)
@@ -155,7 +152,7 @@ def _key_and_value(text: str) -> tuple[str, Any]:
 
 
 def _short(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Records with as many digits as people read."""
+    """Records with as many digits, and in as short words, as people read."""
     return [
         record
         | {
@@ -163,8 +160,17 @@ def _short(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
             for key, digits in DIGITS.items()
             if record[key] is not None
         }
+        | {"exposed to": record["does not hold before"], "keeps": _kept(record)}
         for record in records
     ]
+
+
+def _kept(record: dict[str, Any]) -> str:
+    """The memory of a node: megabytes where the model's dimension is known."""
+    if (size := record["bytes kept"]) is not None:
+        return f"{size / 1e6:.3g} MB"
+    count = record["vectors kept"]
+    return f"{count} vector{'' if count == 1 else 's'}"
 
 
 def _numbers(text: str) -> list[float]:

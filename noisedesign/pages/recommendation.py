@@ -19,11 +19,10 @@ COLOURS = {  # of kinds of noise: one colour a mechanism, in the order of the le
     "full": (PURPLE, "modes, or any covariance"),
 }
 HATCH = "////"  # of noise for random batches
-INCHES = 0.26  # of a bar and its name, upwards
+INCHES = 0.44  # of a bar and the name above it
 COLUMNS = (
-    *("noise", "relative", "error", "epsilon", "needs", "does not hold before"),
-    *("epsilon if batches are known", "vectors kept", "bytes kept", "seconds a step"),
-    *("gap", "status"),
+    *("noise", "relative", "error", "epsilon", "vectors kept", "bytes kept", "seconds a step"),
+    *("gap", "status", "epsilon if batches are known", "needs", "does not hold before"),
 )
 
 
@@ -42,7 +41,7 @@ def page_of_recommendation(found: Ranked) -> Page:
     """The page of a recommendation."""
     made, records = Pictures(), found.records
     first, run = records[0], found.situation
-    rows = [[record[column] for column in COLUMNS] for record in records]
+    rows = [[_rounded(record[column]) for column in COLUMNS] for record in records]
     shown = [i for i, _ in enumerate(COLUMNS) if any(row[i] is not None for row in rows)]
     caption = (
         "Error over the whole run at the same epsilon, over that of independent noise with batches "
@@ -53,7 +52,7 @@ def page_of_recommendation(found: Ranked) -> Page:
         caption,
         draw_errors,
         records,
-        height=1.4 + INCHES * len(records),
+        height=1.2 + INCHES * len(records),
     )
     table = Table(
         "All kinds of noise, the least error first",
@@ -64,7 +63,7 @@ def page_of_recommendation(found: Ranked) -> Page:
         Table(
             "Other situations, each solved and certified",
             ["change", "error over that of the first", "by"],
-            [[c["change"], c["error"], c["by"]] for c in found.values["changes"]],
+            [[c["change"], _rounded(c["error"]), c["by"]] for c in found.values["changes"]],
         )
     ]
     if skipped := found.values["skipped"]:
@@ -73,7 +72,7 @@ def page_of_recommendation(found: Ranked) -> Page:
     notes: list[Part] = [Text(sentence) for sentence in found.sentences]
     facts: dict[str, Any] = {
         "take": first["noise"],
-        "error, over independent noise": first["relative"],
+        "error, over independent noise": _rounded(first["relative"]),
         "epsilon, delta": f"{run.target.epsilon:g}, {run.target.delta:g}",
         "adjacency, clip": f"{run.target.adjacency}, {run.target.clip:g}",
         "needs": first["needs"],
@@ -99,23 +98,28 @@ def page_of_recommendation(found: Ranked) -> Page:
 
 
 def draw_errors(axes: Any, records: Sequence[dict[str, Any]]) -> None:
-    """A bar for every kind of noise, the least error on top."""
+    """A bar for every kind of noise below its name, the least error on top."""
     from matplotlib.patches import Patch
 
     for place, record in enumerate(records):
         colour, _ = COLOURS[record["mechanism"]]
-        drawn = record["epsilon if batches are known"] is not None
-        look: dict[str, Any] = {"color": colour, "height": 0.7}
-        if drawn:
-            look |= {"hatch": HATCH, "edgecolor": "white", "linewidth": 0}
-        axes.barh(place, record["relative"], **look)
+        look: dict[str, Any] = {"facecolor": colour, "edgecolor": "white", "linewidth": 0}
+        if record["epsilon if batches are known"] is not None:
+            look["hatch"] = HATCH
+        axes.barh(place, record["relative"], height=0.4, **look)
         value = f" {record['relative']:.3g}"
-        axes.text(record["relative"], place, value, va="center", fontsize=8)
-    names = [plain(record["noise"], longest=60) for record in records]
-    axes.set_yticks(range(len(records)), names, fontsize=7.5)
-    axes.set(ylim=(len(records) - 0.4, -0.6), xlim=(0, 1.15 * max(r["relative"] for r in records)))
-    axes.set_xlabel("error over that of independent noise")
+        axes.text(record["relative"], place, value, va="center", fontsize=8.5)
+        name = plain(record["noise"], longest=72)
+        axes.text(0, place - 0.25, name, va="bottom", fontsize=8.5)
+    axes.set_yticks([])
+    axes.set(ylim=(len(records) - 0.6, -0.75), xlim=(0, 1.15 * max(r["relative"] for r in records)))
+    axes.set_xlabel("error over that of independent noise in a fixed order")
     mechanisms = {record["mechanism"] for record in records}
     labels = {COLOURS[name][1]: COLOURS[name][0] for name in COLOURS if name in mechanisms}
     handles = [Patch(color=colour, label=label) for label, colour in labels.items()]
     axes.figure.legend(handles=handles, loc="outside lower center", ncols=2)
+
+
+def _rounded(value: Any) -> Any:
+    """A number with as many digits as people read."""
+    return float(f"{value:.4g}") if isinstance(value, float) else value

@@ -236,7 +236,7 @@ class Recommendation(Shown):
             )
         if first.kind.holds_not:
             holds_not = "; nor before ".join(first.kind.holds_not)
-            found.append(f"The epsilon of {first.kind.name} does not hold before {holds_not}.")
+            found.append(f"The epsilon of the first does not hold before {holds_not}.")
         if first.known_epsilon is not None:
             found.append(f"Before whoever knows the batches epsilon is {first.known_epsilon:.4g}.")
         found += [one.sentence for one in self.changes]
@@ -436,15 +436,14 @@ def recommend(
     _check_found(search)
     if given and weights is None:
         _add_chosen(search, situation, until=reserved)
-    best = min(search.found, key=lambda one: one.error)
     plain = next(one for one in search.found if one.kind.independent and not one.kind.drawn)
-    changes = Listing(_changes(search, situation, best, level, kept))
     ranked = sorted(search.found, key=lambda one: one.error)
     coordinates = coordinates_of([one.design for one in ranked], dimension=dimension)
+    ranked = list(_measured(ranked, search, coordinates=coordinates))
     return Recommendation(
-        candidates=Listing(_measured(ranked, search, coordinates=coordinates)),
+        candidates=Listing(ranked),
         skipped=search.skipped,
-        changes=changes,
+        changes=Listing(_changes(search, situation, ranked[0], level, kept)),
         measure=situation.error.of,
         independent=plain.error,
         situation=situation,

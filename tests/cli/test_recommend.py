@@ -9,6 +9,9 @@ import pytest
 
 import noisedesign as nd
 from tests.support.command_line import call
+from tests.support.endless import endless as endless
+
+pytestmark = pytest.mark.usefixtures("endless")
 
 RUN = ("--records", "12", "--batch-size", "4", "--epochs", "2", "--epsilon", "1.5")
 FIXED = (*RUN, "--fixed-batches", "--weights", "metropolis-hastings")
