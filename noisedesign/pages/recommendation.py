@@ -20,10 +20,9 @@ COLOURS = {  # of kinds of noise: one colour a mechanism, in the order of the le
 }
 HATCH = "////"  # of noise for random batches
 INCHES = 0.44  # of a bar and the name above it
-COLUMNS = (
-    *("noise", "relative", "error", "epsilon", "vectors kept", "bytes kept", "seconds a step"),
-    *("gap", "status", "epsilon if batches are known", "needs", "does not hold before"),
-)
+COLUMNS = ("noise", "relative", "error", "epsilon", "vectors kept", "bytes kept", "seconds a step")
+COLUMNS += ("gap", "status")
+WHO = ("noise", "needs", "does not hold before", "epsilon if batches are known")
 
 
 @runtime_checkable
@@ -41,8 +40,6 @@ def page_of_recommendation(found: Ranked) -> Page:
     """The page of a recommendation."""
     made, records = Pictures(), found.records
     first, run = records[0], found.situation
-    rows = [[_rounded(record[column]) for column in COLUMNS] for record in records]
-    shown = [i for i, _ in enumerate(COLUMNS) if any(row[i] is not None for row in rows)]
     caption = (
         "Error over the whole run at the same epsilon, over that of independent noise with batches "
         "in a fixed order. Hatched bars are of batches that are drawn at random and kept secret."
@@ -54,11 +51,8 @@ def page_of_recommendation(found: Ranked) -> Page:
         records,
         height=1.2 + INCHES * len(records),
     )
-    table = Table(
-        "All kinds of noise, the least error first",
-        [COLUMNS[i] for i in shown],
-        [[row[i] for i in shown] for row in rows],
-    )
+    table = _table("All kinds of noise, the least error first", COLUMNS, records)
+    who = _table("Who shares what, and before whom an epsilon does not hold", WHO, records)
     changes: list[Part] = [
         Table(
             "Other situations, each solved and certified",
@@ -88,13 +82,19 @@ def page_of_recommendation(found: Ranked) -> Page:
         holds=True,
         facts=Facts(facts),
         sections=[
-            Section("ranking", "Ranking", [picture, table]),
+            Section("ranking", "Ranking", [picture, table, who]),
             Section("notes", "What the numbers are, and what does not hold", notes),
             Section("changes", "What would change it", changes),
             Section("code", "Take it", [Code("From Python, with the graph:", found.code)]),
         ],
         made_by=f"Written by noisedesign {version()}.",
     )
+
+
+def _table(caption: str, columns: Sequence[str], records: Sequence[dict[str, Any]]) -> Table:
+    """The columns of records that hold something."""
+    shown = [column for column in columns if any(r[column] is not None for r in records)]
+    return Table(caption, shown, [[_rounded(r[column]) for column in shown] for r in records])
 
 
 def draw_errors(axes: Any, records: Sequence[dict[str, Any]]) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 import noisedesign as nd
 from noisedesign.files.picture_file import BLUE, GREY, new_figure
-from noisedesign.pages.recommendation import COLUMNS, draw_errors, page_of_recommendation
+from noisedesign.pages.recommendation import COLUMNS, WHO, draw_errors, page_of_recommendation
 from noisedesign.pages.write import write_page
 from tests.support.endless import endless as endless
 
@@ -19,7 +19,7 @@ RUN: dict[str, Any] = {"records": 4, "batch_size": 4, "epochs": 2, "epsilon": 1.
 
 
 def record(noise: str, mechanism: str, relative: float, **other: Any) -> dict[str, Any]:
-    blank = dict.fromkeys(COLUMNS)
+    blank = dict.fromkeys((*COLUMNS, *WHO))
     return blank | {"noise": noise, "mechanism": mechanism, "relative": relative} | other
 
 
