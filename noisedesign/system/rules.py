@@ -34,7 +34,7 @@ def sparse_mixing_matrix(graph: nx.Graph, *, weights: str = "metropolis-hastings
         weights: as there.
 
     Returns:
-        W, a ``scipy.sparse.csr_array`` of shape (n, n), float64.
+        W, a :class:`scipy.sparse.csr_array` of shape (n, n), float64.
 
     Raises:
         InputError: as there, but for the room that an array takes.
