@@ -18,19 +18,24 @@ TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 # Two processes; a file's tests stay in one, where they share what they set up.
 PYTEST := pytest --numprocesses 2 --dist loadfile
 
-.PHONY: demo test test-slow test-kernels test-trainers test-browser test-pythons mutants bench notebooks docs runtime lock clean
+.PHONY: demo lint tests test test-slow test-kernels test-trainers test-pythons test-extras mutants
+.PHONY: test-browser bench notebooks docs runtime dist release-check lock clean
 
 demo: $(NEEDED)
 	$(BIN)/noisedesign demo -o out
 
 # The matrices of the tests are small: a second BLAS thread only waits for the first.
-test test-slow test-kernels test-trainers test-pythons mutants: export OPENBLAS_NUM_THREADS ?= 1
+tests test-slow test-kernels test-trainers test-pythons mutants: export OPENBLAS_NUM_THREADS ?= 1
 
-test: $(STAMP)
+test: lint tests
+
+lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+tests: $(STAMP)
 	$(BIN)/python -m $(PYTEST)
 
 test-slow: $(STAMP)
@@ -56,6 +61,11 @@ test-browser: $(STAMP) .venv-browser/.installed
 # are arguments for pytest.
 test-pythons:
 	$(PYTHON) tools/pythons.py $(WHAT)
+
+# Every extra installed by pip in an environment of its own, under every Python found;
+# WHAT="pages dask" are those two.
+test-extras: $(NEEDED)
+	$(BIN)/python tools/extras.py $(WHAT)
 
 # Small wrong changes, each of which some test has to notice: a sample of them, another one every day;
 # WHAT="--all" or WHAT="noisedesign/noise": see tests/support/mutants.py.
@@ -91,6 +101,17 @@ docs: $(STAMP)
 # The wheel of a node that only draws noise, into the folder dist.
 runtime: $(NEEDED)
 	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation -w dist tools/runtime
+
+# What is uploaded of a release, of the files as they are, into the folder dist.
+dist: $(STAMP)
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation --outdir dist .
+	$(BIN)/python -m build --no-isolation --wheel --outdir dist lab
+	$(BIN)/python -m build --no-isolation --wheel --outdir dist tools/runtime
+
+# What is left to do before a release; WHAT="--set 0.3.0", "--run" or "--quick": see tools/release.py.
+release-check: $(STAMP)
+	$(BIN)/python tools/release.py $(WHAT)
 
 # What pyproject.toml asks for besides; `make lock UPGRADE=--upgrade` takes all anew. Needs uv
 # (https://docs.astral.sh/uv); everything else only needs Python.

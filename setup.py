@@ -1,5 +1,5 @@
-"""What ``pyproject.toml`` cannot say: the version, which is that of the commit, and that the folder
-``problems`` belongs into the package."""
+"""What ``pyproject.toml`` cannot say: the version, which is that of the commit, links and README of
+the metadata, and that the folder ``problems`` belongs into the package."""
 
 import runpy
 from pathlib import Path
@@ -9,10 +9,10 @@ from setuptools import find_namespace_packages, setup
 ROOT = Path(__file__).resolve().parent
 PROBLEMS = "noisedesign.problems"
 
-said = runpy.run_path(str(ROOT / "noisedesign" / "base" / "version.py"))
+said = runpy.run_path(str(ROOT / "tools" / "metadata.py"))
 
 setup(
-    version=said["version_of"](ROOT) or said["UNKNOWN"],
+    **said["arguments"](ROOT / "README.md"),
     packages=[*find_namespace_packages(include=["noisedesign*"]), PROBLEMS],
     package_dir={PROBLEMS: "problems"},
     package_data={

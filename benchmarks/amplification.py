@@ -65,7 +65,7 @@ def main() -> None:
     print(f"T = {HORIZON}, b = {BINS}, epsilon = {EPSILON:g}, zero-out, direction remove")
     print("strategy | delta | account | its seconds | its error | plain, seconds | ratio")
     for name, strategy in strategies().items():
-        scheme = nd.BallsInBins(epochs=EPOCHS, separation=BINS)
+        scheme = nd.participation.BallsInBins(epochs=EPOCHS, separation=BINS)
         mixture = bins_of(strategy, scheme)
         bins = np.stack([strategy[:, list(steps)].sum(axis=1) for steps in scheme.bins])
         for delta in DELTAS:

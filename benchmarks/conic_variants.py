@@ -40,11 +40,13 @@ def instances() -> dict[str, Callable[[], Problem]]:
     def steps(epochs: int, separation: int) -> Problem:
         return nd.TimeProblem.decentralized(
             mixing=nd.mixing_matrix(nd.build_graph("florentine")),
-            participation=nd.FixedEpoch(epochs=epochs, separation=separation),
+            participation=nd.participation.FixedEpoch(epochs=epochs, separation=separation),
         )
 
     def prefix(horizon: int) -> Problem:
-        return nd.TimeProblem.prefix(participation=nd.FixedEpoch(epochs=1, separation=horizon))
+        return nd.TimeProblem.prefix(
+            participation=nd.participation.FixedEpoch(epochs=1, separation=horizon)
+        )
 
     return {
         **{

@@ -83,7 +83,10 @@ def strategies(horizon: int) -> list[Record]:
     vectors = np.random.default_rng(0).standard_normal((2, horizon))
     unit = statistics.median(spent(lambda: series.convolve(*vectors))[1] for _ in range(9))
     rows: list[Record] = []
-    for steps in (nd.single(horizon), nd.FixedEpoch(epochs=8, separation=horizon // 8)):
+    for steps in (
+        nd.participation.single(horizon),
+        nd.participation.FixedEpoch(epochs=8, separation=horizon // 8),
+    ):
         kinds = searches(workload, steps)
         while True:
             found, seconds = spent(lambda kinds=kinds: next(kinds, None))

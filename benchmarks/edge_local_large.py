@@ -48,7 +48,7 @@ seconds = time.process_time() - begin
 unit = 1 if sys.platform == "darwin" else 1024
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 design = solution.design
-nd.save_design(design, path)
+nd.save(design, path)
 print(json.dumps({
     "edges": edges, "gap": design.certificate.gap, "relative_to_ldp": design.relative_to_ldp,
     "confidence": design.certificate.confidence, "cpu_s": seconds,
@@ -64,7 +64,7 @@ def solved(kind: str, nodes: int, structure: str, path: Path) -> Record:
     found = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
     record: Record = {"graph": kind, "n": nodes, "structure": structure} | json.loads(found)
     if structure == "pairwise":
-        stored: Any = nd.load_design(path).design
+        stored: Any = nd.load(path).design
         record["over_budget"] = largest(stored.noise.space, stored.problem.budget)
     return record
 

@@ -40,7 +40,11 @@ def problems(sizes: argparse.Namespace) -> Iterator[tuple[str, int, Problem]]:
     for nodes in sizes.nodes:
         yield "one gossip step", nodes, whisper(nodes)
     for steps in sizes.steps:
-        yield "prefix sums", steps, nd.TimeProblem.prefix(participation=nd.single(steps))
+        yield (
+            "prefix sums",
+            steps,
+            nd.TimeProblem.prefix(participation=nd.participation.single(steps)),
+        )
     for nodes in sizes.capped:
         for cap in (1.2, 2.0, 5.0):
             yield f"caps of {cap:g}", nodes, whisper(nodes, max_variance=cap)

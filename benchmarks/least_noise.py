@@ -74,7 +74,7 @@ def optimum(problem: Any) -> Any:
 def ratio(problem: Any) -> tuple[float, Any, float]:
     """The optimum for the W chosen over that for the W given, at most; what was found; seconds."""
     started = time.process_time()
-    found = nd.least_noise_mixing(problem)
+    found = nd.graphs.least_noise_mixing(problem)
     seconds = time.process_time() - started
     return optimum(found.problem).objective / optimum(problem).lower_bound, found, seconds
 
@@ -94,7 +94,7 @@ def row(name: str, graph: nx.Graph, *, steps: bool) -> Record:
     if steps:
         error = nd.ErrorMeasure(horizon=8)
         several = nd.SpaceProblem.from_graph(graph, max_variance=CAP, error=error)
-        epochs = nd.FixedEpoch(epochs=2, separation=4)
+        epochs = nd.participation.FixedEpoch(epochs=2, separation=4)
         in_time = nd.TimeProblem.from_graph(graph, participation=epochs)
         record["8 steps"] = round(ratio(several)[0], 3)
         record["in time"] = round(ratio(in_time)[0], 3)
@@ -167,7 +167,7 @@ def judged(name: str, graph: nx.Graph) -> Record:
 def draw(target: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         table = Path(folder) / "front.csv"
-        nd.sweep(nd.load_sweep(SWEEP), output=table)
+        nd.sweep(nd.load(SWEEP), output=table)
         with table.open(newline="") as stream:
             rows = list(csv.DictReader(stream))
     graph = nd.build_graph("florentine")
@@ -208,7 +208,7 @@ def main() -> None:
         title = f"{len(few)} of {len(rows)} graphs have a W of at most 0.8 of today's optimum"
         return report.print_table(rows, list(rows[0]), title=title)
     if arguments.large:
-        ego = nd.load_problem("whisper/ego-148").problem.mixing
+        ego = nd.load("whisper/ego-148").problem.mixing
         geometric = nd.build_graph("random-geometric", nodes=500, degree=8, seed=0)
         graphs = {"ego 148": nx.from_numpy_array(ego), "geometric 500": geometric}
         for graph in graphs.values():

@@ -67,7 +67,7 @@ def main() -> None:
         max_variance=CAP,
         error=nd.ErrorMeasure(horizon=arguments.horizon),
     )
-    chosen = nd.least_noise_mixing(problem)
+    chosen = nd.graphs.least_noise_mixing(problem)
     separation = -(-32_561 // len(problem.nodes) // 32)  # batches of an epoch
     rows: list[Record] = []
     with tempfile.TemporaryDirectory() as name:

@@ -75,12 +75,12 @@ class Answer:
     versions: str
 
 
-def prefix(participation: nd.FixedEpoch) -> Instance:
+def prefix(participation: nd.participation.FixedEpoch) -> Instance:
     name = f"prefix, (k, b) = ({participation.epochs}, {participation.separation})"
     return Instance(problem=nd.TimeProblem.prefix(participation=participation, name=name))
 
 
-def network(graph: str, participation: nd.FixedEpoch, **keys: int) -> Instance:
+def network(graph: str, participation: nd.participation.FixedEpoch, **keys: int) -> Instance:
     """All iterates of a graph with Metropolis-Hastings weights, through a factor of H."""
     mixing = nd.mixing_matrix(nd.build_graph(graph, **keys))
     name = f"{graph}, (k, b) = ({participation.epochs}, {participation.separation})"
@@ -93,22 +93,22 @@ def network(graph: str, participation: nd.FixedEpoch, **keys: int) -> Instance:
 def instances(*, quick: bool) -> list[Instance]:
     if quick:
         return [
-            prefix(nd.single(32)),
-            prefix(nd.FixedEpoch(epochs=4, separation=8)),
-            network("florentine", nd.FixedEpoch(epochs=2, separation=8)),
+            prefix(nd.participation.single(32)),
+            prefix(nd.participation.FixedEpoch(epochs=4, separation=8)),
+            network("florentine", nd.participation.FixedEpoch(epochs=2, separation=8)),
         ]
     return [
-        *(prefix(nd.single(horizon)) for horizon in (128, 512, 1024)),
-        prefix(nd.FixedEpoch(epochs=20, separation=19)),
-        network("florentine", nd.FixedEpoch(epochs=20, separation=16)),
-        network("ring", nd.single(256), nodes=20),
+        *(prefix(nd.participation.single(horizon)) for horizon in (128, 512, 1024)),
+        prefix(nd.participation.FixedEpoch(epochs=20, separation=19)),
+        network("florentine", nd.participation.FixedEpoch(epochs=20, separation=16)),
+        network("ring", nd.participation.single(256), nodes=20),
     ]
 
 
 def rival(instance: Instance, python: str) -> Answer | str:
     """The rival's answer, or in words why there is none."""
     participation = instance.problem.participation
-    assert isinstance(participation, nd.FixedEpoch)
+    assert isinstance(participation, nd.participation.FixedEpoch)
     with tempfile.TemporaryDirectory() as folder:
         given, found = Path(folder, "given.npz"), Path(folder, "found.npz")
         arrays = {} if instance.factor is None else {"factor": instance.factor}

@@ -48,7 +48,7 @@ def found(gram: Array, target: nd.PrivacyTarget, **structure: object) -> Array:
     """The best strategy of a structure that the search found, shape (T, T)."""
     program = NonnegativeProgram(
         gram=gram,
-        participation=nd.BallsInBins(epochs=EPOCHS, separation=BINS),
+        participation=nd.participation.BallsInBins(epochs=EPOCHS, separation=BINS),
         structure=TimeStructure(**structure),  # type: ignore[arg-type]
         target=target,
     )
@@ -78,16 +78,16 @@ def strategies(gram: Array, target: nd.PrivacyTarget) -> Iterator[tuple[str, Arr
 def measured(epsilon: float, delta: float) -> Iterator[Record]:
     """The rows of the table."""
     target = nd.PrivacyTarget(epsilon=epsilon, delta=delta, adjacency="zero-out")
-    mu = nd.mu_of(epsilon=epsilon, delta=delta)
+    mu = nd.privacy.mu_of(epsilon=epsilon, delta=delta)
     problem = nd.TimeProblem.decentralized(
         mixing=nd.mixing_matrix(nd.build_graph("florentine")),
-        participation=nd.FixedEpoch(epochs=EPOCHS, separation=BINS),
+        participation=nd.participation.FixedEpoch(epochs=EPOCHS, separation=BINS),
     )
     solution = nd.solve(problem)
     certified = solution.certificate.objective / mu**2
     yield {"strategy": "certified optimum of fixed participation", "fixed": 1.0}
 
-    scheme = nd.BallsInBins(epochs=EPOCHS, separation=BINS)
+    scheme = nd.participation.BallsInBins(epochs=EPOCHS, separation=BINS)
     for name, strategy, seconds in strategies(problem.gram, target):
         error = float(np.trace(np.linalg.solve(strategy.T @ strategy, problem.gram)))
         mixture = bins_of(strategy, scheme)

@@ -52,7 +52,7 @@ def in_space(nodes: int) -> nd.SpaceProblem:
 
 
 def in_time(steps: int) -> nd.TimeProblem:
-    scheme = nd.FixedEpoch(epochs=EPOCHS, separation=steps // EPOCHS)
+    scheme = nd.participation.FixedEpoch(epochs=EPOCHS, separation=steps // EPOCHS)
     return nd.TimeProblem.prefix(participation=scheme)
 
 

@@ -13,7 +13,7 @@ import noisedesign as nd
 from noisedesign.families.toeplitz.solver import optimize_buffered, optimize_toeplitz
 from noisedesign.system.workloads.toeplitz import prefix_workload
 
-SCHEME = nd.FixedEpoch(epochs=8, separation=64)
+SCHEME = nd.participation.FixedEpoch(epochs=8, separation=64)
 QUICK, BUFFERS = (1, 2, 3, 5, 8), (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)
 
 

@@ -36,7 +36,9 @@ def timed(run: Callable[[], Any]) -> tuple[Any, float]:
     return run(), time.perf_counter() - started
 
 
-def rows_of(name: str, mixing: np.ndarray, participation: nd.FixedEpoch) -> list[Record]:
+def rows_of(
+    name: str, mixing: np.ndarray, participation: nd.participation.FixedEpoch
+) -> list[Record]:
     problem = nd.SpaceTimeProblem(mixing=mixing, participation=participation)
     kronecker, seconds = timed(lambda: nd.solve(problem).design)
     found = [("Kronecker", kronecker, seconds)]
@@ -68,7 +70,7 @@ def rows_of(name: str, mixing: np.ndarray, participation: nd.FixedEpoch) -> list
     ]
 
 
-def parts_of(name: str, mixing: np.ndarray, participation: nd.FixedEpoch) -> Record:
+def parts_of(name: str, mixing: np.ndarray, participation: nd.participation.FixedEpoch) -> Record:
     problem = nd.SpaceTimeProblem(mixing=mixing, participation=participation)
     kronecker = nd.solve(problem).design
     modal = nd.solve(replace(problem, joint="modal")).design
@@ -89,24 +91,28 @@ def parts_of(name: str, mixing: np.ndarray, participation: nd.FixedEpoch) -> Rec
 
 
 def print_parts(ego: nx.Graph | None) -> None:
-    small: list[tuple[str, nx.Graph, nd.FixedEpoch]] = [
-        ("Florentine", nd.build_graph("florentine"), nd.single(24)),
-        ("Florentine", nd.build_graph("florentine"), nd.FixedEpoch(epochs=4, separation=6)),
+    small: list[tuple[str, nx.Graph, nd.participation.FixedEpoch]] = [
+        ("Florentine", nd.build_graph("florentine"), nd.participation.single(24)),
+        (
+            "Florentine",
+            nd.build_graph("florentine"),
+            nd.participation.FixedEpoch(epochs=4, separation=6),
+        ),
         (
             "Erdos-Renyi 20, p 0.2",
             nd.build_graph("erdos-renyi", nodes=20, p=0.2, seed=0),
-            nd.single(20),
+            nd.participation.single(20),
         ),
-        ("ring 20", nx.cycle_graph(20), nd.single(20)),
+        ("ring 20", nx.cycle_graph(20), nd.participation.single(20)),
     ]
     if ego is not None:
-        small += [("ego 148", ego, nd.single(steps)) for steps in (4, 8, 16)]
+        small += [("ego 148", ego, nd.participation.single(steps)) for steps in (4, 8, 16)]
     rows = [parts_of(name, nd.mixing_matrix(graph), steps) for name, graph, steps in small]
     report.print_table(rows, list(rows[0]), title="what gaps consist of")
 
 
 def passes_of(name: str, mixing: np.ndarray, batches: int) -> Record:
-    participation = nd.FixedEpoch(epochs=5, separation=batches)
+    participation = nd.participation.FixedEpoch(epochs=5, separation=batches)
     problem = nd.SpaceTimeProblem(mixing=mixing, participation=participation)
     kronecker = nd.solve(problem).design
     modal = nd.solve(replace(problem, joint="modal")).design
@@ -149,7 +155,7 @@ def main() -> None:
     rows = [
         row
         for name, graph in small_graphs().items()
-        for row in rows_of(name, nd.mixing_matrix(graph), nd.single(HORIZON))
+        for row in rows_of(name, nd.mixing_matrix(graph), nd.participation.single(HORIZON))
     ]
     print()
     report.print_table(rows, COLUMNS, title=f"{HORIZON} steps, one participation")
@@ -159,7 +165,7 @@ def main() -> None:
         print("no Facebook data: the ego network is left out", file=sys.stderr)
         return
     mixing = nd.mixing_matrix(datasets.ego_facebook(414))
-    rows = rows_of("ego 148", mixing, nd.FixedEpoch(epochs=20, separation=16))
+    rows = rows_of("ego 148", mixing, nd.participation.FixedEpoch(epochs=20, separation=16))
     print()
     report.print_table(rows, COLUMNS, title="320 steps, (k, b) = (20, 16)")
 

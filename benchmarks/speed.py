@@ -173,7 +173,7 @@ def main() -> None:
     times = [
         nd.TimeProblem.decentralized(
             mixing=nd.mixing_matrix(nd.build_graph(kind, **size)),
-            participation=nd.FixedEpoch(epochs=20, separation=separation),
+            participation=nd.participation.FixedEpoch(epochs=20, separation=separation),
             name=f"mafalda-{kind}-20x{separation}",
         )
         for kind, separation, size in graphs

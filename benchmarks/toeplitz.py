@@ -32,7 +32,7 @@ from noisedesign.tasks.report import Record
 CERTIFIED_HORIZON = 1024
 """The native solver takes seconds here."""
 
-Scheme = nd.FixedEpoch | nd.MinSeparation
+Scheme = nd.participation.FixedEpoch | nd.participation.MinSeparation
 
 
 def searches(
@@ -69,7 +69,9 @@ def convolution_seconds(horizon: int) -> float:
 
 def rows(name: str, workload: Workload, participation: Scheme) -> list[Record]:
     certified = None
-    if workload.horizon <= CERTIFIED_HORIZON and isinstance(participation, nd.FixedEpoch):
+    if workload.horizon <= CERTIFIED_HORIZON and isinstance(
+        participation, nd.participation.FixedEpoch
+    ):
         problem = nd.TimeProblem.from_gram(gram=workload.gram(), participation=participation)
         certificate = nd.solve(problem).certificate
         assert certificate is not None
@@ -102,9 +104,9 @@ def main() -> None:
     arguments = parser.parse_args()
     mixing = nd.mixing_matrix(nd.build_graph("erdos-renyi", nodes=20, p=0.2, seed=0))
     for horizon in arguments.horizons:
-        epochs = nd.FixedEpoch(epochs=8, separation=horizon // 8)
+        epochs = nd.participation.FixedEpoch(epochs=8, separation=horizon // 8)
         found: list[Record] = []
-        for steps in (nd.single(horizon), epochs):
+        for steps in (nd.participation.single(horizon), epochs):
             for name, workload in (
                 ("prefix sums", prefix_workload(horizon=steps.horizon)),
                 ("gossip", gossip_workload(mixing, horizon=steps.horizon)),

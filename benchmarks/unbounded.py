@@ -23,7 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print("| participations | steps apart | ratio at most | from step |\n|---|---|---|---|")
     for often, apart in QUICK if asked.quick else CASES:
         problem = nd.UnboundedProblem(max_participations=often, separation=apart)
-        design = nd.solve_unbounded(problem)
+        design = nd.solve(problem)
         apart_said = apart if often > 1 else "-"
         print(f"| {often} | {apart_said} | {design.ratio:.3f} | {design.first} |", flush=True)
 

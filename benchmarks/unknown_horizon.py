@@ -31,7 +31,7 @@ def price(steps: int) -> tuple[float, float]:
         found = best_shares(least_errors(steps) ** -2, gap=GAP / 2)
         return found.lower, found.upper
     error = nd.ErrorMeasure(horizon=steps, of="worst", step_weights="unknown-horizon")
-    problem = nd.TimeProblem.prefix(participation=nd.single(steps), error=error)
+    problem = nd.TimeProblem.prefix(participation=nd.participation.single(steps), error=error)
     design = nd.solve(problem, gap=GAP).design
     assert design is not None
     return math.sqrt(design.certificate.lower_bound), math.sqrt(design.objective)

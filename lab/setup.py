@@ -1,4 +1,4 @@
-"""The version, which is that of the commit: see ``noisedesign/base/version.py``."""
+"""Version, links and README of the metadata: see ``tools/metadata.py``."""
 
 import runpy
 from pathlib import Path
@@ -6,6 +6,6 @@ from pathlib import Path
 from setuptools import setup
 
 ROOT = Path(__file__).resolve().parents[1]
-said = runpy.run_path(str(ROOT / "noisedesign" / "base" / "version.py"))
+said = runpy.run_path(str(ROOT / "tools" / "metadata.py"))
 
-setup(version=said["version_of"](ROOT) or said["UNKNOWN"])
+setup(**said["arguments"](ROOT / "lab" / "README.md"))

@@ -27,7 +27,7 @@ ring = nd.build_graph("ring", nodes=nodes)
 problem = nd.SpaceProblem.from_graph(
     ring,
     structure=nd.SpaceStructure(kind="edge-local"),
-    participation=nd.FixedEpoch(epochs=2, separation=steps // 2),
+    participation=nd.participation.FixedEpoch(epochs=2, separation=steps // 2),
     privacy=nd.PrivacyTarget(epsilon=4.0, delta=1e-5, clip=1.0, adjacency="replace"),
     name="ring-of-five",
 )
@@ -117,12 +117,12 @@ figure_of(rehearsal)
 # worse, and those left stay protected as designed.
 
 # %%
-gone = nd.every_drop_out(design)
+gone = nd.privacy.every_drop_out(design)
 drop_out_figure(gone, title="One node of five is gone")
 
 # %% [markdown]
 # **Verified from the file alone**, by the arrays in it and no solver.
 
 # %%
-path = nd.save_design(design, Path("ring-of-five.npz"))
-nd.verify(nd.load_design(path))
+path = nd.save(design, Path("ring-of-five.npz"))
+nd.verify(nd.load(path))

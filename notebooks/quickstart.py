@@ -92,8 +92,8 @@ simulation
 # **Save, verify from the file alone, and export** to the trainer of Whisper D-SGD.
 
 # %%
-path = nd.save_design(design, "florentine.npz")
-verification = nd.verify(nd.load_design(path))
+path = nd.save(design, "florentine.npz")
+verification = nd.verify(nd.load(path))
 exported = nd.export(design, to="whisper-dsgd", path="florentine-whisper.npz")
 print(path, *exported)
 verification
@@ -103,7 +103,7 @@ verification
 # nothing with the others; the error is that of all iterates of all families.
 
 # %%
-rounds = nd.FixedEpoch(epochs=8, separation=16)
+rounds = nd.participation.FixedEpoch(epochs=8, separation=16)
 in_time = nd.TimeProblem.decentralized(
     mixing=W, participation=rounds, nodes=tuple(graph), name="mafalda-florentine-8x16"
 )

@@ -13,7 +13,7 @@ import noisedesign as nd
 from noisedesign.pages.plot import draw_convergence
 
 names = ("whisper/florentine", "whisper/ring-20", "objectives/florentine-momentum")
-problems = [nd.load_problem(f"{name}.toml") for name in names]
+problems = [nd.load(f"{name}.toml") for name in names]
 
 # %% [markdown]
 # **The same problems, three backends.** Our Newton method on the dual, and two conic solvers on a
@@ -42,7 +42,7 @@ for row in found.rows:
 
 # %%
 in_space = nd.solve(problems[0], gap=1e-9).design
-in_time = nd.solve(nd.load_problem("prefix/prefix-8x16.toml"), gap=1e-9).design
+in_time = nd.solve(nd.load("prefix/prefix-8x16.toml"), gap=1e-9).design
 figure, axes = plt.subplots(1, 2, figsize=(11, 3.8), layout="constrained")
 for place, design in zip(axes, (in_space, in_time), strict=True):
     draw_convergence(place, design)
@@ -53,7 +53,7 @@ for place, design in zip(axes, (in_space, in_time), strict=True):
 # what a search ends with is the best that was found, with a bound on noise of any shape.
 
 # %%
-searched = nd.solve(nd.load_problem("space-time/ring-8-kronecker.toml"))
+searched = nd.solve(nd.load("space-time/ring-8-kronecker.toml"))
 print(searched.status)
 print(f"at most {100 * searched.design.gap:.0f} % above the best noise of any shape")
 
@@ -68,6 +68,6 @@ from dataclasses import replace
 from noisedesign.forms import Noise
 
 less = replace(in_space, noise=Noise.of_covariance(0.9 * in_space.covariance))
-verification = nd.verify(nd.load_design(nd.save_design(less, "less.npz")))
+verification = nd.verify(nd.load(nd.save(less, "less.npz")))
 print(verification.ok)
 verification

@@ -51,7 +51,7 @@ for place, name in zip(axes, ("any covariance", "edge-local"), strict=True):
 # search, with a bound on what the shape costs.
 
 # %%
-rounds = nd.FixedEpoch(epochs=4, separation=16)
+rounds = nd.participation.FixedEpoch(epochs=4, separation=16)
 shapes = {
     "any C": nd.TimeStructure(kind="dense"),
     "8 bands": nd.TimeStructure(kind="banded", bands=8),
@@ -80,8 +80,8 @@ for place, name in zip(axes, ("any C", "3 bands"), strict=True):
 
 # %%
 ring = nd.mixing_matrix(nx.cycle_graph(8))
-product = nd.SpaceTimeProblem(mixing=ring, participation=nd.single(8))
-anything = nd.SpaceTimeProblem(mixing=ring, participation=nd.single(8), joint="full")
+product = nd.SpaceTimeProblem(mixing=ring, participation=nd.participation.single(8))
+anything = nd.SpaceTimeProblem(mixing=ring, participation=nd.participation.single(8), joint="full")
 joint = nd.solve(product).design
 designs = {
     "over nodes, one step (Whisper)": nd.baseline(product, "whisper-one-step", dual=joint),
@@ -105,7 +105,7 @@ axes.invert_yaxis()
 # %%
 by_themselves = nd.SpaceTimeProblem(
     mixing=ring,
-    participation=nd.single(8),
+    participation=nd.participation.single(8),
     space=nd.SpaceStructure(kind="edge-local"),
     time=nd.TimeStructure(kind="banded", bands=3),
     privacy=nd.PrivacyTarget(epsilon=5.0, delta=1e-6, clip=1.0, adjacency="replace"),

@@ -43,7 +43,7 @@ task = lab.TrainingTask(
     test=test,
     partition=iid(900, len(graph)),
     mixing=W,
-    participation=nd.FixedEpoch(epochs=5, separation=6),
+    participation=nd.participation.FixedEpoch(epochs=5, separation=6),
     mechanisms=["none", "ldp", "whisper", "edge-local", "mafalda", "kronecker"],
     epsilons=[1.0, 2.0, 4.0, 8.0, 16.0],
     step_sizes=1.0,

@@ -34,12 +34,12 @@ algorithm
 
 # %%
 common = {
-    "participation": nd.every_step(steps),
+    "participation": nd.participation.every_step(steps),
     "noise_multiplier": multiplier,
     "adjacency": "replace",
     "delta": 1e-6,
 }
-everything = nd.account(algorithm, nd.ldp(), **common)
+everything = nd.account(algorithm, nd.observers.ldp(), **common)
 print({f"{exposure.mu:.6f}" for exposure in everything}, f"{2 / multiplier * np.sqrt(steps):.6f}")
 
 # %% [markdown]
@@ -49,7 +49,7 @@ print({f"{exposure.mu:.6f}" for exposure in everything}, f"{2 / multiplier * np.
 
 # %%
 medici = families.index("Medici")
-pairwise = nd.account(algorithm, nd.pndp(nodes=(medici,)), **common)
+pairwise = nd.account(algorithm, nd.observers.pndp(nodes=(medici,)), **common)
 account_figure(pairwise, title="What the Medici learn of the others")
 
 # %% [markdown]
@@ -60,12 +60,12 @@ account_figure(pairwise, title="What the Medici learn of the others")
 # %%
 ridolfi = families.index("Ridolfi")
 observers = {
-    "eavesdropper": nd.ldp(),
-    "tap on the Medici's links": nd.tap(nodes=(medici,)),
-    "Medici": nd.pndp(nodes=(medici,)),
-    "Medici and Ridolfi": nd.pndp(nodes=(medici, ridolfi)),
-    "Medici, secure aggregation": nd.secure_sum(nodes=(medici,)),
-    "knows the seed of all noise": nd.shared_seed(),
+    "eavesdropper": nd.observers.ldp(),
+    "tap on the Medici's links": nd.observers.tap(nodes=(medici,)),
+    "Medici": nd.observers.pndp(nodes=(medici,)),
+    "Medici and Ridolfi": nd.observers.pndp(nodes=(medici, ridolfi)),
+    "Medici, secure aggregation": nd.observers.secure_sum(nodes=(medici,)),
+    "knows the seed of all noise": nd.observers.shared_seed(),
 }
 found = {name: nd.account(algorithm, who, **common) for name, who in observers.items()}
 for name, exposures in found.items():
@@ -85,7 +85,7 @@ algorithms = {
     "DECOR": views.decor(mixing=W, horizon=steps, node_variance=1.0, edge_variance=1.0),
     "AntiPGD": views.antipgd(mixing=W, horizon=steps),
 }
-kinds = {"eavesdropper": nd.ldp(), "Medici": nd.pndp(nodes=(medici,))}
+kinds = {"eavesdropper": nd.observers.ldp(), "Medici": nd.observers.pndp(nodes=(medici,))}
 worst = {
     (name, kind): max(exposure.mu for exposure in nd.account(made, who, **common))
     for name, made in algorithms.items()
@@ -110,4 +110,5 @@ edges = nd.SpaceStructure(kind="edge-local")
 problem = nd.SpaceProblem(mixing=W, nodes=families, structure=edges, privacy=target)
 design = nd.solve(problem).design
 print(f"before an eavesdropper: mu {nd.calibrate(problem).mu:.4f}")
-print(f"before a node of the network, with the seeds it holds: mu {nd.mu_to_holders(design):.4f}")
+held = nd.privacy.mu_to_holders(design)
+print(f"before a node of the network, with the seeds it holds: mu {held:.4f}")

@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from noisedesign import Design, InputError, load_problem, save_design, solve
+from noisedesign import Design, InputError, load as load_problem, save as save_design, solve
 from noisedesign.base.atomic import overwriting, write_text
 from noisedesign.conic import formats
 from noisedesign.design.backends import Backend, Conic, all_backends, get_backend

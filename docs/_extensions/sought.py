@@ -26,7 +26,7 @@ SOUGHT = {
 
 
 def _read(app: Sphinx, name: str, source: list[str]) -> None:
-    """Main entries of the index, below the title, which the search finds before words."""
+    """Main entries of the index, below the title: the search finds them before words of a text."""
     if name not in app.config.sought:
         return
     title, line, text = source[0].partition("\n")

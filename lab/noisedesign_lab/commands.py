@@ -71,13 +71,18 @@ def reproduce(name: str, output: str, as_json: bool, **how: Any) -> None:
 @click.option("--jobs", type=int, default=1, show_default=True, help="Processes of this machine.")
 @click.option("--seeds", type=int, metavar="N", help="Seeds 0 to N - 1, instead of the file's.")
 @click.option("--retry", is_flag=True, help="Run those that diverged again.")
+@click.option("--picture", type=NewFile(), help="Loss against epsilon: .svg, .pdf or .png.")
 @json_option
-def train(task: str, as_json: bool, **how: Any) -> None:
+def train(task: str, picture: str | None, as_json: bool, **how: Any) -> None:
     """Train under every mechanism and budget of TASK.toml.
 
     Rows that the table has are kept."""
+    from noisedesign.files.picture_file import picture_format
+    from noisedesign_lab.tasks.picture import loss_picture
     from noisedesign_lab.tasks.table import train as run
 
+    if picture is not None:
+        picture_format(picture, field="picture")
     found = run(task, progress=counter("training", "rows"), **how)
     records = [asdict(one) for one in found]
     if as_json:
@@ -86,6 +91,8 @@ def train(task: str, as_json: bool, **how: Any) -> None:
         show({"output": output, **counted, "results": records}, as_json=True)
     else:
         show(records, as_json=False, keep=["mechanism", "epsilon", "train_loss"])
+    if picture is not None:
+        note(f"wrote {loss_picture(found, picture)}")
     if found.skipped:
         note(f"{found.skipped} of {len(found.rows)} rows were in {found.output} already")
     if found.diverged:

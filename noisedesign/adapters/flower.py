@@ -55,7 +55,8 @@ class DesignedNoise:
         >>> from noisedesign.adapters.flower import DesignedNoise
         >>> from noisedesign.noise import noise
         >>> target = nd.PrivacyTarget(epsilon=1.0, clip=0.5)
-        >>> problem = nd.TimeProblem.prefix(participation=nd.single(2), privacy=target)
+        >>> scheme = nd.participation.single(2)
+        >>> problem = nd.TimeProblem.prefix(participation=scheme, privacy=target)
         >>> source = noise(nd.solve(problem).design, node=0, record=False)
         >>> app = ClientApp(mods=[DesignedNoise(source, clip=0.5)])
         >>> callable(app)

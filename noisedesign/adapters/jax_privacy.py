@@ -45,7 +45,8 @@ class Training(Run):
         >>> from noisedesign.adapters.jax_privacy import Training
         >>> from noisedesign.noise import noise
         >>> target = nd.PrivacyTarget(epsilon=1.0, clip=1.0)
-        >>> problem = nd.TimeProblem.prefix(participation=nd.single(2), privacy=target)
+        >>> scheme = nd.participation.single(2)
+        >>> problem = nd.TimeProblem.prefix(participation=scheme, privacy=target)
         >>> source = noise(nd.solve(problem).design, node=0, record=False)
         >>> training = Training(source, clip=1.0)
         >>> privatizer = training.privatizer()

@@ -265,7 +265,7 @@ class Engine(PrivacyEngine):
         >>> from torch.utils.data import DataLoader, TensorDataset
         >>> from noisedesign.adapters.opacus import Engine
         >>> from noisedesign.noise import noise
-        >>> scheme = nd.fixed_epoch(records=4, batch_size=2, epochs=1)
+        >>> scheme = nd.participation.FixedEpoch.from_records(records=4, batch_size=2, epochs=1)
         >>> target = nd.PrivacyTarget(epsilon=1.0, delta=1e-6, clip=1.0)
         >>> problem = nd.TimeProblem.prefix(participation=scheme, privacy=target)
         >>> engine = Engine(noise(nd.solve(problem).design, node=0, record=False))

@@ -56,7 +56,7 @@ class DesignedMechanism(CentralPrivacyMechanism, Saveable):
         >>> from noisedesign.adapters.pfl import DesignedMechanism
         >>> from noisedesign.noise import noise
         >>> target = nd.PrivacyTarget(epsilon=1.0, clip=0.5)
-        >>> scheme = nd.FixedEpoch(epochs=1, separation=2)
+        >>> scheme = nd.participation.FixedEpoch(epochs=1, separation=2)
         >>> problem = nd.TimeProblem.prefix(participation=scheme, privacy=target)
         >>> source = noise(nd.solve(problem).design, node=0, record=False)
         >>> mechanism = DesignedMechanism(source, clipping_bound=0.5)

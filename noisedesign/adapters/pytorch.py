@@ -45,7 +45,8 @@ class Gradients(Run):
         >>> from noisedesign.adapters.pytorch import Gradients
         >>> from noisedesign.noise import noise
         >>> target = nd.PrivacyTarget(epsilon=1.0, clip=1.0)
-        >>> problem = nd.TimeProblem.prefix(participation=nd.single(2), privacy=target)
+        >>> scheme = nd.participation.single(2)
+        >>> problem = nd.TimeProblem.prefix(participation=scheme, privacy=target)
         >>> source = noise(nd.solve(problem).design, node=0, record=False)
         >>> model = torch.nn.Linear(3, 1)
         >>> gradients = Gradients(model, source, clip=1.0)
@@ -237,7 +238,8 @@ def add_to(tensors: Sequence[torch.Tensor], run: Run, *, records: Iterable[Hasha
         >>> from noisedesign.adapters.run import Run
         >>> from noisedesign.noise import noise
         >>> target = nd.PrivacyTarget(epsilon=1.0, clip=1.0)
-        >>> problem = nd.TimeProblem.prefix(participation=nd.single(2), privacy=target)
+        >>> scheme = nd.participation.single(2)
+        >>> problem = nd.TimeProblem.prefix(participation=scheme, privacy=target)
         >>> run = Run(noise(nd.solve(problem).design, node=0, record=False), clip=1.0)
         >>> total = torch.zeros(3)
         >>> add_to([total], run, records=["ann", "bob"])

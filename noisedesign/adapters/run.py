@@ -38,7 +38,7 @@ class Run:
         >>> import noisedesign as nd
         >>> from noisedesign.adapters.run import Run
         >>> from noisedesign.noise import noise
-        >>> scheme = nd.FixedEpoch(epochs=2, separation=3)
+        >>> scheme = nd.participation.FixedEpoch(epochs=2, separation=3)
         >>> target = nd.PrivacyTarget(epsilon=1.0, clip=1.0)
         >>> problem = nd.TimeProblem.prefix(participation=scheme, privacy=target)
         >>> run = Run(noise(nd.solve(problem).design, node=0, record=False), clip=1.0)

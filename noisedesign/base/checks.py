@@ -39,7 +39,7 @@ class InputError(ValueError):
     Examples:
         >>> import noisedesign as nd
         >>> try:
-        ...     nd.single(0)
+        ...     nd.participation.single(0)
         ... except nd.InputError as error:
         ...     print(error.field)
         ...     print(error)
@@ -67,7 +67,7 @@ class InputError(ValueError):
         """
         field, got = field or self.field, got or self.got
         remedy = self.remedy if remedy is None else remedy
-        return InputError(field, expected=self.expected, got=got, remedy=remedy)
+        return type(self)(field, expected=self.expected, got=got, remedy=remedy)
 
 
 def describe(value: object) -> str:

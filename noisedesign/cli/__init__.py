@@ -8,18 +8,22 @@ interrupted."""
 from __future__ import annotations
 
 import sys
+import warnings
 
 import click
 
 from noisedesign.base.checks import InputError
 from noisedesign.cli import accounts, deployments, designs, tables
-from noisedesign.cli._shared import EXIT_FAILED, EXIT_INPUT, EXIT_INTERRUPTED, echo
+from noisedesign.cli._shared import EXIT_FAILED, EXIT_INPUT, EXIT_INTERRUPTED, echo, note
 
 __all__ = ["EXIT_FAILED", "EXIT_INPUT", "EXIT_INTERRUPTED", "commands", "main"]
 
 
 EXTENSIONS = "noisedesign.commands"  # the entry points by which other packages add commands
 OF_LABORATORY = ("figure", "reproduce", "train")  # noisedesign-lab adds them
+FIRST = ("demo", "recommend", "solve", "verify", "report", "account", "deploy", "export")
+"""The commands that people need, in their order; the help lists the rest below."""
+BLANKS = 2  # before the name of a command in the help, and after it
 
 
 def _print_version(context: click.Context, _: click.Parameter, asked: bool) -> None:
@@ -37,7 +41,8 @@ class Extensible(click.Group):
     def list_commands(self, context: click.Context) -> list[str]:
         from importlib.metadata import entry_points  # late: few commands need it
 
-        return sorted({*super().list_commands(context), *entry_points(group=EXTENSIONS).names})
+        found = {*super().list_commands(context), *entry_points(group=EXTENSIONS).names}
+        return [*FIRST, *sorted(found.difference(FIRST))]
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         if (known := super().get_command(context, name)) is not None:
@@ -53,6 +58,21 @@ class Extensible(click.Group):
                 "pip install ./lab in a checkout of noisedesign"
             )
         return None
+
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands that people need, and the rest below them."""
+        names = self.list_commands(context)
+        widest = max(map(len, names))
+        room = formatter.width - widest - 2 * BLANKS
+        for title, part in (
+            ("Commands", names[: len(FIRST)]),
+            ("More commands", names[len(FIRST) :]),
+        ):
+            told = [(name, self.get_command(context, name)) for name in part]
+            rows = [(name, one.get_short_help_str(room)) for name, one in told if one]
+            between = BLANKS + widest - max(map(len, part))
+            with formatter.section(title):
+                formatter.write_dl(rows, col_max=widest, col_spacing=between)
 
 
 @click.group(
@@ -80,7 +100,9 @@ for module in (accounts, deployments, designs, tables):
 def main() -> None:
     """Entry point: every error is one line on standard error and an exit code."""
     try:
-        code = commands(prog_name="noisedesign", standalone_mode=False)
+        with warnings.catch_warnings():
+            warnings.showwarning = _tell
+            code = commands(prog_name="noisedesign", standalone_mode=False)
     except InputError as error:
         _fail(str(error), EXIT_INPUT)
     except click.exceptions.NoArgsIsHelpError as error:
@@ -101,6 +123,11 @@ def main() -> None:
     except MemoryError as error:
         _fail(f"not enough memory: {error}", EXIT_FAILED)
     sys.exit(code or 0)
+
+
+def _tell(message: Warning | str, *_: object, **__: object) -> None:
+    """A warning as a remark on standard error, without the line of code that gives it."""
+    note(f"noisedesign: warning: {message}")
 
 
 def _fail(message: str, code: int) -> None:

@@ -9,6 +9,7 @@ import textwrap
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, TextIO
 
 import click
@@ -131,6 +132,20 @@ def show_path(path: object, record: Mapping[str, Any], *, as_json: bool) -> None
         show(record, as_json=True)
     else:
         echo(str(path))
+
+
+def problem_in(path: Path | str, **how: Any) -> Any:
+    """The problem of a file, or an error that no other file will do."""
+    from noisedesign.files.problem_file import load_problem
+
+    return load_problem(path, **how)
+
+
+def design_in(path: Path | str) -> Any:
+    """The design of a file, or an error that no other file will do."""
+    from noisedesign.files.design_file import load_design
+
+    return load_design(path)
 
 
 def attributes(of: object, names: Iterable[str]) -> dict[str, Any]:

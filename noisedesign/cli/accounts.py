@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ import click
 import noisedesign as nd
 from noisedesign.base.checks import InputError
 from noisedesign.base.file_kinds import PICTURE
-from noisedesign.cli._shared import NewFile, Writing, counter, json_option, note, show
+from noisedesign.cli._shared import NewFile, Writing, counter, design_in, json_option, note, show
 from noisedesign.files.toml import lookup
 from noisedesign.privacy.target import ADJACENCIES, CLIPPINGS, DEFAULT_ADJACENCY, KINDS, LOSSES
 
@@ -25,6 +26,7 @@ ZIP = b"PK"  # the beginning of a zip archive, which a design file is and no TOM
 @click.command(cls=Writing)
 @click.argument("file")
 @click.option("--node", metavar="NAME", help="Design: who looks [the node with most neighbours].")
+@click.option("--victim", "victims", multiple=True, metavar="NAME", help="About whom; repeatable.")
 @click.option("--steps", type=int, metavar="T", help="Space design: steps a record takes part in.")
 @click.option("--delta", type=float, help="Design: delta of epsilon [that of its target, or 1e-6].")
 @click.option(
@@ -41,18 +43,26 @@ ZIP = b"PK"  # the beginning of a zip archive, which a design file is and no TOM
 @click.option("--clipping", type=click.Choice(CLIPPINGS), help="Design: of gradients [record].")
 @click.option("-o", "--output", type=NewFile(PICTURE), help="Account file: picture to write.")
 @json_option
-def account(file: str, node: str | None, output: str | None, as_json: bool, **asked: Any) -> None:
+def account(
+    file: str,
+    node: str | None,
+    victims: tuple[str, ...],
+    output: str | None,
+    as_json: bool,
+    **asked: Any,
+) -> None:
     """Account for what an observer learns. FILE is an account (TOML) or a DESIGN.npz.
 
     An account file states algorithm, observer and participation; there is a row for every victim.
-    Of a design there is a row for every threat model, about the node it protects worst."""
+    Of a design there is a row for every threat model, about the node it protects worst. --victim
+    asks about one node, or again about several, and no other."""
     path = lookup(file)
     if _is_design(path):
         _refuse({"output": output}, "an account file", "a design")
-        _design(path, node, as_json, **asked)
+        _design(path, node, victims, as_json, **asked)
     else:
         _refuse({"node": node, **asked}, "a design", "an account file")
-        _account_file(path, output=output, as_json=as_json)
+        _account_file(path, victims, output=output, as_json=as_json)
 
 
 def _is_design(path: Path) -> bool:
@@ -73,11 +83,19 @@ def _refuse(options: Mapping[str, object], of: str, given: str) -> None:
             raise click.UsageError(f"--{name} is an option for {of}, not for {given}")
 
 
-def _account_file(path: Path, *, output: str | None, as_json: bool) -> None:
+def _account_file(
+    path: Path, victims: tuple[str, ...], *, output: str | None, as_json: bool
+) -> None:
     from noisedesign.tasks import report
+    from noisedesign.tasks.account.request import load_account
     from noisedesign.tasks.account.table import observer_words
 
-    request = nd.load_account(path)
+    request = load_account(path)
+    if victims:
+        nodes = request.algorithm.nodes
+        rows = _rows(victims, nodes)
+        _require_others(rows, request.observer.coalition, nodes)
+        request = replace(request, victims=rows)
     exposures = request.run(counter("accounting", "nodes"))
     if output is not None:
         from noisedesign.files.picture_file import write_figure
@@ -91,9 +109,25 @@ def _account_file(path: Path, *, output: str | None, as_json: bool) -> None:
     _show(records, request, as_json, title=request.name, who=who)
 
 
-def _design(path: Path, node: str | None, as_json: bool, **options: Any) -> None:
+def _rows(victims: tuple[str, ...], names: Sequence[str]) -> tuple[int, ...]:
+    """The rows of --victim."""
+    from noisedesign.base.nodes import row_of
+
+    return tuple(sorted({row_of(name, names, field="victim") for name in victims}))
+
+
+def _require_others(victims: Sequence[int], looks: Sequence[int], names: Sequence[str]) -> None:
+    if watching := [names[row] for row in victims if row in looks]:
+        remedy = "A node that looks knows its own gradients."
+        expected, got = "nodes other than the observer", f"{watching[0]}, who looks"
+        raise InputError("victim", expected=expected, got=got, remedy=remedy)
+
+
+def _design(
+    path: Path, node: str | None, victims: tuple[str, ...], as_json: bool, **options: Any
+) -> None:
+    from noisedesign.base.nodes import row_of
     from noisedesign.design.design import design_of
-    from noisedesign.files.tables import row_of
     from noisedesign.privacy.runs import Responses
     from noisedesign.tasks import report
     from noisedesign.tasks.account.table import busiest_node, every_model, setting_of
@@ -101,22 +135,24 @@ def _design(path: Path, node: str | None, as_json: bool, **options: Any) -> None
     keys = ("smoothness", "convexity", "losses", "clipping")
     declared = {key: options.pop(key) for key in keys}
     responses = Responses(kind=options.pop("responses") or "any", **declared)
-    setting = setting_of(design_of(nd.load_design(path)), responses=responses, **options)
-    if node is not None and not setting.graph:
-        raise InputError("node", expected="none for a design without a graph", got=repr(node))
-    nodes = setting.algorithm.nodes
-    looks = (
-        busiest_node(setting.algorithm.mixing)
-        if node is None
-        else row_of(node, nodes, field="node")
+    setting = setting_of(design_of(design_in(path)), responses=responses, **options)
+    for field, given in (("node", node), ("victim", victims[0] if victims else None)):
+        if given is not None and not setting.graph:
+            raise InputError(field, expected="none for a design without a graph", got=repr(given))
+    nodes, mixing = setting.algorithm.nodes, setting.algorithm.mixing
+    about = _rows(victims, nodes)
+    looks = row_of(node, nodes, field="node") if node else busiest_node(mixing, but=about)
+    _require_others(about, (looks,), nodes)
+    rows = every_model(
+        setting, node=looks, victims=about, progress=counter("accounting", "threat models")
     )
-    rows = every_model(setting, node=looks, progress=counter("accounting", "threat models"))
     if not setting.graph:
         who = "the design has no graph, so no observer is anybody's neighbour"
     elif len(nodes) == 1:
         who = "the graph has one node, which nobody else can look at"
     else:
-        who = f"the observer is {nodes[looks]}{' (most neighbours)' if node is None else ''}"
+        most = "" if node else f" (most neighbours{', of the others' if victims else ''})"
+        who = f"the observer is {nodes[looks]}{most}"
     records = [report.model_record(row) for row in rows]
     _show(records, setting, as_json, title=setting.algorithm.name, who=who)
 
@@ -176,7 +212,7 @@ def curvature(
         privacy=nd.PrivacyTarget(**budget) if private else None,
     )
     if ledger is not None:  # before anything is told
-        nd.Ledger(ledger).add(found, name="curvature")
+        nd.privacy.Ledger(ledger).add(found, name="curvature")
     elif private:
         note("this estimate is in no ledger: count its epsilon beside that of training")
     record = {"curvature": found.values.tolist(), "origin": found.origin, "noise": found.noise}

@@ -15,6 +15,7 @@ from noisedesign.cli._shared import (
     attributes,
     counter,
     design_argument,
+    design_in,
     folder_option,
     json_option,
     note,
@@ -34,7 +35,7 @@ def deploy(design: str, output: str, batch_size: int | None, as_json: bool) -> N
     from noisedesign.design.design import design_of
     from noisedesign.tasks.deploy import deploy as run
 
-    stored = nd.load_design(design)
+    stored = design_in(design)
     endless = isinstance(stored.design, nd.UnboundedDesign)
     found = stored.design if endless else design_of(stored)
     made = run(found, output, batch_size=batch_size)
@@ -66,7 +67,7 @@ def deploy(design: str, output: str, batch_size: int | None, as_json: bool) -> N
                 "are a secret of one run, as its noise is; a loader that is not random has another "
                 "privacy."
             )
-        mu = None if endless or found.noise.space is None else nd.mu_to_holders(found)
+        mu = None if endless or found.noise.space is None else nd.privacy.mu_to_holders(found)
         if mu is not None and claim.delta is not None:
             say(_against_holders(mu, claim.delta))
             if random:
@@ -79,9 +80,10 @@ def _against_holders(mu: float, delta: float) -> str:
             "Some node has nothing to hide from a neighbour that knows their seeds but what these "
             "add: it is not protected from that one. Design with structure.known_seeds."
         )
+    epsilon = nd.privacy.epsilon_of(mu=mu, delta=delta)
     return (
         "That is against those who hold no seed of these nodes. Against one node of the design, "
-        f"which knows its own seeds, the others have ({nd.epsilon_of(mu=mu, delta=delta):.3g}, "
+        f"which knows its own seeds, the others have ({epsilon:.3g}, "
         f"{delta:g})-DP; designs with structure.known_seeds keep theirs."
     )
 

@@ -24,13 +24,17 @@ from noisedesign.cli._shared import (
     attributes,
     counter,
     design_argument,
+    design_in,
+    echo,
     folder_option,
     formulation_option,
     gap_option,
     json_option,
     note,
     output_option,
+    problem_in,
     runs_option,
+    say,
     show,
     show_files,
     show_path,
@@ -44,7 +48,7 @@ if TYPE_CHECKING:
 def _loaded(path: str) -> Design:
     from noisedesign.design.design import design_of
 
-    return design_of(nd.load_design(path), sparse=True)
+    return design_of(design_in(path), sparse=True)
 
 
 @click.command(cls=Writing)
@@ -75,7 +79,7 @@ def solve(
     from noisedesign.families.family import SEARCHED, family_of
     from noisedesign.tasks import report
 
-    loaded = [nd.load_problem(problem) for problem in problems]
+    loaded = [problem_in(problem) for problem in problems]
     given: list[Any] = list(loaded)
     if endless := [one for one in given if isinstance(one.problem, nd.UnboundedProblem)]:
         return _solve_endless(endless, loaded, output=output, as_json=as_json)
@@ -84,12 +88,12 @@ def solve(
         if several:
             expected, remedy = "none of several problems", "Solve them one by one."
             raise InputError("checkpoint", expected=expected, got=checkpoint, remedy=remedy)
-        how["checkpoint"] = nd.CheckpointFile(checkpoint)
+        how["checkpoint"] = nd.results.CheckpointFile(checkpoint)
     if watched:
         how["progress"] = bounds_progress
     paths = _design_paths([problem.problem.name for problem in loaded], output)
     records: list[dict[str, Any]] = []
-    remarks, code = [], 0
+    remarks, capped, code = [], [], 0
     for source, path in zip(loaded, paths, strict=True):
         remarks += [source.remark] if source.remark else []
         if several:
@@ -109,8 +113,9 @@ def solve(
         records.append(record)
         if solution.design is not None:
             remarks.append(report.insider_note(solution.design))
+            capped += [report.cap_note(solution)] if solution.default_cap else []
             if path is not None:
-                nd.save_design(solution.design, path, problem_text=source.text)
+                nd.save(solution.design, path, problem_text=source.text)
                 record["output"] = str(path)
                 if watched:
                     transient("written; proving it with every rounding accounted for")
@@ -130,6 +135,8 @@ def solve(
     else:
         structured = any(family_of(source.problem).structured for source in loaded)
         report.print_solutions(records, structured=structured)
+        for sentence in capped:
+            say(sentence)
         for remark in dict.fromkeys(remarks):
             note(remark)
     for record in records:
@@ -147,7 +154,7 @@ def _solve_endless(problems: Any, loaded: Any, *, output: str | None, as_json: b
     paths = _design_paths([one.problem.name for one in loaded], output)
     records = []
     for source, path in zip(loaded, paths, strict=True):
-        design = nd.solve_unbounded(source.problem)
+        design = nd.solve(source.problem)
         told = ["squared_sensitivity", "ratio", "worst", "first", "steps"]
         record = {"name": source.problem.name, "buffers": len(design.scales)}
         record |= attributes(design, told)
@@ -156,7 +163,7 @@ def _solve_endless(problems: Any, loaded: Any, *, output: str | None, as_json: b
                 design.claim, ["noise_stddev", "mu", "epsilon", "delta", "adjacency"]
             )
         if path is not None:
-            nd.save_design(design, path, problem_text=source.text)
+            nd.save(design, path, problem_text=source.text)
             record["output"] = str(path)
         records.append(record)
     show(records if len(records) > 1 else records[0], as_json=as_json)
@@ -216,12 +223,12 @@ def verify(design: str, problem: str | None, rigorous: bool, as_json: bool) -> i
     eigenvalue is trusted, and what cannot be proved is an error."""
     from noisedesign.design.design import design_of
 
-    stored, asked = nd.load_design(design), None
+    stored, asked = design_in(design), None
     if problem is not None:
         endless = isinstance(stored.design, nd.UnboundedDesign)
         held = stored.design if endless else design_of(stored, sparse=True)
         mixing = held.problem.mixing
-        asked = nd.load_problem(problem, mixing=mixing).problem
+        asked = problem_in(problem, mixing=mixing).problem
     outcome = nd.verify(stored, problem=asked, rigorous=rigorous)
     records = [asdict(check) for check in outcome.checks]
     found: dict[str, Any] = {"ok": outcome.ok, "not_checked": outcome.not_checked}
@@ -282,9 +289,9 @@ def dropout(design: str, gone: tuple[str, ...], output: str | None, as_json: boo
         nodes = stored.problem.nodes  # names as given where a node has them, else between commas
         parts = [[text] if text in nodes else text.split(",") for text in gone]
         names = [name if name in nodes else name.strip() for part in parts for name in part]
-        found = [nd.drop_out(stored, names)]
+        found = [nd.privacy.drop_out(stored, names)]
     else:
-        found = nd.every_drop_out(stored, progress=counter("leaving out", "nodes"))
+        found = nd.privacy.every_drop_out(stored, progress=counter("leaving out", "nodes"))
     if output is not None:
         write_figure(drop_out_figure(found, title=stored.problem.name), output)
         if not as_json:
@@ -306,7 +313,7 @@ def baselines(problem: str, as_json: bool) -> None:
     from noisedesign.mechanisms.baselines import compared
     from noisedesign.tasks import report
 
-    records = [report.design_record(d) for d in compared(nd.load_problem(problem).problem)]
+    records = [report.design_record(d) for d in compared(problem_in(problem).problem)]
     columns = ["name", "method", "objective", "relative_to_ldp", *report.AT_TARGET, "gap"]
     show(records, as_json=as_json, columns=[*columns, "feasible", "protects"])
 
@@ -349,7 +356,7 @@ def budgets(
             "--tighten alone beside it" if wrong == "cost" else "one of --tighten and --split"
         )
         raise InputError(wrong, expected=expected, got="both" if tighten and split else "another")
-    asked = nd.load_problem(problem).problem
+    asked = problem_in(problem).problem
     design = run(asked, gap=gap).design
     assert design is not None
     rows = found_by.budget_rows(design)
@@ -366,7 +373,7 @@ def budgets(
         told |= {"error_changed": changed.objective, "ratio": changed.objective / design.objective}
         told |= {"bound": bound, "feasible": changed.certificate.feasible}
         if output is not None:
-            nd.save_design(changed, output)
+            nd.save(changed, output)
             told["output"] = output
     show(told | {"budgets": records} if as_json else records, as_json=as_json, title=asked.name)
     if "ratio" in told and not as_json:
@@ -390,7 +397,7 @@ def budgets(
 @json_option
 def export(design: str, to: str, output: str, uncalibrated: bool, as_json: bool) -> None:
     """Write DESIGN.npz in the format of another program."""
-    stored, calibrated = nd.load_design(design), False if uncalibrated else None
+    stored, calibrated = design_in(design), False if uncalibrated else None
     paths = nd.export(
         stored.design, to=to, path=output, problem_text=stored.problem_text, calibrated=calibrated
     )
@@ -405,7 +412,7 @@ def plot(design: str, output: str, as_json: bool) -> None:
     """Picture of DESIGN.npz: its matrix, noise and two bounds."""
     from noisedesign.mechanisms.baselines import published
 
-    held = nd.load_design(design)
+    held = design_in(design)
     if isinstance(held.design, nd.UnboundedDesign):
         path = nd.plot(held.design, path=output)
     else:
@@ -427,7 +434,7 @@ def report(design: str, output: str, as_json: bool) -> int:
     design file names is read."""
     from noisedesign.pages.write import page_of, write_page
 
-    page = page_of(nd.load_design(design))
+    page = page_of(design_in(design))
     path = write_page(page, output)
     show_path(path, {"report": str(path), "ok": page.holds}, as_json=as_json)
     if not page.holds:
@@ -441,22 +448,23 @@ def report(design: str, output: str, as_json: bool) -> int:
 @json_option
 def demo(output: str, runs: int, as_json: bool) -> int:
     """Solve, verify, simulate and draw two designs."""
-    from noisedesign.pages.demo import COLUMNS, run
+    from noisedesign.pages.demo import COLUMNS, rows_of, run, title_of, words
 
     records = run(Path(output), runs=runs, announce=note)
     if as_json:
         show(records, as_json=True)
     else:
-        for count, (kind, group) in enumerate(groupby(records, key=itemgetter("design"))):
-            if count:
-                click.echo()
-            rows = list(group)
-            ours = rows[-1]
-            privacy = f"({ours['epsilon']:g}, {ours['delta']:g})-DP under {ours['adjacency']}"
-            title = f"{kind}: noise at equal privacy, {privacy}"
-            show(rows, as_json=False, columns=COLUMNS, title=title, notes=("protects",))
-            said = [f"{name} {'yes' if ours[name] else 'no'}" for name in ("verified", "simulated")]
-            click.echo(f"\nThe optimum: {', '.join(said)}. Open {ours['picture']} in a browser.")
+        designs = [list(group) for _, group in groupby(records, key=itemgetter("design"))]
+        for rows in designs:
+            show(
+                rows_of(rows),
+                as_json=False,
+                columns=COLUMNS,
+                title=title_of(rows[-1]),
+                keep=COLUMNS,
+            )
+            click.echo()
+        echo("\n".join(words([rows[-1] for rows in designs])))
     return 0 if all(record["holds"] for record in records) else EXIT_FAILED
 
 
@@ -482,7 +490,7 @@ def model(
     from noisedesign.tasks.model import conic_program
 
     chosen = format_of(output, name=target)
-    loaded = nd.load_problem(problem)
+    loaded = problem_in(problem)
     program = conic_program(loaded.problem, formulation=formulation)
     description, known = loaded.description, loaded.reference
     if known is not None:

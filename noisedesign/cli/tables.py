@@ -24,6 +24,7 @@ from noisedesign.cli._shared import (
     json_option,
     note,
     output_option,
+    problem_in,
     retry_option,
     say,
     show,
@@ -94,7 +95,7 @@ def compare(
     files, passed_over = problem_files(problems)
     for path in passed_over:
         note(f"{path} is no problem file: passed over")
-    loaded = [nd.load_problem(path) for path in files]
+    loaded = [problem_in(path) for path in files]
     found = nd.compare(loaded, backends=list(dict.fromkeys(names)), announce=note, **how)
     if found.kept:
         note(f"{found.kept} of {len(found.rows)} rows were in {how['output']} already")
@@ -182,9 +183,10 @@ def sweep(file: str, timeout: float | None, as_json: bool, **how: Any) -> None:
 
     Rows that the table already has are not run again."""
     from noisedesign.surveys.sweep import TIMEOUT_SECONDS
+    from noisedesign.surveys.sweep_file import load_sweep
 
     how["timeout"] = TIMEOUT_SECONDS if timeout is None else timeout
-    summary = nd.sweep(nd.load_sweep(file), progress=counter("sweeping", "rows"), **how)
+    summary = nd.sweep(load_sweep(file), progress=counter("sweeping", "rows"), **how)
     told = {name: value for name, value in asdict(summary).items() if name != "remarks"}
     show(told | {"output": str(summary.output)}, as_json=as_json)
     for sentence in summary.remarks:
@@ -269,6 +271,7 @@ def check_results(
 @click.option("--trust", default="nobody", show_default=True, help="neighbours, or a party.")
 @click.option("--fixed-batches", is_flag=True, help="Batches cannot be drawn at random.")
 @click.option("--weights", help="Of W [Metropolis-Hastings, and beside them those of least noise].")
+@click.option("--weight/--no-weight", default=None, help="Whether W takes weights of the edges.")
 @click.option("--curvature", metavar="A,B", help="Of the loss: ranks by that of the last models.")
 @click.option("--learning-rate", type=float, help="Of steps along means over a batch.")
 @click.option("--dimension", type=int, help="Parameters of the model.")
@@ -285,6 +288,7 @@ def recommend(
     florentine. All kinds of noise that fit
     are solved and certified at the same epsilon, and ranked by their error over the whole run."""
     from noisedesign.surveys.recommend import TRUST
+    from noisedesign.system.rules import UNSAID
 
     meant = [name for name in TRUST if how["trust"] and how["trust"] in name]
     if len(meant) != 1:
@@ -296,12 +300,13 @@ def recommend(
     watched = sys.stderr.isatty()
     progress = (lambda name: transient(f"solving: {name}")) if watched else None
     how |= {"random_batches": not fixed_batches, "progress": progress}
+    how["weight"] = {None: UNSAID, True: "weight", False: None}[how["weight"]]
     found = nd.recommend(_graph(graph), **how)
     if watched:
         transient("")
     record = found.values
     if output is not None:
-        nd.save_design(found.design, output)
+        nd.save(found.design, output)
         record["output"] = output
     if as_json:
         show(record, as_json=True)
@@ -329,11 +334,12 @@ def _graph(name: str) -> Any:
     from noisedesign.system.graph import read_edges
 
     if Path(name).suffix == ".toml" or ("/" in name and not Path(name).is_file()):
-        loaded = nd.load_problem(name)
+        loaded = problem_in(name)
         mixing = getattr(loaded.problem, "mixing", None)
         if mixing is None:
             raise InputError("graph", expected="a problem file with [graph]", got=name)
-        if parsed(loaded.text, field="problem")["graph"]["kind"] == "matrix":
+        said = parsed(loaded.text, field="problem")["graph"]
+        if said["kind"] == "matrix" or said.get("weight"):
             return mixing
         links = nx.from_numpy_array(np.asarray(mixing) > 0)
         links.remove_edges_from(list(nx.selfloop_edges(links)))

@@ -264,7 +264,7 @@ def write(
         >>> import noisedesign as nd
         >>> from noisedesign.conic import formats
         >>> from noisedesign.tasks.model import conic_program
-        >>> problem = nd.TimeProblem.prefix(participation=nd.single(2))
+        >>> problem = nd.TimeProblem.prefix(participation=nd.participation.single(2))
         >>> formats.write(conic_program(problem), "prefix.cbf").exists()
         True
     """

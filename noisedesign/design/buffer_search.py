@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from noisedesign.base import checks as _checks
+from noisedesign.base.checks import InputError
 from noisedesign.design.unbounded import UnboundedDesign
 from noisedesign.families.unbounded.bound import judged, least_stddevs
 from noisedesign.families.unbounded.directed import Directed
@@ -12,27 +15,12 @@ from noisedesign.families.unbounded.solver import search
 from noisedesign.problem.unbounded import STEPS, UnboundedProblem
 
 
-def solve_unbounded(problem: UnboundedProblem) -> UnboundedDesign:
-    """Search for the buffers of a run without an end, and prove what they are worth.
-
-    Args:
-        problem: what is asked for.
-
-    Returns:
-        A design, which is no optimum; its ``ratio`` says how far it is from those who know the
-        horizon.
-
-    Raises:
-        InputError: no such problem.
-
-    Examples:
-        >>> import noisedesign as nd
-        >>> design = nd.solve_unbounded(nd.UnboundedProblem(buffers=4))
-        >>> print(f"{design.ratio:.1f}")
-        1.5
-    """
-    expected = "an UnboundedProblem"
-    _checks.instance(problem, UnboundedProblem, field="problem", expected=expected)
+def solve_unbounded(problem: UnboundedProblem, **options: Any) -> UnboundedDesign:
+    """Search for the buffers of a run without an end, and prove what they are worth."""
+    for name, value in options.items():
+        if value is not None:
+            expected = "nothing for a run without an end"
+            raise InputError(name, expected=expected, got=_checks.describe(value))
     poles, weights = np.asarray(problem.workload.poles), np.asarray(problem.workload.weights)
     often, apart = problem.max_participations, problem.separation
     directed = Directed(problem.mixing) if problem.directed else None

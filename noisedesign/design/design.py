@@ -12,6 +12,7 @@ from typing import Any
 from noisedesign.base.checks import Array, InputError, describe
 from noisedesign.base.linalg import eigenvalues
 from noisedesign.base.monitor import Bounds
+from noisedesign.base.nodes import Node
 from noisedesign.base.shown import Shown, words
 from noisedesign.certify.certificate import Certificate
 from noisedesign.families.family import Seeded, family_of
@@ -80,7 +81,8 @@ class Design(Shown):
         Prefix sums of two steps: C^T C = [[1, x], [x, 1]] with x^2 - 3 x + 1 = 0.
 
         >>> import noisedesign as nd
-        >>> design = nd.solve(nd.TimeProblem.prefix(participation=nd.single(2)), gap=1e-9).design
+        >>> scheme = nd.participation.single(2)
+        >>> design = nd.solve(nd.TimeProblem.prefix(participation=scheme), gap=1e-9).design
         >>> x = (3 - 5**0.5) / 2
         >>> print(f"{x:.4f}")
         0.3820
@@ -200,11 +202,11 @@ class Design(Shown):
             return self
         return replace(self, problem=self.problem.dense())
 
-    def node_plan(self, node: int | None = None, *, batch_size: int | None = None) -> Plan:
+    def node_plan(self, node: Node | None = None, *, batch_size: int | None = None) -> Plan:
         """The facts one node needs to draw its noise, scaled to the privacy target.
 
         Args:
-            node: zero-based; needed where nodes differ.
+            node: its name, a text, or its row, zero-based; needed where nodes differ.
             batch_size: what the trainer divides sums of gradients by, if it does: the noise is
                 divided by it too.
 
@@ -374,7 +376,7 @@ def design_of(value: Any, *, sparse: bool = False) -> Design:
             return found if sparse else found.dense()
     remedy = ""
     if isinstance(value, (str, PathLike)):
-        remedy = "Give load_design(path)."
+        remedy = "Give load(path)."
     elif isinstance(value, Problem):
         remedy = "Give solve(problem).design."
     expected = "a design, or a solution or loaded file that has one"

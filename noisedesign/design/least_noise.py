@@ -22,6 +22,7 @@ from noisedesign.base.shown import Shown
 from noisedesign.design.design import Design
 from noisedesign.design.solve import solve
 from noisedesign.families.worst.program import summed_error
+from noisedesign.problem.default_cap import uncapped
 from noisedesign.problem.problem import Problem
 from noisedesign.system.fastest_mixing import gap_of
 from noisedesign.system.least_noise import least_noise, plain_links, strictly_within
@@ -56,7 +57,8 @@ class LeastNoiseMixing(Shown):
 
     Examples:
         >>> import noisedesign as nd
-        >>> found = nd.least_noise_mixing(nd.SpaceProblem.from_graph(nd.build_graph("florentine")))
+        >>> problem = nd.SpaceProblem.from_graph(nd.build_graph("florentine"))
+        >>> found = nd.graphs.least_noise_mixing(problem)
         >>> found.status, f"{found.error:.4f}"
         ('optimal', '3.3440')
         >>> plain = nd.solve(nd.SpaceProblem.from_graph(nd.build_graph("florentine")))
@@ -106,7 +108,7 @@ def least_noise_mixing(
     Examples:
         >>> import noisedesign as nd
         >>> ring = nd.SpaceProblem.from_graph(nd.build_graph("ring", nodes=16))
-        >>> found = nd.least_noise_mixing(ring)  # on a ring equal weights are hard to beat
+        >>> found = nd.graphs.least_noise_mixing(ring)  # on a ring equal weights are hard to beat
         >>> f"{found.lower_bound:.4f} {nd.solve(ring).design.objective:.4f}"
         '3.6889 3.6889'
     """
@@ -200,7 +202,7 @@ def _local(problem: Problem, plain: Array, links: Links, rate: float) -> LeastNo
 def _error(problem: Problem, mixing: Array) -> tuple[float, Array]:
     """The optimum for W, and its gradient in W; infinite where there is no design."""
     try:
-        design = solve(problem.with_mixing(mixing), gap=LOCAL_GAP).design
+        design = solve(uncapped(problem.with_mixing(mixing)), gap=LOCAL_GAP).design
     except InputError:  # W so near to a singular one that its noise is unbounded
         design = None
     if design is None:

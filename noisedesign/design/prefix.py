@@ -118,9 +118,10 @@ def privacy_after(run: Any, *, steps: int) -> PrivacySoFar:
 
         >>> import noisedesign as nd
         >>> target = nd.PrivacyTarget(epsilon=1.0, delta=1e-6)
-        >>> problem = nd.TimeProblem.prefix(participation=nd.single(2), privacy=target)
+        >>> scheme = nd.participation.single(2)
+        >>> problem = nd.TimeProblem.prefix(participation=scheme, privacy=target)
         >>> design = nd.solve(problem, gap=1e-9).design
-        >>> one, both = (nd.privacy_after(design, steps=steps) for steps in (1, 2))
+        >>> one, both = (nd.privacy.privacy_after(design, steps=steps) for steps in (1, 2))
         >>> print(f"{(one.mu / both.mu) ** 2:.4f}, {1 - ((3 - 5**0.5) / 2) ** 2:.4f}")
         0.8541, 0.8541
         >>> print(f"{both.epsilon:.4f}")

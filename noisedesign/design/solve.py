@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import NoneType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from noisedesign.families.family import (
     Answer,
     AnyFamily,
     Arrays,
+    Cappable,
     Costly,
     Optioned,
     Remarked,
@@ -32,15 +34,42 @@ from noisedesign.families.family import (
     without_multipliers,
 )
 from noisedesign.forms import Noise
-from noisedesign.problem.problem import Problem, problem_of
+from noisedesign.problem.default_cap import TIMES, FreeNoiseError, capped, larger
+from noisedesign.problem.problem import Problem, endless_of, problem_of
 
 if TYPE_CHECKING:
     from noisedesign.conic.data import Errors
+    from noisedesign.design.unbounded import UnboundedDesign
+    from noisedesign.problem.unbounded import UnboundedProblem
 
 OPTIMAL, INACCURATE, FAILED = "optimal", "inaccurate", "failed"
 INTERRUPTED = Stop.INTERRUPTED.value
 
 STAND_IN = "ldp"  # the method of a design that takes the place of one that was not found
+
+
+@dataclass(frozen=True)
+class DefaultCap:
+    """The cap on variances under which a problem was solved whose H is singular.
+
+    Attributes:
+        times: the largest variance allowed to a node, over that of independent noise.
+        cost: by how much the objective exceeds a lower bound without the cap, relative.
+        beside: of which noise that bound is.
+    """
+
+    times: float
+    cost: float
+    beside: str
+
+    def __str__(self) -> str:
+        said = f"<= {self.times:g} times independent, by default"
+        if not math.isfinite(self.cost):
+            return said
+        # Two digits are printed, and are not to be rounded below what was found.
+        unit = 10.0 ** (math.floor(math.log10(max(self.cost, 1e-6))) - 1)
+        cost = 100 * unit * math.ceil(self.cost / unit * (1 - settings.sqrt_eps()))
+        return f"{said}: costs at most {cost:.2g} % over {self.beside}"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -64,10 +93,11 @@ class Solution(Shown):
         solve_seconds: the backend's own part of them, to solve it.
         evaluations: of the objective, or iterations of a conic solver.
         errors: the six DIMACS errors of a conic model (:mod:`noisedesign.conic.data`).
+        default_cap: the cap that nobody stated, and what it costs, where H is singular; or None.
 
     Examples:
         >>> import noisedesign as nd
-        >>> solution = nd.solve(nd.TimeProblem.prefix(participation=nd.single(2)))
+        >>> solution = nd.solve(nd.TimeProblem.prefix(participation=nd.participation.single(2)))
         >>> solution.status, solution.feasible, solution.certificate.gap < 1e-6
         ('optimal', True, True)
     """
@@ -82,6 +112,7 @@ class Solution(Shown):
     solve_seconds: float
     evaluations: int
     errors: Errors | None = None
+    default_cap: DefaultCap | None = None
 
     def _title(self) -> str:
         return f"Solution of {self.problem.name!r}"
@@ -92,6 +123,7 @@ class Solution(Shown):
         return {
             "status": self.status,
             **{name: facts[name] for name in shown if name in facts},
+            "largest variance": None if self.default_cap is None else str(self.default_cap),
             "backend": self.backend,
             "evaluations": self.evaluations,
             "seconds": self.seconds,
@@ -119,8 +151,28 @@ class Solution(Shown):
         )
 
 
+@overload
+def solve(problem: UnboundedProblem) -> UnboundedDesign: ...
+
+
+@overload
 def solve(
     problem: Problem,
+    *,
+    backend: str = ...,
+    gap: float | None = ...,
+    time_limit: float | None = ...,
+    formulation: str | None = ...,
+    progress: ProgressCallback | None = ...,
+    isolate: bool | None = ...,
+    device: str = ...,
+    checkpoint: Checkpoint[Any] | None = ...,
+    start: Any = ...,
+) -> Solution: ...
+
+
+def solve(
+    problem: Problem | UnboundedProblem,
     *,
     backend: str = "native",
     gap: float | None = None,
@@ -131,12 +183,13 @@ def solve(
     device: str = "cpu",
     checkpoint: Checkpoint[Any] | None = None,
     start: Any = None,
-) -> Solution:
+) -> Solution | UnboundedDesign:
     """Design the noise of ``problem`` and certify it.
 
     Args:
         problem: a :class:`SpaceProblem`, :class:`TimeProblem` or :class:`SpaceTimeProblem`, or what
-            has one: a loaded file or a design, whose problem is solved.
+            has one: a loaded file or a design, whose problem is solved. An
+            :class:`UnboundedProblem` takes no other argument.
         backend: "native", "scs", "clarabel", "mosek", "cvxopt" or "sdpa"; what is not convex,
             Toeplitz strategies and products of time and space, is for "native" alone. Other
             distributions may add backends.
@@ -156,18 +209,21 @@ def solve(
         device: where the native solvers of problems without a structure compute: "cpu", "cuda" or
             "cuda:N".
         checkpoint: where the native solvers of problems without limits keep their multipliers, and
-            what they go on from (:class:`noisedesign.CheckpointFile`).
+            what they go on from (:class:`noisedesign.results.CheckpointFile`).
         start: where the same solvers begin without a checkpoint: a design of a problem of the same
             size and participation, or a ``DualPoint``. It changes evaluations, not the answer.
 
     Returns:
-        The design, what is proved of it and how it was found.
+        The design, what is proved of it and how it was found; of an :class:`UnboundedProblem` its
+        :class:`UnboundedDesign`, which is no optimum: its ``ratio`` says how far it is from those
+        who know the horizon.
 
     Raises:
         InputError: a backend that is unknown, not installed, unlicensed or cannot take the
-            problem; gap or time_limit <= 0; a singular W (or H) whose noise nothing bounds;
-            a device that is not there; a checkpoint of another problem, or a damaged one; a start
-            of another size, or for a solver that takes none.
+            problem; gap or time_limit <= 0; a singular W (or H) whose noise nothing bounds, where
+            ``max_variance="none"`` refuses the cap that else is told in ``default_cap``; a device
+            that is not there; a checkpoint of another problem, or a damaged one; a start of
+            another size, or for a solver that takes none.
 
     Examples:
         Two nodes that keep 3/4 of their own model: the eigenvalues of W are 1 and 1/2, and the
@@ -181,9 +237,84 @@ def solve(
         'optimal'
         >>> print(f"{solution.design.objective:.4f}")
         1.1250
+        >>> print(f"{nd.solve(nd.UnboundedProblem(buffers=4)).ratio:.1f}")
+        1.5
     """
+    asked: dict[str, Any] = {
+        "backend": backend,
+        "gap": gap,
+        "formulation": formulation,
+        "progress": progress,
+        "isolate": isolate,
+        "device": device,
+        "checkpoint": checkpoint,
+        "start": start,
+    }
+    if (endless := endless_of(problem)) is not None:
+        from noisedesign.design.buffer_search import solve_unbounded
+
+        default: Any = solve.__kwdefaults__
+        said = {name: asked[name] for name in ("backend", "device") if asked[name] != default[name]}
+        return solve_unbounded(
+            endless, **asked | {"backend": None, "device": None, "time_limit": time_limit} | said
+        )
+    started, problem = time.perf_counter(), problem_of(problem, sparse=True)
+    try:
+        return _solve(problem, time_limit=time_limit, **asked)
+    except FreeNoiseError:
+        if not getattr(problem, "default_cap", False) or problem.max_variance is not None:
+            raise
+    ends = None if time_limit is None else started + time_limit
+    return _solve_capped(problem, asked, started=started, ends=ends)
+
+
+def _solve_capped(
+    problem: Problem, asked: dict[str, Any], *, started: float, ends: float | None
+) -> Solution:
+    """Solve a problem whose H is singular under the least of some caps that costs next to nothing,
+    or the widest of them."""
+
+    def left() -> float | None:
+        return None if ends is None else max(ends - time.perf_counter(), 1e-3)
+
+    wider: float | None = TIMES[0]
+    while wider is not None:
+        times = wider
+        found = _solve(capped(problem, times), time_limit=left(), **asked)
+        stopped = found.status in (INTERRUPTED, Stop.TIME_LIMIT.value) or found.design is None
+        cap = DefaultCap(times, math.inf, "") if stopped else _priced(found, times, left())
+        wider = None if stopped else larger(times, cap.cost)
+    return replace(found, default_cap=cap, seconds=time.perf_counter() - started)
+
+
+def _priced(solution: Solution, times: float, time_limit: float | None) -> DefaultCap:
+    """What the cap of a solution costs."""
+    family, design = family_of(solution.problem), solution.design
+    assert design is not None
+    if not isinstance(family, Cappable):
+        return DefaultCap(times, math.inf, "")
+    monitor = Monitor(gap=settings.DEFAULT_GAP, time_limit=time_limit)
+    program = family.program(solution.problem)
+    free = family.without_cap(program, design.noise, design.proof, monitor=monitor)
+    cost = max(design.objective / free.bound - 1, 0.0) if free.bound > 0 else math.inf
+    return DefaultCap(times, cost, free.beside)
+
+
+def _solve(
+    problem: Problem,
+    *,
+    backend: str,
+    gap: float | None,
+    time_limit: float | None,
+    formulation: str | None,
+    progress: ProgressCallback | None,
+    isolate: bool | None,
+    device: str,
+    checkpoint: Checkpoint[Any] | None,
+    start: Any,
+) -> Solution:
+    """Solve a problem as it stands; FreeNoiseError where nothing bounds its noise."""
     started = time.perf_counter()
-    problem = problem_of(problem, sparse=True)
     family = family_of(problem)
     if gap is not None:
         gap = _checks.real(gap, field="gap", low=0, high=1)

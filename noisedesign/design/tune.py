@@ -55,7 +55,7 @@ class Tuned(Shown):
         >>> error = nd.ErrorMeasure(horizon=1, of="loss", curvature=[1.0])
         >>> problem = nd.TimeProblem.from_graph(
         ...     nd.build_graph("complete", nodes=2),
-        ...     participation=nd.single(1),
+        ...     participation=nd.participation.single(1),
         ...     error=error,
         ...     privacy=nd.PrivacyTarget(epsilon=2.0),
         ... )
@@ -113,7 +113,7 @@ def tune_learning_rate(
         >>> error = nd.ErrorMeasure(horizon=8, of="loss", curvature=[0.1, 1.0])
         >>> problem = nd.TimeProblem.from_graph(
         ...     nd.build_graph("path", nodes=3),
-        ...     participation=nd.single(8),
+        ...     participation=nd.participation.single(8),
         ...     error=error,
         ...     privacy=nd.PrivacyTarget(epsilon=2.0),
         ... )

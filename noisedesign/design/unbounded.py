@@ -13,6 +13,7 @@ import numpy as np
 
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import Array, InputError
+from noisedesign.base.nodes import Node, as_row
 from noisedesign.base.shown import Shown
 from noisedesign.families.unbounded.bound import Proved, judged, least_stddevs
 from noisedesign.families.unbounded.buffers import Buffers
@@ -45,7 +46,7 @@ class UnboundedDesign(Shown):
 
     Examples:
         >>> import noisedesign as nd
-        >>> design = nd.solve_unbounded(nd.UnboundedProblem(buffers=4))
+        >>> design = nd.solve(nd.UnboundedProblem(buffers=4))
         >>> design.ratio < 1.7
         True
     """
@@ -144,11 +145,12 @@ class UnboundedDesign(Shown):
         diagonal = 1 / (self.claim.noise_stddev * self.found_sensitivity**0.5 * (1 + 2.0**-50))
         return Buffered(self.scales, self.decays, np.array([diagonal]))
 
-    def node_plan(self, node: int | None = None, *, batch_size: int | None = None) -> Plan:
+    def node_plan(self, node: Node | None = None, *, batch_size: int | None = None) -> Plan:
         """The facts a node needs to draw its noise for ever: the same for all but the row of W.
 
         Args:
-            node: zero-based, 0 by default; each has noise of its own, from a secret of its own.
+            node: its name, a text, or its row, zero-based, 0 by default; each has noise of its own,
+                from a secret of its own.
             batch_size: what the trainer divides sums by, if any.
 
         Returns:
@@ -160,8 +162,8 @@ class UnboundedDesign(Shown):
         claim, mixing = self.claim, self.problem.mixing
         if batch_size is not None:
             claim = replace(claim, batch_size=_checks.positive_int(batch_size, field="batch_size"))
-        node = _checks.positive_int(node or 0, field="node", minimum=0)
         names = self.problem.nodes
+        node = as_row(0 if node is None else node, names, field="node")
         weights: tuple[tuple[int, float], ...] = ()
         if mixing is not None:
             if node >= len(mixing):

@@ -262,6 +262,21 @@ class Modelled(Generic[P]):
         return ask(family.model(program, form))
 
 
+class Uncapped(NamedTuple):
+    """A lower bound on the error of noise without a cap, and of which noise it is one."""
+
+    bound: float
+    beside: str
+
+
+class Cappable(ABC, Generic[P]):
+    """A family that can tell what a cap costs which nobody asked for."""
+
+    @abstractmethod
+    def without_cap(self, program: P, noise: Noise, proof: Arrays, *, monitor: Monitor) -> Uncapped:
+        """Bound the error without the cap of ``program``, whose answer this is."""
+
+
 class Weighable:
     """A family with multipliers for every budget of a node or pattern."""
 

@@ -11,17 +11,10 @@ from pydantic import Discriminator, PlainValidator, Tag, TypeAdapter
 from pydantic_core import PydanticCustomError
 
 from noisedesign.base.checks import InputError
+from noisedesign.base.nodes import Node, is_node, row_of
 from noisedesign.files.graph_tables import GraphOfKind, load_npy
 from noisedesign.files.schema import Table, Text, of_kind, table_of_kind, validated
-from noisedesign.files.tables import (
-    OBSERVERS,
-    AnyParticipationTable,
-    Node,
-    OwnNoise,
-    ResponsesKeys,
-    is_node,
-    row_of,
-)
+from noisedesign.files.tables import OBSERVERS, AnyParticipationTable, OwnNoise, ResponsesKeys
 from noisedesign.files.toml import parsed
 from noisedesign.privacy.target import DEFAULT_ADJACENCY, DEFAULT_DELTA, Adjacency
 from noisedesign.privacy.views import Observer

@@ -43,8 +43,9 @@ class CheckpointFile:
 
     Examples:
         >>> import noisedesign as nd
-        >>> problem = nd.TimeProblem.prefix(participation=nd.FixedEpoch(epochs=4, separation=4))
-        >>> checkpoint = nd.CheckpointFile("run.npz")
+        >>> scheme = nd.participation.FixedEpoch(epochs=4, separation=4)
+        >>> problem = nd.TimeProblem.prefix(participation=scheme)
+        >>> checkpoint = nd.results.CheckpointFile("run.npz")
         >>> first = nd.solve(problem, checkpoint=checkpoint)
         >>> again = nd.solve(problem, checkpoint=checkpoint)  # goes on from its end
         >>> again.status, again.evaluations < first.evaluations

@@ -143,7 +143,7 @@ def _said(design: Any, *, problem_text: str) -> tuple[dict[str, Array], dict[str
     return arrays, manifest_of(found, arrays, problem_text=problem_text)
 
 
-def save_design(
+def save(
     design: Design | StreamingDesign | UnboundedDesign,
     path: str | Path,
     *,
@@ -168,9 +168,10 @@ def save_design(
 
     Examples:
         >>> import noisedesign as nd
-        >>> design = nd.solve(nd.TimeProblem.prefix(participation=nd.single(2))).design
-        >>> path = nd.save_design(design, "prefix.npz")
-        >>> bool((nd.load_design(path).design.strategy == design.strategy).all())
+        >>> problem = nd.TimeProblem.prefix(participation=nd.participation.single(2))
+        >>> design = nd.solve(problem).design
+        >>> path = nd.save(design, "prefix.npz")
+        >>> bool((nd.load(path).design.strategy == design.strategy).all())
         True
     """
     problem_text = _checks.text(problem_text, field="problem_text")
@@ -191,33 +192,11 @@ def save_design(
         return write_atomically(path, write)
 
 
+save_design = save  # beside load_design
+
+
 def load_design(path: str | Path) -> Any:
-    """Read a design file and check its integrity. Nothing is ever unpickled.
-
-    Args:
-        path: of a file that :func:`noisedesign.save_design` or ``noisedesign solve -o`` wrote.
-
-    Returns:
-        The ``design``, what its file claims of it (``manifest``) and every array, in a
-        ``StoredDesign``, ``StoredStreamingDesign`` or ``StoredUnboundedDesign``.
-
-    Raises:
-        InputError: no such file; truncated, changed, not a design file, of a later version;
-            arrays that are not finite, or of a wrong dtype, shape or sha256.
-
-    Examples:
-        A file that was changed is not read.
-
-        >>> from pathlib import Path
-        >>> import noisedesign as nd
-        >>> design = nd.solve(nd.TimeProblem.prefix(participation=nd.single(2))).design
-        >>> path = nd.save_design(design, "prefix.npz")
-        >>> content = path.read_bytes()
-        >>> _ = path.write_bytes(content.replace(b"lower_bound", b"upper_bound"))
-        >>> nd.load_design(path)  # doctest: +ELLIPSIS
-        Traceback (most recent call last):
-        noisedesign.base.checks.InputError: design file: expected ...
-    """
+    """The design of a file, and what it claims, whole or refused; nothing is ever unpickled."""
     path = _checks.path(path, field=FIELD)
     content = read_regular(path, field=FIELD, expected="a readable design file", times=2)
     with located(path):

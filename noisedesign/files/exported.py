@@ -17,6 +17,7 @@ import numpy as np
 
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import Array, InputError, describe
+from noisedesign.base.nodes import Node
 from noisedesign.design.design import AGAINST_OBSERVERS, Design
 from noisedesign.families.toeplitz.streaming import StreamingDesign
 from noisedesign.files.design_arrays import arrays_of
@@ -59,7 +60,8 @@ class Exported:
         >>> import noisedesign as nd
         >>> from noisedesign.files import exports
         >>> target = nd.PrivacyTarget(epsilon=1.0, delta=1e-6)
-        >>> problem = nd.TimeProblem.prefix(participation=nd.single(2), privacy=target)
+        >>> scheme = nd.participation.single(2)
+        >>> problem = nd.TimeProblem.prefix(participation=scheme, privacy=target)
         >>> written = nd.export(nd.solve(problem).design, to="npy", path="prefix.npy")
         >>> found = exports.read(written[0])
         >>> found.metadata["calibrated"], found.multiply_by, found.metadata["epsilon"]
@@ -104,12 +106,12 @@ class Exported:
         used = factor(multiply_by, stated=self.multiply_by)
         return self.noise if used == 1 else self.noise.scaled(used)
 
-    def node_plan(self, node: int | None = None, *, batch_size: int | None = None) -> Plan:
+    def node_plan(self, node: Node | None = None, *, batch_size: int | None = None) -> Plan:
         """The plan of one node, that of the design where the file holds the same noise. A file of R
         and not of its seeds has noise from a trusted party.
 
         Args:
-            node: zero-based; needed where nodes differ.
+            node: its name, a text, or its row, zero-based; needed where nodes differ.
             batch_size: as of :meth:`noisedesign.Design.node_plan`.
 
         Returns:

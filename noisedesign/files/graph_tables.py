@@ -38,12 +38,20 @@ from noisedesign.system.graph import (
     GRAPH_KEYS,
     LEAST_NOISE,
     build_graph,
+    chosen_links,
     mixing_matrix,
     node_names,
     read_all_edges,
     read_edges,
 )
-from noisedesign.system.rules import WEIGHTS, Weights, require_room, sparse_mixing_matrix
+from noisedesign.system.rules import (
+    UNSAID,
+    WEIGHTS,
+    Weights,
+    require_room,
+    sparse_mixing_matrix,
+    weigher,
+)
 
 Mixing = tuple[Any, tuple[str, ...]]
 """W, shape (n, n), dense or sparse, or of a schedule, (P, n, n); and the names of its rows."""
@@ -99,9 +107,14 @@ class _Built(Graph):
     weights: str = "metropolis-hastings"
     mixing_rate: float | None = None
 
+    @property
+    def _weighs(self) -> str | None:
+        """The attribute of edges that W is made of, None, or that nobody said."""
+        return UNSAID
+
     def _graph(self, folder: Path) -> nx.Graph:
         build = build_digraph if self.one_way else build_graph
-        other = {"weights", "mixing_rate", "directed"}
+        other = {"weights", "weight", "mixing_rate", "directed"}
         return build(**self.model_dump(exclude=other, exclude_none=True))
 
     def count(self, folder: Path) -> int:
@@ -129,14 +142,19 @@ class _Built(Graph):
         if said is not None and said <= sparse_above:
             require_room(said)
         graph = self._graph(folder)
-        with renamed({"weights": "graph.weights", "graph": self.links_key}):
+        keys = {"weights": "graph.weights", "graph": self.links_key, "weight": "graph.weight"}
+        with renamed(keys):
+            how = "graph.weight = true makes W of them, false of the links alone"
+            by = weigher(graph, self._weighs, how=how)
+            ruled: dict[str, Any] = {"weights": self.weights, "weight": by}
             if len(graph) > sparse_above and self.weights in WEIGHTS:
-                return sparse_mixing_matrix(graph, weights=self.weights), node_names(graph)
+                return sparse_mixing_matrix(graph, **ruled), node_names(graph)
             if self.one_way:
-                return directed_mixing(graph, weights=self.weights), node_names(graph)
+                return directed_mixing(graph, **ruled), node_names(graph)
             if self.weights == FASTEST:
-                return stated_fastest_mixing(graph, known=known), node_names(graph)
-            return mixing_matrix(graph, weights=self.weights), node_names(graph)
+                links = chosen_links(graph, by, beside=FASTEST)
+                return stated_fastest_mixing(links, known=known), node_names(graph)
+            return mixing_matrix(graph, **ruled), node_names(graph)
 
 
 class _Weighted(_Built):
@@ -181,6 +199,11 @@ class EdgesGraph(_MaybeDirected):
     links_key: ClassVar[str] = "graph.file"
     kind: Literal["edges"]
     file: Text
+    weight: bool | None = None
+
+    @property
+    def _weighs(self) -> str | None:
+        return UNSAID if self.weight is None else "weight" if self.weight else None
 
     def _graph(self, folder: Path) -> nx.Graph:
         return read_edges(folder / self.file, directed=self.directed)

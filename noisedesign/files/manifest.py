@@ -36,6 +36,7 @@ from noisedesign.forms.structure import SpaceStructure, TimeStructure
 from noisedesign.privacy.views import Coalitions, Observer, coalitions
 from noisedesign.privacy.views.noise import Knowledge
 from noisedesign.privacy.views.observers import Sees
+from noisedesign.problem.default_cap import as_solved
 from noisedesign.problem.problem import ANY_SPACE, ANY_TIME, Problem
 from noisedesign.system.directed import perron_vector, push_sum_weights
 from noisedesign.system.participation import SCHEMES, Participation
@@ -442,6 +443,7 @@ def differences(stored: Problem, rebuilt: Problem, *, tolerance: float) -> list[
     """Names of what differs between two problems; W and H may, by a relative ``tolerance``."""
     if stored.axes != rebuilt.axes:
         return ["design"]
+    rebuilt = as_solved(rebuilt, stored)
     said, again = stated(stored), stated(rebuilt)
     told = {"random": "mixing randomness", "rounds": "gossip rounds"}
     different = [told.get(key, key) for key in said if said[key] != again[key]]
@@ -479,7 +481,7 @@ def read_manifest(content: bytes) -> Manifest:
     """The manifest in ``content``."""
     header = validated(_Header, content)
     if header.format != FORMAT:
-        remedy = "Designs are written by `noisedesign solve -o` and noisedesign.save_design."
+        remedy = "Designs are written by `noisedesign solve -o` and noisedesign.save."
         raise flaw("format", FORMAT, describe(header.format), remedy)
     if not 1 <= header.version <= VERSION:
         remedy = f"It was written by noisedesign {header.library}: use that or a later version."

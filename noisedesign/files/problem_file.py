@@ -430,6 +430,9 @@ def problem_of_tables(
     if getattr(graph, "weights", None) != LEAST_NOISE:
         return file.problem(folder, known)
     rule = "doubly-stochastic" if graph.one_way else "metropolis-hastings"
+    if getattr(graph, "weight", None):
+        expected = f'false or nothing beside weights = "{LEAST_NOISE}", which chooses W itself'
+        raise InputError("graph.weight", expected=expected, got="true")
     plain = graph.model_copy(update={"weights": rule, "mixing_rate": None})
     problem = file.model_copy(update={"graph": plain}).problem(folder, None)
     if problem.sparse:
@@ -450,26 +453,7 @@ def problem_of_tables(
 
 
 def load_problem(path: str | Path, *, mixing: Array | None = None) -> LoadedProblem:
-    """Read a problem file; ``problems/README.md`` describes its keys.
-
-    Args:
-        path: a file, or the name of a shipped one, ``"whisper/florentine"``, with ``.toml`` or
-            without. What the working directory or its folder ``problems`` has comes first.
-        mixing: the W to take where ``graph.weights`` asks for the fastest, if it is as fast, or for
-            the one of least noise, if it is on the links and within the rate.
-
-    Returns:
-        The problem, and the text it was read from.
-
-    Raises:
-        InputError: naming the dotted key at fault; no such file, a folder, not UTF-8, not TOML.
-
-    Examples:
-        >>> import noisedesign as nd
-        >>> loaded = nd.load_problem("whisper/florentine")
-        >>> loaded.problem.axes, loaded.problem.mixing.shape, loaded.problem.nodes[0]
-        ('space', (15, 15), 'Acciaiuoli')
-    """
+    """The problem of a file or of the name of a shipped one, as of :func:`noisedesign.load`."""
     with opened(path, field=FIELD) as (found, text):
         return replace(parse_problem(text, folder=found.parent, mixing=mixing), path=found)
 

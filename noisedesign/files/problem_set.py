@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import glob
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -105,9 +105,14 @@ def shipped_problems() -> Listing[ShippedProblem]:
     return Listing(_listed(name, path) for name, path in shipped_files().items())
 
 
+def kind_of(tables: Mapping[str, Any]) -> str:
+    """The kind of a file of these tables, of :data:`OTHER_KINDS`; nothing of a problem."""
+    return next((kind for key, kind in OTHER_KINDS.items() if key in tables), "")
+
+
 def _listed(name: str, path: Path) -> ShippedProblem:
     tables = parsed(read_text(path, field=FIELD), field=FIELD)
-    kind = next((kind for key, kind in OTHER_KINDS.items() if key in tables), "")
+    kind = kind_of(tables)
     nodes, steps = None, None
     with located(path):
         if kind not in ("sweep", "experiment"):

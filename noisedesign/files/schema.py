@@ -4,7 +4,6 @@ The sentence names the dotted key, what was expected there, and what was got."""
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
@@ -25,6 +24,7 @@ from pydantic import (
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from noisedesign.base.checks import InputError, describe
+from noisedesign.base.nodes import did_you_mean
 
 Read = TypeVar("Read")
 
@@ -34,6 +34,12 @@ Text = Annotated[str, Field(min_length=1)]
 ScalarOrList = Annotated[
     Annotated[float, Tag("scalar")] | Annotated[list[float], Tag("list")],
     Discriminator(lambda value: "list" if isinstance(value, list) else "scalar"),
+]
+CapOrNone = Annotated[
+    Annotated[float, Tag("scalar")]
+    | Annotated[list[float], Tag("list")]
+    | Annotated[Literal["none"], Tag("none")],
+    Discriminator(lambda value: {list: "list", str: "none"}.get(type(value), "scalar")),
 ]
 
 
@@ -168,15 +174,6 @@ def _wrong_word(path: Sequence[str], words: Sequence[str], value: Any) -> InputE
     expected = "one of " + ", ".join(words)
     got = describe(value)
     return InputError(".".join(path), expected=expected, got=got, remedy=did_you_mean(value, words))
-
-
-def did_you_mean(word: Any, known: Sequence[str]) -> str:
-    """A sentence with the word most like one that is not known, or nothing."""
-    if not isinstance(word, str):
-        return ""
-    short = [name for name in known if len(word) > 1 and name.startswith(word)]
-    close = short or difflib.get_close_matches(word, known, n=1)
-    return f"Did you mean {close[0]}?" if close else ""
 
 
 def _quoted(text: str) -> list[str]:

@@ -9,9 +9,9 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import cache, partial
-from itertools import islice
+from inspect import Parameter, signature
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_type_hints
 
 import networkx as nx
 import numpy as np
@@ -20,9 +20,10 @@ from pydantic_core import PydanticCustomError
 
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import Array, InputError, describe
+from noisedesign.base.nodes import Node, is_node, row_of
 from noisedesign.base.regular_files import read_regular
 from noisedesign.files.graph_tables import Graph
-from noisedesign.files.schema import ScalarOrList, Table, Text, did_you_mean, of_kind, table_of_kind
+from noisedesign.files.schema import CapOrNone, ScalarOrList, Table, Text, of_kind, table_of_kind
 from noisedesign.files.toml import renamed
 from noisedesign.forms.structure import SpaceStructure, TimeStructure
 from noisedesign.privacy import views
@@ -43,28 +44,6 @@ from noisedesign.system.random_mixing import (
 from noisedesign.system.workloads import ErrorMeasure, ErrorMixture
 from noisedesign.system.workloads.error import AnyError
 
-Node = int | str  # an integer is the number of a row of W, a string the name of a node
-
-
-def is_node(value: Any) -> bool:
-    return isinstance(value, int | str) and not isinstance(value, bool)
-
-
-def row_of(node: Node, names: Sequence[str], *, field: str) -> int:
-    """The row of W of a node."""
-    if isinstance(node, str):
-        if node in names:
-            return names.index(node)
-        few = 5  # enough to see what names look like
-        listed = ", ".join([*islice(names, few), *(["..."] if len(names) > few else [])])
-        expected = f"one of the {len(names)} nodes {listed}"
-        raise InputError(field, expected=expected, got=repr(node), remedy=did_you_mean(node, names))
-    if not 0 <= node < len(names):
-        expected = f"row numbers 0 to {len(names) - 1}"
-        remedy = "A node's name is given as a string."
-        raise InputError(field, expected=expected, got=str(node), remedy=remedy)
-    return node
-
 
 class SchemeTable(Table):
     """The keys of a scheme, and its kind."""
@@ -84,16 +63,78 @@ class HorizonTable(SchemeTable):
             return SHORTHANDS[self.kind](self.horizon)
 
 
+class RecordsTable(SchemeTable):
+    """The numbers of a run that a scheme is made from."""
+
+    def scheme(self) -> Participation:
+        scheme, said = SCHEMES[self.kind], self.model_dump(exclude={"kind"})
+        with renamed({key: f"participation.{key}" for key in said}):
+            found: Participation = scheme.from_records(**said)  # type: ignore[attr-defined]
+        return found
+
+
+def records_keys(scheme: Any) -> dict[str, Any]:
+    """Types, and defaults, of what a scheme is made from; nothing where it is not from records."""
+    if not hasattr(scheme, "from_records"):
+        return {}
+    types, known = get_type_hints(scheme.from_records), signature(scheme.from_records).parameters
+    return {
+        key: types[key] if of.default is Parameter.empty else (types[key], of.default)
+        for key, of in known.items()
+    }
+
+
 @cache
 def _scheme_table(kind: str, scheme: Any) -> type[Table]:
     return table_of_kind(kind, scheme.keys(), base=SchemeTable)
 
 
+@cache
+def _records_table(kind: str, scheme: Any) -> type[Table]:
+    return table_of_kind(kind, records_keys(scheme), base=RecordsTable)
+
+
 def participation_tables(*, for_designs: bool = False) -> tuple[type[Table], ...]:
     """A table for every scheme, or for those that noise is designed for."""
-    schemes: dict[str, Any] = {**SCHEMES}
-    taken = {k: scheme for k, scheme in schemes.items() if scheme.for_designs or not for_designs}
+    taken = _taken(for_designs)
     return HorizonTable, *(_scheme_table(*named) for named in taken.items())
+
+
+def records_tables(*, for_designs: bool = False) -> tuple[type[Table], ...]:
+    """A table from records for every scheme that can be made from them."""
+    taken = _taken(for_designs)
+    return tuple(_records_table(*named) for named in taken.items() if records_keys(named[1]))
+
+
+def _taken(for_designs: bool) -> dict[str, Any]:
+    return {k: scheme for k, scheme in SCHEMES.items() if scheme.for_designs or not for_designs}
+
+
+FROM_RECORDS = ("records", "batch_size")  # keys that tell a table from records
+
+
+def _of_own_numbers_or_records(*, for_designs: bool = False) -> PlainValidator:
+    own = of_kind(partial(participation_tables, for_designs=for_designs))
+    of_records = of_kind(partial(records_tables, for_designs=for_designs))
+
+    def validated(value: Any) -> Any:
+        chosen: Any = of_records if _is_of_records(value) else own
+        return chosen.func(value)
+
+    return PlainValidator(validated)
+
+
+def _is_of_records(value: Any) -> bool:
+    """Whether a table gives the records of a run; one that gives more than these is refused."""
+    said = [key for key in FROM_RECORDS if key in value] if isinstance(value, dict) else []
+    kind = value.get("kind") if said else None
+    scheme = SCHEMES.get(kind) if isinstance(kind, str) else None
+    if scheme is None or not (keys := records_keys(scheme)):
+        return False
+    if both := [key for key in scheme.keys() if key in value and key not in keys]:  # noqa: SIM118
+        expected = f"either {both[0]}, or {' and '.join(FROM_RECORDS)}, which it follows from"
+        raise InputError(f"participation.{both[0]}", expected=expected, got=f"{both[0]}, {said[0]}")
+    return True
 
 
 def _fixed_epoch_if_nothing_is_said(value: Any) -> Any:
@@ -113,11 +154,11 @@ _Unsaid = BeforeValidator(_fixed_epoch_if_nothing_is_said)
 
 ParticipationTable = Annotated[
     SchemeTable,
-    of_kind(partial(participation_tables, for_designs=True)),
+    _of_own_numbers_or_records(for_designs=True),
     _Unsaid,
     BeforeValidator(_for_designs),
 ]
-AnyParticipationTable = Annotated[SchemeTable, of_kind(participation_tables), _Unsaid]
+AnyParticipationTable = Annotated[SchemeTable, _of_own_numbers_or_records(), _Unsaid]
 """Account files take any list of patterns; no design is made for one."""
 
 
@@ -143,7 +184,7 @@ class SpaceBudgetTable(BudgetTable):
 
 
 class LimitsTable(Table):
-    max_variance: ScalarOrList | None = None
+    max_variance: CapOrNone | None = None
     min_variance: ScalarOrList | None = None
 
 

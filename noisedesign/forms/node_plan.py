@@ -12,6 +12,7 @@ import numpy as np
 
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import InputError
+from noisedesign.base.nodes import Node, as_row
 from noisedesign.forms import Noise, PairwiseCovariance
 from noisedesign.forms.streams import covariance_root
 from noisedesign.noise.filters import Filter, Fresh, filter_of
@@ -23,14 +24,14 @@ def node_plan(
     noise: Noise,
     claim: Claim,
     *,
-    node: int | None,
+    node: Node | None,
     names: tuple[str, ...] = (),
     mixing: Any = None,
     rounds: int = 1,
     batch_size: int | None = None,
 ) -> Plan:
-    """The part of one zero-based node in ``noise``, which is scaled to the target and has its
-    steps.
+    """The part of one node, by its row or name, in ``noise``, which is scaled to the target and has
+    its steps.
 
     ``node`` is needed where nodes differ; ``mixing`` is W, (n, n), where one is known;
     ``batch_size`` is what the trainer divides sums by. InputError for no such node, or a batch_size
@@ -43,7 +44,7 @@ def node_plan(
             expected = f"0 to {noise.nodes - 1}" if noise.nodes else "a node"
             raise InputError("node", expected=expected, got="nothing")
         node = 0
-    node = _checks.positive_int(node, field="node", minimum=0)
+    node = as_row(node, names, field="node")
     if noise.nodes is not None and node >= noise.nodes:
         raise InputError("node", expected=f"0 to {noise.nodes - 1}", got=str(node))
     weights: tuple[tuple[int, float], ...] = ()

@@ -52,7 +52,8 @@ class TimeStructure:
         >>> structure = nd.TimeStructure(kind="banded", bands=1)
         >>> print(structure)
         banded (1)
-        >>> problem = nd.TimeProblem.prefix(participation=nd.single(2), structure=structure)
+        >>> scheme = nd.participation.single(2)
+        >>> problem = nd.TimeProblem.prefix(participation=scheme, structure=structure)
         >>> print(f"{nd.solve(problem).design.objective:.4f}")
         3.0000
     """

@@ -19,6 +19,7 @@ from noisedesign.mechanisms.baselines import decor_variances, prefix_optimal_str
 from noisedesign.privacy import views as threats
 from noisedesign.privacy.views import Algorithm
 from noisedesign.privacy.views.noise import ServerNoise
+from noisedesign.problem.default_cap import uncapped
 from noisedesign.problem.problem import Problem, SpaceProblem, TimeProblem
 from noisedesign.system.participation import (
     FixedEpoch,
@@ -218,7 +219,7 @@ def _fixed_epoch(participation: Participation, *, kind: str) -> FixedEpoch:
 
 
 def _optimum(problem: Problem) -> Design:
-    found = solve(problem)
+    found = solve(uncapped(problem))
     if found.status == "interrupted":
         raise KeyboardInterrupt
     assert found.design is not None

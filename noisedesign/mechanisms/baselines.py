@@ -77,7 +77,7 @@ def baseline_names(problem: Problem) -> tuple[str, ...]:
 
     Examples:
         >>> import noisedesign as nd
-        >>> nd.baseline_names(nd.TimeProblem.prefix(participation=nd.single(2)))
+        >>> nd.baseline_names(nd.TimeProblem.prefix(participation=nd.participation.single(2)))
         ('ldp', 'cdp', 'antipgd', 'd-mf', 'banded-sqrt', 'normalized-sqrt', 'bisr', 'bifr')
     """
     problem = problem_of(problem)
@@ -137,7 +137,7 @@ def baseline(problem: Problem, name: str, *, dual: DualPoint | Design | None = N
         1 + 2 + 3; AntiPGD, whose C has columns of squared norm up to T, has T per step.
 
         >>> import noisedesign as nd
-        >>> problem = nd.TimeProblem.prefix(participation=nd.single(3))
+        >>> problem = nd.TimeProblem.prefix(participation=nd.participation.single(3))
         >>> for name in ("ldp", "antipgd"):
         ...     print(f"{name}: {nd.baseline(problem, name).objective:.4f}")
         ldp: 6.0000

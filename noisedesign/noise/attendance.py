@@ -69,7 +69,8 @@ class Attendance:
     Examples:
         >>> import noisedesign as nd
         >>> from noisedesign.noise import Attendance
-        >>> attendance = Attendance(nd.FixedEpoch(epochs=2, separation=3).rule, horizon=6)
+        >>> scheme = nd.participation.FixedEpoch(epochs=2, separation=3)
+        >>> attendance = Attendance(scheme.rule, horizon=6)
         >>> attendance.check(["ann", "bob"], 0)
         >>> attendance.check(["ann"], 3)
         >>> attendance.check(["bob"], 4)  # doctest: +ELLIPSIS

@@ -93,7 +93,7 @@ class Batches(_Steps):
     Examples:
         >>> import noisedesign as nd
         >>> from noisedesign.noise import Batches
-        >>> scheme = nd.FixedEpoch(epochs=2, separation=3)
+        >>> scheme = nd.participation.FixedEpoch(epochs=2, separation=3)
         >>> batches = Batches(scheme.rule, horizon=6, records=9)
         >>> [len(batch) for batch in batches]
         [3, 3, 3, 3, 3, 3]
@@ -129,7 +129,7 @@ class Batches(_Steps):
             if broken := rule.broken(tuple(range(first, horizon, self.round))):
                 expected = f"{designed} batches a round, as the design is for"
                 got = f"{self.round}: a record takes part {broken}"
-                remedy = "Design for fixed_epoch(records=, batch_size=, epochs=) of this training."
+                remedy = "Design for FixedEpoch.from_records(records=, batch_size=, epochs=) of it."
                 raise InputError("batch_size", expected=expected, got=got, remedy=remedy)
         order = np.random.default_rng(_checks.seed(seed, field="seed")).permutation(self.records)
         self._parts = np.array_split(order, self.round)
@@ -164,7 +164,7 @@ class RandomBatches(_Steps):
         >>> import noisedesign as nd
         >>> from noisedesign.noise import RandomBatches, Secret
         >>> target = nd.PrivacyTarget(epsilon=1.0)
-        >>> scheme = nd.BallsInBins(epochs=2, separation=3)
+        >>> scheme = nd.participation.BallsInBins(epochs=2, separation=3)
         >>> problem = nd.TimeProblem.prefix(participation=scheme, privacy=target)
         >>> plan = nd.baseline(problem, "ldp").node_plan(0)
         >>> batches = RandomBatches(plan, records=9, secret=Secret.new())

@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import Array, InputError
+from noisedesign.base.nodes import Node
 from noisedesign.noise.discrete_gaussian import DiscreteGaussian
 from noisedesign.noise.filters import Recursion, White
 from noisedesign.noise.keys import Secret
@@ -114,7 +115,8 @@ class IntegerNoise(NodeSource):
         >>> import noisedesign as nd
         >>> from noisedesign.noise import integer_noise
         >>> target = nd.PrivacyTarget(epsilon=1.0, clip=1.0)
-        >>> problem = nd.TimeProblem.prefix(participation=nd.single(2), privacy=target)
+        >>> scheme = nd.participation.single(2)
+        >>> problem = nd.TimeProblem.prefix(participation=scheme, privacy=target)
         >>> source = integer_noise(nd.solve(problem).design, node=0, record=False)
         >>> sent = source.release([np.array([[0.5, -0.25], [0.0, 0.75]])], 0)  # two records
         >>> sent[0].dtype, sent[0].shape
@@ -353,7 +355,7 @@ def _float_gradient(array: Any, at: int) -> NDArray[Any]:
 def integer_noise(
     design: Any,
     *,
-    node: int | None = None,
+    node: Node | None = None,
     secret: Secret | bytes | str | Path | None = None,
     seeds: Mapping[str, Secret] | None = None,
     grid: float | None = None,
@@ -389,7 +391,8 @@ def integer_noise(
         >>> import noisedesign as nd
         >>> from noisedesign.noise import integer_noise
         >>> target = nd.PrivacyTarget(epsilon=1.0, clip=1.0)
-        >>> problem = nd.TimeProblem.prefix(participation=nd.single(2), privacy=target)
+        >>> scheme = nd.participation.single(2)
+        >>> problem = nd.TimeProblem.prefix(participation=scheme, privacy=target)
         >>> source = integer_noise(nd.solve(problem).design, node=0, grid=2.0**-10, record=False)
         >>> total = source.lattice_sum([np.array([[0.5], [0.25]])])
         >>> total[0].tolist(), source.values(total)[0].tolist()  # 3/4 of 1024

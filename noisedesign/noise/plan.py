@@ -21,6 +21,7 @@ import numpy as np
 
 from noisedesign.base import atomic, checks as _checks
 from noisedesign.base.checks import Array, InputError
+from noisedesign.base.nodes import Node
 from noisedesign.noise.filters import Buffered, Filter, Fresh, filter_of
 from noisedesign.noise.rules import Rule
 
@@ -60,7 +61,8 @@ class Claim:
     Examples:
         >>> import noisedesign as nd
         >>> target = nd.PrivacyTarget(epsilon=1.0, clip=0.5)
-        >>> problem = nd.TimeProblem.prefix(participation=nd.single(2), privacy=target)
+        >>> scheme = nd.participation.single(2)
+        >>> problem = nd.TimeProblem.prefix(participation=scheme, privacy=target)
         >>> claim = nd.solve(problem).design.claim
         >>> print(f"{claim.noise_stddev * claim.mu:.4f}")  # 2 clip
         1.0000
@@ -135,7 +137,8 @@ class Plan:
         >>> import noisedesign as nd
         >>> from noisedesign.noise import Plan
         >>> target = nd.PrivacyTarget(epsilon=1.0)
-        >>> problem = nd.TimeProblem.prefix(participation=nd.single(3), privacy=target)
+        >>> scheme = nd.participation.single(3)
+        >>> problem = nd.TimeProblem.prefix(participation=scheme, privacy=target)
         >>> plan = nd.baseline(problem, "ldp").node_plan(0)
         >>> (plan.variances / plan.claim.noise_stddev**2).round(4).tolist()
         [1.0, 1.0, 1.0]
@@ -155,11 +158,11 @@ class Plan:
     name: str = ""
     rounds: int = 1
 
-    def node_plan(self, node: int | None = None, *, batch_size: int | None = None) -> Plan:
+    def node_plan(self, node: Node | None = None, *, batch_size: int | None = None) -> Plan:
         """Itself, or of a design that is the same at every node the plan of another one.
 
         Args:
-            node: zero-based; None: its own.
+            node: its name, a text, or its row, zero-based; None: its own.
             batch_size: None, or that of its claim.
 
         Returns:
@@ -169,11 +172,15 @@ class Plan:
             InputError: it is that of another node, or for another batch size.
         """
         agrees("batch_size", batch_size, self.claim.batch_size)
-        if node is None or _checks.positive_int(node, field="node", minimum=0) == self.node:
+        named = isinstance(node, str)
+        own: Node = self.name if named else self.node
+        if not named and node is not None:
+            node = _checks.positive_int(node, field="node", minimum=0)
+        if node in (None, own):
             return self
-        if self.nodes is None:
-            return replace(self, node=int(node))
-        expected = f"{self.node}, whose file this is"
+        if self.nodes is None and isinstance(node, int):
+            return replace(self, node=node)
+        expected = f"{own}, whose file this is"
         raise InputError("node", expected=expected, got=_checks.describe(node))
 
     @property
@@ -284,7 +291,7 @@ def _damaged(file: str, got: str) -> InputError:
 def _another_kind(file: str) -> InputError:
     remedy = (
         "Plan.save writes one: design.node_plan(node).save(path). For a design's own file give "
-        "noise(noisedesign.load_design(path), node=...), for an export "
+        "noise(noisedesign.load(path), node=...), for an export "
         "noise(noisedesign.files.exports.read(path), node=...)."
     )
     got = f"{file}, which is no whole one"

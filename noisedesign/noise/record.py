@@ -79,7 +79,8 @@ class Record:
         >>> import noisedesign as nd
         >>> from noisedesign.noise import Record, Secret, noise
         >>> target = nd.PrivacyTarget(epsilon=1.0)
-        >>> problem = nd.TimeProblem.prefix(participation=nd.single(2), privacy=target)
+        >>> scheme = nd.participation.single(2)
+        >>> problem = nd.TimeProblem.prefix(participation=scheme, privacy=target)
         >>> design, secret = nd.solve(problem).design, Secret.new()
         >>> source = noise(design, node=0, secret=secret, record="records.sqlite3")
         >>> source.add_([np.zeros(3)], 0)

@@ -35,7 +35,7 @@ class Randomness:
 
     Examples:
         >>> import noisedesign as nd
-        >>> nd.BallsInBins(epochs=2, separation=3).rule.random.kind
+        >>> nd.participation.BallsInBins(epochs=2, separation=3).rule.random.kind
         'balls-in-bins'
     """
 

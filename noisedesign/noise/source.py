@@ -18,6 +18,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import Array, InputError
+from noisedesign.base.nodes import Node
 from noisedesign.noise.attendance import Attendance
 from noisedesign.noise.batches import USE as BATCHES, RandomBatches, checked_step
 from noisedesign.noise.filters import DOUBLE, Recursion
@@ -568,7 +569,8 @@ class NodeNoise(NodeSource):
         >>> import noisedesign as nd
         >>> from noisedesign.noise import noise
         >>> target = nd.PrivacyTarget(epsilon=1.0)
-        >>> problem = nd.TimeProblem.prefix(participation=nd.single(4), privacy=target)
+        >>> scheme = nd.participation.single(4)
+        >>> problem = nd.TimeProblem.prefix(participation=scheme, privacy=target)
         >>> source = noise(nd.solve(problem).design, node=0, record=False)
         >>> whole = source.step(2, 6)
         >>> parts = [source.step(2, 3), source.step(2, 3, start=3)]
@@ -780,7 +782,7 @@ def _writeable(array: NDArray[Any], *, field: str) -> None:
 def noise(
     design: Any,
     *,
-    node: int | None = None,
+    node: Node | None = None,
     secret: Secret | bytes | str | Path | None = None,
     seeds: Mapping[str, Secret] | None = None,
     clip: float | None = None,
@@ -795,7 +797,7 @@ def noise(
     Args:
         design: a :class:`Plan`, the path of a node's file, or of the whole toolkit a design, a
             solution, and what was loaded of a design or an export.
-        node: zero-based; a node's file knows its own.
+        node: its name, a text, or its row, zero-based; a node's file knows its own.
         secret: the node's own, by default a new one, kept in ``.secret``: save it, where the run
             may have to go on. Of noise that is dealt the dealer's, unless seeds are given.
         seeds: the secrets it shares, or that a dealer gave it, by name of their streams.
@@ -823,7 +825,8 @@ def noise(
         >>> import noisedesign as nd
         >>> from noisedesign.noise import Secret, noise
         >>> target = nd.PrivacyTarget(epsilon=1.0, clip=1.0)
-        >>> problem = nd.TimeProblem.prefix(participation=nd.single(2), privacy=target)
+        >>> scheme = nd.participation.single(2)
+        >>> problem = nd.TimeProblem.prefix(participation=scheme, privacy=target)
         >>> design = nd.solve(problem).design
         >>> source = noise(design, node=0, secret=Secret.new(), clip=1.0, record=False)
         >>> gradients = [np.ones((2, 2)), np.zeros(3)]  # the sum of clipped ones
@@ -871,7 +874,7 @@ def new_secret(resume: Any, *, field: str = "secret") -> Secret:
     return Secret.new()
 
 
-def plan_of(design: Any, node: int | None, *, batch_size: int | None = None) -> Plan:
+def plan_of(design: Any, node: Node | None, *, batch_size: int | None = None) -> Plan:
     """Return the part of ``node`` of a design or a file."""
     found = Plan.load(design) if isinstance(design, (str, Path)) else design
     for one in (found, getattr(found, "design", None)):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from noisedesign.base.atomic import made_folder
@@ -21,7 +23,10 @@ from noisedesign.tasks.report import Record
 from noisedesign.tasks.simulate import simulate
 from noisedesign.tasks.verify import verify
 
-COLUMNS = ("name", "method", "relative_to_ldp", "gap", "protects")
+COLUMNS = ("method", "relative_to_ldp", "gap", "protects")
+WIDTH = 80  # columns of a terminal that every line fits, but for the names of files
+DIGITS = 3  # of the numbers of its tables
+CERTIFIED = 1e-6  # the gap that is asked for; what is left below it is rounding
 EGO = 414  # the ego network of Facebook
 
 _SPACE = """name = "{method}-{name}"
@@ -82,8 +87,62 @@ def _design(
     simulated = simulate(design_of(stored), runs=runs).agrees
     others = baselines.published(problem, dual=solution.design)
     image = plot(solution.design, path=folder / f"{problem.name}.{VECTOR}", others=others)
-    blank = {"graph": graph, "verified": None, "simulated": None, "picture": None, "holds": True}
+    blank = {"graph": graph, "verified": None, "simulated": None, "holds": True}
+    blank |= {"file": None, "picture": None}
     rows = [blank | report.design_record(design) for design in (*others, solution.design)]
-    rows[-1] |= {"verified": verified, "simulated": simulated, "picture": str(image)}
+    files = {"file": str(path), "picture": str(image)}
+    rows[-1] |= {"verified": verified, "simulated": simulated, **files}
     rows[-1]["holds"] = verified and simulated
     return rows
+
+
+def rows_of(records: Sequence[Record]) -> list[Record]:
+    """The records of one design as a table shows them."""
+
+    def rounded(value: float | None) -> float | None:
+        return None if value is None else float(f"{value:.{DIGITS}g}")
+
+    return [
+        record
+        | {"relative_to_ldp": rounded(record["relative_to_ldp"])}
+        | {"gap": record["gap"] and rounded(max(record["gap"], CERTIFIED))}
+        for record in records
+    ]
+
+
+def title_of(ours: Record) -> str:
+    """Name the design of a table."""
+    across = {"space": "between nodes", "time": "over time"}[ours["design"]]
+    return f"{ours['name']}: noise correlated {across}"
+
+
+def words(designs: Sequence[Record]) -> Iterator[str]:
+    """Say what the tables mean, what was checked, and which files to open."""
+    epsilon, delta = designs[0]["epsilon"], designs[0]["delta"]
+    yield from _paragraphs(
+        f"Privacy: every row is ({epsilon:g}, {delta:g})-DP under {designs[0]['adjacency']}. "
+        "Whatever anybody sees of what a row protects, over the whole run, is at most "
+        f"e^{epsilon:g} = {math.exp(epsilon):.0f} times as probable, plus {delta:g}, if one "
+        "record is replaced by another.",
+        "relative to ldp: the squared error that noise leaves in the models, where independent "
+        "noise (ldp) leaves 1.",
+        "gap: how much more that is, at most, than the least of all noise that protects every "
+        "message as well.",
+        "verified: the file was read back, and its privacy, error and gap were computed anew from "
+        "its matrices, by NumPy and no solver.",
+        "simulated: in runs with this noise, its error and what an attacker can tell were as "
+        "claimed.",
+    )
+    for ours in designs:
+        checks = (f"{name} {'yes' if ours[name] else 'NO'}" for name in ("verified", "simulated"))
+        yield f"{ours['name']}: {', '.join(checks)}"
+        yield f"  open in a browser  {ours['picture']}"
+        yield f"  the design itself  {ours['file']}"
+    yield ""
+    yield f"Next: noisedesign report {designs[0]['file']}"
+
+
+def _paragraphs(*texts: str) -> Iterator[str]:
+    for text in texts:
+        yield textwrap.fill(text, WIDTH, break_long_words=False, break_on_hyphens=False)
+        yield ""

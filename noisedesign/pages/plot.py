@@ -283,7 +283,7 @@ def plot(
 
     Examples:
         >>> import noisedesign as nd
-        >>> problem = nd.TimeProblem.prefix(participation=nd.single(4))
+        >>> problem = nd.TimeProblem.prefix(participation=nd.participation.single(4))
         >>> independent = nd.baseline(problem, "ldp")
         >>> picture = nd.plot(nd.solve(problem).design, path="prefix.svg", others=[independent])
         >>> picture.exists()

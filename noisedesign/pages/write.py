@@ -61,7 +61,7 @@ def report(design: Any, *, path: str | Path, overwrite: bool = False) -> Path:
     names is opened, and nothing of it becomes markup.
 
     Args:
-        design: a design, a streaming design, a solution, or what ``load_design`` returns.
+        design: a design, a streaming design, a solution, or what ``load`` returns.
         path: where the page goes.
         overwrite: replace a file even if it is no page of this package.
 
@@ -281,7 +281,7 @@ def _reproduce_section(stored: Stored, file: str) -> Section:
         blanks = " " * 24
         lines.append(f"noisedesign simulate {name}{blanks}# its noise, drawn and audited")
     lines.append(f"noisedesign report {name} -o report.html           # this page")
-    script = f"import noisedesign as nd\n\nstored = nd.load_design({file!r})\n"
+    script = f"import noisedesign as nd\n\nstored = nd.load({file!r})\n"
     script += "print(nd.verify(stored))"
     parts: list[Part] = [
         Text(

@@ -50,7 +50,8 @@ def mu_of(*, epsilon: float, delta: float, conversion: str = "gdp") -> float:
     Examples:
         >>> import math
         >>> import noisedesign as nd
-        >>> print(f"{nd.mu_of(epsilon=3.0, delta=math.exp(-1), conversion='rdp'):.4f}")  # L = 1
+        >>> mu = nd.privacy.mu_of(epsilon=3.0, delta=math.exp(-1), conversion="rdp")  # L = 1
+        >>> print(f"{mu:.4f}")
         1.4142
     """
     epsilon = _checks.scale(epsilon, field="epsilon")
@@ -97,7 +98,7 @@ def epsilon_of(*, mu: float, delta: float, conversion: str = "gdp") -> float:
 
     Examples:
         >>> import noisedesign as nd
-        >>> print(f"{nd.epsilon_of(mu=1.0, delta=0.126937):.4f}")  # see delta_of
+        >>> print(f"{nd.privacy.epsilon_of(mu=1.0, delta=0.126937):.4f}")  # see delta_of
         1.0000
     """
     mu = _mu(mu)
@@ -133,7 +134,7 @@ def delta_of(*, mu: float, epsilon: float) -> float:
 
     Examples:
         >>> import noisedesign as nd
-        >>> print(f"{nd.delta_of(mu=1.0, epsilon=1.0):.6f}")  # Q(1/2) - e Q(3/2)
+        >>> print(f"{nd.privacy.delta_of(mu=1.0, epsilon=1.0):.6f}")  # Q(1/2) - e Q(3/2)
         0.126937
     """
     mu, epsilon = _mu(mu), _checks.scale(epsilon, field="epsilon")
@@ -157,7 +158,7 @@ def renyi_of(*, mu: float, alpha: float) -> float:
 
     Examples:
         >>> import noisedesign as nd
-        >>> nd.renyi_of(mu=3.0, alpha=2.0)
+        >>> nd.privacy.renyi_of(mu=3.0, alpha=2.0)
         9.0
     """
     alpha = _checks.real(alpha, field="alpha", low=1)
@@ -193,8 +194,8 @@ def noise_stddev_for(
     Examples:
         >>> import noisedesign as nd
         >>> goal = {"epsilon": 1.0, "delta": 1e-6}
-        >>> stddev = nd.noise_stddev_for(sensitivity_squared=9.0, clip=0.5, **goal)
-        >>> print(f"{stddev * nd.mu_of(**goal):.4f}")  # sqrt(9) * (2 * 0.5)
+        >>> stddev = nd.privacy.noise_stddev_for(sensitivity_squared=9.0, clip=0.5, **goal)
+        >>> print(f"{stddev * nd.privacy.mu_of(**goal):.4f}")  # sqrt(9) * (2 * 0.5)
         3.0000
     """
     squared = _checks.nonnegative(sensitivity_squared, field="sensitivity_squared")

@@ -14,6 +14,7 @@ from scipy.sparse import diags_array
 
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import InputError
+from noisedesign.base.nodes import Node, as_row
 from noisedesign.base.shown import Listing, ShownInline
 from noisedesign.noise.plan import CHANGE_OVER_CLIP
 from noisedesign.privacy import accounting, drawn, runs, views as threats
@@ -62,7 +63,8 @@ class Exposure(ShownInline):
         >>> from noisedesign.privacy import views
         >>> W = nd.mixing_matrix(nd.build_graph("ring", nodes=4))
         >>> algorithm = views.dp_d_sgd(mixing=W, horizon=1)
-        >>> found = nd.account(algorithm, nd.pndp(nodes=[0]), participation=nd.single(1))
+        >>> scheme = nd.participation.single(1)
+        >>> found = nd.account(algorithm, nd.observers.pndp(nodes=[0]), participation=scheme)
         >>> [(e.node, e.distance, round(e.mu, 4)) for e in found]
         [('1', 1, 2.0), ('2', 2, 0.0), ('3', 1, 2.0)]
     """
@@ -110,7 +112,7 @@ class Exposure(ShownInline):
         return self.sensitivity_squared / self.lower_bound - 1 if self.lower_bound else math.inf
 
     def renyi(self, alpha: float) -> float:
-        """Renyi divergence of order alpha, see :func:`noisedesign.renyi_of`.
+        """Renyi divergence of order alpha, see :func:`noisedesign.privacy.renyi_of`.
 
         Args:
             alpha: order, greater than 1.
@@ -160,7 +162,7 @@ def account(
     noise_multiplier: Any = 1.0,
     adjacency: str = DEFAULT_ADJACENCY,
     delta: float | None = DEFAULT_DELTA,
-    victims: Sequence[int] | None = None,
+    victims: Sequence[Node] | None = None,
     responses: str | Responses = "any",
     progress: Callable[[int, int], None] | None = None,
     worst: bool = False,
@@ -181,7 +183,7 @@ def account(
 
     Args:
         algorithm: what the nodes send, of :mod:`noisedesign.privacy.views`.
-        observer: who looks: :func:`noisedesign.ldp`, :func:`noisedesign.pndp`, ...
+        observer: who looks, of :mod:`noisedesign.observers`.
         participation: at which steps one record takes part; its horizon is the algorithm's.
         noise_multiplier: factor on the standard deviation of all noise, over the clip: one number,
             or one a node, a list in their order or a mapping from their names, for which
@@ -189,7 +191,7 @@ def account(
         adjacency: "replace" (a step changes by up to twice the clip), "zero-out" or "add-remove"
             (by the clip).
         delta: for which epsilon is asked; None leaves it out.
-        victims: nodes to account for; default: all outside the coalition.
+        victims: names or rows of nodes to account for; default: all outside the coalition.
         responses: how gradients answer to models, one of "any", "convex", "smooth" and "fixed", or
             a :class:`noisedesign.privacy.runs.Responses` that declares more.
         progress: called with victims done and in total.
@@ -209,12 +211,15 @@ def account(
         >>> import noisedesign as nd
         >>> from noisedesign.privacy import views
         >>> algorithm = views.dp_d_sgd(mixing=[[0.5, 0.5], [0.5, 0.5]], horizon=1)
-        >>> use = {"participation": nd.single(1), "noise_multiplier": 2.0, "delta": 1e-5}
-        >>> found = nd.account(algorithm, nd.ldp(), **use)  # 2 clips, under noise of as much
+        >>> once = nd.participation.single(1)
+        >>> use = {"participation": once, "noise_multiplier": 2.0, "delta": 1e-5}
+        >>> outside = nd.observers.ldp()
+        >>> found = nd.account(algorithm, outside, **use)  # 2 clips, under noise of as much
         >>> [(e.node, round(e.mu, 4), round(e.epsilon, 2)) for e in found]
         [('0', 1.0, 4.38), ('1', 1.0, 4.38)]
     """
     threats.check_kinds(algorithm, observer)
+    observer = observer.among(algorithm.nodes)
     schemes = "FixedEpoch(...), BallsInBins(...), MinSeparation(...) or Patterns(...)"
     _checks.instance(participation, Participation, field="participation", expected=schemes)
     _checks.one_of(adjacency, field="adjacency", allowed=ADJACENCIES)
@@ -330,14 +335,14 @@ def epsilon_at(mu: float, delta: float) -> float:
 
 
 def _victims(
-    algorithm: threats.Algorithm, observer: threats.Observer, victims: Sequence[int] | None
+    algorithm: threats.Algorithm, observer: threats.Observer, victims: Sequence[Node] | None
 ) -> list[int]:
     n = len(algorithm.mixing)
     if victims is None:
         return [node for node in range(n) if node not in observer.coalition]
-    victims = _checks.listed(victims, field="victims", expected="a list of nodes")
-    for victim in victims:
-        _checks.positive_int(victim, field="victims", minimum=0)
+    listed = _checks.listed(victims, field="victims", expected="a list of nodes")
+    rows = [as_row(victim, algorithm.nodes, field="victims") for victim in listed]
+    for victim in rows:
         if victim >= n:
             raise InputError("victims", expected=f"nodes 0 to {n - 1}", got=str(victim))
         if victim in observer.coalition:
@@ -345,7 +350,7 @@ def _victims(
             got = f"{algorithm.nodes[victim]}, who looks"
             remedy = "A node that looks knows its own gradients."
             raise InputError("victims", expected=expected, got=got, remedy=remedy)
-    return [int(victim) for victim in victims]
+    return rows
 
 
 class _Number(NamedTuple):

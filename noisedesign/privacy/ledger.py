@@ -47,7 +47,7 @@ def dp_event(run: Any) -> Any:
 
     Args:
         run: a design with a privacy target, the plan or the noise of a node, a loaded export, a
-            :class:`Ledger`, or what :func:`noisedesign.privacy_after` gives.
+            :class:`Ledger`, or what :func:`noisedesign.privacy.privacy_after` gives.
 
     Returns:
         ``dp_accounting.GaussianDpEvent``; of a ledger, ``ComposedDpEvent`` of these.
@@ -58,7 +58,7 @@ def dp_event(run: Any) -> Any:
 
     Examples:
         >>> import noisedesign as nd
-        >>> nd.dp_event(nd.Ledger())
+        >>> nd.privacy.dp_event(nd.privacy.Ledger())
         ComposedDpEvent(events=[])
     """
     library = _dp_accounting()
@@ -86,8 +86,9 @@ def neighboring_relation(run: Any) -> Any:
     Examples:
         >>> import noisedesign as nd
         >>> target = nd.PrivacyTarget(epsilon=1.0, adjacency="add-remove")
-        >>> problem = nd.TimeProblem.prefix(participation=nd.single(2), privacy=target)
-        >>> print(nd.neighboring_relation(nd.solve(problem).design).name)
+        >>> scheme = nd.participation.single(2)
+        >>> problem = nd.TimeProblem.prefix(participation=scheme, privacy=target)
+        >>> print(nd.privacy.neighboring_relation(nd.solve(problem).design).name)
         ADD_OR_REMOVE_ONE
     """
     library = _dp_accounting()
@@ -105,7 +106,7 @@ def _dp_accounting() -> Any:
             raise
         message = (
             "dp-accounting is not installed: pip install noisedesign[ledger]. Ledger.epsilon and "
-            "noisedesign.epsilon_of need nothing."
+            "noisedesign.privacy.epsilon_of need nothing."
         )
         raise ModuleNotFoundError(message, name=error.name) from None
     return dp_accounting
@@ -162,8 +163,9 @@ class Ledger(Shown):
     Examples:
         >>> import noisedesign as nd
         >>> target = nd.PrivacyTarget(epsilon=1.0, delta=1e-6)
-        >>> problem = nd.TimeProblem.prefix(participation=nd.single(2), privacy=target)
-        >>> design, ledger = nd.solve(problem).design, nd.Ledger()
+        >>> scheme = nd.participation.single(2)
+        >>> problem = nd.TimeProblem.prefix(participation=scheme, privacy=target)
+        >>> design, ledger = nd.solve(problem).design, nd.privacy.Ledger()
         >>> entries = [ledger.add(design, secret=nd.noise.Secret.new()) for _ in range(4)]
         >>> print(f"{ledger.mu / design.claim.mu:.4f}")  # sqrt(4)
         2.0000
@@ -179,7 +181,8 @@ class Ledger(Shown):
         """Book a run. On disk it is booked when this returns, and not at all where it raises.
 
         Book it before it starts: it counts whether or not all its steps are taken. One that ended
-        early may be booked again by ``resume``, with what :func:`noisedesign.privacy_after` gives.
+        early may be booked again by ``resume``, with what
+        :func:`noisedesign.privacy.privacy_after` gives.
 
         Args:
             run: as for :func:`dp_event`, but no ledger.
@@ -257,7 +260,7 @@ class Ledger(Shown):
             epsilon; 0 without runs.
 
         Raises:
-            InputError: as :func:`noisedesign.epsilon_of`.
+            InputError: as :func:`noisedesign.privacy.epsilon_of`.
         """
         found = epsilon_of(mu=self.mu or 1.0, delta=delta)  # a wrong delta is told without runs too
         return found if self._entries else 0.0
@@ -272,7 +275,7 @@ class Ledger(Shown):
             delta; what is below 1e-300 is told as that. 0 without runs.
 
         Raises:
-            InputError: as :func:`noisedesign.delta_of`.
+            InputError: as :func:`noisedesign.privacy.delta_of`.
         """
         found = delta_of(mu=self.mu or 1.0, epsilon=epsilon)
         return found if self._entries else 0.0

@@ -26,7 +26,7 @@ DEFAULT_ADJACENCY: Adjacency = "replace"  # of targets and accounts: that of the
 DEFAULT_DELTA = 1e-6  # the one default of targets and accounts
 
 GDP, RDP, WHISPER = "gdp", "rdp", "whisper"
-CONVERSIONS = (GDP, RDP, WHISPER)  # rules from (epsilon, delta) to mu: :func:`noisedesign.mu_of`
+CONVERSIONS = (GDP, RDP, WHISPER)  # rules from (epsilon, delta) to mu, see mu_of
 
 
 def check_conversion(
@@ -55,7 +55,7 @@ class PrivacyTarget:
         adjacency: what a neighbouring data set is. Under "replace" one record becomes another and
             a step moves by up to 2 clip; under "zero-out" its gradients become zero and a step
             moves by up to clip, as under "add-remove", since batches are fixed in advance.
-        conversion: "gdp", "rdp" or "whisper", see :func:`noisedesign.mu_of`.
+        conversion: "gdp", "rdp" or "whisper", see :func:`noisedesign.privacy.mu_of`.
 
     Raises:
         InputError: epsilon or clip outside [1e-100, 1e100], delta outside (0, 1), steps < 1,

@@ -46,7 +46,7 @@ class Calibration(Shown):
     Examples:
         >>> import noisedesign as nd
         >>> target = nd.PrivacyTarget(epsilon=1.0, delta=1e-6, clip=0.1)
-        >>> scheme = nd.FixedEpoch(epochs=1, separation=4)
+        >>> scheme = nd.participation.FixedEpoch(epochs=1, separation=4)
         >>> problem = nd.TimeProblem.prefix(participation=scheme, privacy=target)
         >>> calibration = nd.calibrate(problem)
         >>> print(f"{calibration.noise_multiplier * calibration.mu:.4f}")  # 2 clip / clip

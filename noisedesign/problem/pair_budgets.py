@@ -19,7 +19,9 @@ from noisedesign.privacy.views.observers import distances
 FIELD = "pair_factors"
 
 
-def checked_factors(factors: Any, *, observers: Sequence[Observer], budget: Array) -> Array | None:
+def checked_factors(
+    factors: Any, *, observers: Sequence[Observer], budget: Array, names: Sequence[str]
+) -> Array | None:
     """Factors on the budgets tau, shape (observers, n), or None for 1 everywhere."""
     if factors is None:
         return None
@@ -35,8 +37,8 @@ def checked_factors(factors: Any, *, observers: Sequence[Observer], budget: Arra
     shape = (len(observers), len(budget))
     found = _checks.array_of_shape(factors, field=FIELD, shape=shape)
     if not found.min() >= 1:
-        a, u = np.unravel_index(int(found.argmin()), shape)
-        got = f"{found[a, u]:.6g} for node {u} before {observers[int(a)]}"
+        a, u = map(int, np.unravel_index(int(found.argmin()), shape))
+        got = f"{found[a, u]:.6g} for node {names[u]} before {observers[a]}"
         remedy = "State the least budget of a node as its tau, and others as multiples of it."
         raise InputError(FIELD, expected="factors >= 1 on budgets", got=got, remedy=remedy)
     products = (found * budget).ravel()
@@ -66,7 +68,9 @@ def factors_by_distance(
         """The factor at so many hops; of a node that looks itself, which is no victim, any."""
         return float(factors.min() if hops is None else factors[: max(hops, 1)][-1])
 
-    return np.array([[at(d) for d in distances(mixing, observer)] for observer in observers])
+    known = tuple(map(str, range(len(mixing))))
+    told = (distances(mixing, observer.among(known)) for observer in observers)
+    return np.array([[at(d) for d in hops] for hops in told])
 
 
 def told_pairs(mixing: Array, observers: Sequence[Observer], *, hops: int) -> NDArray[np.bool_]:

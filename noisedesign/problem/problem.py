@@ -51,7 +51,7 @@ from noisedesign.system.participation import (
     single,
 )
 from noisedesign.system.random_mixing import RandomMixing
-from noisedesign.system.rules import sparse_mixing_matrix
+from noisedesign.system.rules import UNSAID, sparse_mixing_matrix
 from noisedesign.system.workloads import WORKLOADS, WORST, ErrorMeasure, ErrorMixture, Workload
 
 JOINTS = ("kronecker", "modal", "full")
@@ -145,27 +145,36 @@ def _in_time(structure: TimeStructure, participation: Participation) -> TimeStru
     return replace(structure, nonnegative=True)
 
 
-def _check_against_budget(limit: Array, budget: Array, *, field: str) -> None:
+def _check_against_budget(limit: Array, budget: Array, *, field: str, names: Sequence[str]) -> None:
     """Limits in units of 1 / tau can be computed with."""
     worst, most = int((limit * budget).argmax()), _checks.MOST_OF_MANY
     if limit[worst] * budget[worst] > most:
-        expected = f"at most {most:g} / tau = {most / budget[worst]:.6g} (node {worst})"
+        expected = f"at most {most:g} / tau = {most / budget[worst]:.6g} (node {names[worst]})"
         raise InputError(field, expected=expected, got=f"{limit[worst]:.6g}")
 
 
-def _checked_cap(max_variance: Any, budget: Array) -> Array | None:
+def _checked_cap(max_variance: Any, budget: Array, *, names: Sequence[str]) -> Array | None:
     """Caps on the variance of every node, shape (n,), that some noise within the budgets keeps."""
     if max_variance is None:
         return None
     field = "limits.max_variance"
     cap = _checks.positive_vector(max_variance, field=field, length=len(budget))
-    _check_against_budget(cap, budget, field=field)
+    _check_against_budget(cap, budget, field=field, names=names)
     worst = int((cap * budget).argmin())
     if cap[worst] * budget[worst] <= 1:
-        least = f"more than 1 / tau = {1 / budget[worst]:.6g} (node {worst})"
+        least = f"more than 1 / tau = {1 / budget[worst]:.6g} (node {names[worst]})"
         expected = f"{least}, since [R^-1]_ii R_ii >= 1 for every covariance"
         raise InputError(field, expected=expected, got=f"{cap[worst]:.6g}")
     return cap
+
+
+def _checked_default(max_variance: Any, default: Any) -> dict[str, Any]:
+    """The two fields that say a cap, of which "none" says that there is none by default."""
+    default = _checks.flag(default, field="default_cap")
+    if isinstance(max_variance, str):
+        _checks.one_of(max_variance, field="limits.max_variance", allowed=("none",))
+        return {"max_variance": None, "default_cap": False}
+    return {"max_variance": max_variance, "default_cap": default}
 
 
 def check_cap_over_time(cap: Array, independent: Array) -> None:
@@ -178,7 +187,12 @@ def check_cap_over_time(cap: Array, independent: Array) -> None:
 
 
 def _checked_floor(
-    min_variance: Any, cap: Array | None, structure: SpaceStructure, budget: Array
+    min_variance: Any,
+    cap: Array | None,
+    structure: SpaceStructure,
+    budget: Array,
+    *,
+    names: Sequence[str],
 ) -> Array | None:
     """Floors on the variance of every node, shape (n,), none above its cap."""
     if min_variance is None:
@@ -188,10 +202,10 @@ def _checked_floor(
         expected = f'no floor but for noise without a structure in space ("{ANY_SPACE}")'
         raise InputError(field, expected=expected, got=f'one for "{structure}"')
     floor = _checks.positive_vector(min_variance, field=field, length=len(budget))
-    _check_against_budget(floor, budget, field=field)
+    _check_against_budget(floor, budget, field=field, names=names)
     if cap is not None and (floor > cap).any():
         worst = int((floor / cap).argmax())
-        expected = f"at most limits.max_variance = {cap[worst]:.6g} (node {worst})"
+        expected = f"at most limits.max_variance = {cap[worst]:.6g} (node {names[worst]})"
         raise InputError(field, expected=expected, got=f"{floor[worst]:.6g}")
     return floor
 
@@ -384,7 +398,12 @@ class _OnGraph(Shown):
 
     @classmethod
     def from_graph(
-        cls, graph: nx.Graph, *, weights: str = "metropolis-hastings", **kwargs: Any
+        cls,
+        graph: nx.Graph,
+        *,
+        weights: str = "metropolis-hastings",
+        weight: str | None = UNSAID,
+        **kwargs: Any,
     ) -> Self:
         """The problem on a graph, with the names of its nodes.
 
@@ -392,6 +411,8 @@ class _OnGraph(Shown):
             graph: connected and simple; a digraph for weights of
                 :func:`noisedesign.system.directed.directed_mixing`.
             weights: those, or see :func:`noisedesign.mixing_matrix`.
+            weight: the attribute of edges that weighs them, as ``"weight"``, or None, as there; not
+                given: None, with a UserWarning where weights differ.
             **kwargs: fields of the problem; in time, arguments of
                 :meth:`TimeProblem.decentralized`.
 
@@ -404,11 +425,11 @@ class _OnGraph(Shown):
         mixing: Any
         least_noise = isinstance(graph, nx.DiGraph) and weights == LEAST_NOISE
         if least_noise or (isinstance(weights, str) and weights in DIRECTED_WEIGHTS):
-            mixing = directed_mixing(graph, weights=weights)
+            mixing = directed_mixing(graph, weights=weights, weight=weight)
         elif isinstance(graph, nx.Graph) and len(graph) > settings.DENSE_NODES:
-            mixing = sparse_mixing_matrix(graph, weights=weights)
+            mixing = sparse_mixing_matrix(graph, weights=weights, weight=weight)
         else:
-            mixing = mixing_matrix(graph, weights=weights)
+            mixing = mixing_matrix(graph, weights=weights, weight=weight)
         made: Any = getattr(cls, "decentralized", cls)
         return cast(Self, made(mixing=mixing, **{"nodes": node_names(graph)} | kwargs))
 
@@ -449,7 +470,8 @@ class SpaceProblem(_OnGraph):
             structures for sparse arrays.
         budget: tau, scalar or shape (n,): squared sensitivity allowed to a unit change at each
             node, in inverse squared noise units.
-        max_variance: cap on diag(R), squared noise, scalar or shape (n,), or None.
+        max_variance: cap on diag(R), squared noise, scalar or shape (n,), or None: where H is
+            singular, one that :func:`noisedesign.solve` states; "none": no cap, and a refusal.
         min_variance: floor on diag(R), squared noise, scalar or shape (n,), or None; for noise
             without a structure. One of at most 1 / budget asks for nothing.
         structure: which nodes may share a seed. Where W stays sparse, none becomes "polynomial",
@@ -470,7 +492,8 @@ class SpaceProblem(_OnGraph):
         pair_factors: factors >= 1, shape (observers, n), on squared budgets: [a, u] tau_u is what
             observer a may see of node u; None: 1. A target is kept before every observer.
         mixing_proof: what proves a bound for every W, where W was chosen for least noise
-            (:func:`noisedesign.least_noise_mixing`), or None; no part of what is asked for.
+            (:func:`noisedesign.graphs.least_noise_mixing`), or None; no part of what is asked for.
+        default_cap: whether None is a cap where H is singular; False of max_variance "none".
         responses: "fixed" says that budgets before observers of a part of several steps are for
             gradients that answer to nothing unseen, which no training keeps to; else "any".
         name: of the problem, in tables and files.
@@ -504,11 +527,13 @@ class SpaceProblem(_OnGraph):
     pair_factors: Any = None
     responses: str = "any"
     mixing_proof: MixingProof | None = None
+    default_cap: bool = True
     name: str = "space"
     axes: Literal["space"] = field(default="space", init=False)
 
     def __post_init__(self) -> None:
         _check_types(self, structure=_IN_SPACE, mixing_proof=_MIXING_PROOF)
+        self._set(**_checked_default(self.max_variance, self.default_cap))
         if self.error is not None:
             memory.require(memory.squares, self.error.horizon, field="error.horizon", of="steps")
         if self.participation is not None:
@@ -524,15 +549,19 @@ class SpaceProblem(_OnGraph):
             self._set(error=ErrorMeasure(horizon=len(self.schedule)))
         n = int(self.mixing.shape[-1])
         budget = _checks.positive_vector(self.budget, field="budget.tau", length=n)
-        self._set(budget=budget, observers=_checked_observers(self.observers, nodes=n))
-        factors = checked_factors(self.pair_factors, observers=self.observers, budget=budget)
+        self._set(nodes=_checks.node_names(self.nodes, count=n))
+        self._set(budget=budget, observers=_checked_observers(self.observers, names=self.nodes))
+        watchers, names = self.observers, self.nodes
+        factors = checked_factors(self.pair_factors, observers=watchers, budget=budget, names=names)
         self._set(pair_factors=factors)
         if self.observers:
             self._set(max_variance=_check_against_observers(self))
         else:
-            self._set(max_variance=_checked_cap(self.max_variance, budget))
+            cap = _checked_cap(self.max_variance, budget, names=self.nodes)
+            self._set(max_variance=cap)
             _check_use_in_space(self, self.horizon)
-        floor = _checked_floor(self.min_variance, self.max_variance, self.structure, budget)
+        limits = self.min_variance, self.max_variance
+        floor = _checked_floor(*limits, self.structure, budget, names=self.nodes)
         self._set(min_variance=floor)
         restricted = self.structure.restricts, f'"{self.structure}"'
         observed = "observers", bool(self.observers), "some"
@@ -542,7 +571,6 @@ class SpaceProblem(_OnGraph):
             raise InputError("structure.clusters", expected=expected, got=str(len(clusters)))
         if self.random is not None and (drawn := len(self.random.mean)) != n:
             raise InputError("random", expected=f"a mixing of {n} nodes", got=f"one of {drawn}")
-        self._set(nodes=_checks.node_names(self.nodes, count=n))
 
     def _keep_sparse(self) -> None:
         """Set W as a sparse array, and a structure that takes it."""
@@ -678,7 +706,7 @@ class TimeProblem(_OnGraph):
         squared, (3 + sqrt 5) / 2, where independent noise has 1 + 2.
 
         >>> import noisedesign as nd
-        >>> problem = nd.TimeProblem.prefix(participation=nd.single(2))
+        >>> problem = nd.TimeProblem.prefix(participation=nd.participation.single(2))
         >>> problem.gram.tolist()
         [[2.0, 1.0], [1.0, 1.0]]
         >>> design = nd.solve(problem).design
@@ -961,11 +989,13 @@ class SpaceTimeProblem(_OnGraph):
         participation: (k, b), the same for every node.
         budget: tau, scalar or shape (n,), in inverse squared noise units.
         max_variance: cap on the noise variance of every node at every step (for "kronecker": on
-            diag(R) at unit sensitivity in time), scalar or shape (n,), or None.
+            diag(R) at unit sensitivity in time), scalar or shape (n,), or None: of "kronecker",
+            one that :func:`noisedesign.solve` states where H is singular; "none": no cap at all.
         time: structure of C, of a Kronecker design.
         space: structure of R, of a Kronecker design.
         joint: "kronecker", noise covariance (C^T C)^-1 x R; "modal", a C for every mode of the
             nodes' noise; or "full", any covariance.
+        default_cap: whether None is a cap where H is singular; False of max_variance "none".
         error: what error of which steps counts; None: all nodes, every step.
         random, rounds, schedule, nodes: as for :class:`SpaceProblem`.
         name: of the problem, in tables and files.
@@ -980,7 +1010,7 @@ class SpaceTimeProblem(_OnGraph):
 
         >>> import noisedesign as nd
         >>> ring = nd.build_graph("ring", nodes=4)
-        >>> problem = nd.SpaceTimeProblem.from_graph(ring, participation=nd.single(1))
+        >>> problem = nd.SpaceTimeProblem.from_graph(ring, participation=nd.participation.single(1))
         >>> print(f"{nd.solve(problem).design.objective:.4f}")
         1.0000
     """
@@ -991,17 +1021,20 @@ class SpaceTimeProblem(_OnGraph):
     time: TimeStructure = ANY_TIME
     space: SpaceStructure = ANY_SPACE
     joint: str = "kronecker"
+    default_cap: bool = True
     name: str = "space-time"
     axes: Literal["space-time"] = field(default="space-time", init=False)
 
     def __post_init__(self) -> None:
         _check_types(self, participation=_FIXED_EPOCH, time=_IN_TIME, space=_IN_SPACE)
+        self._set(**_checked_default(self.max_variance, self.default_cap))
         require_room(self.participation)
         self._set(**_checked_gossip(**self._gossip))
         n = len(self.mixing)
         budget = _checks.positive_vector(self.budget, field="budget.tau", length=n)
         self._set(budget=budget)
-        self._set(max_variance=_checked_cap(self.max_variance, budget))
+        self._set(nodes=_checks.node_names(self.nodes, count=n))
+        self._set(max_variance=_checked_cap(self.max_variance, budget, names=self.nodes))
         _checks.one_of(self.joint, field="structure.joint", allowed=JOINTS)
         if self.joint != "kronecker" and (self.time.restricts or self.space.restricts):
             expected = '"kronecker" for a structure in time or space'
@@ -1019,7 +1052,6 @@ class SpaceTimeProblem(_OnGraph):
                 "account` says what its noise is worth under a random one.",
             )
         check_steps(self.privacy, self.participation.horizon)
-        self._set(nodes=_checks.node_names(self.nodes, count=n))
 
     @property
     def use(self) -> FixedEpoch:
@@ -1036,8 +1068,19 @@ class SpaceTimeProblem(_OnGraph):
         """Axes and kind of the noise, as of :attr:`SpaceProblem.feasible_set`."""
         return "space-time", "worst" if self.worst else self.joint
 
+    @property
+    def error_workload(self) -> Workload:
+        """The workload that the error is of."""
+        return self._workload(self.participation.horizon)
+
 
 Problem = SpaceProblem | TimeProblem | SpaceTimeProblem
+
+
+def endless_of(value: Any) -> UnboundedProblem | None:
+    """The problem of a run without an end that a value is or has; None of all others."""
+    found = (value, getattr(value, "problem", None))
+    return next((one for one in found if isinstance(one, UnboundedProblem)), None)
 
 
 def problem_of(value: Any, *, sparse: bool = False) -> Problem:
@@ -1047,35 +1090,36 @@ def problem_of(value: Any, *, sparse: bool = False) -> Problem:
         if isinstance(found, Problem):
             return found if sparse else found.dense()
     remedy = ""
-    if any(isinstance(x, UnboundedProblem) for x in (value, getattr(value, "problem", None))):
+    if endless_of(value) is not None:
         remedy = (
-            "A run without an end is solved by solve_unbounded; there are verify, deploy, noise "
-            "and privacy_after of its design. Anything else takes a number of steps."
+            "A run without an end has solve; there are verify, deploy, noise and privacy_after of "
+            "its design. Anything else takes a number of steps."
         )
     elif isinstance(value, nx.Graph):
         remedy = "Give SpaceProblem.from_graph(graph), or TimeProblem.from_graph."
     elif isinstance(value, (str, PathLike)):
-        remedy = "Give load_problem(path)."
+        remedy = "Give load(path)."
     elif isinstance(value, np.ndarray) or issparse(value):
         remedy = "Give SpaceProblem(mixing=W)."
     expected = "a SpaceProblem, TimeProblem or SpaceTimeProblem"
     raise InputError("problem", expected=expected, got=_checks.describe(value), remedy=remedy)
 
 
-def _checked_observers(given: Any, *, nodes: int) -> tuple[Observer, ...] | Coalitions:
-    """Check observers of a graph of so many nodes; coalitions are not written out."""
+def _checked_observers(given: Any, *, names: Sequence[str]) -> tuple[Observer, ...] | Coalitions:
+    """Check observers of a graph of nodes of these names; coalitions are not written out."""
     expected = "observers, as noisedesign.privacy.views makes them"
     found: tuple[Observer, ...] | Coalitions
     if isinstance(given, Coalitions):
-        found, named = given, [given.nodes]
+        found = given.among(names)
+        named = [found.nodes]
     else:
         listed = _checks.listed(given, field="observers", expected=f"a list of {expected}")
         for one in listed:
             _checks.instance(one, Observer, field="observers", expected=expected)
-        found = tuple(listed)
+        found = tuple(one.among(names) for one in listed)
         named = [(*one.coalition, *one.listened, *one.knows.revealed) for one in found]
     for largest in (max(some, default=0) for some in named):
-        if largest >= nodes:
-            expected = f"nodes 0 to {nodes - 1}"
+        if largest >= len(names):
+            expected = f"nodes 0 to {len(names) - 1}"
             raise InputError("observers.nodes", expected=expected, got=str(largest))
     return found

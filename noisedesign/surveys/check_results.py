@@ -114,8 +114,8 @@ def check_results(
     Examples:
         >>> import noisedesign as nd
         >>> from noisedesign.surveys.check_results import check_results
-        >>> found = nd.solve(nd.load_problem("collection/ring-10").problem)
-        >>> path = nd.save_design(found.design, "ring.npz")
+        >>> found = nd.solve(nd.load("collection/ring-10").problem)
+        >>> path = nd.save(found.design, "ring.npz")
         >>> with open("runs.csv", "w") as file:
         ...     lines = "problem,solver,seconds,answer", "collection/ring-10,ours,0.1,ring.npz"
         ...     written = file.write("\\n".join(lines))

@@ -131,7 +131,7 @@ def compare(
 
     Examples:
         >>> import noisedesign as nd
-        >>> problem = nd.TimeProblem.prefix(participation=nd.single(2))
+        >>> problem = nd.TimeProblem.prefix(participation=nd.participation.single(2))
         >>> comparison = nd.compare([problem], backends=["native", "clarabel"], gap=1e-5)
         >>> for row in comparison.rows:
         ...     print(row["backend"], row["solved"], f"{row['objective']:.3f}")
@@ -198,7 +198,7 @@ def _wanted(
             tables = {key: value for key, value in said.items() if key not in FOR_PEOPLE}
         elif stored:
             expected = "problems with a text, by which a table tells its rows apart"
-            remedy = "Give load_problem(path)."
+            remedy = "Give load(path)."
             raise InputError("problems", expected=expected, got="one without", remedy=remedy)
         if known.setdefault(problem.name, tables) != tables:
             expected = "problems with names of their own"

@@ -26,7 +26,8 @@ from noisedesign.privacy.accounting import epsilon_of
 from noisedesign.privacy.target import DEFAULT_ADJACENCY, DEFAULT_DELTA, PrivacyTarget
 from noisedesign.problem.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
 from noisedesign.system.graph import LEAST_NOISE, mixing_matrix, node_names
-from noisedesign.system.participation import BallsInBins, FixedEpoch, fixed_epoch
+from noisedesign.system.participation import BallsInBins, FixedEpoch
+from noisedesign.system.rules import UNSAID
 from noisedesign.system.workloads import ErrorMeasure
 from noisedesign.system.workloads.error import OF_THE_END
 from noisedesign.tasks.evaluate import Evaluation, evaluate
@@ -35,7 +36,6 @@ TRUST = ("nobody", "neighbours share keys", "a trusted party deals noise")
 SECONDS = 120.0  # of a recommendation; more lets slower candidates end on graphs of hundreds
 MOST_PAIRS = 600  # of node and step for noise of any kind: its solver takes minutes beyond
 BYTES = 8  # of a coordinate of a vector that is kept
-CAP = 10.0  # on variances of nodes where W is singular, over those of independent noise
 SHARE = 0.6  # of the time for candidates; the rest is for what would change
 MOST_CHOSEN = 2  # kinds that are tried under the W of least noise, too
 TARGET = ("epsilon", "delta", "clip", "adjacency")  # what is said of a target
@@ -118,12 +118,18 @@ class Situation:
     target: PrivacyTarget
     measure: Mapping[str, Any]  # keys of the error of the run
     chosen: Array | None = None  # W of least noise
+    weight: str | None = UNSAID  # attribute of edges that W is made of
     name: str = "recommended"
+
+    @property
+    def run(self) -> dict[str, int]:
+        """The numbers of the run that schemes are made from."""
+        return {"records": self.records, "batch_size": self.batch_size, "epochs": self.epochs}
 
     @property
     def fixed(self) -> FixedEpoch:
         """(k, b) of batches in a fixed order."""
-        return fixed_epoch(records=self.records, batch_size=self.batch_size, epochs=self.epochs)
+        return FixedEpoch.from_records(**self.run)
 
     @property
     def error(self) -> ErrorMeasure:
@@ -139,9 +145,7 @@ class Situation:
 
     def problem(self, kind: Kind) -> Problem:
         """The problem of a kind of noise."""
-        scheme: FixedEpoch = self.fixed
-        if kind.drawn:
-            scheme = BallsInBins(epochs=scheme.epochs, separation=scheme.separation)
+        scheme = (BallsInBins if kind.drawn else FixedEpoch).from_records(**self.run)
         said = dict(kind.structure)
         space = SpaceStructure(kind=said.pop("space", "dense"))
         joint = said.pop("joint", "")
@@ -164,15 +168,11 @@ class Situation:
 
     def tables(self, kind: Kind) -> dict[str, Any]:
         """The tables of its problem file, all but [graph]."""
-        scheme, target = self.fixed, self.target
+        target, scheme = self.target, BallsInBins if kind.drawn else FixedEpoch
         found: dict[str, Any] = {
             "name": self.name,
             "design": kind.design,
-            "participation": {
-                "kind": BallsInBins.kind if kind.drawn else FixedEpoch.kind,
-                "epochs": scheme.epochs,
-                "separation": scheme.separation,
-            },
+            "participation": {"kind": scheme.kind, **self.run},
             "privacy": {key: getattr(target, key) for key in TARGET},
         }
         if kind.design == "time":
@@ -183,7 +183,7 @@ class Situation:
             found["limits"] = {"max_variance": kind.cap}
         measure = {key: np.asarray(value).tolist() for key, value in self.measure.items()}
         if kind.design == "space":
-            measure["horizon"] = scheme.horizon
+            measure["horizon"] = self.fixed.horizon
         return found | ({"error": measure} if measure else {})
 
     def code(self, kind: Kind) -> str:
@@ -192,9 +192,9 @@ class Situation:
         classes = {"space": "SpaceProblem", "time": "TimeProblem", "space-time": "SpaceTimeProblem"}
         batches = BallsInBins if kind.drawn else FixedEpoch
         said = ", ".join(f"{key}={getattr(target, key)!r}" for key in TARGET)
+        run = ", ".join(f"{key}={value}" for key, value in self.run.items())
         arguments = [
-            f"participation=nd.{batches.__name__}(epochs={scheme.epochs}, "
-            f"separation={scheme.separation})",
+            f"participation=nd.participation.{batches.__name__}.from_records({run})",
             f"privacy=nd.PrivacyTarget({said})",
         ]
         structure = dict(kind.structure)
@@ -217,11 +217,13 @@ class Situation:
             arguments.append(f"max_variance={kind.cap!r}")
         if kind.chosen:
             arguments.append(f"weights={LEAST_NOISE!r}")
+        elif self.weight != UNSAID:
+            arguments.append(f"weight={self.weight!r}")
         made = f"nd.{classes[kind.design]}.from_graph(graph, {', '.join(arguments)})"
         solved = 'nd.baseline(problem, "ldp")' if kind.independent else "nd.solve(problem).design"
-        drawn = f"noise(design, node=0, clip={target.clip!r}"
+        drawn = f"nd.noise(design, node=0, clip={target.clip!r}"
         drawn += (
-            ")  # of noisedesign.noise",
+            ")",
             ", seeds=seeds)  # that neighbours agreed on",
             ", seeds=seeds)  # of the party; who holds them all knows all noise",
         )[kind.trust]
@@ -243,15 +245,9 @@ class Situation:
 
     def _designed(self, kind: Kind, *, seconds: float) -> tuple[Kind, Design, str]:
         """A kind, a certified design of it and its status; under a cap where W is singular."""
-        try:
-            found = solve(self.problem(kind), time_limit=seconds)
-        except InputError as error:
-            if kind.design == "time" or kind.structure.get("joint") in ("modal", "full"):
-                raise
-            if error.field not in ("mixing", "gram", "workload.gram"):
-                raise
-            kind = replace(kind, name=f"{kind.name}, capped", cap=CAP)
-            found = solve(self.problem(kind), time_limit=seconds)
+        found = solve(self.problem(kind), time_limit=seconds)
+        if found.default_cap is not None:
+            kind = replace(kind, name=f"{kind.name}, capped", cap=found.default_cap.times)
         if found.design is None or not found.found:
             expected, got = "enough seconds to solve it", f"{seconds:.3g}"
             raise InputError("time_limit", expected=expected, got=got)
@@ -484,6 +480,7 @@ def recommend(
     trust: str = "nobody",
     random_batches: bool = True,
     weights: str | None = None,
+    weight: str | None = UNSAID,
     curvature: Any = None,
     learning_rate: float | None = None,
     dimension: int | None = None,
@@ -511,6 +508,7 @@ def recommend(
         random_batches: whether nodes may draw their batches at random, in secret.
         weights: of :func:`noisedesign.mixing_matrix`; None: Metropolis-Hastings, and beside them
             those of least noise of the same mixing rate. W itself is taken as it is.
+        weight: the attribute of edges that weighs them, as of :func:`noisedesign.mixing_matrix`.
         curvature: of the loss, as of :class:`noisedesign.ErrorMeasure`.
         learning_rate: of steps along means over a batch, needed beside ``curvature``.
         dimension: parameters of the model.
@@ -538,7 +536,8 @@ def recommend(
     kept = _vectors(dimension, memory)
     target = PrivacyTarget(epsilon=epsilon, delta=delta, clip=clip, adjacency=adjacency)
     given = isinstance(graph, nx.Graph)
-    mixing = mixing_matrix(graph, weights=weights or "metropolis-hastings") if given else graph
+    rule: Any = {"weights": weights or "metropolis-hastings", "weight": weight}
+    mixing = mixing_matrix(graph, **rule) if given else graph
     situation = Situation(
         mixing=np.asarray(mixing),
         nodes=node_names(graph) if given else (),
@@ -547,6 +546,7 @@ def recommend(
         epochs=epochs,
         target=target,
         measure=_measure(curvature, learning_rate),
+        weight=weight,
     )
     search, fixed = _Search(seconds, progress), situation.fixed
     pairs = fixed.horizon * len(situation.mixing)

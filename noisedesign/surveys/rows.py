@@ -73,10 +73,13 @@ def answered(
     known = None if design is None else design.provenance.versions
     # Those of the solver, which may be another one than was named: "native" leaves some to others.
     versions = get_backend(solution.backend).versions() if known is None else known
+    told = [SEARCHED_REASONS.get(solution.status, solution.remedy)]
+    if solution.default_cap is not None:
+        told.append(f"largest variance {solution.default_cap}")
     row = named(problem.name, problem.axes, backend) | {
         **{name: getattr(solution, name) for name in _OF_A_SOLUTION},
         "solved": solution.status == OPTIMAL and solution.feasible,
-        "reason": SEARCHED_REASONS.get(solution.status, solution.remedy),
+        "reason": ". ".join(filter(None, told)),
         "feasible": solution.feasible and solution.found,
         "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
     }

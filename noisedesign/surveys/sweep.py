@@ -74,7 +74,7 @@ def sweep(
     goes on from there. Rows of other grids with the same columns are left as they are.
 
     Args:
-        plan: what :func:`noisedesign.load_sweep` gave.
+        plan: what :func:`noisedesign.load` gave.
         output: a .csv or .parquet file; columns are its version, the key of the row, the swept
             keys, what was asked for, and :data:`noisedesign.surveys.rows.COLUMNS`.
         jobs: processes of this machine; 1 is this process.
@@ -98,13 +98,13 @@ def sweep(
         >>> lines = ['name = "rings"', 'design = "space"', "[graph]", 'kind = "ring"', "nodes = 4"]
         >>> lines += ["[grid]", '"graph.nodes" = [4, 5, 7]']
         >>> _ = Path("rings.toml").write_text("\\n".join(lines))
-        >>> plan = nd.load_sweep("rings.toml")
+        >>> plan = nd.load("rings.toml")
         >>> first = nd.sweep(plan, output="rings.csv")
         >>> again = nd.sweep(plan, output="rings.csv")
         >>> (first.run, first.unsolved), (again.run, again.skipped)
         ((3, 0), (0, 3))
     """
-    _checks.instance(plan, Sweep, field="plan", expected="a sweep, as load_sweep(path) gives it")
+    _checks.instance(plan, Sweep, field="plan", expected="a sweep, as load(path) gives it")
     retry = _checks.flag(retry, field="retry")
     jobs = _checks.positive_int(jobs, field="jobs")
     timeout = _checks.real(timeout, field="timeout", low=0)

@@ -17,10 +17,11 @@ import numpy as np
 
 from noisedesign.base import checks as _checks, settings
 from noisedesign.base.checks import InputError, describe
+from noisedesign.base.nodes import did_you_mean
 from noisedesign.base.shown import Shown, ShownInline
 from noisedesign.design.backends import get_backend
 from noisedesign.files.problem_file import BELONGS, PROBLEM_FILE
-from noisedesign.files.schema import did_you_mean, validated
+from noisedesign.files.schema import validated
 from noisedesign.files.toml import dumped, opened, parsed, read_text, renamed
 from noisedesign.surveys.results_file import RESULTS_FORMAT, SWEEP
 
@@ -83,28 +84,7 @@ class Sweep(Shown):
 
 
 def load_sweep(path: str | Path) -> Sweep:
-    """Read a sweep file; ``problems/README.md`` describes its keys.
-
-    Every problem of the grid is checked for unknown keys and wrong types; that its graph can be
-    built and its optimum exists is found out where it is solved.
-
-    Args:
-        path: a file, or the name of a shipped one, ``"sweeps/random-graphs"``, with ``.toml`` or
-            without. What the working directory or its folder ``problems`` has comes first.
-
-    Returns:
-        The rows to compute, and the dotted keys they differ in, for :func:`noisedesign.sweep`.
-
-    Raises:
-        InputError: naming the dotted key at fault and this file; no such file, a folder, not
-            UTF-8, not TOML.
-
-    Examples:
-        >>> import noisedesign as nd
-        >>> plan = nd.load_sweep("sweeps/random-graphs")
-        >>> plan.keys, len(plan.rows)  # 2 x 2 graphs, by two backends
-        (('graph.nodes', 'graph.seed'), 8)
-    """
+    """The sweep of a file or of the name of a shipped one; every problem's keys are checked."""
     with opened(path, field=FIELD) as (found, text):
         return parse_sweep(text, folder=found.parent)
 

@@ -14,10 +14,10 @@ import numpy as np
 
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import Array, InputError
-from noisedesign.system.graph import LEAST_NOISE, built_by, check_mixing, erdos_renyi
+from noisedesign.system.graph import LEAST_NOISE, built_by, check_mixing, chosen_links, erdos_renyi
 from noisedesign.system.least_noise import least_noise
 from noisedesign.system.links import doubly_stochastic
-from noisedesign.system.rules import adjacency, require_room
+from noisedesign.system.rules import UNSAID, adjacency, require_room
 
 DirectedWeights = Literal["row-stochastic", "column-stochastic", "doubly-stochastic"]
 DIRECTED_WEIGHTS: tuple[str, ...] = get_args(DirectedWeights)
@@ -60,7 +60,7 @@ _BUILDERS: dict[str, Callable[..., nx.DiGraph]] = {
 DIGRAPH_KINDS: tuple[str, ...] = tuple(_BUILDERS)
 
 
-def directed_mixing(digraph: nx.DiGraph, *, weights: str) -> Array:
+def directed_mixing(digraph: nx.DiGraph, *, weights: str, weight: str | None = UNSAID) -> Array:
     """W of a digraph.
 
     - ``row-stochastic``: W_ij = 1 / (1 + in-degree of i) where j sends to i or is i;
@@ -73,13 +73,15 @@ def directed_mixing(digraph: nx.DiGraph, *, weights: str) -> Array:
     Args:
         digraph: strongly connected and simple; an edge (j, i) says that j sends to i.
         weights: one of these.
+        weight: as of :func:`noisedesign.mixing_matrix`: 1 of a link is then its weight over the
+            mean, and in- and out-degrees are sums of these.
 
     Returns:
         W, shape (n, n), rows and columns in the order of ``digraph.nodes``.
 
     Raises:
         InputError: unknown weights; not a DiGraph, empty, with self-loops, parallel edges or edges
-            whose weights differ, or not strongly connected.
+            without a positive weight, or not strongly connected.
 
     Examples:
         >>> from noisedesign.system.directed import build_digraph, directed_mixing
@@ -88,10 +90,11 @@ def directed_mixing(digraph: nx.DiGraph, *, weights: str) -> Array:
     """
     _checks.one_of(weights, field="weights", allowed=(*DIRECTED_WEIGHTS, LEAST_NOISE))
     if weights == LEAST_NOISE:
-        return least_noise(digraph, budget=np.ones(len(digraph)), symmetric=False).mixing
+        links = chosen_links(digraph, weight)
+        return least_noise(links, budget=np.ones(len(digraph)), symmetric=False).mixing
     if weights == "doubly-stochastic":
-        return doubly_stochastic(digraph)
-    heard = adjacency(digraph, directed=True).T + np.eye(len(digraph))
+        return doubly_stochastic(digraph, weight=weight)
+    heard = adjacency(digraph, directed=True, weight=weight).T + np.eye(len(digraph))
     return np.asarray(heard / heard.sum(axis=int(weights == "row-stochastic"), keepdims=True))
 
 

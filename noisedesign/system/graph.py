@@ -19,11 +19,14 @@ from noisedesign.base.checks import Array, InputError, describe
 from noisedesign.base.regular_files import check_regular
 from noisedesign.system.least_noise import least_noise
 from noisedesign.system.rules import (
+    UNSAID,
     WEIGHTS,
-    adjacency,
+    check_graph,
     components_in_words,
+    links_alone,
     require_room,
     ruled_mixing,
+    weigher,
 )
 
 LEAST_NOISE = "least-noise"
@@ -33,7 +36,9 @@ NODE_BYTES = 500  # memory that networkx takes for a node, with its name and its
 _ROWS = "Every design needs rows that sum to 1; W need not be symmetric."
 
 
-def mixing_matrix(graph: nx.Graph, *, weights: str = "metropolis-hastings") -> Array:
+def mixing_matrix(
+    graph: nx.Graph, *, weights: str = "metropolis-hastings", weight: str | None = UNSAID
+) -> Array:
     """Gossip matrix W of a connected graph.
 
     With degrees d, adjacency A and Laplacian L:
@@ -44,19 +49,24 @@ def mixing_matrix(graph: nx.Graph, *, weights: str = "metropolis-hastings") -> A
     - ``lazy-metropolis-hastings``: :math:`(I + W) / 2` of the first, hence positive definite;
     - ``row-normalized``: rows of A + I divided by their sums: as a rule row stochastic only;
     - ``least-noise``: no slower than the first, and of least error of optimal noise after one step
-      at equal budgets; :func:`noisedesign.least_noise_mixing` chooses for other problems.
+      at equal budgets; :func:`noisedesign.graphs.least_noise_mixing` chooses for other problems.
 
-    All but ``row-normalized`` are symmetric and doubly stochastic.
+    All but ``row-normalized`` are symmetric and doubly stochastic. With ``weight``, A has the
+    weights w_ij of the edges over their mean, and d are its row sums: W_ij = w_ij / (1 + max(d_i,
+    d_j)) by the first rule, and so on. Weights in any unit have the same W, and those that are all
+    alike that of none; ``least-noise`` chooses by links alone, and takes none.
 
     Args:
         graph: undirected, connected and simple.
         weights: one of these.
+        weight: the attribute of edges that weighs them, positive, as ``"weight"``; None: links
+            alone; not given: links alone, with a UserWarning where weights differ.
 
     Returns:
         W, shape (n, n), rows in the order of ``graph.nodes``.
 
     Raises:
-        InputError: not such a graph, or one whose edges differ in weight; unknown weights; more
+        InputError: not such a graph; unknown weights; an edge without a positive weight; more
             nodes than this machine has memory for.
 
     Examples:
@@ -66,8 +76,18 @@ def mixing_matrix(graph: nx.Graph, *, weights: str = "metropolis-hastings") -> A
     """
     _checks.one_of(weights, field="weights", allowed=(*WEIGHTS, LEAST_NOISE))
     if weights == LEAST_NOISE:
-        return least_noise(graph, budget=np.ones(len(adjacency(graph)))).mixing
-    return ruled_mixing(graph, weights=weights)
+        return least_noise(chosen_links(graph, weight), budget=np.ones(len(graph))).mixing
+    return ruled_mixing(graph, weights=weights, weight=weight)
+
+
+def chosen_links(graph: nx.Graph, weight: str | None, *, beside: str = LEAST_NOISE) -> nx.Graph:
+    """The links that W is chosen on by a rule which takes no weights of edges."""
+    check_graph(graph, directed=isinstance(graph, nx.DiGraph))
+    if weight:
+        expected = f'none beside weights = "{beside}", which chooses W itself'
+        raise InputError("weight", expected=expected, got=describe(weight))
+    weigher(graph, weight)
+    return links_alone(graph)
 
 
 @np.errstate(over="ignore")  # sums of huge weights are told as infinite
@@ -428,7 +448,11 @@ def read_edges(path: str | Path, *, directed: bool = False) -> nx.Graph:
 
 def read_all_edges(path: str | Path) -> nx.Graph:
     """The graph of all edges of a list on disk, connected or not; nodes may be alone."""
-    graph = nx.Graph(_pairs(_edge_text(path), source=str(path)))
+    lines = _lines(_edge_text(path), source=str(path))
+    if any(weight is not None for *_, weight, _ in lines):
+        got, remedy = f"{path}: weights of edges", "Schedules of weighted W are .npy files of W."
+        raise InputError(_FIELD, expected="two node names a line", got=got, remedy=remedy)
+    graph = nx.Graph([(a, b) for a, b, *_ in lines])
     graph.remove_edges_from(list(nx.selfloop_edges(graph)))
     if not len(graph):
         raise InputError(_FIELD, expected="at least one edge", got=f"{path}: none")
@@ -449,14 +473,23 @@ def _edge_text(path: str | Path) -> str:
 
 
 def edge_list_graph(text: str, *, source: str, directed: bool = False) -> nx.Graph:
-    """The largest component of an edge list, nodes sorted, as numbers where all are."""
-    pairs = _pairs(text, source=source)
-    integers = all(name.removeprefix("-").isdecimal() for pair in pairs for name in pair)
+    """The largest component of an edge list, nodes sorted, as numbers where all are; the third
+    column, where there is one, is the ``weight`` of edges."""
+    lines = _lines(text, source=source)
+    integers = all(name.removeprefix("-").isdecimal() for a, b, *_ in lines for name in (a, b))
     to_node: Callable[[str], Any] = int if integers else str
-    named = [(to_node(a), to_node(b)) for a, b in pairs]
-    edges = {edge if directed else (min(edge), max(edge)) for edge in named if edge[0] != edge[1]}
+    edges: dict[tuple[Any, Any], float | None] = {}
+    for first, second, weight, number in lines:
+        a, b = to_node(first), to_node(second)
+        edge = (a, b) if directed else (min(a, b), max(a, b))
+        if a != b and edges.setdefault(edge, weight) != weight:
+            got = f"{source}, line {number}: another weight of edge ({edge[0]}, {edge[1]})"
+            raise InputError(_FIELD, expected="one weight of every edge", got=got)
     if not edges:
         raise InputError(_FIELD, expected="at least one edge", got=f"{source}: none")
+    if 0 < sum(weight is None for weight in edges.values()) < len(edges):
+        got = f"{source}: some with one and some without"
+        raise InputError(_FIELD, expected="a weight of every edge, or of none", got=got)
     graph = _sorted_graph(edges, directed=directed)
     components = nx.strongly_connected_components if directed else nx.connected_components
     # The first of equals is the one with the first node, in whatever order they come.
@@ -465,28 +498,41 @@ def edge_list_graph(text: str, *, source: str, directed: bool = False) -> nx.Gra
         expected = "nodes that reach each other"
         remedy = "Add links that lead back, or leave out graph.directed."
         raise InputError(_FIELD, expected=expected, got=f"{source}: no two that do", remedy=remedy)
-    return _sorted_graph({edge for edge in edges if largest.issuperset(edge)}, directed=directed)
+    kept = {edge: weight for edge, weight in edges.items() if largest.issuperset(edge)}
+    return _sorted_graph(kept, directed=directed)
 
 
-def _pairs(text: str, *, source: str) -> list[tuple[str, str]]:
-    pairs = []
+def _lines(text: str, *, source: str) -> list[tuple[str, str, float | None, int]]:
+    """Two names, a weight or None, and the number of every line."""
+    found: list[tuple[str, str, float | None, int]] = []
     for number, line in enumerate(text.splitlines(), start=1):
         match line.partition("#")[0].split():
             case []:
                 pass
             case [first, second]:
-                pairs.append((first, second))
+                found.append((first, second, None, number))
+            case [first, second, third] if (weight := _weight(third)) is not None:
+                found.append((first, second, weight, number))
             case _:
                 got = f"{source}, line {number}: {describe(line.strip())}"
-                remedy = (
-                    'No rule for W uses weights of edges; W itself is a graph of kind "matrix".'
-                )
-                raise InputError(_FIELD, expected="two node names a line", got=got, remedy=remedy)
-    return pairs
+                expected = "two node names a line, and a positive weight or nothing"
+                raise InputError(_FIELD, expected=expected, got=got)
+    return found
 
 
-def _sorted_graph(edges: set[tuple[Any, Any]], *, directed: bool) -> nx.Graph:
+def _weight(text: str) -> float | None:
+    """A positive number, or None."""
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if 0 < number < np.inf else None
+
+
+def _sorted_graph(edges: Mapping[tuple[Any, Any], float | None], *, directed: bool) -> nx.Graph:
     graph = nx.DiGraph() if directed else nx.Graph()
     graph.add_nodes_from(sorted({node for edge in edges for node in edge}))
-    graph.add_edges_from(sorted(edges))
+    for edge in sorted(edges):
+        weight = edges[edge]
+        graph.add_edge(*edge, **({} if weight is None else {"weight": weight}))
     return graph

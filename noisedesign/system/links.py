@@ -17,7 +17,7 @@ import scipy.linalg
 
 from noisedesign.base import settings
 from noisedesign.base.checks import Array, InputError
-from noisedesign.system.rules import adjacency
+from noisedesign.system.rules import UNSAID, adjacency
 
 SIGNS = np.array([1.0, -1.0])[:, None, None]  # of J - W in the two slacks of s I -+ (W - J)
 SCALINGS = 100_000  # rounds of Sinkhorn and Knopp: digraphs of hundreds of nodes take hundreds
@@ -220,9 +220,9 @@ def balanced(mixing: Array) -> Array:
     return found
 
 
-def doubly_stochastic(digraph: nx.DiGraph) -> Array:
+def doubly_stochastic(digraph: nx.DiGraph, *, weight: str | None = UNSAID) -> Array:
     """The doubly stochastic W of most entropy on the arcs of a digraph: A + I, balanced."""
-    found = balanced(adjacency(digraph, directed=True).T + np.eye(len(digraph)))
+    found = balanced(adjacency(digraph, directed=True, weight=weight).T + np.eye(len(digraph)))
     if not np.abs(found.sum(axis=1) - 1).max() <= settings.STOCHASTIC_TOLERANCE:
         expected = f"a digraph whose W is balanced in {SCALINGS} rounds"
         remedy = "Give W itself in the place of the graph."

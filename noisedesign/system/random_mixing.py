@@ -19,7 +19,9 @@ from noisedesign.base import checks as _checks, linalg as _linalg, settings
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.shown import Shown
 from noisedesign.system.graph import check_mixing, mixing_matrix
+from noisedesign.system.rules import UNSAID, weigher
 
+ALIKE = 'nx.set_edge_attributes(graph, 1, "weight")'
 MAX_MATCHINGS = 10_000  # maximal matchings listed; their number is exponential in the graph
 
 Matching = tuple[tuple[int, int], ...]
@@ -33,8 +35,8 @@ class RandomMixing(Shown, ABC):
     Examples:
         >>> import numpy as np
         >>> import noisedesign as nd
-        >>> random = nd.EdgeDropout(mixing=np.full((2, 2), 0.5), probability=0.5)
-        >>> print(isinstance(random, nd.RandomMixing), random.expected(np.eye(2)).trace())
+        >>> random = nd.graphs.EdgeDropout(mixing=np.full((2, 2), 0.5), probability=0.5)
+        >>> print(isinstance(random, nd.graphs.RandomMixing), random.expected(np.eye(2)).trace())
         True 1.5
     """
 
@@ -120,7 +122,7 @@ class NodeDropout(RandomMixing):
     Examples:
         >>> import numpy as np
         >>> import noisedesign as nd
-        >>> nd.NodeDropout(mixing=np.full((2, 2), 0.5), probability=0.5).mean.tolist()
+        >>> nd.graphs.NodeDropout(mixing=np.full((2, 2), 0.5), probability=0.5).mean.tolist()
         [[0.875, 0.125], [0.125, 0.875]]
     """
 
@@ -177,7 +179,7 @@ class EdgeDropout(RandomMixing):
     Examples:
         >>> import numpy as np
         >>> import noisedesign as nd
-        >>> nd.EdgeDropout(mixing=np.full((2, 2), 0.5), probability=0.5).mean.tolist()
+        >>> nd.graphs.EdgeDropout(mixing=np.full((2, 2), 0.5), probability=0.5).mean.tolist()
         [[0.75, 0.25], [0.25, 0.75]]
     """
 
@@ -263,7 +265,7 @@ class RandomMatchings(RandomMixing):
 
     Examples:
         >>> import noisedesign as nd
-        >>> nd.RandomMatchings(nodes=3, matchings=[[(0, 1)], [(1, 2)]]).mean.tolist()
+        >>> nd.graphs.RandomMatchings(nodes=3, matchings=[[(0, 1)], [(1, 2)]]).mean.tolist()
         [[0.75, 0.25, 0.0], [0.25, 0.5, 0.25], [0.0, 0.25, 0.75]]
     """
 
@@ -369,7 +371,7 @@ def pairwise_gossip(graph: nx.Graph) -> RandomMatchings:
 
     Examples:
         >>> import noisedesign as nd
-        >>> nd.pairwise_gossip(nd.build_graph("path", nodes=3)).matchings
+        >>> nd.graphs.pairwise_gossip(nd.build_graph("path", nodes=3)).matchings
         (((0, 1),), ((1, 2),))
     """
     pairs = _pairs(graph)
@@ -392,7 +394,7 @@ def maximal_matchings(graph: nx.Graph) -> RandomMatchings:
 
     Examples:
         >>> import noisedesign as nd
-        >>> nd.maximal_matchings(nd.build_graph("path", nodes=4)).matchings
+        >>> nd.graphs.maximal_matchings(nd.build_graph("path", nodes=4)).matchings
         (((0, 1), (2, 3)), ((1, 2),))
     """
     lines = nx.Graph()
@@ -411,7 +413,9 @@ def maximal_matchings(graph: nx.Graph) -> RandomMatchings:
 
 
 def _pairs(graph: nx.Graph) -> list[tuple[int, int]]:
-    linked = np.argwhere(np.triu(mixing_matrix(graph), 1))
+    if isinstance(graph, nx.Graph):
+        weigher(graph, UNSAID, how=f"matchings are of links alone, as after {ALIKE}")
+    linked = np.argwhere(np.triu(mixing_matrix(graph, weight=None), 1))
     if len(linked) == 0:
         raise InputError("graph", expected="at least one edge", got="a single node")
     return [(int(i), int(j)) for i, j in linked]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import warnings
 from collections.abc import Sequence
 from itertools import islice
 from typing import Any, Literal, get_args
@@ -16,22 +18,30 @@ from noisedesign.base.checks import Array, InputError, describe
 Weights = Literal["metropolis-hastings", "max-degree", "lazy-metropolis-hastings", "row-normalized"]
 WEIGHTS: tuple[str, ...] = get_args(Weights)
 
+UNSAID = ""  # weight of a graph of which nobody said whether its weights count
+HOW = 'weight="weight" makes W of them, weight=None of the links alone'
+
 LARGER = 'Noise of structure.space = "polynomial" in space takes W as a sparse array instead.'
 
 
-def ruled_mixing(graph: nx.Graph, *, weights: str = "metropolis-hastings") -> Array:
+def ruled_mixing(
+    graph: nx.Graph, *, weights: str = "metropolis-hastings", weight: str | None = UNSAID
+) -> Array:
     """W of a rule as an array, shape (n, n)."""
-    found = sparse_mixing_matrix(graph, weights=weights)
+    found = sparse_mixing_matrix(graph, weights=weights, weight=weight)
     require_room(found.shape[0], field="graph")
     return np.asarray(found.toarray())
 
 
-def sparse_mixing_matrix(graph: nx.Graph, *, weights: str = "metropolis-hastings") -> Any:
+def sparse_mixing_matrix(
+    graph: nx.Graph, *, weights: str = "metropolis-hastings", weight: str | None = UNSAID
+) -> Any:
     """The rules of :func:`noisedesign.mixing_matrix` as a sparse array, in memory by the edges.
 
     Args:
         graph: as there.
         weights: as there.
+        weight: as there.
 
     Returns:
         W, a :class:`scipy.sparse.csr_array` of shape (n, n), float64.
@@ -41,22 +51,24 @@ def sparse_mixing_matrix(graph: nx.Graph, *, weights: str = "metropolis-hastings
 
     Examples:
         >>> import noisedesign as nd
-        >>> nd.sparse_mixing_matrix(nd.build_graph("ring", nodes=100_000)).nnz
+        >>> nd.graphs.sparse_mixing_matrix(nd.build_graph("ring", nodes=100_000)).nnz
         300000
     """
     _checks.one_of(weights, field="weights", allowed=WEIGHTS)
     check_graph(graph)
-    links = nx.to_scipy_sparse_array(graph, weight=None, dtype=np.float64, format="coo")
+    by = weigher(graph, weight)
+    links = nx.to_scipy_sparse_array(graph, weight=by, dtype=np.float64, format="coo")
     n, (row, column) = links.shape[0], links.coords
-    degrees: Array = np.bincount(row, minlength=n).astype(np.float64)
+    each = _scaled(links.data)
+    degrees: Array = np.bincount(row, weights=each, minlength=n).astype(np.float64)
     shares: Array
     kept: Array
     if weights == "max-degree":
-        shares = np.full(len(row), 1 / (1 + float(degrees.max())))
+        shares = each / (1 + float(degrees.max()))
     elif weights == "row-normalized":
-        shares = 1 / (1 + degrees[row])
+        shares = each / (1 + degrees[row])
     else:
-        shares = 1 / (1 + np.maximum(degrees[row], degrees[column]))
+        shares = each / (1 + np.maximum(degrees[row], degrees[column]))
     if weights == "lazy-metropolis-hastings":
         shares = shares / 2
     if weights == "row-normalized":
@@ -69,15 +81,18 @@ def sparse_mixing_matrix(graph: nx.Graph, *, weights: str = "metropolis-hastings
     return sparse.csr_array((entries, at), shape=(n, n))
 
 
-def adjacency(graph: nx.Graph, *, directed: bool = False) -> Array:
-    """Zeros and ones, shape (n, n), in the order of ``graph.nodes``."""
+def adjacency(graph: nx.Graph, *, directed: bool = False, weight: str | None = UNSAID) -> Array:
+    """Zeros and ones, or weights over their mean, shape (n, n), in the order of ``graph.nodes``."""
     check_graph(graph, directed=directed)
     require_room(len(graph), field="graph")
-    return np.asarray(nx.to_numpy_array(graph, weight=None, dtype=np.float64))
+    by = weigher(graph, weight)
+    found = np.asarray(nx.to_numpy_array(graph, weight=by, dtype=np.float64))
+    found[found > 0] = _scaled(found[found > 0])
+    return found
 
 
 def check_graph(graph: nx.Graph, *, directed: bool = False) -> None:
-    """Refuse a graph that no W can be made of: W needs it simple, connected and unweighted."""
+    """Refuse a graph that no W can be made of: W needs it simple and connected."""
     got, remedy = "", ""
     if not isinstance(graph, nx.Graph):
         got = _checks.describe(graph)
@@ -103,16 +118,54 @@ def check_graph(graph: nx.Graph, *, directed: bool = False) -> None:
         strongly, kind = ("strongly ", "directed") if directed else ("", "undirected")
         expected = f"a {strongly}connected, simple, {kind} graph"
         raise InputError("graph", expected=expected, got=got, remedy=remedy)
-    links = list(graph.edges(data="weight", default=1))
-    if odd := next((link for link in links if link[2] != links[0][2]), None):
-        shown = (f"{describe(weight)} of edge ({a}, {b})" for a, b, weight in (links[0], odd))
-        raise InputError(
-            "graph",
-            expected="edges without weights, or all of one weight",
-            got=f"weight {' and '.join(shown)}",
-            remedy="No rule for W uses them: give W itself in the place of the graph, or drop them "
-            'with nx.set_edge_attributes(graph, 1, "weight").',
-        )
+
+
+def weigher(
+    graph: nx.Graph, weight: str | None, *, field: str = "weight", how: str = HOW
+) -> str | None:
+    """The attribute of edges that W is made of, each a positive number; None for links alone.
+
+    Where nobody said, links alone count, with a warning if weights differ."""
+    if weight is None:
+        return None
+    if weight == UNSAID:
+        links = list(graph.edges(data="weight", default=1))
+        if odd := next((link for link in links if link[2] != links[0][2]), None):
+            shown = (f"{describe(of)} of edge ({a}, {b})" for a, b, of in (links[0], odd))
+            said = f"weights of edges differ, {' and '.join(shown)}, and are not used: {how}"
+            warnings.warn(said, UserWarning, stacklevel=_outside())
+        return None
+    _checks.text(weight, field=field)
+    for a, b, given in graph.edges(data=weight):
+        real = isinstance(given, int | float | np.integer | np.floating)
+        if not real or isinstance(given, bool) or not 0 < given < np.inf:
+            expected = f"a positive number {weight!r} at every edge"
+            got = "none" if given is None else describe(given)
+            raise InputError(field, expected=expected, got=f"{got} at edge ({a}, {b})")
+    return weight
+
+
+def _outside() -> int:
+    """The level of the line outside of this package that led here, for a warning of our caller."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back and frame.f_globals.get("__name__", "").startswith("noisedesign"):
+        level, frame = level + 1, frame.f_back
+    return level
+
+
+def links_alone(graph: nx.Graph) -> nx.Graph:
+    """The same graph without attributes, its nodes in the same order."""
+    found = type(graph)()
+    found.add_nodes_from(graph)
+    found.add_edges_from(graph.edges)
+    return found
+
+
+def _scaled(weights: Array) -> Array:
+    """Weights over their mean; ones where all are alike, to the last bit."""
+    if not len(weights) or (weights == weights[0]).all():
+        return np.ones(len(weights))
+    return np.asarray(weights / weights.mean())
 
 
 def components_in_words(parts: Sequence[Sequence[Any]], *, what: str = "components") -> str:

@@ -34,6 +34,7 @@ from noisedesign.families.modal.bound import error
 from noisedesign.families.space_time import SpaceTimeProgram
 from noisedesign.forms import ModalStrategy
 from noisedesign.privacy.accounting import mu_of
+from noisedesign.problem.default_cap import uncapped
 from noisedesign.problem.problem import Problem, problem_of
 from noisedesign.system.workloads import Workload
 
@@ -328,6 +329,6 @@ def _plain(problem: Problem) -> Problem:
 
 
 def _solved(problem: Any, gap: float | None) -> Design:
-    design = solve(problem, gap=gap).design
+    design = solve(uncapped(problem), gap=gap).design
     assert design is not None
     return design

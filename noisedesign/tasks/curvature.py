@@ -37,7 +37,7 @@ class Curvature(Shown):
             sample misses, of a private estimate but for about one in 1e4 draws of its noise.
         origin: "feature bound", "public data" or "private estimate".
         noise: standard deviation of the noise in an entry of the Hessian; None for none.
-        claim: the privacy of a private estimate, for :meth:`noisedesign.Ledger.add`; else None.
+        claim: of a private estimate, for :meth:`noisedesign.privacy.Ledger.add`; else None.
         fingerprints: of the secret that its noise was drawn from.
 
     Examples:
@@ -75,7 +75,7 @@ def curvature_range(
 
     A private estimate adds Gaussian noise to the entries of A^T A on and above the diagonal, for
     features clipped to ``feature_bound`` (Dwork, Talwar, Thakurta and Zhang 2014, Algorithm 1). It
-    spends a budget of its own: book it by :meth:`noisedesign.Ledger.add`.
+    spends a budget of its own: book it by :meth:`noisedesign.privacy.Ledger.add`.
 
     Args:
         features: A, shape (N, d), one row a record, with a column of ones for an intercept. N is

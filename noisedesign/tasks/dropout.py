@@ -26,15 +26,14 @@ from numpy.typing import NDArray
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.linalg import inner, inverse_of_positive
+from noisedesign.base.nodes import Node, row_of
 from noisedesign.base.shown import Listing, Shown
 from noisedesign.design.design import Design, design_of
-from noisedesign.files.tables import is_node, row_of
 from noisedesign.problem.calibration import calibration_of
 from noisedesign.system.gossip import of_every_step
 from noisedesign.system.workloads import ErrorMeasure, Workload
 from noisedesign.system.workloads.error import AnyError, among
 
-Node = int | str  # a row of W, or the name of a node
 Nodes = NDArray[np.intp]
 
 
@@ -76,7 +75,7 @@ class DropOut(Shown):
     Examples:
         >>> import noisedesign as nd
         >>> problem = nd.SpaceProblem.from_graph(nd.build_graph("ring", nodes=4))
-        >>> found = nd.drop_out(nd.baseline(problem, "ldp"), gone=[1])
+        >>> found = nd.privacy.drop_out(nd.baseline(problem, "ldp"), gone=[1])
         >>> found.gone, found.left, f"{found.others.sensitivity_squared:.4f}"
         (('1',), 3, '1.0000')
     """
@@ -124,16 +123,13 @@ def drop_out(design: Design, gone: Sequence[Node]) -> DropOut:
 
         >>> import noisedesign as nd
         >>> problem = nd.SpaceProblem.from_graph(nd.build_graph("ring", nodes=4))
-        >>> found = nd.drop_out(nd.baseline(problem, "ldp"), gone=[0])
+        >>> found = nd.privacy.drop_out(nd.baseline(problem, "ldp"), gone=[0])
         >>> print(f"{found.average_variance:.4f}, {found.others.average_ratio:.4f}")
         0.3333, 1.3333
     """
     design = _checked(design)
     listed = _checks.listed(gone, field="gone", expected="a list of nodes")
     names = design.problem.nodes
-    if strange := [node for node in listed if not is_node(node)]:
-        expected = "rows of W or names of nodes"
-        raise InputError("gone", expected=expected, got=_checks.describe(strange[0]))
     rows = sorted({row_of(node, names, field="gone") for node in listed})
     if not 0 < len(rows) < len(names):
         expected = f"some of the {len(names)} nodes, and not all"
@@ -159,7 +155,7 @@ def every_drop_out(
     Examples:
         >>> import noisedesign as nd
         >>> problem = nd.SpaceProblem.from_graph(nd.build_graph("star", nodes=4))
-        >>> found = nd.every_drop_out(nd.baseline(problem, "ldp"))
+        >>> found = nd.privacy.every_drop_out(nd.baseline(problem, "ldp"))
         >>> [(one.gone, f"{one.average_variance:.4f}") for one in found[:2]]
         [(('0',), '0.3333'), (('1',), '0.3333')]
     """
@@ -201,7 +197,7 @@ def mu_to_holders(design: Design) -> float | None:
         ...     structure = nd.SpaceStructure(kind=kind)
         ...     problem = nd.SpaceProblem.from_graph(ring, structure=structure, privacy=target)
         ...     design = nd.solve(problem).design
-        ...     print(kind, nd.mu_to_holders(design) > 1.01 * nd.calibrate(problem).mu)
+        ...     print(kind, nd.privacy.mu_to_holders(design) > 1.01 * nd.calibrate(problem).mu)
         independent False
         edge-local True
     """

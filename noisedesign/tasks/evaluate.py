@@ -38,7 +38,7 @@ class Evaluation(Shown):
 
     Examples:
         >>> import noisedesign as nd
-        >>> problem = nd.TimeProblem.prefix(participation=nd.single(2))
+        >>> problem = nd.TimeProblem.prefix(participation=nd.participation.single(2))
         >>> found = nd.evaluate(nd.solve(problem), mixing=[[1.0]])
         >>> print(f"{found.error:.4f} of {found.independent:.4f}")  # the golden ratio squared
         2.6180 of 3.0000
@@ -97,7 +97,7 @@ def evaluate(
 
         >>> import noisedesign as nd
         >>> ring = nd.build_graph("ring", nodes=4)
-        >>> problem = nd.SpaceProblem.from_graph(ring, participation=nd.single(2))
+        >>> problem = nd.SpaceProblem.from_graph(ring, participation=nd.participation.single(2))
         >>> found = nd.evaluate(nd.solve(problem))
         >>> print(f"{found.error:.4f}, {found.relative:.4f}")
         2.5556, 0.6900

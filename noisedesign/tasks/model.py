@@ -32,7 +32,7 @@ def conic_program(problem: Problem, *, formulation: str | None = None) -> ConicP
     Examples:
         >>> import noisedesign as nd
         >>> from noisedesign.tasks.model import conic_program
-        >>> program = conic_program(nd.TimeProblem.prefix(participation=nd.single(2)))
+        >>> program = conic_program(nd.TimeProblem.prefix(participation=nd.participation.single(2)))
         >>> program.name, len(program.blocks) > 0
         ('time', True)
     """

@@ -66,11 +66,24 @@ def solution_record(solution: Solution) -> Record:
     }
     for name in ("build_seconds", "solve_seconds", "evaluations", "remedy"):
         record[name] = getattr(solution, name)
+    if (cap := solution.default_cap) is not None:
+        told = {"times_independent": cap.times, "cost": cap.cost, "over": cap.beside}
+        record["default_cap"] = finite(told)
     if design is not None:
         record |= prices_record(design)
     if design is not None and problem.privacy is not None:
         record["privacy"] = privacy_record(design)
     return record
+
+
+def cap_note(solution: Solution) -> str:
+    """Say which cap nobody asked for, what it costs, and how to refuse it; mostly nothing."""
+    if solution.default_cap is None:
+        return ""
+    return (
+        f"{solution.problem.name}: largest variance {solution.default_cap}. H is singular: "
+        '[limits] max_variance states another cap, and max_variance = "none" refuses.'
+    )
 
 
 def at_target(design: Design | None) -> Record:

@@ -43,7 +43,8 @@ class Simulation(Shown):
 
     Examples:
         >>> import noisedesign as nd
-        >>> design = nd.solve(nd.TimeProblem.prefix(participation=nd.single(2))).design
+        >>> scheme = nd.participation.single(2)
+        >>> design = nd.solve(nd.TimeProblem.prefix(participation=scheme)).design
         >>> simulation = nd.simulate(design, runs=1000)
         >>> low, high = simulation.variance.interval
         >>> low < 2.618 < high  # the golden ratio squared, see TimeProblem

@@ -113,7 +113,8 @@ class Verification(Shown):
 
     Examples:
         >>> import noisedesign as nd
-        >>> design = nd.solve(nd.TimeProblem.prefix(participation=nd.single(2))).design
+        >>> scheme = nd.participation.single(2)
+        >>> design = nd.solve(nd.TimeProblem.prefix(participation=scheme)).design
         >>> verification = nd.verify(design)
         >>> verification.ok, verification.not_checked  # there is no problem file
         (True, ('problem',))
@@ -165,7 +166,7 @@ def verify(
     sensitivity of the average that the server releases.
 
     Args:
-        stored: what :func:`noisedesign.load_design` gave, a design or a solution.
+        stored: what :func:`noisedesign.load` gave, a design or a solution.
         problem: what the design was asked to solve, from a source you trust, or a loaded file of
             it: it is compared with this in place of the text in the file.
         rigorous: also prove feasibility, objective and bound with every rounding accounted for
@@ -182,7 +183,7 @@ def verify(
     Examples:
         >>> import noisedesign as nd
         >>> design = nd.solve(nd.SpaceProblem.from_graph(nd.build_graph("ring", nodes=4))).design
-        >>> stored = nd.load_design(nd.save_design(design, "ring.npz"))
+        >>> stored = nd.load(nd.save(design, "ring.npz"))
         >>> nd.verify(stored).ok
         True
         >>> verification = nd.verify(stored, rigorous=True)

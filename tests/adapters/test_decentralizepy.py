@@ -36,7 +36,7 @@ from decentralizepy.mappings.Linear import Linear  # noqa: E402
 
 from noisedesign.adapters import decentralizepy as adapter  # noqa: E402
 
-SCHEME = nd.FixedEpoch(epochs=2, separation=2)
+SCHEME = nd.participation.FixedEpoch(epochs=2, separation=2)
 TWICE = replace(TARGET, steps=None)
 DIMENSION, RECORDS, BATCH = 20_000, 6, 3
 
@@ -181,7 +181,7 @@ def test_several_steps_a_call_are_the_same_steps(tmp_path: Path) -> None:
 
 def test_the_model_learns_what_the_right_one_learns(tmp_path: Path) -> None:
     """Nodes of the trainer on a part of a9a each, averaged with the design's W."""
-    scheme = nd.FixedEpoch(epochs=3, separation=4)
+    scheme = nd.participation.FixedEpoch(epochs=3, separation=4)
     target = replace(TARGET, steps=None, epsilon=1e3, clip=CLIP)
     problem = nd.TimeProblem.decentralized(mixing=PATH_3, privacy=target, participation=scheme)
     plans = exported(nd.solve(problem).design, tmp_path)
@@ -251,7 +251,7 @@ def test_gradients_are_clipped_one_by_one(tmp_path: Path) -> None:
 
 def test_batches_of_random_participation_are_drawn_by_the_node(tmp_path: Path) -> None:
     """Some are empty: their step has noise alone. Whoever has the secret of the run knows them."""
-    scheme = nd.BallsInBins(epochs=1, separation=6)
+    scheme = nd.participation.BallsInBins(epochs=1, separation=6)
     for node in range(3):
         plan = replace(random_plan(scheme), node=node, nodes=3)
         plan.save(tmp_path / f"run-{node}.plan")

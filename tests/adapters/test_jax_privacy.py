@@ -261,7 +261,7 @@ def test_epsilon_is_that_of_the_design() -> None:
     assert (claim.epsilon, claim.delta) == (6.0, 1e-5)
     accountant = analysis.SingleReleaseTrainingAccountant(accountants.PldAccountantConfig())
     params = analysis.DpParams(
-        noise_multipliers=nd.dp_event(training.noise).noise_multiplier,
+        noise_multipliers=nd.privacy.dp_event(training.noise).noise_multiplier,
         num_samples=6000,
         delta=1e-5,
         batch_size=1500,
@@ -287,7 +287,7 @@ def test_streaming_matrices_are_those_of_the_design(kind: str, x64: bool) -> Non
 def test_streaming_matrix_of_noise_that_is_fresh() -> None:
     problem = nd.SpaceProblem(
         mixing=np.full((2, 2), 0.5) + np.diag([0.25, 0.25]) - 0.25 * np.eye(2)[::-1],
-        participation=nd.every_step(3),
+        participation=nd.participation.every_step(3),
         privacy=nd.PrivacyTarget(epsilon=3.0, delta=1e-5),
         structure=nd.SpaceStructure(kind="independent"),
     )

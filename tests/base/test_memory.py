@@ -37,7 +37,7 @@ def barabasi(nodes: int, **options: Any) -> nd.SpaceProblem:
 
 
 def prefix(epochs: int, separation: int) -> nd.TimeProblem:
-    scheme = nd.FixedEpoch(epochs=epochs, separation=separation)
+    scheme = nd.participation.FixedEpoch(epochs=epochs, separation=separation)
     return nd.TimeProblem.prefix(participation=scheme)
 
 
@@ -241,7 +241,7 @@ def test_a_file_of_a_graph_whose_w_does_not_fit_says_what_does(
     path = tmp_path / "ring.toml"
     path.write_text('name = "ring"\ndesign = "space"\n[graph]\nkind = "ring"\nnodes = 31\n')
     with pytest.raises(InputError, match=r"^graph.nodes: expected at most 30 nodes") as error:
-        nd.load_problem(path)
+        nd.load(path)
     assert "polynomial" in error.value.remedy
 
 
@@ -258,19 +258,21 @@ LONG: dict[str, tuple[Callable[[], object], str]] = {
     "separation": (lambda: prefix(10, 10**9), "participation.separation"),
     "min separation": (
         lambda: nd.TimeProblem.prefix(
-            participation=nd.MinSeparation(horizon=10**8, separation=5, max_participations=3)
+            participation=nd.participation.MinSeparation(
+                horizon=10**8, separation=5, max_participations=3
+            )
         ),
         "participation.horizon",
     ),
     "on a graph": (
         lambda: nd.TimeProblem.from_graph(
-            nx.path_graph(3), participation=nd.FixedEpoch(epochs=10**8, separation=1)
+            nx.path_graph(3), participation=nd.participation.FixedEpoch(epochs=10**8, separation=1)
         ),
         "participation.epochs",
     ),
     "space-time": (
         lambda: nd.SpaceTimeProblem.from_graph(
-            nx.path_graph(3), participation=nd.FixedEpoch(epochs=1, separation=10**8)
+            nx.path_graph(3), participation=nd.participation.FixedEpoch(epochs=1, separation=10**8)
         ),
         "participation.separation",
     ),
@@ -307,7 +309,7 @@ def test_an_account_over_too_many_steps(
             f"[algorithm]\n{algorithm}\n[observer]\n{observer}\n"
         )
         with pytest.raises(InputError) as error:
-            nd.load_account(path)
+            nd.load(path)
         assert error.value.field == f"participation.{key}"
 
 
@@ -323,7 +325,7 @@ def test_an_error_over_too_many_steps(
         f"[limits]\nmax_variance = 5.0\n[{table}]\n{model}horizon = 1000000000\n"
     )
     with pytest.raises(InputError) as error:
-        nd.load_problem(path)
+        nd.load(path)
     assert error.value.field == f"{table}.horizon"
 
 
@@ -335,13 +337,13 @@ def test_an_account_in_python_too(monkeypatch: pytest.MonkeyPatch) -> None:
         threats.zip_dl(mixing=mixing, horizon=10**9),
     ):
         with pytest.raises(InputError, match=r"^participation\.separation: expected at most"):
-            nd.account(algorithm, nd.ldp(), participation=nd.single(10**9))
+            nd.account(algorithm, nd.observers.ldp(), participation=nd.participation.single(10**9))
     with pytest.raises(InputError, match=r"^horizon: expected at most"):
         threats.antipgd(mixing=mixing, horizon=10**9)
 
 
 def test_a_strategy_has_no_use_for_more_buffers_than_steps() -> None:
-    scheme, many = nd.single(6), nd.TimeStructure(kind="blt", buffers=1000)
+    scheme, many = nd.participation.single(6), nd.TimeStructure(kind="blt", buffers=1000)
     with pytest.raises(InputError, match=r"^structure.buffers: expected at most 6, the number"):
         nd.TimeProblem.prefix(participation=scheme, structure=many)
     banded = nd.TimeStructure(kind="banded", bands=2**40)

@@ -30,7 +30,12 @@ SOLUTION = nd.solve(PROBLEM)
 assert SOLUTION.design is not None
 DESIGN = SOLUTION.design
 ALGORITHM = threats.dp_d_sgd(mixing=PROBLEM.mixing, horizon=3)
-EXPOSURES = nd.account(ALGORITHM, nd.pndp(nodes=(0,)), participation=nd.every_step(3), delta=1e-6)
+EXPOSURES = nd.account(
+    ALGORITHM,
+    nd.observers.pndp(nodes=(0,)),
+    participation=nd.participation.every_step(3),
+    delta=1e-6,
+)
 
 
 class Parsed(HTMLParser):
@@ -63,14 +68,14 @@ class Parsed(HTMLParser):
 
 def results(folder: Path) -> dict[str, Any]:
     """One of every kind of result that is public."""
-    stored = nd.load_design(nd.save_design(DESIGN, folder / "design.npz"))
-    whisper = nd.load_problem("whisper/florentine")
+    stored = nd.load(nd.save(DESIGN, folder / "design.npz"))
+    whisper = nd.load("whisper/florentine")
     path = nd.mixing_matrix(GRAPH)
     return {
         "solution": SOLUTION,
         "design": DESIGN,
-        "time": nd.solve(nd.TimeProblem.prefix(participation=nd.single(8))).design,
-        "space-time": nd.solve(nd.load_problem("space-time/ring-8-kronecker").problem).design,
+        "time": nd.solve(nd.TimeProblem.prefix(participation=nd.participation.single(8))).design,
+        "space-time": nd.solve(nd.load("space-time/ring-8-kronecker").problem).design,
         "certificate": DESIGN.certificate,
         "calibration": nd.calibrate(PROBLEM),
         "exposure": EXPOSURES[0],
@@ -80,22 +85,24 @@ def results(folder: Path) -> dict[str, Any]:
         "simulation": nd.simulate(DESIGN, runs=50),
         "stored": stored,
         "problem": PROBLEM,
-        "time problem": nd.load_problem("mafalda/ring-20-20x16-mh").problem,
-        "space-time problem": nd.load_problem("space-time/ring-8-full").problem,
+        "time problem": nd.load("mafalda/ring-20-20x16-mh").problem,
+        "space-time problem": nd.load("space-time/ring-8-full").problem,
         "problem file": whisper,
-        "account file": nd.load_account("accounts/florentine-pndp"),
-        "sweep file": nd.load_sweep("sweeps/random-graphs"),
+        "account file": nd.load("accounts/florentine-pndp"),
+        "sweep file": nd.load("sweeps/random-graphs"),
         "shipped": nd.shipped_problems(),
         "comparison": compare([whisper], backends=["native"]),
         "baselines": compared(PROBLEM),
-        "node dropout": nd.NodeDropout(mixing=path, probability=0.1),
-        "edge dropout": nd.EdgeDropout(mixing=path, probability=0.1),
-        "matchings": nd.pairwise_gossip(GRAPH),
+        "node dropout": nd.graphs.NodeDropout(mixing=path, probability=0.1),
+        "edge dropout": nd.graphs.EdgeDropout(mixing=path, probability=0.1),
+        "matchings": nd.graphs.pairwise_gossip(GRAPH),
         "objective": nd.ErrorMeasure(horizon=3),
         "algorithm": ALGORITHM,
-        "mechanism": threats.view(ALGORITHM, nd.ldp()),
+        "mechanism": threats.view(ALGORITHM, nd.observers.ldp()),
         "streaming": optimize_buffered(
-            workload=prefix_workload(horizon=32), participation=nd.single(32), buffers=2
+            workload=prefix_workload(horizon=32),
+            participation=nd.participation.single(32),
+            buffers=2,
         ),
     }
 

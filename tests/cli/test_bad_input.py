@@ -54,7 +54,7 @@ def solving(text: str, *options: object) -> Command:
     return lambda folder: ["solve", write(folder, text), *options]
 
 
-def with_matrix(w: np.ndarray, design: str = "space") -> Command:
+def with_matrix(w: np.ndarray, design: str = "space", more: str = "") -> Command:
     """A problem whose W, or whose H where design is "gram", comes from a file."""
 
     def command(folder: Path) -> list[object]:
@@ -68,7 +68,7 @@ def with_matrix(w: np.ndarray, design: str = "space") -> Command:
             text += '[workload]\nkind = "decentralized"\n'
         if design != "space":
             text += f"[participation]\nepochs = 1\nseparation = {len(w)}\n"
-        return ["solve", write(folder, text)]
+        return ["solve", write(folder, text + more)]
 
     return command
 
@@ -117,7 +117,7 @@ MATRICES: dict[str, tuple[Command, str, str]] = {
     "complex": (with_matrix(W + 0j), "graph.file", "complex128"),
     "pickled": (with_matrix(W.astype(object)), "graph.file", "object arrays are refused"),
     "singular with divergent noise": (
-        with_matrix(np.full((3, 3), 1 / 3)),
+        with_matrix(np.full((3, 3), 1 / 3), more='[limits]\nmax_variance = "none"\n'),
         "mixing",
         "limits.max_variance",
     ),
@@ -143,7 +143,8 @@ def test_what_a_temporal_design_does_not_need(tmp_path: Path) -> None:
 
 
 def test_null_direction_is_named(tmp_path: Path) -> None:
-    outcome = call("solve", write(tmp_path, RING.replace("nodes = 5", "nodes = 6")))
+    ring = RING.replace("nodes = 5", "nodes = 6")
+    outcome = call("solve", write(tmp_path, ring + '[limits]\nmax_variance = "none"\n'))
     assert_refused(outcome, "mixing", "null direction {", ": +0.", "limits.max_variance")
 
 

@@ -137,6 +137,27 @@ def test_help_fits_a_terminal_and_cuts_no_sentence() -> None:
             assert not line.endswith("...") or line.startswith("Usage:"), line
 
 
+def test_the_help_begins_with_what_people_need() -> None:
+    """In the order of a first day; every other command stands below, by its name."""
+    shown = call("--help", columns=80).out
+    first, rest = shown.split("\nCommands:\n")[1].split("\nMore commands:\n")
+    heads = [[line.split()[0] for line in part.splitlines() if line] for part in (first, rest)]
+    assert heads[0] == [
+        "demo",
+        "recommend",
+        "solve",
+        "verify",
+        "report",
+        "account",
+        "deploy",
+        "export",
+    ]
+    assert heads[1] == sorted(heads[1])
+    assert {*heads[0], *heads[1]} == set(cli.commands.list_commands(click.Context(cli.commands)))
+    assert not {*heads[0]} & {*heads[1]}
+    assert shown.index("Design the noise") < shown.index("  demo  ") < shown.index("  train  ")
+
+
 def test_a_wrong_call_names_the_help_of_its_own_command() -> None:
     assert "(see noisedesign solve --help)" in call("solve").err
     assert "(see noisedesign --help)" in call("solv").err
@@ -268,7 +289,8 @@ def test_of_several_problems_the_worst_says_how_it_ends(tmp_path: Path) -> None:
     assert late.code == 1
     assert [record["status"] for record in late.json()] == ["optimal", "time-limit"]
     assert "epochs: time-limit: " in late.err
-    divergent = write(tmp_path, RING.replace("nodes = 5", "nodes = 6"), "d.toml")
+    refusing = RING.replace("nodes = 5", "nodes = 6") + '[limits]\nmax_variance = "none"\n'
+    divergent = write(tmp_path, refusing, "d.toml")
     mixed = call("solve", divergent, ring, "--json")
     assert mixed.code == 2
     assert [record["status"] for record in mixed.json()] == ["refused", "optimal"]

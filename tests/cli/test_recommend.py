@@ -28,7 +28,7 @@ def test_a_file_of_edges(tmp_path: Path) -> None:
     first = value["candidates"][0]
     assert first["noise"] == "any covariance"
     assert first["does not hold before"].startswith("the party that deals the noise; nodes that")
-    design = nd.load_design(out).design
+    design = nd.load(out).design
     assert design.problem.nodes == ("a", "b", "c", "d")
     assert design.problem.privacy == nd.PrivacyTarget(epsilon=1.5)
     graph = nd.build_graph("path", nodes=4)

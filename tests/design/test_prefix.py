@@ -25,9 +25,9 @@ from tests.support.trainers import random_plan
 
 W = (np.array([[2, 1, 0], [1, 1, 1], [0, 1, 2]]) / 3 + np.eye(3)) / 2
 TARGET = nd.PrivacyTarget(epsilon=2.0, delta=1e-5, clip=0.5)
-KB = nd.FixedEpoch(epochs=2, separation=3)
-APART = nd.MinSeparation(horizon=6, separation=2, max_participations=2)
-SHORT = nd.FixedEpoch(epochs=2, separation=2)
+KB = nd.participation.FixedEpoch(epochs=2, separation=3)
+APART = nd.participation.MinSeparation(horizon=6, separation=2, max_participations=2)
+SHORT = nd.participation.FixedEpoch(epochs=2, separation=2)
 
 
 def in_time(scheme: Any, **structure: Any) -> nd.TimeProblem:
@@ -55,7 +55,7 @@ PROBLEMS: dict[str, Any] = {
         mixing=W, participation=SHORT, privacy=TARGET, budget=np.array([1.0, 0.5, 4.0])
     ),
     "space": nd.SpaceProblem(
-        mixing=W, participation=nd.FixedEpoch(epochs=3, separation=2), privacy=TARGET
+        mixing=W, participation=nd.participation.FixedEpoch(epochs=3, separation=2), privacy=TARGET
     ),
     "seeds": nd.SpaceProblem(
         mixing=W,
@@ -78,7 +78,7 @@ def allowed(scheme: Any, steps: int) -> Iterator[list[int]]:
     for chosen in itertools.product((False, True), repeat=steps):
         found = [t for t in range(steps) if chosen[t]]
         gaps = [b - a for a, b in itertools.pairwise(found)]
-        if isinstance(scheme, nd.FixedEpoch):
+        if isinstance(scheme, nd.participation.FixedEpoch):
             fits = all(gap % scheme.separation == 0 for gap in gaps)
         else:
             fits = len(found) <= scheme.max_participations
@@ -197,7 +197,7 @@ def test_one_step_by_hand() -> None:
     """One step shows one gradient under noise of variance sigma^2 / C_00^2: mu = 2 clip C_00 /
     sigma. C of this design is made of GRAM_4; sigma is 2 clip / mu_T."""
     found = time_design(privacy=FOUR_STEPS)
-    whole = nd.mu_of(epsilon=3.0, delta=1e-5)
+    whole = nd.privacy.mu_of(epsilon=3.0, delta=1e-5)
     expected = whole * float(found.strategy[0, 0])
     assert privacy_after(found, steps=1).mu == pytest.approx(expected, rel=1e-8)
 
@@ -219,8 +219,8 @@ def test_noise_above_the_budgets_tells_less() -> None:
 @pytest.mark.parametrize(
     "scheme",
     [
-        nd.FixedEpoch(epochs=5, separation=40),
-        nd.MinSeparation(horizon=200, separation=40, max_participations=5),
+        nd.participation.FixedEpoch(epochs=5, separation=40),
+        nd.participation.MinSeparation(horizon=200, separation=40, max_participations=5),
     ],
 )
 def test_streaming_designs(scheme: Any) -> None:
@@ -228,7 +228,7 @@ def test_streaming_designs(scheme: Any) -> None:
     made = optimize_buffered(workload=prefix_workload(horizon=200), participation=scheme, buffers=2)
     streaming = replace(made, privacy=TARGET)
     strategy = streaming.noise.strategy.dense()
-    whole = nd.mu_of(epsilon=2.0, delta=1e-5)
+    whole = nd.privacy.mu_of(epsilon=2.0, delta=1e-5)
     for steps in (1, 39, 40, 41, 120, 199, 200):
         columns = strategy[:steps, np.arange(0, steps, 40)]
         expected = whole * float(np.linalg.norm(columns.sum(axis=1)))
@@ -243,11 +243,11 @@ def test_streaming_designs(scheme: Any) -> None:
 def test_signs_of_coefficients_do_not_matter_to_which_pattern_is_worst() -> None:
     """Single participation leaves coefficients of any sign: the norm of the first column."""
     made = optimize_toeplitz(
-        workload=prefix_workload(horizon=30), participation=nd.single(30), bands=30
+        workload=prefix_workload(horizon=30), participation=nd.participation.single(30), bands=30
     )
     streaming = replace(made, privacy=TARGET)
     column = streaming.noise.strategy.dense()[:, 0]
-    whole = nd.mu_of(epsilon=2.0, delta=1e-5)
+    whole = nd.privacy.mu_of(epsilon=2.0, delta=1e-5)
     for steps in (1, 7, 29):
         expected = whole * float(np.linalg.norm(column[:steps]))
         assert privacy_after(streaming, steps=steps).mu == pytest.approx(expected, rel=1e-7)
@@ -257,20 +257,22 @@ def test_a_long_streaming_design_needs_no_square_matrix() -> None:
     horizon = 50_000
     made = optimize_toeplitz(
         workload=prefix_workload(horizon=horizon),
-        participation=nd.FixedEpoch(epochs=5, separation=10_000),
+        participation=nd.participation.FixedEpoch(epochs=5, separation=10_000),
         bands=8,
     )
     found = privacy_after(replace(made, privacy=TARGET), steps=25_000)
     # Eight bands do not reach the next epoch: three columns of five, whole ones, and orthogonal.
-    assert found.mu == pytest.approx(np.sqrt(3 / 5) * nd.mu_of(epsilon=2.0, delta=1e-5), rel=1e-7)
+    assert found.mu == pytest.approx(
+        np.sqrt(3 / 5) * nd.privacy.mu_of(epsilon=2.0, delta=1e-5), rel=1e-7
+    )
 
 
 def test_a_solution_or_a_stored_design_will_do(tmp_path: Path) -> None:
     solution = nd.solve(PROBLEMS["dense"])
-    path = nd.save_design(solution.design, tmp_path / "design.npz")
+    path = nd.save(solution.design, tmp_path / "design.npz")
     expected = privacy_after(solution.design, steps=3)
     assert privacy_after(solution, steps=3).mu == expected.mu
-    assert privacy_after(nd.load_design(path), steps=3).mu == pytest.approx(expected.mu, rel=1e-12)
+    assert privacy_after(nd.load(path), steps=3).mu == pytest.approx(expected.mu, rel=1e-12)
 
 
 @pytest.mark.parametrize(("steps", "field"), [(0, "steps"), (7, "steps"), (2.5, "steps")])
@@ -302,12 +304,12 @@ def test_it_is_told() -> None:
 def test_randomness_is_counted_for_the_whole_run_alone(epsilon: float) -> None:
     """Independent noise: after one of two rounds a record took part in half of its steps. Its mu
     says nothing of chance, and epsilon is that of the run where that is less."""
-    plan = random_plan(nd.BallsInBins(epochs=2, separation=6))
+    plan = random_plan(nd.participation.BallsInBins(epochs=2, separation=6))
     plan = replace(plan, claim=replace(plan.claim, epsilon=epsilon))
     found, whole = (privacy_after(plan, steps=steps) for steps in (6, 12))
     assert plan.claim.mu is not None
     assert found.mu == pytest.approx(plan.claim.mu / 2**0.5, rel=1e-8)
-    fixed = nd.epsilon_of(mu=found.mu, delta=found.delta)
+    fixed = nd.privacy.epsilon_of(mu=found.mu, delta=found.delta)
     assert 0.5 < fixed < 100
     assert found.epsilon == min(fixed, epsilon)
     assert found.kind == "any-order-upper-bound"
@@ -316,7 +318,7 @@ def test_randomness_is_counted_for_the_whole_run_alone(epsilon: float) -> None:
 
 def test_designs_and_plans_of_random_participation_agree_on_the_first_steps() -> None:
     """Of a strategy in time: mu by the leading block of C and the patterns cut to so many steps."""
-    scheme = nd.BallsInBins(epochs=2, separation=3)
+    scheme = nd.participation.BallsInBins(epochs=2, separation=3)
     design = nd.solve(in_time(scheme, kind="banded", bands=2)).design
     assert design is not None
     scale, c = design.claim.noise_stddev, design.strategy
@@ -328,7 +330,7 @@ def test_designs_and_plans_of_random_participation_agree_on_the_first_steps() ->
             found = privacy_after(run, steps=steps)
             expected = 2 * TARGET.clip * squared**0.5 / scale
             assert found.mu == pytest.approx(expected, rel=1e-7)
-            fixed = nd.epsilon_of(mu=found.mu, delta=TARGET.delta)
+            fixed = nd.privacy.epsilon_of(mu=found.mu, delta=TARGET.delta)
             assert found.epsilon == min(fixed, design.claim.epsilon or 0.0)
     assert fixed > TARGET.epsilon  # of the whole run
     assert privacy_after(design, steps=6).kind == "any-order-upper-bound"

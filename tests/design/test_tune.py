@@ -20,7 +20,7 @@ PATH = nd.build_graph("path", nodes=3)
 def in_time(graph: Any, horizon: int, **how: Any) -> nd.TimeProblem:
     error = nd.ErrorMeasure(horizon=horizon, of="loss", **how)
     return nd.TimeProblem.from_graph(
-        graph, participation=nd.single(horizon), error=error, privacy=TARGET
+        graph, participation=nd.participation.single(horizon), error=error, privacy=TARGET
     )
 
 
@@ -43,7 +43,7 @@ def test_the_best_of_a_fine_grid(axes: str, momentum: float) -> None:
     problem: Any = in_time(PATH, 5, **error)
     if axes == "space":
         problem = nd.SpaceProblem.from_graph(
-            PATH, participation=nd.single(5), error=problem.error, privacy=TARGET
+            PATH, participation=nd.participation.single(5), error=problem.error, privacy=TARGET
         )
     tuned = nd.tune_learning_rate(problem, start=[1.0, 0.5], batch_size=64)
     scale = nd.calibrate(problem).noise_stddev / 64
@@ -116,7 +116,7 @@ batch_size = 64.0
 def test_from_a_file(tmp_path: Path) -> None:
     path = tmp_path / "tuned.toml"
     path.write_text(FILE)
-    loaded = nd.load_problem(path)
+    loaded = nd.load(path)
     expected = nd.tune_learning_rate(
         in_time(PATH, 4, curvature=[0.1, 1.0]), start=2.0, batch_size=64
     )
@@ -128,8 +128,8 @@ def test_from_a_file(tmp_path: Path) -> None:
     # The design stores the text with its rate, and is what that text says.
     design = nd.solve(loaded.problem).design
     assert design is not None
-    nd.save_design(design, tmp_path / "design.npz", problem_text=loaded.text)
-    assert nd.verify(nd.load_design(tmp_path / "design.npz")).ok
+    nd.save(design, tmp_path / "design.npz", problem_text=loaded.text)
+    assert nd.verify(nd.load(tmp_path / "design.npz")).ok
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_bad_files_are_named(old: str, new: str, field: str, tmp_path: Path) -> 
     path = tmp_path / "tuned.toml"
     path.write_text(FILE.replace(old, new))
     with pytest.raises(InputError) as caught:
-        nd.load_problem(path)
+        nd.load(path)
     assert caught.value.field == field
 
 
@@ -166,7 +166,7 @@ def test_a_stated_rate_is_only_where_the_search_begins(tmp_path: Path) -> None:
     for name, text in (("plain", FILE), ("stated", stated)):
         path = tmp_path / f"{name}.toml"
         path.write_text(text)
-        error = nd.load_problem(path).problem.error
+        error = nd.load(path).problem.error
         assert isinstance(error, nd.ErrorMeasure)
         rates.append(error.rates)
     np.testing.assert_allclose(rates[1], rates[0], rtol=1e-3)

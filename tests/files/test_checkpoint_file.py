@@ -12,7 +12,6 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from noisedesign import CheckpointFile
 from noisedesign.base.checks import InputError
 from noisedesign.base.monitor import Bounds, Monitor, Stop
 from noisedesign.certify.certificate import lower_bound
@@ -24,6 +23,7 @@ from noisedesign.files.archive import npy_bytes, pack
 from noisedesign.files.checkpoint_file import digest_of
 from noisedesign.files.design_file import save_design
 from noisedesign.problem.problem import Problem, SpaceProblem, TimeProblem
+from noisedesign.results import CheckpointFile
 from noisedesign.system.participation import FixedEpoch, single
 from tests.support import oracles
 from tests.support.command_line import CAPPED, EPOCHS, RING, call, write

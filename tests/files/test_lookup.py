@@ -29,29 +29,29 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", ["whisper/florentine", "whisper/florentine.toml"])
 def test_a_shipped_problem_by_its_name(name: str) -> None:
-    loaded = nd.load_problem(name)
+    loaded = nd.load(name)
     assert loaded.path == FOLDER / "whisper" / "florentine.toml"
     assert loaded.problem.name == "whisper-florentine"
 
 
 def test_account_and_sweep_files_by_their_names() -> None:
-    assert nd.load_account("accounts/ring-decor-secldp").name == "accounts-ring-decor-secldp"
-    assert len(nd.load_sweep("sweeps/random-graphs").rows) == 8
+    assert nd.load("accounts/ring-decor-secldp").name == "accounts-ring-decor-secldp"
+    assert len(nd.load("sweeps/random-graphs").rows) == 8
 
 
 def test_files_that_a_shipped_problem_names_are_beside_it() -> None:
-    assert len(nd.load_problem("examples/edge-list").problem.nodes) == 6
+    assert len(nd.load("examples/edge-list").problem.nodes) == 6
 
 
 def test_the_working_directory_comes_first_then_its_problems(tmp_path: Path) -> None:
     family = tmp_path / "problems" / "whisper"
     family.mkdir(parents=True)
     write(family, RING.replace("ring-5", "under-problems"), "florentine.toml")
-    assert nd.load_problem("whisper/florentine").problem.name == "under-problems"
+    assert nd.load("whisper/florentine").problem.name == "under-problems"
     (tmp_path / "whisper").mkdir()
     write(tmp_path / "whisper", RING.replace("ring-5", "here"), "florentine.toml")
-    assert nd.load_problem("whisper/florentine").problem.name == "here"
-    assert nd.load_problem("whisper/karate").problem.name == "whisper-karate"
+    assert nd.load("whisper/florentine").problem.name == "here"
+    assert nd.load("whisper/karate").problem.name == "whisper-karate"
 
 
 @pytest.mark.parametrize(
@@ -59,14 +59,14 @@ def test_the_working_directory_comes_first_then_its_problems(tmp_path: Path) -> 
 )
 def test_other_paths_are_what_they_are(name: str) -> None:
     with pytest.raises((nd.InputError, ValueError)):
-        nd.load_problem(name)
+        nd.load(name)
 
 
 def test_what_was_probably_meant() -> None:
     meant = "Did you mean whisper/florentine[?] `noisedesign problems` lists"
     for name in ("whisper/florentin", "whisper/florentin.toml", "florentine.toml"):
         with pytest.raises(nd.InputError, match=meant):
-            nd.load_problem(name)
+            nd.load(name)
 
 
 def test_folders_and_patterns_of_shipped_problems() -> None:
@@ -99,7 +99,7 @@ def test_all_of_them_are_listed_as_they_are() -> None:
         elif told is not None:
             assert problem.steps == (told.get("horizon") or told["epochs"] * told["separation"])
         if "download" not in problem.tags and "large" not in problem.tags:
-            loaded = nd.load_problem(problem.name).problem
+            loaded = nd.load(problem.name).problem
             assert problem.nodes == (loaded.mixing.shape[0] if loaded.mixing is not None else None)
     by_name = {problem.name: problem for problem in shipped}
     assert by_name["sweeps/random-graphs"].design == "sweep"

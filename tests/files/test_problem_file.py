@@ -524,7 +524,8 @@ def test_the_readme_names_every_key() -> None:
     """The description and the schema are two lists of the same keys."""
     modules = (graph_tables, tables, problem_file)
     models = [m for module in modules for m in vars(module).values() if isinstance(m, type)]
-    models += [*tables.participation_tables(), *problem_file.workload_tables()]
+    models += [*tables.participation_tables(), *tables.records_tables()]
+    models += problem_file.workload_tables()
     models += graph_tables.graph_tables()
     fields = [m.model_fields for m in models if issubclass(m, Table)]
     keys = {key for table in fields for key in table}

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import noisedesign as nd
+from noisedesign import participation
 from noisedesign.base.checks import InputError
 from noisedesign.files.account_file import account_tables
 from noisedesign.files.design_file import load_design, save_design
@@ -23,22 +24,24 @@ from tests.support.command_line import call, write
 from tests.support.small_designs import falsify
 
 SCHEMES_OF_FILES: dict[str, Participation] = {
-    'kind = "balls-in-bins"\nepochs = 2\nseparation = 3': nd.BallsInBins(epochs=2, separation=3),
-    'kind = "random-allocation"\nhorizon = 6\nparticipations = 2': nd.RandomAllocation(
+    'kind = "balls-in-bins"\nepochs = 2\nseparation = 3': participation.BallsInBins(
+        epochs=2, separation=3
+    ),
+    'kind = "random-allocation"\nhorizon = 6\nparticipations = 2': participation.RandomAllocation(
         horizon=6, participations=2
     ),
-    'kind = "cyclic-poisson"\nepochs = 2\nseparation = 3\nrate = 0.25': nd.CyclicPoisson(
+    'kind = "cyclic-poisson"\nepochs = 2\nseparation = 3\nrate = 0.25': participation.CyclicPoisson(
         epochs=2, separation=3, rate=0.25
     ),
     'kind = "truncated-poisson"\nepochs = 2\nseparation = 3\nrate = 0.25\n'
-    "batch_size_limit = 4\ngroup_size = 9": nd.TruncatedPoisson(
+    "batch_size_limit = 4\ngroup_size = 9": participation.TruncatedPoisson(
         epochs=2, separation=3, rate=0.25, batch_size_limit=4, group_size=9
     ),
-    'kind = "b-min-sep"\nhorizon = 6\nseparation = 3\nrate = 1': nd.BMinSepSampling(
+    'kind = "b-min-sep"\nhorizon = 6\nseparation = 3\nrate = 1': participation.BMinSepSampling(
         horizon=6, separation=3, rate=1.0
     ),
     'kind = "b-min-sep"\nhorizon = 6\nseparation = 3\nrate = 0.5\nwarm_start = false': (
-        nd.BMinSepSampling(horizon=6, separation=3, rate=0.5, warm_start=False)
+        participation.BMinSepSampling(horizon=6, separation=3, rate=0.5, warm_start=False)
     ),
 }
 EACH = pytest.mark.parametrize(("table", "scheme"), SCHEMES_OF_FILES.items(), ids=lambda _: "")
@@ -144,7 +147,7 @@ def test_designs_and_plans_store_them(table: str, scheme: Participation) -> None
 def test_noise_for_drawn_steps_is_no_noise_for_chosen_ones(tmp_path: Path) -> None:
     """Its scale is for the account in its file, which no participation that is chosen has."""
     target = nd.PrivacyTarget(epsilon=2.0, delta=1e-5, clip=1.0)
-    scheme = nd.BallsInBins(epochs=2, separation=2)
+    scheme = participation.BallsInBins(epochs=2, separation=2)
     problem = nd.TimeProblem.prefix(participation=scheme, privacy=target)
     path = save_design(baseline(problem, "ldp"), tmp_path / "d.npz")
     assert load_design(path).design.problem.use == scheme

@@ -296,7 +296,7 @@ def test_no_file(tmp_path: Path) -> None:
 def test_the_file_of_a_design_says_which_call_takes_it(tmp_path: Path) -> None:
     """The runtime does not load the toolkit by itself."""
     path = save_design(solved("dense").design, tmp_path / "design.npz")
-    expected = r"plan: expected a node's file, got .*design.npz.* noise\(noisedesign.load_design"
+    expected = r"plan: expected a node's file, got .*design.npz.* noise\(noisedesign.load"
     with pytest.raises(InputError, match=expected):
         noise(path, node=0)
     exported = export(solved("dense").design, to="npy", path=tmp_path / "c.npy")[0]

@@ -32,18 +32,20 @@ from noisedesign.system.participation import Participation
 from tests.support.laws import laws
 from tests.support.trainers import random_plan, secret
 
-BALLS = nd.BallsInBins(epochs=2, separation=3)
+BALLS = nd.participation.BallsInBins(epochs=2, separation=3)
 SAMPLED: list[Participation] = [
     BALLS,
-    nd.RandomAllocation(horizon=5, participations=2),
-    nd.RandomAllocation(horizon=5, participations=4),
-    nd.CyclicPoisson(epochs=3, separation=2, rate=0.3),
-    nd.CyclicPoisson(epochs=4, separation=1, rate=0.6),
-    nd.BMinSepSampling(horizon=5, separation=3, rate=0.4),
-    nd.BMinSepSampling(horizon=5, separation=3, rate=0.4, warm_start=False),
-    nd.BMinSepSampling(horizon=6, separation=3, rate=1.0),
+    nd.participation.RandomAllocation(horizon=5, participations=2),
+    nd.participation.RandomAllocation(horizon=5, participations=4),
+    nd.participation.CyclicPoisson(epochs=3, separation=2, rate=0.3),
+    nd.participation.CyclicPoisson(epochs=4, separation=1, rate=0.6),
+    nd.participation.BMinSepSampling(horizon=5, separation=3, rate=0.4),
+    nd.participation.BMinSepSampling(horizon=5, separation=3, rate=0.4, warm_start=False),
+    nd.participation.BMinSepSampling(horizon=6, separation=3, rate=1.0),
 ]
-TRUNCATED = nd.TruncatedPoisson(epochs=2, separation=2, rate=0.5, batch_size_limit=2, group_size=4)
+TRUNCATED = nd.participation.TruncatedPoisson(
+    epochs=2, separation=2, rate=0.5, batch_size_limit=2, group_size=4
+)
 FAR_IN_THE_TAIL = 1e-9
 """Probability that a test below fails by chance; their seeds are fixed."""
 
@@ -265,7 +267,7 @@ def test_a_secret_for_batches_is_refused_where_there_is_one() -> None:
 
 
 def test_a_ledger_refuses_a_second_run_by_the_secret_of_its_batches() -> None:
-    ledger = nd.Ledger()
+    ledger = nd.privacy.Ledger()
     source = noise(shared_plan(), seeds={"seed 0": secret(5)}, record=False)
     ledger.add(source)
     other = noise(
@@ -329,7 +331,7 @@ def test_a_loader_that_is_not_random_is_refused() -> None:
         Attendance(rule, horizon=horizon)
     fixed: Any = Batches(BALLS.fixed.rule, horizon=horizon, records=9)
     listed: Any = [[0], [1]]
-    other = noise_of(nd.BallsInBins(epochs=3, separation=2)).batches(9)
+    other = noise_of(nd.participation.BallsInBins(epochs=3, separation=2)).batches(9)
     for wrong in (fixed, listed, other):
         with pytest.raises(InputError, match="design for fixed-epoch"):
             Attendance(rule, horizon=horizon, batches=wrong)
@@ -402,7 +404,7 @@ def test_an_attack_on_runs_finds_what_is_proved_and_no_more() -> None:
     """One coordinate a record is one run a record: the likelihood ratio of what was sent, against
     Gaussian tails in one dimension a bin. Who knows the batches finds what no chance hides."""
     bins, runs, squared, epsilon = 4, 200_000, 4.0, 1.0
-    scheme = nd.BallsInBins(epochs=1, separation=bins)
+    scheme = nd.participation.BallsInBins(epochs=1, separation=bins)
     source = noise_of(scheme)
     batches, stddev = source.batches(runs), random_plan(scheme).claim.noise_stddev
     z = np.array([source.step(t, runs) for t in range(bins)]) / stddev
@@ -424,6 +426,6 @@ def test_an_attack_on_runs_finds_what_is_proved_and_no_more() -> None:
     proved, _ = even_deltas(squared, bins, epsilon)
     error = 6 * np.sqrt((1 + np.exp(2 * epsilon)) / runs) / 2  # six standard deviations, at least
     assert proved - error <= blind <= proved + error
-    exact = nd.delta_of(mu=size, epsilon=epsilon)
+    exact = nd.privacy.delta_of(mu=size, epsilon=epsilon)
     assert exact - error <= seen <= exact + error
     assert seen > proved + 10 * error

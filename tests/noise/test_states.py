@@ -298,6 +298,6 @@ def test_bad_numbers_of_steps_are_refused_by_name(record: Path) -> None:
             noise(PLAN, secret=Secret.new(), record=record, keep_every=wrong)  # type: ignore[arg-type]
         assert refused.value.field == "keep_every"
     target = nd.PrivacyTarget(epsilon=1.0)
-    ends = nd.TimeProblem.prefix(participation=nd.single(2), privacy=target)
+    ends = nd.TimeProblem.prefix(participation=nd.participation.single(2), privacy=target)
     with pytest.raises(nd.InputError, match="the run has an end"):
         noise(nd.baseline(ends, "ldp"), node=0, record=False, keep_every=3)

@@ -37,7 +37,7 @@ from tests.support.small_designs import PATH_3
 from tests.support.trainers import random_plan, secret
 from tests.support.wrong_values import WRONG, mistakes
 
-SCHEME = nd.FixedEpoch(epochs=2, separation=2)
+SCHEME = nd.participation.FixedEpoch(epochs=2, separation=2)
 TARGET = nd.PrivacyTarget(epsilon=3.0, delta=1e-5, clip=0.5)
 
 
@@ -60,7 +60,7 @@ SEEDS = design_of(
         structure=nd.SpaceStructure(kind="decor"),
     )
 )
-RANDOM = random_plan(nd.BallsInBins(epochs=2, separation=3))
+RANDOM = random_plan(nd.participation.BallsInBins(epochs=2, separation=3))
 SHARED_RANDOM = replace(
     RANDOM, streams=(replace(RANDOM.streams[0], name="seed 0", source="shared", holders=(0, 1)),)
 )

@@ -187,7 +187,7 @@ KINDS: dict[str, Callable[[], Any]] = {
         participation=ROUNDS, structure=nd.TimeStructure(kind="blt", buffers=2)
     ),
     "random mixing": lambda: nd.SpaceProblem(
-        mixing=W, random=nd.NodeDropout(mixing=W, probability=0.1)
+        mixing=W, random=nd.graphs.NodeDropout(mixing=W, probability=0.1)
     ),
     "observers": lambda: path_of(
         3,
@@ -230,7 +230,7 @@ def test_every_kind_of_design_has_its_page(kind: str, tmp_path: Path) -> None:
 def test_the_promise_and_the_noise_that_keeps_it(tmp_path: Path) -> None:
     """k = 5 steps of one record: mu = sqrt(k) 2 clip / stddev, found here from epsilon alone."""
     page = page_about("space", tmp_path)
-    mu = nd.mu_of(epsilon=2.0, delta=1e-6)
+    mu = nd.privacy.mu_of(epsilon=2.0, delta=1e-6)
     stddev = np.sqrt(5) * 2 * 1.5 / mu
     assert "(2, 1e-06)-differential privacy of one record" in page.text
     assert f"{stddev:.6g}" in page.text
@@ -257,12 +257,12 @@ def test_seeds_count_as_known_to_their_holders(tmp_path: Path) -> None:
     assert f"{smallest:.6g}" in page.text  # sigma_mix^2
     assert "nobody deals it" in page.text
     row = page.row("node that reads all messages, with its seeds (secldp)")
-    known = nd.mu_to_holders(design)
+    known = nd.privacy.mu_to_holders(design)
     assert known is not None
-    assert known > 1.01 * nd.mu_of(epsilon=2.0, delta=1e-6)
+    assert known > 1.01 * nd.privacy.mu_of(epsilon=2.0, delta=1e-6)
     assert float(row[4]) == pytest.approx(known, rel=1e-5)
-    assert float(row[5]) == pytest.approx(nd.epsilon_of(mu=known, delta=1e-6), rel=1e-5)
-    assert f"More than the target μ of {nd.mu_of(epsilon=2.0, delta=1e-6):.3g}" in page.text
+    assert float(row[5]) == pytest.approx(nd.privacy.epsilon_of(mu=known, delta=1e-6), rel=1e-5)
+    assert f"More than the target μ of {nd.privacy.mu_of(epsilon=2.0, delta=1e-6):.3g}" in page.text
     assert "for noise that is dealt" in page.row("honest-but-curious node (pndp)")[-1]
     (inner,) = [row for row in page.cells if row[:3] == ["1", "3", "2"]]  # its own, and two edges
     assert inner[3] == "0, 2"
@@ -291,7 +291,7 @@ def test_a_long_horizon_without_a_matrix(tmp_path: Path) -> None:
     design = optimize_toeplitz(bands=2, workload=workload, participation=scheme)
     page = read(replace(design, privacy=TARGET), tmp_path)
     assert "every claim that could be checked holds" in page.text
-    mu = nd.mu_of(epsilon=2.0, delta=1e-6)
+    mu = nd.privacy.mu_of(epsilon=2.0, delta=1e-6)
     assert float(page.row("eavesdropper on all messages (ldp)")[1]) == pytest.approx(mu, rel=1e-5)
 
 
@@ -312,8 +312,8 @@ def test_nothing_of_a_file_becomes_markup(tmp_path: Path) -> None:
     text = "</code></pre><script>alert(2)</script>\x00&amp;"
     made = designed(nd.SpaceProblem.from_graph(graph, name=HOSTILE[2]))
     lies = replace(made.provenance, backend="<b>", versions={"<i>": "</dd><script>"}, status="<u>")
-    path = nd.save_design(replace(made, provenance=lies), tmp_path / "a.npz", problem_text=text)
-    page = read(nd.load_design(path), tmp_path)
+    path = nd.save(replace(made, provenance=lies), tmp_path / "a.npz", problem_text=text)
+    page = read(nd.load(path), tmp_path)
     assert not {"b", "i", "u"} & {tag for tag, _ in page.elements}
     for name in HOSTILE[:4]:
         assert name in " ".join(page.words)
@@ -326,9 +326,9 @@ def test_nothing_of_a_file_becomes_markup(tmp_path: Path) -> None:
 def test_nothing_that_a_file_names_is_read(tmp_path: Path) -> None:
     problem = path_of(3)
     text = 'name = "p"\ndesign = "space"\n[graph]\nkind = "edges"\nfile = "secret.edges"\n'
-    path = nd.save_design(designed(problem), tmp_path / "a.npz", problem_text=text)
+    path = nd.save(designed(problem), tmp_path / "a.npz", problem_text=text)
     (tmp_path / "secret.edges").mkdir()  # to read it would be an error
-    stored = nd.load_design(path)
+    stored = nd.load(path)
     page = read(stored, tmp_path)
     assert "Not checked: problem" in page.text
 
@@ -386,13 +386,13 @@ def test_the_same_design_gives_the_same_page(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("_undrawn")
 def test_the_command(tmp_path: Path) -> None:
-    path = nd.save_design(designed(path_of(3)), tmp_path / "d.npz")
+    path = nd.save(designed(path_of(3)), tmp_path / "d.npz")
     page = tmp_path / "page.html"
     outcome = call("report", path, "-o", page, "--json")
     assert (outcome.code, outcome.json()) == (0, {"report": str(page), "ok": True})
     design = designed(path_of(3))
     worse = replace(design.certificate, lower_bound=2 * design.objective)
-    nd.save_design(replace(design, certificate=worse), tmp_path / "e.npz")
+    nd.save(replace(design, certificate=worse), tmp_path / "e.npz")
     outcome = call("report", tmp_path / "e.npz", "-o", page)  # a page is replaced by a page
     assert (outcome.code, outcome.out.split()) == (1, [str(page)])
     assert "does not hold what it claims" in outcome.err

@@ -75,7 +75,7 @@ def test_under_replace_one_an_accountant_doubles_what_mu_has_already(library: An
     found = pld(library, relation).compose(dp_event(DESIGN)).get_epsilon(DELTA)
     mu = calibrate(DESIGN.problem).mu
     assert mu is not None
-    assert found == pytest.approx(nd.epsilon_of(mu=2 * mu, delta=DELTA), rel=1e-5)
+    assert found == pytest.approx(nd.privacy.epsilon_of(mu=2 * mu, delta=DELTA), rel=1e-5)
     assert neighboring_relation(DESIGN) is library.NeighboringRelation.REPLACE_SPECIAL
     add = neighboring_relation(adjacent("add-remove"))
     assert add is library.NeighboringRelation.ADD_OR_REMOVE_ONE
@@ -144,9 +144,9 @@ def test_releases_that_are_coupled_and_seen_together() -> None:
     for c in (0.0, 0.5, 1.0):
         change = np.array([1.0, c])
         assert joint_mu(change, np.eye(2)) == pytest.approx(math.sqrt(1 + c * c), rel=1e-14)
-    joint = nd.delta_of(mu=math.sqrt(1.25), epsilon=1.0)
+    joint = nd.privacy.delta_of(mu=math.sqrt(1.25), epsilon=1.0)
     assert joint == pytest.approx(oracles.gaussian_delta(math.sqrt(1.25), 1.0), rel=1e-9)
-    assert joint > 1.2 * nd.delta_of(mu=1.0, epsilon=1.0)
+    assert joint > 1.2 * nd.privacy.delta_of(mu=1.0, epsilon=1.0)
 
 
 def test_correlation_of_the_noise_counts_as_well() -> None:
@@ -356,7 +356,7 @@ def test_a_ledger_that_is_gone_is_not_begun_anew(tmp_path: Path) -> None:
 
 def test_runs_under_random_participation_compose_by_mu_of_any_order() -> None:
     """What chance adds to one epsilon is no Gaussian's: two runs cost what two of any order do."""
-    plan = random_plan(nd.BallsInBins(epochs=2, separation=6))
+    plan = random_plan(nd.participation.BallsInBins(epochs=2, separation=6))
     amplified = replace(plan, claim=replace(plan.claim, epsilon=0.5))
     ledger = Ledger()
     for _ in range(2):
@@ -368,7 +368,7 @@ def test_runs_under_random_participation_compose_by_mu_of_any_order() -> None:
 
 def test_batches_of_a_run_are_not_used_again() -> None:
     ledger, own = Ledger(), Secret.new()
-    plan = random_plan(nd.BallsInBins(epochs=2, separation=6))
+    plan = random_plan(nd.participation.BallsInBins(epochs=2, separation=6))
     ledger.add(noise(plan, secret=own, record=False))
     with pytest.raises(InputError, match="two with the same batches, where these are drawn"):
         ledger.add(noise(plan, secret=own, record=False))

@@ -16,10 +16,10 @@ BUDGETS = ([1.0, 1.0, 1.0, 9.0], [9.0, 1.0, 1.0, 1.0], [0.1, 4.0, 0.5, 2.0], [3.
 CLIP = 0.5
 
 SCHEMES: dict[str, tuple[Any, int]] = {
-    "once": (nd.single(6), 1),
-    "three epochs": (nd.FixedEpoch(epochs=3, separation=2), 3),
-    "apart": (nd.MinSeparation(horizon=7, separation=2, max_participations=3), 3),
-    "every step": (nd.every_step(5), 5),
+    "once": (nd.participation.single(6), 1),
+    "three epochs": (nd.participation.FixedEpoch(epochs=3, separation=2), 3),
+    "apart": (nd.participation.MinSeparation(horizon=7, separation=2, max_participations=3), 3),
+    "every step": (nd.participation.every_step(5), 5),
 }
 """And in how many steps a record takes part at most, by hand."""
 
@@ -54,7 +54,7 @@ def test_the_least_protected_node_meets_the_target_in_all_its_steps(
 def test_chance_is_counted_for_the_least_protected_node(epochs: int, budget: list[float]) -> None:
     """Two bins: the view of a record in k steps, at the largest budget, has squared length k b D^2
     over the variance, in either of two orthogonal directions; its delta by quadrature."""
-    scheme = nd.BallsInBins(epochs=epochs, separation=2)
+    scheme = nd.participation.BallsInBins(epochs=epochs, separation=2)
     found = nd.calibrate(in_space(budget, scheme, adjacency="zero-out"))
     assert found.mu is None
     squared = CLIP**2 * epochs * max(budget) / found.noise_stddev**2
@@ -66,10 +66,12 @@ def test_chance_is_counted_for_the_least_protected_node(epochs: int, budget: lis
 def test_only_the_largest_budget_and_how_often_a_record_is_used_count(adjacency: str) -> None:
     """Under chance too: k steps at budget b are one at k b, of sqrt(k b) times the noise."""
     one = nd.calibrate(
-        in_space([1.0] * 4, nd.BallsInBins(epochs=1, separation=3), adjacency=adjacency)
+        in_space(
+            [1.0] * 4, nd.participation.BallsInBins(epochs=1, separation=3), adjacency=adjacency
+        )
     )
     for epochs, budget in zip((1, 2, 4), BUDGETS, strict=False):
-        scheme = nd.BallsInBins(epochs=epochs, separation=3)
+        scheme = nd.participation.BallsInBins(epochs=epochs, separation=3)
         found = nd.calibrate(in_space(budget, scheme, adjacency=adjacency))
         factor = np.sqrt(epochs * max(budget))
         assert found.noise_multiplier == pytest.approx(factor * one.noise_multiplier, rel=1e-6)
@@ -77,7 +79,7 @@ def test_only_the_largest_budget_and_how_often_a_record_is_used_count(adjacency:
 
 def test_a_node_that_is_protected_more_does_not_lower_the_noise() -> None:
     """In space and time a record of node u moves what is seen by its own budget."""
-    scheme = nd.FixedEpoch(epochs=2, separation=2)
+    scheme = nd.participation.FixedEpoch(epochs=2, separation=2)
     for budget in BUDGETS:
         problem = nd.SpaceTimeProblem.from_graph(
             RING, budget=np.asarray(budget), participation=scheme, privacy=target()

@@ -54,7 +54,7 @@ def test_baselines_by_hand() -> None:
 
 
 def test_designs_without_r_have_none_and_records_say_it() -> None:
-    time = nd.solve(nd.TimeProblem.prefix(participation=nd.single(2))).design
+    time = nd.solve(nd.TimeProblem.prefix(participation=nd.participation.single(2))).design
     assert time is not None
     assert time.independent_variance is None
     assert report.design_record(time)["independent_variance"] is None

@@ -21,7 +21,7 @@ from tests.support import oracles
 
 W = oracles.metropolis(nx.path_graph(4))
 TAU = np.array([1.0, 0.25, 2.0])
-USE = nd.FixedEpoch(epochs=3, separation=3)
+USE = nd.participation.FixedEpoch(epochs=3, separation=3)
 TARGET = nd.PrivacyTarget(epsilon=2.0, delta=1e-6, clip=0.5)
 TEXT = """
 name = "uneven"
@@ -59,7 +59,7 @@ def of_patterns(strategy: np.ndarray) -> np.ndarray:
 
 def test_every_step_has_a_budget_of_its_own_under_single_participation() -> None:
     budget = np.array([1.0, 0.3, 2.0, 0.7, 1.5])
-    asked = nd.TimeProblem.prefix(participation=nd.single(5), budget=budget)
+    asked = nd.TimeProblem.prefix(participation=nd.participation.single(5), budget=budget)
     found = nd.solve(asked, gap=1e-9).design
     exact = oracles.diagonal_interval(asked.gram, budget=budget, width=1e-8)
     assert found.objective == pytest.approx(exact.upper, rel=2e-8)
@@ -82,13 +82,13 @@ def test_patterns_of_several_steps_have_theirs(backend: str) -> None:
 
 def test_the_largest_budget_keeps_the_target_and_the_others_are_below() -> None:
     found = solved()
-    mu = nd.mu_of(epsilon=2.0, delta=1e-6)
+    mu = nd.privacy.mu_of(epsilon=2.0, delta=1e-6)
     scale = nd.calibrate(found).noise_stddev
     assert scale == pytest.approx(2 * 0.5 * np.sqrt(2) / mu)
     strategy = found.strategy / scale
     assert of_patterns(strategy).max() * 1.0**2 == pytest.approx(mu**2, rel=1e-8)  # a step moves 1
-    assert nd.privacy_after(found, steps=9).claim.mu == pytest.approx(mu)
-    assert nd.privacy_after(found, steps=2).claim.mu < mu
+    assert nd.privacy.privacy_after(found, steps=9).claim.mu == pytest.approx(mu)
+    assert nd.privacy.privacy_after(found, steps=2).claim.mu < mu
     simulated = nd.simulate(found, runs=500, seed=0)
     assert simulated.variance.agrees
     assert simulated.audit.agrees
@@ -127,8 +127,8 @@ def test_files_keep_them_and_others_are_refused(tmp_path: Path) -> None:
     asked = parse_problem(TEXT, folder=tmp_path)
     np.testing.assert_array_equal(asked.problem.budget, TAU)
     found = nd.solve(asked).design
-    path = nd.save_design(found, tmp_path / "design.npz", problem_text=TEXT)
-    again = nd.load_design(path)
+    path = nd.save(found, tmp_path / "design.npz", problem_text=TEXT)
+    again = nd.load(path)
     np.testing.assert_array_equal(again.design.problem.budget, TAU)
     assert nd.verify(again, rigorous=True).ok
     assert not nd.verify(again, problem=problem(TAU * 2)).ok
@@ -155,7 +155,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "none but for noise without a structure",
     ),
     "patterns that overlap": (
-        {"use": nd.MinSeparation(horizon=9, separation=3, max_participations=3)},
+        {"use": nd.participation.MinSeparation(horizon=9, separation=3, max_participations=3)},
         "none but for noise without a structure under",
     ),
     "the worst step": (
@@ -174,7 +174,7 @@ def test_bad_budgets_are_refused_by_name(what: str) -> None:
 
 def test_random_participation_has_one_budget() -> None:
     with pytest.raises(InputError, match=r"^budget\.tau"):
-        problem(use=nd.BallsInBins(epochs=3, separation=3), privacy=TARGET)
+        problem(use=nd.participation.BallsInBins(epochs=3, separation=3), privacy=TARGET)
 
 
 def test_noise_that_spends_a_smaller_budget_is_not_feasible() -> None:

@@ -12,7 +12,7 @@ import noisedesign as nd
 from noisedesign.system.directed import directed_mixing
 
 GRAPH = nx.florentine_families_graph()
-SCHEME = nd.FixedEpoch(epochs=2, separation=3)
+SCHEME = nd.participation.FixedEpoch(epochs=2, separation=3)
 
 MAKERS: dict[str, tuple[Any, dict[str, Any]]] = {
     "space": (nd.SpaceProblem, {}),
@@ -67,7 +67,7 @@ def test_digraphs_in_time() -> None:
 def test_the_design_of_a_graph_keeps_its_names(tmp_path: Any) -> None:
     design = nd.solve(nd.SpaceProblem.from_graph(nx.path_graph(["a", "b", "c"]))).design
     assert design is not None
-    stored = nd.load_design(nd.save_design(design, tmp_path / "d.npz"))
+    stored = nd.load(nd.save(design, tmp_path / "d.npz"))
     assert stored.design.problem.nodes == ("a", "b", "c")
 
 
@@ -76,7 +76,7 @@ def test_a_consensus_error_that_is_zero_is_refused(axes: str) -> None:
     """On a complete graph W = J / n: after one round all models are their mean."""
     error = nd.ErrorMeasure(horizon=4, of="consensus")
     mixing = nd.mixing_matrix(nx.complete_graph(4))
-    steps = nd.FixedEpoch(epochs=2, separation=2)
+    steps = nd.participation.FixedEpoch(epochs=2, separation=2)
     make: dict[str, Any] = {
         "space": lambda: nd.SpaceProblem(mixing=mixing, error=error),
         "time": lambda: nd.TimeProblem.decentralized(

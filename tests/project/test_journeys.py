@@ -7,7 +7,7 @@ FEW = 20
 TRACED = """
 import sys
 import noisedesign as nd
-loaded, solve = nd.load_problem("whisper/florentine"), nd.solve
+loaded, solve = nd.load("whisper/florentine"), nd.solve
 files = set()
 def note(frame, event, argument):
     if event == "call" and "noisedesign" in frame.f_code.co_filename:

@@ -16,7 +16,7 @@ from tests.support.family_cases import CASES, Case
 VERIFIED = """
 import json, sys
 import noisedesign as nd
-assert nd.verify(nd.load_design(sys.argv[1])).ok
+assert nd.verify(nd.load(sys.argv[1])).ok
 print(json.dumps(sorted(sys.modules)))
 """
 

@@ -119,7 +119,14 @@ def test_help_of_a_package_groups_its_names(module: ModuleType) -> None:
     assert all(name in dir(module) for name in module.__all__)
     text = pydoc.plain(pydoc.render_doc(module))
     for name in module.__all__:
-        assert re.search(rf"^    (class )?{name}\(", text, re.M), name
+        if not isinstance(getattr(module, name), ModuleType):
+            assert re.search(rf"^    (class )?{name}\(", text, re.M), name
+
+
+def is_called(path: str) -> bool:
+    """Whether wrong values are given to it."""
+    *_, owner, name = path.split(".")
+    return f"{owner}.{name}" in CALLS or (name in CALLS and path in REFERENCE)
 
 
 def begins_with_a_sentence(path: str) -> None:
@@ -150,7 +157,7 @@ def says_what_it_takes_and_gives(path: str) -> None:
     assert list(doc.parameters) == parameters(function)
     assert all(doc.parameters.values())
     assert doc.returned == (signature.return_annotation not in (None, "None")), "Returns"
-    if CHECKS.search(inspect.getsource(function)) or path.removeprefix("noisedesign.") in CALLS:
+    if CHECKS.search(inspect.getsource(function)) or is_called(path):
         assert doc.errors, "nothing of the errors it raises"
 
 
@@ -185,7 +192,7 @@ def says_what_it_is_made_of(path: str) -> None:
         source = inspect.getsource(value.__init__)
         assert all(re.search(rf"self\.{name}\b", source) for name in kept), kept
     assert all({**doc.parameters, **doc.attributes}.values())
-    if doc.parameters and path.removeprefix("noisedesign.") in CALLS:
+    if doc.parameters and is_called(path):
         assert "InputError" in doc.errors
 
 

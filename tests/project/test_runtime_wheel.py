@@ -129,7 +129,7 @@ def designs() -> dict[str, Design]:
     mixing = nd.mixing_matrix(nd.build_graph("ring", nodes=5))
     structure = nd.SpaceStructure(kind="edge-local")
     banded = nd.TimeStructure(kind="banded", bands=2)
-    use = nd.FixedEpoch(epochs=2, separation=STEPS // 2)
+    use = nd.participation.FixedEpoch(epochs=2, separation=STEPS // 2)
     problems = {
         "seeds": nd.SpaceProblem(mixing=mixing, structure=structure, privacy=target),
         "bands": nd.TimeProblem.prefix(participation=use, structure=banded, privacy=target),

@@ -50,7 +50,7 @@ def test_words_about_the_model_of_a_run() -> None:
 def test_words_about_signs() -> None:
     """Node 0 of the karate club about node 4: vectors reach more than all 512 choices of signs."""
     algorithm = views.dp_d_sgd(mixing=nd.mixing_matrix(nd.build_graph("karate")), horizon=10)
-    looks, scheme = nd.secure_sum(nodes=[0]), nd.every_step(10)
+    looks, scheme = nd.observers.secure_sum(nodes=[0]), nd.participation.every_step(10)
     (vector,) = nd.account(algorithm, looks, participation=scheme, victims=[4], responses="fixed")
     ((_, seen),) = views.grams(views.view(algorithm, looks), [4])
     gram = np.asarray(seen.gram)
@@ -73,7 +73,7 @@ def test_words_about_dropout() -> None:
         return design
 
     text = told("docs/guides/dropout.md")
-    ring = nd.drop_out(design_of(nx.cycle_graph(10)), [0])
+    ring = nd.privacy.drop_out(design_of(nx.cycle_graph(10)), [0])
     assert f"it is less: {ring.others.average_ratio:.2f} times on a ring of ten" in text
     florentine = nd.build_graph("florentine")
     none, one, two = (design_of(florentine, known_seeds=f) for f in range(3))
@@ -155,7 +155,7 @@ def test_words_about_caps() -> None:
 
     def left(kind: str, cap: float, **size: int) -> str:
         mixing = nd.mixing_matrix(nd.build_graph(kind, **size))
-        observers = tuple(nd.pndp(nodes=(node,)) for node in range(len(mixing)))
+        observers = tuple(nd.observers.pndp(nodes=(node,)) for node in range(len(mixing)))
         problem = nd.SpaceProblem(mixing=mixing, observers=observers, max_variance=cap)
         design = nd.solve(problem, gap=2e-4).design
         assert design is not None
@@ -185,7 +185,7 @@ def test_words_about_jax_privacy() -> None:
 @pytest.mark.slow
 def test_words_about_random_participation() -> None:
     small, large = (
-        nd.solve(nd.load_problem(f"random-participation/{name}").problem).certificate
+        nd.solve(nd.load(f"random-participation/{name}").problem).certificate
         for name in ("ring-8-2x4", "florentine-20x16")
     )
     assert (
@@ -307,7 +307,7 @@ def test_words_about_seeds_of_pairs() -> None:
 
 @pytest.mark.slow
 def test_words_about_conic_formulations() -> None:
-    karate = nd.load_problem("whisper/karate").problem
+    karate = nd.load("whisper/karate").problem
     balanced, compact = (
         conic.measured("scs", karate, conic.VARIANTS["scs"][name], 60.0)
         for name in ("balanced (default)", "compact")
@@ -322,7 +322,7 @@ def test_words_about_conic_formulations() -> None:
 def test_words_about_integers() -> None:
     """What rounding of C, of sigma and of messages, of variance 1/12, adds to the error."""
     target = nd.PrivacyTarget(epsilon=8.0, delta=1e-5, clip=1.0)
-    scheme = nd.FixedEpoch(epochs=3, separation=4)
+    scheme = nd.participation.FixedEpoch(epochs=3, separation=4)
     design = nd.solve(nd.TimeProblem.prefix(participation=scheme, privacy=target)).design
     assert design is not None
     plan, summed = design.node_plan(0), np.tril(np.ones((12, 12)))
@@ -350,7 +350,9 @@ def test_words_about_zip_dl_on_a_ring() -> None:
     1^T K^-1 1 = 6. The models are 2/9 apart, and Lemma 4.7 has 36 * 4 / 6 = 24."""
     ring = nd.mixing_matrix(nx.cycle_graph(6))
     apart = Fraction(consensus_noise(mixing=ring, horizon=1)).limit_denominator(100)
-    ((_, seen),) = views.grams(views.view(views.zip_dl(mixing=ring, horizon=1), nd.ldp()), [0])
+    ((_, seen),) = views.grams(
+        views.view(views.zip_dl(mixing=ring, horizon=1), nd.observers.ldp()), [0]
+    )
     scale = theorem_4_5(
         mixing=ring,
         zeta=1.0,
@@ -385,8 +387,8 @@ def test_words_about_the_records_own_part() -> None:
     bound, exact = (
         nd.account(
             views.dp_d_sgd(mixing=np.array(directed), horizon=4),
-            nd.pndp(nodes=[0]),
-            participation=nd.Patterns(horizon=4, steps=((0, 2),)),
+            nd.observers.pndp(nodes=[0]),
+            participation=nd.participation.Patterns(horizon=4, steps=((0, 2),)),
             adjacency="zero-out",
             responses=responses,
             victims=[2],

@@ -44,7 +44,7 @@ from tests.support.wrong_values import (
 PLAN = parse_sweep(
     'name = "s"\ndesign = "space"\n[graph]\nkind = "path"\n[grid]\n"graph.nodes" = [3]', folder="."
 )
-BOOKED = nd.Ledger()
+BOOKED = nd.privacy.Ledger()
 BOOKED.add(TARGETED_DESIGN, secret="0123456789abcdef" * 2)
 
 TRAINED: dict[str, Any] = {
@@ -71,6 +71,16 @@ TRAINED: dict[str, Any] = {
     "max_variance": 9.0,
     "name": "t",
     "identity": "t",
+}
+
+RECORDS: dict[Any, dict[str, Any]] = {
+    nd.participation.FixedEpoch: {},
+    nd.participation.MinSeparation: {},
+    nd.participation.BallsInBins: {},
+    nd.participation.RandomAllocation: {},
+    nd.participation.CyclicPoisson: {"separation": 2},
+    nd.participation.TruncatedPoisson: {"separation": 2, "batch_size_limit": 30},
+    nd.participation.BMinSepSampling: {"separation": 2, "warm_start": False},
 }
 
 CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
@@ -189,7 +199,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
         nd.account,
         {
             "algorithm": ALGORITHM,
-            "observer": nd.ldp(),
+            "observer": nd.observers.ldp(),
             "participation": SCHEME,
             "noise_multiplier": 1.0,
             "adjacency": "replace",
@@ -201,12 +211,12 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "export": (nd.export, {"design": DESIGN, "to": "npy", "path": "out.npy"}),
     "plot": (nd.plot, {"design": DESIGN, "path": "out.png"}),
     "report": (nd.report, {"design": DESIGN, "path": "out.html"}),
-    "save_design": (nd.save_design, {"design": DESIGN, "path": "out.npz", "problem_text": ""}),
-    "load_design": (nd.load_design, {"path": "out.npz"}),
-    "load_problem": (nd.load_problem, {"path": "p.toml"}),
-    "load_account": (nd.load_account, {"path": "a.toml"}),
+    "save": (nd.save, {"design": DESIGN, "path": "out.npz", "problem_text": ""}),
+    "load design": (nd.load, {"path": "out.npz"}),
+    "load": (nd.load, {"path": "p.toml"}),
+    "load account": (nd.load, {"path": "a.toml"}),
     "sweep": (nd.sweep, {"plan": PLAN, "output": "rows.csv", "jobs": 1, "timeout": 1.0}),
-    "load_sweep": (nd.load_sweep, {"path": "s.toml"}),
+    "load sweep": (nd.load, {"path": "s.toml"}),
     "TrainingTask": (lab.TrainingTask, TRAINED),
     "train": (
         lab.train,
@@ -232,13 +242,13 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "barbell": (nd.build_graph, {"kind": "barbell", "clique": 3, "bridge": 1}),
     "caveman": (nd.build_graph, {"kind": "caveman", "cliques": 2, "members": 3}),
     "mixing_matrix": (nd.mixing_matrix, {"graph": GRAPH, "weights": "max-degree"}),
-    "mu_of": (nd.mu_of, {"epsilon": 1.0, "delta": 1e-5, "conversion": "gdp"}),
-    "mu_of rdp": (nd.mu_of, {"epsilon": 1.0, "delta": 1e-5, "conversion": "rdp"}),
-    "epsilon_of": (nd.epsilon_of, {"mu": 1.0, "delta": 1e-5, "conversion": "gdp"}),
-    "delta_of": (nd.delta_of, {"mu": 1.0, "epsilon": 1.0}),
-    "renyi_of": (nd.renyi_of, {"mu": 1.0, "alpha": 2.0}),
+    "mu_of": (nd.privacy.mu_of, {"epsilon": 1.0, "delta": 1e-5, "conversion": "gdp"}),
+    "mu_of rdp": (nd.privacy.mu_of, {"epsilon": 1.0, "delta": 1e-5, "conversion": "rdp"}),
+    "epsilon_of": (nd.privacy.epsilon_of, {"mu": 1.0, "delta": 1e-5, "conversion": "gdp"}),
+    "delta_of": (nd.privacy.delta_of, {"mu": 1.0, "epsilon": 1.0}),
+    "renyi_of": (nd.privacy.renyi_of, {"mu": 1.0, "alpha": 2.0}),
     "noise_stddev_for": (
-        nd.noise_stddev_for,
+        nd.privacy.noise_stddev_for,
         {
             "sensitivity_squared": 1.0,
             "epsilon": 1.0,
@@ -258,23 +268,32 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
             "conversion": "gdp",
         },
     ),
-    "FixedEpoch": (nd.FixedEpoch, {"epochs": 2, "separation": 2}),
-    "MinSeparation": (nd.MinSeparation, {"horizon": 9, "separation": 2, "max_participations": 3}),
-    "BallsInBins": (nd.BallsInBins, {"epochs": 2, "separation": 2}),
-    "RandomAllocation": (nd.RandomAllocation, {"horizon": 4, "participations": 2}),
-    "CyclicPoisson": (nd.CyclicPoisson, {"epochs": 2, "separation": 2, "rate": 0.5}),
+    "FixedEpoch": (nd.participation.FixedEpoch, {"epochs": 2, "separation": 2}),
+    "MinSeparation": (
+        nd.participation.MinSeparation,
+        {"horizon": 9, "separation": 2, "max_participations": 3},
+    ),
+    "BallsInBins": (nd.participation.BallsInBins, {"epochs": 2, "separation": 2}),
+    "RandomAllocation": (nd.participation.RandomAllocation, {"horizon": 4, "participations": 2}),
+    "CyclicPoisson": (nd.participation.CyclicPoisson, {"epochs": 2, "separation": 2, "rate": 0.5}),
     "TruncatedPoisson": (
-        nd.TruncatedPoisson,
+        nd.participation.TruncatedPoisson,
         {"epochs": 2, "separation": 2, "rate": 0.5, "batch_size_limit": 3, "group_size": 9},
     ),
     "BMinSepSampling": (
-        nd.BMinSepSampling,
+        nd.participation.BMinSepSampling,
         {"horizon": 4, "separation": 2, "rate": 0.5, "warm_start": False},
     ),
-    "Patterns": (nd.Patterns, {"horizon": 4, "steps": [[0, 1], [2]]}),
-    "single": (nd.single, {"horizon": 4}),
-    "every_step": (nd.every_step, {"horizon": 4}),
-    "fixed_epoch": (nd.fixed_epoch, {"records": 9, "batch_size": 2, "epochs": 3}),
+    "Patterns": (nd.participation.Patterns, {"horizon": 4, "steps": [[0, 1], [2]]}),
+    "single": (nd.participation.single, {"horizon": 4}),
+    "every_step": (nd.participation.every_step, {"horizon": 4}),
+    **{
+        f"{scheme.__name__}.from_records": (
+            scheme.from_records,
+            {"records": 90, "batch_size": 20, "epochs": 4, **more},
+        )
+        for scheme, more in RECORDS.items()
+    },
     "SpaceStructure": (
         nd.SpaceStructure,
         {"kind": "hops", "hops": 2, "clusters": None, "known_seeds": 1},
@@ -312,21 +331,21 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
         },
     ),
     "ErrorMeasure.readout": (nd.ErrorMeasure(horizon=4).readout, {"nodes": 3, "step": 1}),
-    "NodeDropout": (nd.NodeDropout, {"mixing": W, "probability": 0.1}),
-    "EdgeDropout": (nd.EdgeDropout, {"mixing": W, "probability": 0.1}),
+    "NodeDropout": (nd.graphs.NodeDropout, {"mixing": W, "probability": 0.1}),
+    "EdgeDropout": (nd.graphs.EdgeDropout, {"mixing": W, "probability": 0.1}),
     "RandomMatchings": (
-        nd.RandomMatchings,
+        nd.graphs.RandomMatchings,
         {"nodes": 3, "matchings": (((0, 1),), ((1, 2),)), "probabilities": (0.5, 0.5)},
     ),
-    "pairwise_gossip": (nd.pairwise_gossip, {"graph": GRAPH}),
-    "maximal_matchings": (nd.maximal_matchings, {"graph": GRAPH}),
-    "pndp": (nd.pndp, {"nodes": [0], "own_noise": "seeds"}),
-    "coalitions": (nd.coalitions, {"nodes": [0, 1, 2], "size": 2, "own_noise": "seeds"}),
-    "secldp": (nd.secldp, {"nodes": [0], "known_seeds": [1, (0, 2)]}),
-    "insider": (nd.insider, {"nodes": [0]}),
-    "shared_seed": (nd.shared_seed, {"nodes": [0]}),
-    "secure_sum": (nd.secure_sum, {"nodes": [0], "own_noise": "seeds"}),
-    "tap": (nd.tap, {"nodes": [0]}),
+    "pairwise_gossip": (nd.graphs.pairwise_gossip, {"graph": GRAPH}),
+    "maximal_matchings": (nd.graphs.maximal_matchings, {"graph": GRAPH}),
+    "pndp": (nd.observers.pndp, {"nodes": [0], "own_noise": "seeds"}),
+    "coalitions": (nd.observers.coalitions, {"nodes": [0, 1, 2], "size": 2, "own_noise": "seeds"}),
+    "secldp": (nd.observers.secldp, {"nodes": [0], "known_seeds": [1, (0, 2)]}),
+    "insider": (nd.observers.insider, {"nodes": [0]}),
+    "shared_seed": (nd.observers.shared_seed, {"nodes": [0]}),
+    "secure_sum": (nd.observers.secure_sum, {"nodes": [0], "own_noise": "seeds"}),
+    "tap": (nd.observers.tap, {"nodes": [0]}),
     "dp_d_sgd": (threats.dp_d_sgd, {"mixing": W, "horizon": 4}),
     "muffliato": (threats.muffliato, {"mixing": W, "horizon": 4, "rounds": 2}),
     "antipgd": (threats.antipgd, {"mixing": W, "horizon": 4, "rounds": 2}),
@@ -358,20 +377,20 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
         },
     ),
     "named": (ALGORITHM.named, {"name": "x", "nodes": ("a", "b", "c")}),
-    "view": (threats.view, {"algorithm": ALGORITHM, "observer": nd.ldp()}),
-    "dp_event": (nd.dp_event, {"run": TARGETED_DESIGN}),
-    "neighboring_relation": (nd.neighboring_relation, {"run": TARGETED_DESIGN}),
-    "privacy_after": (nd.privacy_after, {"run": TARGETED_DESIGN, "steps": 2}),
-    "Ledger": (nd.Ledger, {"path": "runs.json"}),
+    "view": (threats.view, {"algorithm": ALGORITHM, "observer": nd.observers.ldp()}),
+    "dp_event": (nd.privacy.dp_event, {"run": TARGETED_DESIGN}),
+    "neighboring_relation": (nd.privacy.neighboring_relation, {"run": TARGETED_DESIGN}),
+    "privacy_after": (nd.privacy.privacy_after, {"run": TARGETED_DESIGN, "steps": 2}),
+    "Ledger": (nd.privacy.Ledger, {"path": "runs.json"}),
     "Ledger.add": (
-        lambda **kwargs: nd.Ledger().add(**kwargs),
+        lambda **kwargs: nd.privacy.Ledger().add(**kwargs),
         {"run": TARGETED_DESIGN, "secret": "0123456789abcdef" * 2, "name": "first"},
     ),
     "Ledger.epsilon": (lambda **kwargs: BOOKED.epsilon(**kwargs), {"delta": 1e-5}),
     "Ledger.delta": (lambda **kwargs: BOOKED.delta(**kwargs), {"epsilon": 1.0}),
-    "Ledger.epsilon without runs": (nd.Ledger().epsilon, {"delta": 1e-5}),
-    "Ledger.delta without runs": (nd.Ledger().delta, {"epsilon": 1.0}),
-    "CheckpointFile": (nd.CheckpointFile, {"path": "c.npz", "seconds": 1.0}),
+    "Ledger.epsilon without runs": (nd.privacy.Ledger().epsilon, {"delta": 1e-5}),
+    "Ledger.delta without runs": (nd.privacy.Ledger().delta, {"epsilon": 1.0}),
+    "CheckpointFile": (nd.results.CheckpointFile, {"path": "c.npz", "seconds": 1.0}),
 }
 
 LATER = {("ErrorMeasure", "node_weights"), ("ErrorMeasure", "average"), ("TimeProblem", "nodes")}
@@ -419,7 +438,7 @@ def test_wrong_values_are_input_errors(name: str, tmp_path: Path) -> None:
     holds_for(right, refuses)
 
 
-@pytest.mark.parametrize("name", [n for n in CALLS if n != "load_design"])
+@pytest.mark.parametrize("name", [n for n in CALLS if n != "load design"])
 def test_what_is_right_is_taken(name: str) -> None:
     """Else the test above would say nothing."""
     function, right = CALLS[name]
@@ -430,11 +449,11 @@ def test_what_is_right_is_taken(name: str) -> None:
 
 
 def test_what_has_a_problem_stands_for_it(tmp_path: Path) -> None:
-    loaded = nd.load_problem("p.toml")
+    loaded = nd.load("p.toml")
     solution = nd.solve(loaded)
     assert solution.problem is loaded.problem
     assert solution.design is not None
-    stored = nd.load_design(nd.save_design(solution.design, tmp_path / "d.npz"))
+    stored = nd.load(nd.save(solution.design, tmp_path / "d.npz"))
     for value in (solution.design, solution, stored):
         assert nd.solve(value).status == "optimal"
     design = nd.solve(TARGETED).design
@@ -446,7 +465,7 @@ def test_what_has_a_problem_stands_for_it(tmp_path: Path) -> None:
 def test_a_design_in_memory_is_verified_like_its_file(problem: Any, tmp_path: Path) -> None:
     solution = nd.solve(problem)
     assert solution.design is not None
-    stored = nd.load_design(nd.save_design(solution.design, tmp_path / "d.npz"))
+    stored = nd.load(nd.save(solution.design, tmp_path / "d.npz"))
     assert nd.verify(solution.design) == nd.verify(solution) == nd.verify(stored)
     assert nd.verify(solution.design).ok
 
@@ -460,9 +479,9 @@ def test_a_wrong_design_in_memory_is_found_out() -> None:
 MEANT: dict[str, tuple[Callable[[], object], str, str]] = {
     "solve(graph)": (lambda: nd.solve(GRAPH), "problem", "SpaceProblem.from_graph(graph)"),
     "solve(W)": (lambda: nd.solve(W), "problem", "SpaceProblem(mixing=W)"),
-    "solve(path)": (lambda: nd.solve(Path("p.toml")), "problem", "load_problem(path)"),
+    "solve(path)": (lambda: nd.solve(Path("p.toml")), "problem", "Give load(path)"),
     "calibrate(graph)": (lambda: nd.calibrate(GRAPH), "problem", "from_graph"),
-    "verify(path)": (lambda: nd.verify("d.npz"), "design", "load_design(path)"),
+    "verify(path)": (lambda: nd.verify("d.npz"), "design", "Give load(path)"),
     "verify(problem)": (lambda: nd.verify(SPACE), "design", "solve(problem).design"),
     "export(problem)": (lambda: nd.export(SPACE, to="npy", path="x"), "design", "solve(problem)"),
     "plot(problem)": (lambda: nd.plot(SPACE, path="x.png"), "design", "solve(problem)"),
@@ -552,12 +571,12 @@ def test_pipes_and_devices_are_not_read(kind: str) -> None:
         with pytest.raises(
             nd.InputError, match=r"graph\.file: expected a readable .*: a (pipe|dev)"
         ):
-            nd.load_problem("endless.toml")
+            nd.load("endless.toml")
 
 
 def test_a_problem_file_that_never_ends() -> None:
     with pytest.raises(nd.InputError, match="problem: expected at most 16777216 bytes"):
-        nd.load_problem("/dev/zero")
+        nd.load("/dev/zero")
 
 
 @pytest.mark.parametrize(
@@ -582,7 +601,7 @@ def test_a_problem_file_that_never_ends() -> None:
 )
 def test_numbers_beyond_computing(text: str, field: str) -> None:
     with pytest.raises(nd.InputError) as error:
-        nd.load_problem(problem_with(text))
+        nd.load(problem_with(text))
     assert error.value.field == field
 
 
@@ -590,9 +609,11 @@ def test_noise_beyond_computing_is_not_nothing() -> None:
     """1e308 times the noise is no reason to say that nothing reaches the observer."""
     for multiplier in (1e308, 1e-320):
         with pytest.raises(nd.InputError, match="noise_multiplier"):
-            nd.account(ALGORITHM, nd.ldp(), participation=SCHEME, noise_multiplier=multiplier)
+            nd.account(
+                ALGORITHM, nd.observers.ldp(), participation=SCHEME, noise_multiplier=multiplier
+            )
     for exposure in nd.account(
-        ALGORITHM, nd.ldp(), participation=SCHEME, noise_multiplier=1e100, delta=1e-5
+        ALGORITHM, nd.observers.ldp(), participation=SCHEME, noise_multiplier=1e100, delta=1e-5
     ):
         assert exposure.mu > 0
         assert exposure.words == ""

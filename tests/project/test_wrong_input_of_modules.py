@@ -34,7 +34,7 @@ SHARED = nd.solve(PAIRED).design
 assert DESIGN is not None
 assert SHARED is not None
 SECRET = Secret.new()
-STEPS, ONCE_IN_4 = toeplitz.prefix_workload(horizon=4), nd.single(4)
+STEPS, ONCE_IN_4 = toeplitz.prefix_workload(horizon=4), nd.participation.single(4)
 GRID = parse_sweep(
     'name = "s"\ndesign = "space"\n[graph]\nkind = "path"\n[grid]\n"graph.nodes" = [3]', folder="."
 )
@@ -57,42 +57,51 @@ def exported() -> exports.Exported:
 
 CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     # of the package: what the other list leaves out
-    "drop_out": (nd.drop_out, {"design": SHARED, "gone": [0]}),
-    "every_drop_out": (nd.every_drop_out, {"design": SHARED}),
-    "mu_to_holders": (nd.mu_to_holders, {"design": SHARED}),
+    "drop_out": (nd.privacy.drop_out, {"design": SHARED, "gone": [0]}),
+    "every_drop_out": (nd.privacy.every_drop_out, {"design": SHARED}),
+    "mu_to_holders": (nd.privacy.mu_to_holders, {"design": SHARED}),
     "export": (
         lambda **how: nd.export(DESIGN, to="npy", path="o.npy", **how),
         {"calibrated": None, "overwrite": True, "problem_text": ""},
     ),
-    "save_design": (lambda **how: nd.save_design(DESIGN, "d.npz", **how), {"overwrite": True}),
+    "save_design": (lambda **how: nd.save(DESIGN, "d.npz", **how), {"overwrite": True}),
     "verify": (nd.verify, {"stored": DESIGN, "problem": PROBLEM}),
     "compare": (
         lambda **how: nd.compare([TIME], backends=["native"], **how),
         {"retry": False, "output": None},
     ),
     "sweep": (lambda **how: nd.sweep(GRID, output="s.csv", **how), {"retry": False}),
-    "Ledger.add": (lambda **how: nd.Ledger().add(DESIGN, secret=SECRET, **how), {"resume": False}),
+    "Ledger.add": (
+        lambda **how: nd.privacy.Ledger().add(DESIGN, secret=SECRET, **how),
+        {"resume": False},
+    ),
     "matches": (nd.shipped_problems()[0].matches, {"words": ["space"]}),
     "Exposure.renyi": (
-        nd.account(ALGORITHM, nd.ldp(), participation=SCHEME)[0].renyi,
+        nd.account(ALGORITHM, nd.observers.ldp(), participation=SCHEME)[0].renyi,
         {"alpha": 2.0},
     ),
-    "expected": (nd.EdgeDropout(mixing=W, probability=0.5).expected, {"gram": np.eye(3)}),
-    "sample": (nd.EdgeDropout(mixing=W, probability=0.5).sample, {"rng": np.random.default_rng(0)}),
+    "expected": (nd.graphs.EdgeDropout(mixing=W, probability=0.5).expected, {"gram": np.eye(3)}),
+    "sample": (
+        nd.graphs.EdgeDropout(mixing=W, probability=0.5).sample,
+        {"rng": np.random.default_rng(0)},
+    ),
     "FixedEpoch.until": (SCHEME.until, {"steps": 2}),
     "MinSeparation.until": (
-        nd.MinSeparation(horizon=4, separation=2, max_participations=2).until,
+        nd.participation.MinSeparation(horizon=4, separation=2, max_participations=2).until,
         {"steps": 2},
     ),
     "RandomAllocation.until": (
-        nd.RandomAllocation(horizon=4, participations=2).until,
+        nd.participation.RandomAllocation(horizon=4, participations=2).until,
         {"steps": 2},
     ),
     "BMinSepSampling.until": (
-        nd.BMinSepSampling(horizon=4, separation=2, rate=0.5).until,
+        nd.participation.BMinSepSampling(horizon=4, separation=2, rate=0.5).until,
         {"steps": 2},
     ),
-    "Patterns.until": (nd.Patterns(horizon=4, steps=((0, 1), (2,))).until, {"steps": 2}),
+    "Patterns.until": (
+        nd.participation.Patterns(horizon=4, steps=((0, 1), (2,))).until,
+        {"steps": 2},
+    ),
     # adapters
     "Run": (Run, {"noise": noise(), "clip": 1.0}),
     "Run.batches": (
@@ -209,7 +218,10 @@ def test_what_a_design_is_drawn_beside_is_a_list_of_designs() -> None:
 
 
 def test_steps_beyond_the_horizon_are_in_no_scheme() -> None:
-    for scheme in (SCHEME, nd.MinSeparation(horizon=4, separation=2, max_participations=2)):
+    for scheme in (
+        SCHEME,
+        nd.participation.MinSeparation(horizon=4, separation=2, max_participations=2),
+    ):
         assert scheme.until(4).horizon == 4
         with pytest.raises(nd.InputError, match="steps: expected at most 4, the horizon, got 5"):
             scheme.until(5)

@@ -21,9 +21,9 @@ class Law(NamedTuple):
 
 def laws(scheme: Participation) -> Iterator[Law]:
     """One law for every choice that is left to an adversary."""
-    if isinstance(scheme, nd.BMinSepSampling):
+    if isinstance(scheme, nd.participation.BMinSepSampling):
         yield _with_a_wait(scheme)
-    elif isinstance(scheme, nd.CyclicPoisson):
+    elif isinstance(scheme, nd.participation.CyclicPoisson):
         for turns in scheme.maximal_patterns():
             coins = list(itertools.product((False, True), repeat=len(turns)))
             heads = np.array([sum(coin) for coin in coins])
@@ -34,7 +34,7 @@ def laws(scheme: Participation) -> Iterator[Law]:
         yield Law(tuple(bins), np.full(len(bins), 1 / len(bins)))
 
 
-def _with_a_wait(scheme: nd.BMinSepSampling) -> Law:
+def _with_a_wait(scheme: nd.participation.BMinSepSampling) -> Law:
     found: dict[tuple[int, ...], float] = {}
     ways: list[tuple[tuple[int, ...], int, float]]
     ways = [((), wait, chance) for wait, chance in enumerate(scheme.held_back) if chance > 0]

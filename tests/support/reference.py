@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 NAMES: dict[str, str] = {
     "noisedesign": "",
+    "noisedesign.graphs": "",
     "noisedesign.noise": "",
+    "noisedesign.observers": "",
+    "noisedesign.participation": "",
+    "noisedesign.privacy": "",
+    "noisedesign.results": "",
     "noisedesign.adapters.run": "Run",
     "noisedesign.conic.formats": "write",
     "noisedesign.families.toeplitz.solver": "optimize_banded_inverse optimize_buffered "
@@ -94,5 +100,6 @@ def _listed(modules: dict[str, str]) -> dict[str, Any]:
     for path, names in modules.items():
         module = import_module(path)
         for name in names.split() or module.__all__:
-            found[f"{path}.{name}"] = getattr(module, name)
+            if not isinstance(value := getattr(module, name), ModuleType):
+                found[f"{path}.{name}"] = value
     return found

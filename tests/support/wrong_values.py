@@ -15,7 +15,7 @@ from noisedesign.privacy import views as threats
 
 W = np.array([[2.0, 1.0, 0.0], [1.0, 1.0, 1.0], [0.0, 1.0, 2.0]]) / 3
 GRAPH = nx.path_graph(3)
-SCHEME = nd.FixedEpoch(epochs=2, separation=2)
+SCHEME = nd.participation.FixedEpoch(epochs=2, separation=2)
 SPACE = nd.SpaceProblem(mixing=W)
 TIME = nd.TimeProblem.prefix(participation=SCHEME)
 DESIGN = nd.solve(SPACE).design

@@ -132,7 +132,7 @@ def test_noise_that_is_scaled_back_is_charged_at_the_last_scale_that_is_feasible
     optimum's noise misses the target by a hair, as that of samples may: whatever the account does,
     noise is feasible that was feasible once, and never charged less than where it is."""
     r, optimum = ring_answer()
-    family = family_of(nd.load_problem(RING).problem)
+    family = family_of(nd.load(RING).problem)
     judge = type(family).judge
 
     def by_account(self: Any, program: Any, noise: Any, *rest: Any, **how: Any) -> Any:
@@ -171,8 +171,8 @@ def test_names_with_a_suffix_and_those_in_the_file_will_do(tmp_path: Path) -> No
 @pytest.mark.parametrize("name", [STAR, CAPPED, EDGE_LOCAL, PREFIX, "space-time/path-5-full-2x4"])
 def test_our_own_designs_are_right(tmp_path: Path, name: str) -> None:
     """Multipliers lie in the file, and prove the bound that the design has."""
-    design = nd.solve(nd.load_problem(name).problem).design
-    nd.save_design(design, tmp_path / "d.npz")
+    design = nd.solve(nd.load(name).problem).design
+    nd.save(design, tmp_path / "d.npz")
     found = one(
         tmp_path, name, answer="d.npz", objective=design.objective, lower_bound=design.lower_bound
     )
@@ -201,15 +201,15 @@ def test_our_own_designs_are_right(tmp_path: Path, name: str) -> None:
     ],
 )
 def test_designs_of_every_family_are_right(tmp_path: Path, name: str) -> None:
-    design = nd.solve(nd.load_problem(name).problem).design
-    nd.save_design(design, tmp_path / "d.npz")
+    design = nd.solve(nd.load(name).problem).design
+    nd.save(design, tmp_path / "d.npz")
     found = one(tmp_path, name, answer="d.npz", objective=design.objective)
     assert (found["status"], found["reason"]) == (VERIFIED, "")
     assert found["excess"] <= 1e-3
 
 
 def test_what_seeds_make_up_is_enlarged_with_the_noise(tmp_path: Path) -> None:
-    design = nd.solve(nd.load_problem(EDGE_LOCAL).problem).design
+    design = nd.solve(nd.load(EDGE_LOCAL).problem).design
     blocks = design.proof["clique_blocks"]
     np.savez(tmp_path / "d.npz", covariance=0.9 * design.covariance, clique_blocks=0.9 * blocks)
     found = one(tmp_path, EDGE_LOCAL, answer="d.npz")
@@ -275,7 +275,7 @@ def test_noise_without_the_structure_is_wrong(tmp_path: Path) -> None:
     found = one(tmp_path, EDGE_LOCAL, answer=answer(tmp_path, r))
     assert (found["status"], "departs from the structure" in found["reason"]) == (WRONG, True)
     # With the pattern of the links, but nothing that shows which seeds it is made of.
-    design = nd.solve(nd.load_problem(EDGE_LOCAL).problem).design
+    design = nd.solve(nd.load(EDGE_LOCAL).problem).design
     found = one(tmp_path, EDGE_LOCAL, answer=answer(tmp_path, design.covariance))
     assert (found["status"], "clique_blocks is missing" in found["reason"]) == (WRONG, True)
 
@@ -336,7 +336,7 @@ def estimated(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     from noisedesign.families.polynomial import bound
 
     monkeypatch.setattr(bound, "PROBED", 0)
-    problem = nd.load_problem(SPARSE).problem
+    problem = nd.load(SPARSE).problem
     family = family_of(problem)
     space = family.independent(family.program(problem)).space
     space = replace(space, noise=np.array([1.3, 0.1, 0.05, 0.02]))
@@ -352,7 +352,7 @@ def test_nobody_knows_the_vectors_of_a_judge(estimated: Path, tmp_path: Path) ->
     (a,), (b,) = first.rows, second.rows
     assert (a["status"], a["confidence"], a["seed"]) == (VERIFIED, 1 - 1e-6, first.seed)
     assert a["objective"] != b["objective"]
-    w = nd.load_problem(SPARSE).problem.mixing
+    w = nd.load(SPARSE).problem.mixing
     exact = float(np.sum((w @ np.load(tmp_path / "r.npy")) * w.toarray()))
     for row in (a, b):
         assert exact <= row["objective"] <= 1.05 * exact
@@ -373,10 +373,10 @@ def test_confidence_and_seed_are_printed_and_kept(estimated: Path, tmp_path: Pat
 def test_every_family_that_draws_draws_by_the_seed_of_its_judge() -> None:
     programs = []
     for name in (SPARSE, f"{SPARSE}-pairwise", "random-participation/ring-8-2x4"):
-        problem = nd.load_problem(name).problem
+        problem = nd.load(name).problem
         family = family_of(problem)
         programs.append(family.afresh(family.program(problem), seed=5))
-    problem = nd.load_problem("random-participation/ring-6-kronecker-2x4").problem
+    problem = nd.load("random-participation/ring-6-kronecker-2x4").problem
     family = family_of(problem)
     programs.append(family.afresh(family.program(problem), seed=5).of_time)
     assert [program.seed for program in programs] == [5] * 4
@@ -393,7 +393,7 @@ def test_samples_of_an_account_are_those_of_the_seed(monkeypatch: pytest.MonkeyP
         raise InputError("delta", expected="nothing", got="nothing")
 
     monkeypatch.setattr(amplified, "amplified_epsilon", account)
-    problem = nd.load_problem("random-participation/ring-8-2x4").problem
+    problem = nd.load("random-participation/ring-8-2x4").problem
     family = family_of(problem)
     program = family.program(problem)
     for one in (program, family.afresh(program, seed=5)):
@@ -412,7 +412,7 @@ def test_noise_of_too_much_sensitivity_pays_for_it_under_random_participation(
     """A strategy so many times larger makes noise of 1 / times^2 of the error, and is scaled back,
     not further than its account asks for: that falls faster than a square."""
     name = "random-participation/ring-8-2x4"
-    design = nd.solve(nd.load_problem(name).problem).design
+    design = nd.solve(nd.load(name).problem).design
     np.savez(tmp_path / "c.npz", strategy=times * design.strategy)
     path = table(tmp_path, [{"problem": name, "answer": "c.npz"}])
     (found,) = check_results(path, problems=[name], seed=seed).rows

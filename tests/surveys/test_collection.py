@@ -60,7 +60,7 @@ def load(name: str) -> nd.LoadedProblem:
     text = (PROBLEMS / f"{name}.toml").read_text()
     if '"ego-facebook"' in text and not os.environ.get("NOISEDESIGN_DATA"):
         pytest.skip("NOISEDESIGN_DATA names no folder with the Facebook graphs")
-    return nd.load_problem(PROBLEMS / f"{name}.toml")
+    return nd.load(PROBLEMS / f"{name}.toml")
 
 
 def test_every_problem_is_listed_once() -> None:
@@ -171,7 +171,7 @@ PATH_OF_THREE = (
 def write(folder: Path, text: str = PATH_OF_THREE, edges: str = "0 1\n1 2\n") -> nd.LoadedProblem:
     (folder / "a.edges").write_text(edges)
     (folder / "p.toml").write_text(text)
-    return nd.load_problem(folder / "p.toml")
+    return nd.load(folder / "p.toml")
 
 
 def test_a_hash_by_hand(tmp_path: Path) -> None:
@@ -196,13 +196,13 @@ def test_hashes_are_of_the_data_and_not_of_words(tmp_path: Path) -> None:
 
 def test_links_of_one_way_and_of_every_step_are_hashed(tmp_path: Path) -> None:
     names = ("directed/ring-8-one-way", "objectives/florentine-consensus-2x6")
-    found = [data_sha256(nd.load_problem(name)) for name in names]
+    found = [data_sha256(nd.load(name)) for name in names]
     assert found == [LISTED[name].sha256 for name in names]
     one_way = '[graph]\nkind = "ring"\nnodes = 4\ndirected = true\nweights = "row-stochastic"\n'
     time = 'name = "x"\ndesign = "time"\n[workload]\nkind = "decentralized"\n'
     steps = "[participation]\nepochs = 1\nseparation = 2\n"
     (tmp_path / "p.toml").write_text(time + steps + one_way)
-    loaded = nd.load_problem(tmp_path / "p.toml")
+    loaded = nd.load(tmp_path / "p.toml")
     tables = tomllib.loads(loaded.text)
     del tables["name"]
     said = {"tables": tables, "files": {}, "links": [["4", "0-3", "1-0", "2-1", "3-2"]]}
@@ -211,7 +211,7 @@ def test_links_of_one_way_and_of_every_step_are_hashed(tmp_path: Path) -> None:
 
 
 def test_a_problem_without_a_file_has_no_hash() -> None:
-    loaded = nd.load_problem("whisper/ring-20")
+    loaded = nd.load("whisper/ring-20")
     with pytest.raises(InputError, match=r"^problem: expected one that was read from a file"):
         data_sha256(type(loaded)(problem=loaded.problem, text=loaded.text))
 

@@ -36,7 +36,9 @@ def by_hand(
     target = nd.PrivacyTarget(epsilon=run["epsilon"], delta=run["delta"])
     error = nd.ErrorMeasure(horizon=epochs * apart, **measure)
     found = {}
-    kinds = [nd.FixedEpoch] + ([nd.BallsInBins] if drawn and apart > 1 else [])
+    kinds = [nd.participation.FixedEpoch] + (
+        [nd.participation.BallsInBins] if drawn and apart > 1 else []
+    )
     for scheme in (kind(epochs=epochs, separation=apart) for kind in kinds):
         common: dict[str, Any] = {"participation": scheme, "privacy": target, "error": error}
         common["weights"] = weights
@@ -125,11 +127,13 @@ def test_more_trust_saves_what_a_second_recommendation_has() -> None:
 
 @pytest.mark.parametrize("trust", TRUST)
 @pytest.mark.parametrize("extra", [{}, {"curvature": [0.1], "learning_rate": 0.5}])
-def test_code_and_tables_say_the_first(trust: str, extra: dict[str, Any]) -> None:
+def test_code_and_tables_say_the_first(
+    trust: str, extra: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     found = nd.recommend(PATH, trust=trust, **RUN, **FIXED, **extra)
     drawn: list[Any] = []
     known: dict[str, Any] = {"nd": nd, "graph": PATH, "seeds": {}}
-    known["noise"] = lambda design, **how: drawn.append((design, how))
+    monkeypatch.setattr(nd, "noise", lambda design, **how: drawn.append((design, how)))
     exec(found.code, known)
     (design, how), expected = drawn[0], found.first.error
     assert how == {"node": 0, "clip": 1.0} | ({} if trust == TRUST[0] else {"seeds": {}})
@@ -200,7 +204,7 @@ def test_bad_input_is_named(wrong: dict[str, Any], field: str) -> None:
         nd.recommend(PATH, **RUN | FIXED | wrong)
 
 
-def test_a_singular_mixing_is_capped_and_says_so() -> None:
+def test_a_singular_mixing_is_capped_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     """A complete graph averages exactly: noise of a clique is refused without a cap."""
     graph = nx.complete_graph(3)
     found = nd.recommend(graph, trust=TRUST[1], **RUN, **FIXED)
@@ -210,11 +214,12 @@ def test_a_singular_mixing_is_capped_and_says_so() -> None:
     for one in capped:
         code = found.situation.code(one.kind)
         known: dict[str, Any] = {"nd": nd, "graph": graph, "seeds": {}}
-        known["noise"] = lambda design, **how: None
+        monkeypatch.setattr(nd, "noise", lambda design, **how: None)
         exec(code, known)
         error = nd.evaluate(known["design"], error=found.situation.error).error
         np.testing.assert_allclose(error, one.error, rtol=1e-5)
-        assert found.situation.tables(one.kind)["limits"] == {"max_variance": 10.0}
+        assert found.situation.tables(one.kind)["limits"] == {"max_variance": one.kind.cap}
+        np.testing.assert_allclose(one.design.problem.max_variance, one.kind.cap)
 
 
 def test_dealt_noise_does_not_hold_before_who_has_all_seeds() -> None:
@@ -229,5 +234,5 @@ def test_random_batches_are_drawn_by_the_code_itself() -> None:
     for kind in kinds:
         assert "batches(" not in situation.code(kind)
         drawn = situation.code(replace(kind, drawn=True))
-        assert "participation=nd.BallsInBins(" in drawn
+        assert "participation=nd.participation.BallsInBins.from_records(records=12, " in drawn
         assert "batches = source.batches(12)" in drawn

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -136,7 +137,8 @@ def test_every_solver_is_asked_for_the_gap_it_is_judged_by(monkeypatch: pytest.M
 
 
 def test_refusals_are_rows_with_reasons() -> None:
-    (divergent,) = compare([RING_6], backends=["native"]).rows
+    refusing = replace(RING_6, max_variance="none")
+    (divergent,) = compare([refusing], backends=["native"]).rows
     assert (divergent["status"], divergent["solved"], divergent["feasible"]) == (
         "refused",
         False,
@@ -284,4 +286,4 @@ def test_a_table_takes_problems_with_a_text(tmp_path: Path) -> None:
     with pytest.raises(InputError) as error:
         compare([RING_5], backends=["native"], output=tmp_path / "rows.csv")
     assert error.value.field == "problems"
-    assert "load_problem" in error.value.remedy
+    assert "load(path)" in error.value.remedy

@@ -22,9 +22,10 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from noisedesign import TimeProblem, single, solve
+from noisedesign import TimeProblem, solve
 from noisedesign.base.atomic import overwriting
 from noisedesign.base.checks import InputError
+from noisedesign.participation import single
 from noisedesign.surveys import results_file, rows as judging, sweep as sweeping
 from noisedesign.surveys.results_file import open_results
 from noisedesign.surveys.sweep import Summary, columns_of, row_of, sweep
@@ -204,7 +205,7 @@ def test_an_empty_file_is_a_new_one(tmp_path: Path) -> None:
 
 def test_problems_that_cannot_be_solved_are_rows(tmp_path: Path) -> None:
     """A ring of two nodes is none; one of six has a singular W, and no optimum."""
-    grid = "[grid]\ngraph.nodes = [2, 6, 5]\n"
+    grid = '[limits]\nmax_variance = "none"\n[grid]\ngraph.nodes = [2, 6, 5]\n'
     summary = sweep(plan(RING + grid), output=tmp_path / "rows.csv")
     assert (summary.run, summary.unsolved) == (3, 2)
     none, singular, fine = read(tmp_path / "rows.csv")
@@ -568,7 +569,8 @@ def test_without_pyarrow_there_is_csv(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_command_says_what_is_not_solved(tmp_path: Path) -> None:
-    problem = write(tmp_path, RING + "[grid]\ngraph.nodes = [5, 6]\n")
+    refusing = '[limits]\nmax_variance = "none"\n[grid]\ngraph.nodes = [5, 6]\n'
+    problem = write(tmp_path, RING + refusing)
     outcome = call("sweep", problem, "-o", tmp_path / "rows.csv", watched=True)
     assert outcome.code == 0
     assert "2/2" in outcome.err

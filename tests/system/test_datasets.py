@@ -328,7 +328,7 @@ def test_peertube_is_a_kind_of_graph(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("NOISEDESIGN_DATA", str(tmp_path))
     text = 'name = "p"\ndesign = "space"\n[graph]\nkind = "peertube"\n'
     (tmp_path / "p.toml").write_text(text)
-    problem = nd.load_problem(tmp_path / "p.toml").problem
+    problem = nd.load(tmp_path / "p.toml").problem
     assert problem.nodes == ("a", "b", "c")
     thirds = [[2 / 3, 1 / 3, 0], [1 / 3, 1 / 3, 1 / 3], [0, 1 / 3, 2 / 3]]
     np.testing.assert_allclose(problem.mixing, thirds, atol=1e-15)

@@ -156,17 +156,19 @@ def test_rows_follow_the_nodes_and_weights_that_say_nothing_are_ignored() -> Non
         (lambda graph: directed_mixing(graph, weights="row-stochastic"), nx.DiGraph),
     ],
 )
-def test_weights_of_edges_are_refused(
+def test_weights_of_edges_that_nobody_asked_for_are_a_warning(
     use: Callable[[nx.Graph], object], kind: type[nx.Graph]
 ) -> None:
-    """No rule uses them. What the error says to do keeps nodes and edges."""
+    """Links alone count then, and the warning says which weights, and how to have none."""
     graph = kind([("a", "b"), ("b", "a"), ("b", "c"), ("c", "a")])
     plain = use(graph)
     for weights in ({("b", "c"): 2.0}, dict.fromkeys(graph.edges, 0.1) | {("b", "c"): 0.2}):
         nx.set_edge_attributes(graph, weights, "weight")
-        with pytest.raises(InputError, match="^graph: expected edges without weights") as caught:
-            use(graph)
-        assert all(word in str(caught.value) for word in (f"{weights['b', 'c']}", "b, c", "W its"))
+        with pytest.warns(UserWarning, match="weights of edges differ, .* not used: ") as caught:
+            assert str(use(graph)) == str(plain)
+        (told,) = caught
+        assert all(word in str(told.message) for word in (f"{weights['b', 'c']}", "b, c"))
+        assert told.filename == __file__
     nx.set_edge_attributes(graph, 1, "weight")
     assert str(use(graph)) == str(plain)
 
@@ -404,7 +406,13 @@ def test_two_spellings_of_one_number_are_one_node(tmp_path: Path) -> None:
     ("text", "words"),
     [
         ("1 2\n3\n", ["line 2", "'3'", "two node names"]),
-        ("1 2 0.5\n", ["line 1", "two node names", "matrix"]),
+        ("1 2 zero\n", ["line 1", "two node names", "positive weight"]),
+        ("1 2 0\n", ["line 1", "positive weight"]),
+        ("1 2 -1\n", ["line 1", "positive weight"]),
+        ("1 2 inf\n", ["line 1", "positive weight"]),
+        ("1 2 1 1\n", ["line 1", "two node names"]),
+        ("1 2 1\n2 1 3\n", ["line 2", "another weight of edge (1, 2)"]),
+        ("1 2 1\n2 3\n", ["some with one and some without"]),
         ("", ["at least one edge"]),
         ("# nothing\n", ["at least one edge"]),
         ("3 3\n", ["at least one edge"]),

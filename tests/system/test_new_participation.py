@@ -243,11 +243,11 @@ delta = 1e-6
 
 
 def test_it_is_accounted_for(tmp_path: Path) -> None:
-    algorithm = nd.load_account(write(tmp_path, ACCOUNT)).algorithm
-    found = nd.account(algorithm, nd.ldp(), participation=SCHEME)
+    algorithm = nd.load(write(tmp_path, ACCOUNT)).algorithm
+    found = nd.account(algorithm, nd.observers.ldp(), participation=SCHEME)
     assert [one.sensitivity_squared for one in found] == pytest.approx([2.0] * 3, rel=1e-12)
-    listed = nd.Patterns(horizon=5, steps=tuple(pairs()))
-    observer = nd.pndp(nodes=[0])
+    listed = nd.participation.Patterns(horizon=5, steps=tuple(pairs()))
+    observer = nd.observers.pndp(nodes=[0])
     ours, theirs = (
         nd.account(algorithm, observer, participation=scheme) for scheme in (SCHEME, listed)
     )

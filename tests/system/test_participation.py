@@ -13,6 +13,7 @@ import noisedesign as nd
 from noisedesign.base.checks import InputError
 from noisedesign.noise.rules import heaviest_sums
 from noisedesign.system.participation import (
+    SCHEMES,
     FixedEpoch,
     MinSeparation,
     Participation,
@@ -204,8 +205,10 @@ def test_schemes_say_what_they_are() -> None:
 def test_a_record_takes_part_once_an_epoch(
     records: int, batch_size: int, epochs: int, b: int
 ) -> None:
-    scheme = nd.fixed_epoch(records=records, batch_size=batch_size, epochs=epochs)
-    assert scheme == nd.FixedEpoch(epochs=epochs, separation=b)
+    scheme = nd.participation.FixedEpoch.from_records(
+        records=records, batch_size=batch_size, epochs=epochs
+    )
+    assert scheme == nd.participation.FixedEpoch(epochs=epochs, separation=b)
     if records < 1000:  # the run itself: who is in the batch of which step
         steps: dict[int, list[int]] = {record: [] for record in range(records)}
         step = 0
@@ -230,7 +233,9 @@ def test_a_record_takes_part_once_an_epoch(
 )
 def test_what_is_no_run(change: dict[str, Any], field: str) -> None:
     with pytest.raises(nd.InputError) as error:
-        nd.fixed_epoch(**{"records": 10, "batch_size": 5, "epochs": 2} | change)
+        nd.participation.FixedEpoch.from_records(
+            **{"records": 10, "batch_size": 5, "epochs": 2} | change
+        )
     assert error.value.field == field
 
 
@@ -267,3 +272,115 @@ def test_a_scheme_of_its_rule() -> None:
         Patterns(horizon=6, steps=((0, 4), (1, 2, 5))),
     ):
         assert participation_of(scheme.rule, scheme.horizon) == scheme
+
+
+# --- from the records of a run --------------------------------------------------------------------
+
+FROM_RECORDS: list[tuple[Participation, Participation]] = [
+    # By hand: 1000 records in batches of 300 are 4 steps an epoch, 20 in all.
+    (
+        nd.participation.MinSeparation.from_records(records=1000, batch_size=300, epochs=5),
+        nd.participation.MinSeparation(horizon=20, separation=4, max_participations=5),
+    ),
+    (
+        nd.participation.BallsInBins.from_records(records=1000, batch_size=300, epochs=5),
+        nd.participation.BallsInBins(epochs=5, separation=4),
+    ),
+    (
+        nd.participation.RandomAllocation.from_records(records=1000, batch_size=300, epochs=5),
+        nd.participation.RandomAllocation(horizon=20, participations=5),
+    ),
+    # All are one group: 20 turns, in each of which 300 of 1000 are expected.
+    (
+        nd.participation.CyclicPoisson.from_records(records=1000, batch_size=300, epochs=5),
+        nd.participation.CyclicPoisson(epochs=20, separation=1, rate=0.3),
+    ),
+    # Two groups of 500, each of 10 turns; 300 of 500 are expected.
+    (
+        nd.participation.CyclicPoisson.from_records(
+            records=1000, batch_size=300, epochs=5, separation=2
+        ),
+        nd.participation.CyclicPoisson(epochs=10, separation=2, rate=0.6),
+    ),
+    # Of 1001 records the larger of two groups has 501.
+    (
+        nd.participation.TruncatedPoisson.from_records(
+            records=1001, batch_size=143, epochs=2, separation=2, batch_size_limit=200
+        ),
+        nd.participation.TruncatedPoisson(
+            epochs=7, separation=2, rate=2 / 7, batch_size_limit=200, group_size=501
+        ),
+    ),
+    # Of 1000 records 300 took part in the step before and are held back: 300 of 700 take part.
+    (
+        nd.participation.BMinSepSampling.from_records(
+            records=1000, batch_size=300, epochs=5, separation=2, warm_start=False
+        ),
+        nd.participation.BMinSepSampling(horizon=20, separation=2, rate=3 / 7, warm_start=False),
+    ),
+    (
+        nd.participation.BMinSepSampling.from_records(
+            records=12, batch_size=4, epochs=1, separation=3
+        ),
+        nd.participation.BMinSepSampling(horizon=3, separation=3, rate=1.0),
+    ),
+]
+
+
+@pytest.mark.parametrize(("made", "expected"), FROM_RECORDS)
+def test_schemes_of_a_run(made: Participation, expected: Participation) -> None:
+    assert type(made) is type(expected)
+    for key, value in expected.entry().items():
+        assert made.entry()[key] == pytest.approx(value, rel=1e-12)
+
+
+def test_patterns_are_not_made_from_records() -> None:
+    assert [k for k, s in SCHEMES.items() if not hasattr(s, "from_records")] == ["patterns"]
+    assert "from_records" in str(nd.participation.Patterns.__doc__)
+
+
+def test_sampled_batches_have_the_size_that_was_asked_for() -> None:
+    """By the stationary law, from the chain of one record: held back for r more steps, or not."""
+    for b, records, batch_size in [(1, 10, 3), (2, 10, 3), (3, 12, 4), (4, 100, 7)]:
+        scheme = nd.participation.BMinSepSampling.from_records(
+            records=records, batch_size=batch_size, epochs=2, separation=b
+        )
+        chain = np.zeros((b, b))
+        chain[0, b - 1] += scheme.rate  # it takes part, and is held back for b - 1 steps
+        chain[0, 0] += 1 - scheme.rate
+        for r in range(1, b):
+            chain[r, r - 1] = 1.0
+        law = np.linalg.lstsq(
+            np.vstack([chain.T - np.eye(b), np.ones(b)]), np.r_[np.zeros(b), 1.0], rcond=None
+        )[0]
+        assert records * law[0] * scheme.rate == pytest.approx(batch_size, rel=1e-9)
+        np.testing.assert_allclose(scheme.held_back, law, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "said", "field"),
+    [
+        (nd.participation.CyclicPoisson, {"separation": 3}, "separation"),  # 20 steps
+        (nd.participation.CyclicPoisson, {"separation": 5}, "separation"),  # groups of 200
+        (nd.participation.CyclicPoisson, {"separation": 0}, "separation"),
+        (nd.participation.CyclicPoisson, {"batch_size": 1000}, "participation.rate"),
+        (nd.participation.BMinSepSampling, {"separation": 4}, "separation"),
+        (
+            nd.participation.BMinSepSampling,
+            {"separation": 1, "batch_size": 1000},
+            "participation.rate",
+        ),
+        (
+            nd.participation.TruncatedPoisson,
+            {"batch_size_limit": 1000},
+            "participation.batch_size_limit",
+        ),
+        (nd.participation.BallsInBins, {"batch_size": 1000}, "participation.separation"),
+        (nd.participation.RandomAllocation, {"batch_size": 1000}, "participation.participations"),
+        (nd.participation.MinSeparation, {"batch_size": 1001}, "batch_size"),
+    ],
+)
+def test_runs_that_are_none_of_a_scheme(scheme: Any, said: dict[str, Any], field: str) -> None:
+    with pytest.raises(nd.InputError) as error:
+        scheme.from_records(**{"records": 1000, "batch_size": 300, "epochs": 5} | said)
+    assert error.value.field == field

@@ -17,12 +17,14 @@ from noisedesign.privacy.sensitivity import squared_sensitivity
 from noisedesign.system.participation import SCHEMES, Participation, Patterns, participation_of
 from tests.support.laws import laws
 
-BALLS = nd.BallsInBins(epochs=2, separation=3)
-ALLOCATION = nd.RandomAllocation(horizon=6, participations=2)
-CYCLIC = nd.CyclicPoisson(epochs=3, separation=2, rate=0.25)
-TRUNCATED = nd.TruncatedPoisson(epochs=3, separation=2, rate=0.25, batch_size_limit=3, group_size=5)
-WARM = nd.BMinSepSampling(horizon=6, separation=3, rate=0.25)
-COLD = nd.BMinSepSampling(horizon=6, separation=3, rate=0.25, warm_start=False)
+BALLS = nd.participation.BallsInBins(epochs=2, separation=3)
+ALLOCATION = nd.participation.RandomAllocation(horizon=6, participations=2)
+CYCLIC = nd.participation.CyclicPoisson(epochs=3, separation=2, rate=0.25)
+TRUNCATED = nd.participation.TruncatedPoisson(
+    epochs=3, separation=2, rate=0.25, batch_size_limit=3, group_size=5
+)
+WARM = nd.participation.BMinSepSampling(horizon=6, separation=3, rate=0.25)
+COLD = nd.participation.BMinSepSampling(horizon=6, separation=3, rate=0.25, warm_start=False)
 SAMPLED: list[Participation] = [BALLS, ALLOCATION, CYCLIC, TRUNCATED, WARM, COLD]
 WITH_A_LAW = [scheme for scheme in SAMPLED if scheme is not TRUNCATED]
 
@@ -88,7 +90,7 @@ def test_a_warm_start_has_the_same_share_in_every_step() -> None:
 
 
 def test_a_warm_start_at_rate_one_is_balls_in_bins() -> None:
-    (law,) = laws(nd.BMinSepSampling(horizon=6, separation=3, rate=1.0))
+    (law,) = laws(nd.participation.BMinSepSampling(horizon=6, separation=3, rate=1.0))
     assert sorted(law.patterns) == BALLS.bins
     assert law.probabilities.tolist() == pytest.approx([1 / 3] * 3, rel=1e-14)
 
@@ -151,7 +153,7 @@ def test_the_bins_of_what_is_equally_likely() -> None:
 
 def test_too_many_patterns_are_not_listed() -> None:
     with pytest.raises(InputError, match="participation: expected at most 65536 patterns"):
-        _ = nd.RandomAllocation(horizon=100, participations=5).bins
+        _ = nd.participation.RandomAllocation(horizon=100, participations=5).bins
 
 
 # --- the first steps ------------------------------------------------------------------------------
@@ -159,10 +161,10 @@ def test_too_many_patterns_are_not_listed() -> None:
 
 def test_whole_rounds_keep_their_law() -> None:
     assert BALLS.until(6) == BALLS
-    assert BALLS.until(3) == nd.BallsInBins(epochs=1, separation=3)
-    assert CYCLIC.until(4) == nd.CyclicPoisson(epochs=2, separation=2, rate=0.25)
+    assert BALLS.until(3) == nd.participation.BallsInBins(epochs=1, separation=3)
+    assert CYCLIC.until(4) == nd.participation.CyclicPoisson(epochs=2, separation=2, rate=0.25)
     assert ALLOCATION.until(6) == ALLOCATION
-    assert WARM.until(4) == nd.BMinSepSampling(horizon=4, separation=3, rate=0.25)
+    assert WARM.until(4) == nd.participation.BMinSepSampling(horizon=4, separation=3, rate=0.25)
 
 
 @pytest.mark.parametrize("scheme", [BALLS, ALLOCATION, CYCLIC, TRUNCATED], ids=str)
@@ -180,29 +182,55 @@ def test_parts_of_a_round_are_an_adversarys_to_choose(scheme: Participation, ste
 @pytest.mark.parametrize(
     ("make", "field", "remedy"),
     [
-        (lambda: nd.BallsInBins(epochs=3, separation=1), "separation", "every-step"),
-        (lambda: nd.BallsInBins(epochs=0, separation=4), "epochs", ""),
-        (lambda: nd.RandomAllocation(horizon=4, participations=4), "participations", "every-step"),
-        (lambda: nd.RandomAllocation(horizon=1, participations=1), "participations", "every-step"),
-        (lambda: nd.RandomAllocation(horizon=4, participations=0), "participations", ""),
-        (lambda: nd.CyclicPoisson(epochs=2, separation=2, rate=1.0), "rate", "fixed-epoch"),
-        (lambda: nd.CyclicPoisson(epochs=2, separation=2, rate=0), "rate", ""),
-        (lambda: nd.CyclicPoisson(epochs=2, separation=2, rate=1.5), "rate", ""),
-        (lambda: nd.CyclicPoisson(epochs=2, separation=2, rate=float("nan")), "rate", ""),
+        (lambda: nd.participation.BallsInBins(epochs=3, separation=1), "separation", "every-step"),
+        (lambda: nd.participation.BallsInBins(epochs=0, separation=4), "epochs", ""),
         (
-            lambda: nd.TruncatedPoisson(
+            lambda: nd.participation.RandomAllocation(horizon=4, participations=4),
+            "participations",
+            "every-step",
+        ),
+        (
+            lambda: nd.participation.RandomAllocation(horizon=1, participations=1),
+            "participations",
+            "every-step",
+        ),
+        (
+            lambda: nd.participation.RandomAllocation(horizon=4, participations=0),
+            "participations",
+            "",
+        ),
+        (
+            lambda: nd.participation.CyclicPoisson(epochs=2, separation=2, rate=1.0),
+            "rate",
+            "fixed-epoch",
+        ),
+        (lambda: nd.participation.CyclicPoisson(epochs=2, separation=2, rate=0), "rate", ""),
+        (lambda: nd.participation.CyclicPoisson(epochs=2, separation=2, rate=1.5), "rate", ""),
+        (
+            lambda: nd.participation.CyclicPoisson(epochs=2, separation=2, rate=float("nan")),
+            "rate",
+            "",
+        ),
+        (
+            lambda: nd.participation.TruncatedPoisson(
                 epochs=2, separation=2, rate=0.5, batch_size_limit=9, group_size=9
             ),
             "batch_size_limit",
             "cyclic-poisson",
         ),
-        (lambda: nd.BMinSepSampling(horizon=4, separation=1, rate=1.0), "rate", "fixed-epoch"),
         (
-            lambda: nd.BMinSepSampling(horizon=4, separation=2, rate=1.0, warm_start=False),
+            lambda: nd.participation.BMinSepSampling(horizon=4, separation=1, rate=1.0),
+            "rate",
+            "fixed-epoch",
+        ),
+        (
+            lambda: nd.participation.BMinSepSampling(
+                horizon=4, separation=2, rate=1.0, warm_start=False
+            ),
             "rate",
             "warm_start",
         ),
-        (lambda: nd.BMinSepSampling(horizon=4, separation=2, rate=-0.1), "rate", ""),
+        (lambda: nd.participation.BMinSepSampling(horizon=4, separation=2, rate=-0.1), "rate", ""),
     ],
 )
 def test_what_leaves_nothing_to_chance_is_refused(make: Any, field: str, remedy: str) -> None:

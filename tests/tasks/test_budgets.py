@@ -36,7 +36,7 @@ def of_florentine(**fields: Any) -> Callable[[Any], Problem]:
 
 
 def of_path(joint: str) -> Callable[[Any], Problem]:
-    use = nd.FixedEpoch(epochs=2, separation=2)
+    use = nd.participation.FixedEpoch(epochs=2, separation=2)
     return lambda budget: nd.SpaceTimeProblem(
         mixing=PATH, participation=use, joint=joint, budget=budget
     )
@@ -46,7 +46,7 @@ def seeds(kind: str, **of: Any) -> dict[str, Any]:
     return {"structure": nd.SpaceStructure(kind=kind, **of)}
 
 
-THRICE = nd.FixedEpoch(epochs=3, separation=3)
+THRICE = nd.participation.FixedEpoch(epochs=3, separation=3)
 
 
 def of_patterns(**fields: Any) -> Callable[[Any], Problem]:
@@ -65,7 +65,7 @@ def banded(budget: Any) -> Problem:
     )
 
 
-PARTS = [nd.pndp(nodes=[node]) for node in range(3)]
+PARTS = [nd.observers.pndp(nodes=[node]) for node in range(3)]
 BEFORE = {"mixing": PATH, "observers": PARTS, "max_variance": 10.0}
 CASES: dict[str, tuple[Callable[[Any], Problem], int, float]] = {
     "no structure": (of_florentine(), N, 1e-10),
@@ -107,7 +107,7 @@ def test_prices_are_the_slopes_of_the_optimum(case: str) -> None:
 @pytest.mark.parametrize("joint", ["full", "kronecker", "modal"])
 def test_alike_nodes_have_one_price_and_all_add_up_to_one(joint: str) -> None:
     ring = nd.mixing_matrix(nx.cycle_graph(4))
-    use = nd.FixedEpoch(epochs=2, separation=2)
+    use = nd.participation.FixedEpoch(epochs=2, separation=2)
     problem = nd.SpaceTimeProblem(mixing=ring, participation=use, joint=joint)
     prices = list(nd.solve(problem).design.prices.values())
     assert prices == pytest.approx([0.25] * 4, rel=1e-3)
@@ -116,14 +116,16 @@ def test_alike_nodes_have_one_price_and_all_add_up_to_one(joint: str) -> None:
 def test_two_prefix_sums_by_hand() -> None:
     """H = [[2, 1], [1, 1]]: t^2 / (v_1 + v_2) = (2 v_1 + v_2 + 2 (v_1 v_2)^1/2) / (v_1 + v_2) has
     its maximum where v_1 = g v_2, g^1/2 the golden ratio."""
-    design = nd.solve(nd.TimeProblem.prefix(participation=nd.single(2)), gap=1e-10).design
+    design = nd.solve(
+        nd.TimeProblem.prefix(participation=nd.participation.single(2)), gap=1e-10
+    ).design
     golden = (1 + 5**0.5) / 2
     first = golden**2 / (1 + golden**2)
     assert design.prices == pytest.approx({"steps 0": first, "steps 1": 1 - first}, rel=1e-4)
 
 
 def test_patterns_that_overlap_have_prices() -> None:
-    use = nd.MinSeparation(horizon=7, separation=3, max_participations=2)
+    use = nd.participation.MinSeparation(horizon=7, separation=3, max_participations=2)
     prices = nd.solve(nd.TimeProblem.prefix(participation=use)).design.prices
     assert sum(prices.values()) == pytest.approx(1.0)
     assert set(prices) <= {
@@ -135,7 +137,7 @@ def test_patterns_that_overlap_have_prices() -> None:
 def test_bands_under_patterns_that_overlap_have_prices() -> None:
     """One step or two of four, three apart: the pattern of both is that of steps 0 and 3. Of one
     band X is x_t = c_t^2, and H_tt / x_t is least where multipliers are H_tt / x_t^2."""
-    use = nd.MinSeparation(horizon=4, separation=3, max_participations=2)
+    use = nd.participation.MinSeparation(horizon=4, separation=3, max_participations=2)
     structure = nd.TimeStructure(kind="banded", bands=1)
     problem = nd.TimeProblem.prefix(participation=use, structure=structure)
     prices = nd.solve(problem, gap=1e-10).design.prices
@@ -162,7 +164,7 @@ def least_toeplitz(budget: np.ndarray) -> float:
 
 def test_one_budget_is_used_up_by_the_pattern_that_starts_first() -> None:
     """Of coefficients the other patterns may have a smaller budget for nothing."""
-    use = nd.FixedEpoch(epochs=2, separation=3)
+    use = nd.participation.FixedEpoch(epochs=2, separation=3)
     problem = nd.TimeProblem.prefix(participation=use, structure=nd.TimeStructure(kind="toeplitz"))
     design = nd.solve(problem).design
     assert design.prices == {"steps 0, 3": 1.0}
@@ -174,7 +176,7 @@ def test_one_budget_is_used_up_by_the_pattern_that_starts_first() -> None:
 
 def test_patterns_that_use_up_one_budget_together_have_one_price() -> None:
     structure = nd.TimeStructure(nonnegative=True)
-    use = nd.FixedEpoch(epochs=2, separation=4)
+    use = nd.participation.FixedEpoch(epochs=2, separation=4)
     problem = nd.TimeProblem.prefix(participation=use, structure=structure)
     prices = nd.solve(problem).design.prices
     assert prices == {"steps 0, 4 and ... 4 patterns ... and steps 3, 7": 1.0}
@@ -182,7 +184,7 @@ def test_patterns_that_use_up_one_budget_together_have_one_price() -> None:
 
 def test_of_random_participation_every_record_has_the_one_budget() -> None:
     target = nd.PrivacyTarget(epsilon=4.0, delta=1e-5)
-    use = nd.BallsInBins(epochs=1, separation=4)
+    use = nd.participation.BallsInBins(epochs=1, separation=4)
     problem = nd.TimeProblem.prefix(participation=use, privacy=target)
     noise = Noise.of_strategy(DenseStrategy(strategy=np.eye(4)))
     assert family_of(problem).prices(problem, noise, {}) == {"every record": 1.0}
@@ -225,7 +227,7 @@ def test_half_of_mu_costs_what_is_told(limits: dict[str, float]) -> None:
 def test_half_of_epsilon_is_that_of_the_target() -> None:
     target = nd.PrivacyTarget(epsilon=1.0, delta=1e-6, steps=10)
     rows = budget_rows(nd.solve(nd.SpaceProblem(mixing=W, privacy=target)))
-    mu = [nd.mu_of(epsilon=epsilon, delta=1e-6) for epsilon in (0.5, 1.0)]
+    mu = [nd.privacy.mu_of(epsilon=epsilon, delta=1e-6) for epsilon in (0.5, 1.0)]
     assert rows[0].stricter == pytest.approx((mu[0] / mu[1]) ** 2)
 
 
@@ -255,7 +257,9 @@ def test_the_best_split_is_a_closed_form() -> None:
 
 
 OVER_TIME: dict[str, Callable[[Any], Problem]] = {
-    "single steps": lambda budget: nd.TimeProblem.prefix(participation=nd.single(6), budget=budget),
+    "single steps": lambda budget: nd.TimeProblem.prefix(
+        participation=nd.participation.single(6), budget=budget
+    ),
     "patterns": of_patterns(),
     "full": of_path("full"),
     "kronecker": of_path("kronecker"),
@@ -366,7 +370,7 @@ def test_the_command_prints_and_writes(tmp_path: Any) -> None:
     path = tmp_path / "split.npz"
     told = call("budgets", asked, "--split", "-o", path, "--json").json()
     assert told["ratio"] == pytest.approx(1.0, abs=1e-5)
-    assert nd.verify(nd.load_design(path)).ok
+    assert nd.verify(nd.load(path)).ok
     assert call("budgets", asked, "--tighten", "--split").code == 2
     assert call("budgets", asked, "--cost", "0.1").code == 2
 
@@ -384,7 +388,7 @@ def test_a_page_shows_the_dearest_first() -> None:
 
 def test_wrong_problems_are_refused() -> None:
     toeplitz = nd.TimeStructure(kind="toeplitz")
-    over_time = nd.TimeProblem.prefix(participation=nd.single(2), structure=toeplitz)
+    over_time = nd.TimeProblem.prefix(participation=nd.participation.single(2), structure=toeplitz)
     with pytest.raises(InputError, match="design: .*one budget"):
         budget_rows(nd.solve(over_time))
     with pytest.raises(InputError, match="design: .*multipliers"):

@@ -62,7 +62,7 @@ def test_a_private_estimate_has_the_noise_of_its_claim(adjacency: str) -> None:
     ]
     claim = found[0].claim
     assert claim is not None
-    assert nd.epsilon_of(mu=claim.mu, delta=1e-5) == pytest.approx(2.0, rel=1e-9)
+    assert nd.privacy.epsilon_of(mu=claim.mu, delta=1e-5) == pytest.approx(2.0, rel=1e-9)
     stddev = SENSITIVITY[adjacency] / claim.mu  # of a sum of squares of features over 2
     assert found[0].noise == pytest.approx(4 / 1000 * stddev, rel=1e-6)
     drawn = np.array([one.high - 8 * one.noise for one in found]) * 1000 / 4
@@ -85,7 +85,7 @@ def test_much_data_are_found_again() -> None:
 
 
 def test_an_estimate_is_booked(tmp_path: Path) -> None:
-    ledger = nd.Ledger(tmp_path / "ledger.json")
+    ledger = nd.privacy.Ledger(tmp_path / "ledger.json")
     rows = np.eye(2)
     found = nd.curvature_range(rows, loss="logistic", feature_bound=1.0, privacy=TARGET)
     ledger.add(found, name="curvature")
@@ -121,7 +121,7 @@ def test_from_a_shell(tmp_path: Path) -> None:
     assert json.loads(run.output)["curvature"] == [2.5, 4.5]  # diag(9, 1) / 2
     private = [*ask, "--epsilon", "1", "--feature-bound", "1", "--ledger", str(ledger)]
     assert CliRunner().invoke(commands, private).exit_code == 0
-    assert nd.Ledger(ledger).epsilon(delta=1e-6) == pytest.approx(1.0, rel=1e-9)
+    assert nd.privacy.Ledger(ledger).epsilon(delta=1e-6) == pytest.approx(1.0, rel=1e-9)
     with pytest.raises(InputError, match="features"):
         CliRunner().invoke(commands, ask, catch_exceptions=False)
     data.write_text("3,x\n0,1\n2,y\n")

@@ -248,7 +248,7 @@ def space_time() -> Design:
     return solved(
         nd.SpaceTimeProblem(
             mixing=nd.mixing_matrix(nx.path_graph(4)),
-            participation=nd.FixedEpoch(epochs=2, separation=2),
+            participation=nd.participation.FixedEpoch(epochs=2, separation=2),
             space=EDGES,
             privacy=nd.PrivacyTarget(epsilon=2.0, delta=1e-5),
         )
@@ -256,7 +256,7 @@ def space_time() -> Design:
 
 
 def in_time() -> Design:
-    use = nd.FixedEpoch(epochs=2, separation=2)
+    use = nd.participation.FixedEpoch(epochs=2, separation=2)
     return solved(
         nd.TimeProblem.decentralized(mixing=nd.mixing_matrix(nx.path_graph(4)), participation=use)
     )
@@ -375,8 +375,8 @@ def test_names_and_rows_are_the_same_nodes(ring: Design) -> None:
         ([6], "row numbers 0 to 5"),
         ([-1], "row numbers 0 to 5"),
         ("Ann", "a list of nodes"),
-        ([1.5], "rows of W or names"),
-        ([True], "rows of W or names"),
+        ([1.5], "the name of a node, or the number"),
+        ([True], "the name of a node, or the number"),
     ],
 )
 def test_nodes_that_cannot_drop_out(ring: Design, gone: Any, words: str) -> None:
@@ -386,11 +386,11 @@ def test_nodes_that_cannot_drop_out(ring: Design, gone: Any, words: str) -> None
 
 
 def test_designs_whose_nodes_cannot_drop_out(ring: Design) -> None:
-    prefix = solved(nd.TimeProblem.prefix(participation=nd.single(3)))
+    prefix = solved(nd.TimeProblem.prefix(participation=nd.participation.single(3)))
     full = solved(
         nd.SpaceTimeProblem(
             mixing=nd.mixing_matrix(nx.path_graph(3)),
-            participation=nd.FixedEpoch(epochs=1, separation=2),
+            participation=nd.participation.FixedEpoch(epochs=1, separation=2),
             joint="full",
         )
     )
@@ -407,7 +407,7 @@ def test_designs_whose_nodes_cannot_drop_out(ring: Design) -> None:
 
 def test_an_error_under_random_mixing_has_no_ratio() -> None:
     mixing = nd.mixing_matrix(nx.cycle_graph(5))
-    random = nd.NodeDropout(mixing=mixing, probability=0.1)
+    random = nd.graphs.NodeDropout(mixing=mixing, probability=0.1)
     found = drop_out(solved(nd.SpaceProblem(mixing=mixing, random=random)), [0])
     assert found.others.error_ratio is None
     assert found.others.average_ratio > 1

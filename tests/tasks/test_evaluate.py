@@ -15,7 +15,7 @@ W = nd.mixing_matrix(nd.build_graph("path", nodes=3), weights="lazy-metropolis-h
 TARGET = nd.PrivacyTarget(epsilon=2.0, delta=1e-5, clip=0.5)
 EPOCHS, APART = 2, 3
 STEPS = EPOCHS * APART
-FIXED = nd.FixedEpoch(epochs=EPOCHS, separation=APART)
+FIXED = nd.participation.FixedEpoch(epochs=EPOCHS, separation=APART)
 SCALE = (2 * 0.5 / mu_of(epsilon=2.0, delta=1e-5)) ** 2  # of noise of unit sensitivity, squared
 
 
@@ -87,7 +87,7 @@ def test_the_recursion_agrees(name: str, measure: str) -> None:
 def test_random_batches_have_noise_of_their_own() -> None:
     """In space the design is that of fixed batches, and only its scale is less."""
     measure = MEASURES["all"]
-    drawn = nd.BallsInBins(epochs=EPOCHS, separation=APART)
+    drawn = nd.participation.BallsInBins(epochs=EPOCHS, separation=APART)
     errors = []
     for scheme in (FIXED, drawn):
         problem = nd.SpaceProblem(mixing=W, participation=scheme, privacy=TARGET)
@@ -113,7 +113,7 @@ def test_the_measure_that_is_not_said() -> None:
 
 def test_another_mixing() -> None:
     """Exact averages: every step adds the variance of the mean to every model."""
-    problem = nd.TimeProblem.prefix(participation=nd.single(4))
+    problem = nd.TimeProblem.prefix(participation=nd.participation.single(4))
     design = nd.solve(problem).design
     assert design is not None
     found = nd.evaluate(design, mixing=np.full((2, 2), 0.5))
@@ -122,7 +122,7 @@ def test_another_mixing() -> None:
 
 
 def test_bad_input_is_named() -> None:
-    design = nd.solve(nd.TimeProblem.prefix(participation=nd.single(4))).design
+    design = nd.solve(nd.TimeProblem.prefix(participation=nd.participation.single(4))).design
     with pytest.raises(InputError, match="mixing: expected W"):
         nd.evaluate(design)
     with pytest.raises(InputError, match=r"error\.horizon: expected 4"):

@@ -66,9 +66,11 @@ REFUSED: dict[str, Callable[[Design, Path], Any]] = {
     "model": lambda d, _: model.conic_program(d.problem),
     "conic solver": lambda d, _: nd.solve(d.problem, backend="clarabel"),
     "in time": lambda d, _: nd.TimeProblem.decentralized(
-        mixing=d.problem.mixing, participation=nd.single(4)
+        mixing=d.problem.mixing, participation=nd.participation.single(4)
     ),
-    "both": lambda d, _: nd.SpaceTimeProblem(mixing=d.problem.mixing, participation=nd.single(4)),
+    "both": lambda d, _: nd.SpaceTimeProblem(
+        mixing=d.problem.mixing, participation=nd.participation.single(4)
+    ),
     "cap": lambda d, _: nd.SpaceProblem(mixing=d.problem.mixing, max_variance=3.0),
     "rounds": lambda d, _: nd.SpaceProblem(mixing=d.problem.mixing, rounds=2),
     "another structure": lambda d, _: nd.SpaceProblem(
@@ -149,7 +151,7 @@ def test_no_array_of_all_pairs_is_made(tmp_path: Path) -> None:
     tracemalloc.start()
     design = nd.solve(nd.SpaceProblem.from_graph(graph, privacy=TARGET)).design
     assert design is not None
-    stored = nd.load_design(nd.save_design(design, tmp_path / "large.npz"))
+    stored = nd.load(nd.save(design, tmp_path / "large.npz"))
     assert nd.verify(stored).ok
     drawn = next(design.noise.stream(dimension=20, seed=0, steps=1))
     nd.export(stored, to="npy", path=tmp_path / "large.npy")

@@ -33,27 +33,27 @@ def in_time(kind: str, horizon: int, scheme: Any = None, **words: Any) -> nd.Tim
     gram = rows.T @ rows + np.eye(horizon)
     return nd.TimeProblem.from_gram(
         gram=gram,
-        participation=scheme or nd.FixedEpoch(epochs=4, separation=horizon // 4),
+        participation=scheme or nd.participation.FixedEpoch(epochs=4, separation=horizon // 4),
         structure=nd.TimeStructure(kind=kind, **words),
     )
 
 
 def sums(kind: str, horizon: int, **words: Any) -> nd.TimeProblem:
     return nd.TimeProblem.prefix(
-        participation=nd.FixedEpoch(epochs=4, separation=horizon // 4),
+        participation=nd.participation.FixedEpoch(epochs=4, separation=horizon // 4),
         structure=nd.TimeStructure(kind=kind, **words),
     )
 
 
 def in_both(joint: str, nodes: int, horizon: int) -> nd.SpaceTimeProblem:
     lazy = (tree(nodes) + np.eye(nodes)) / 2
-    scheme = nd.FixedEpoch(epochs=4, separation=horizon // 4)
+    scheme = nd.participation.FixedEpoch(epochs=4, separation=horizon // 4)
     return nd.SpaceTimeProblem(mixing=lazy, participation=scheme, joint=joint)
 
 
 def at_random() -> nd.TimeProblem:
     return nd.TimeProblem.prefix(
-        participation=nd.BallsInBins(epochs=5, separation=188),
+        participation=nd.participation.BallsInBins(epochs=5, separation=188),
         privacy=nd.PrivacyTarget(epsilon=3.0, delta=1e-6, clip=0.5),
     )
 
@@ -71,11 +71,13 @@ LARGE: dict[tuple[str, str], Callable[[], Any]] = {
     ("space", "polynomial"): lambda: in_space("polynomial", 1500),
     ("space", "pairwise"): lambda: in_space("pairwise", 1500),
     ("space", "observers"): lambda: nd.SpaceProblem(
-        mixing=tree(60), max_variance=50.0, observers=tuple(nd.pndp(nodes=[i]) for i in range(60))
+        mixing=tree(60),
+        max_variance=50.0,
+        observers=tuple(nd.observers.pndp(nodes=[i]) for i in range(60)),
     ),
     ("time", "dense"): lambda: in_time("dense", 400),
     ("time", "overlapping"): lambda: in_time(
-        "dense", 40, nd.MinSeparation(horizon=40, separation=8, max_participations=4)
+        "dense", 40, nd.participation.MinSeparation(horizon=40, separation=8, max_participations=4)
     ),
     ("time", "nonnegative"): at_random,
     ("time", "banded"): lambda: sums("banded", 600, bands=16),
@@ -116,14 +118,16 @@ SMALL: dict[tuple[str, str], Callable[[], Any]] = {
     ("space", "polynomial"): lambda: in_space("polynomial", 6),
     ("space", "pairwise"): lambda: in_space("pairwise", 6),
     ("space", "observers"): lambda: nd.SpaceProblem(
-        mixing=tree(4), max_variance=50.0, observers=tuple(nd.pndp(nodes=[i]) for i in range(4))
+        mixing=tree(4),
+        max_variance=50.0,
+        observers=tuple(nd.observers.pndp(nodes=[i]) for i in range(4)),
     ),
     ("time", "dense"): lambda: in_time("dense", 8),
     ("time", "overlapping"): lambda: in_time(
-        "dense", 6, nd.MinSeparation(horizon=6, separation=2, max_participations=2)
+        "dense", 6, nd.participation.MinSeparation(horizon=6, separation=2, max_participations=2)
     ),
     ("time", "nonnegative"): lambda: nd.TimeProblem.prefix(
-        participation=nd.BallsInBins(epochs=2, separation=2),
+        participation=nd.participation.BallsInBins(epochs=2, separation=2),
         privacy=nd.PrivacyTarget(epsilon=3.0, delta=1e-6, clip=0.5),
     ),
     ("time", "banded"): lambda: sums("banded", 8, bands=2),

@@ -100,10 +100,10 @@ if __name__ == "__main__":
     needed = [
         one for one in project["dependencies"] if re.split(r"[^\w.-]", one)[0] in DEPENDENCIES
     ]
-    said = runpy.run_path(str(ROOT / VERSION))
+    said = runpy.run_path(str(ROOT / "tools" / "metadata.py"))
     with TemporaryDirectory() as scratch:  # what an earlier build left is in no wheel
         setup(
-            version=said["version_of"](ROOT) or said["UNKNOWN"],
+            **said["arguments"](ROOT / "tools" / "runtime" / "README.md"),
             install_requires=needed,
             packages=sorted(
                 {".".join((RUNTIME, *file.parent.parts[1:])) for file in runtime_files()}

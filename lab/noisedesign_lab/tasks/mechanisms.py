@@ -14,10 +14,10 @@ import numpy as np
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import Array, InputError, describe
 from noisedesign.base.linalg import inverse_of_positive
+from noisedesign.base.nodes import did_you_mean
 from noisedesign.base.shown import Shown
 from noisedesign.design.design import PROTECTS, Design
 from noisedesign.design.solve import INTERRUPTED, solve
-from noisedesign.files.schema import did_you_mean
 from noisedesign.forms import Noise
 from noisedesign.forms.strategies import DenseStrategy
 from noisedesign.forms.streams import covariance_root
@@ -29,6 +29,7 @@ from noisedesign.privacy.amplification import bins_of
 from noisedesign.privacy.runs import ANY, Responses
 from noisedesign.privacy.sensitivity import squared_sensitivity
 from noisedesign.privacy.target import PrivacyTarget
+from noisedesign.problem.default_cap import uncapped
 from noisedesign.problem.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
 from noisedesign.system.participation import Participation
 from noisedesign.system.random_mixing import RandomMixing
@@ -297,7 +298,7 @@ def _fields(network: Network) -> dict[str, Any]:
 
 
 def _solved(network: Network, problem: Problem, *, gap: float | None = None) -> Mechanism:
-    found = solve(problem, gap=gap)
+    found = solve(uncapped(problem), gap=gap)  # a cap is a key of training files, and stated
     if found.status == INTERRUPTED:
         raise KeyboardInterrupt
     assert found.design is not None

@@ -124,7 +124,7 @@ class TrainingTask(Shown):
         ...     examples=Examples(features=np.ones((12, 1)), targets=np.zeros(12)),
         ...     partition=iid(12, 3),
         ...     mixing=np.full((3, 3), 1 / 3),
-        ...     participation=nd.FixedEpoch(epochs=2, separation=2),
+        ...     participation=nd.participation.FixedEpoch(epochs=2, separation=2),
         ...     mechanisms=["none"],
         ... )
         >>> (row,) = lab.train(task).rows

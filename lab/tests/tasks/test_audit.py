@@ -28,7 +28,7 @@ from noisedesign_lab.training.trainer import Lane, train
 from tests.support import oracles
 from tests.support.training_cases import Recorder
 
-SCHEME = nd.FixedEpoch(epochs=2, separation=2)
+SCHEME = nd.participation.FixedEpoch(epochs=2, separation=2)
 T = SCHEME.horizon
 W = oracles.metropolis(nx.path_graph(3))
 CLIP, ETA, EPSILON, DELTA = 0.5, 0.25, 8.0, 1e-5
@@ -81,7 +81,7 @@ class Eavesdropper:
     @cached_property
     def system(self) -> tuple[Array, Array]:
         """A, and the precision of the noise of all that is seen."""
-        a, b = views.view(self.algorithm, nd.ldp()).dense()
+        a, b = views.view(self.algorithm, nd.observers.ldp()).dense()
         return a, np.linalg.inv(b @ b.T)
 
     def seen(self, recorder: Recorder) -> Array:
@@ -138,7 +138,7 @@ def report(name: str, *, quieter: float = 1.0) -> AuditReport:
     if isinstance(lane.source, MessageNoise):
         lane = replace(lane, source=replace(lane.source, every_message=True))
     known = algorithm(name, made)
-    exposed = nd.account(known, nd.ldp(), participation=SCHEME, responses="fixed")
+    exposed = nd.account(known, nd.observers.ldp(), participation=SCHEME, responses="fixed")
     node = int(np.argmax([one.sensitivity_squared for one in exposed]))
     loud = replace(lane, stddev=lane.stddev * quieter)
     attack: Any = Eavesdropper(loud, known, node=node)
@@ -157,7 +157,7 @@ def report(name: str, *, quieter: float = 1.0) -> AuditReport:
 )
 def test_an_eavesdropper_learns_what_is_claimed_and_no_more(name: str) -> None:
     found = report(name)
-    assert found.claimed == pytest.approx(nd.mu_of(epsilon=EPSILON, delta=DELTA), rel=1e-9)
+    assert found.claimed == pytest.approx(nd.privacy.mu_of(epsilon=EPSILON, delta=DELTA), rel=1e-9)
     assert not found.exceeds
     # Where patterns share no step and gradients may not cancel, the attack is the worst there is.
     assert found.close or name == "antipgd"

@@ -21,7 +21,7 @@ from noisedesign_lab.training.losses.quadratics import Quadratic
 from tests.support import oracles
 from tests.support.training_noise import DIMENSION, linear_task, squared_error
 
-SCHEME = nd.FixedEpoch(epochs=2, separation=3)
+SCHEME = nd.participation.FixedEpoch(epochs=2, separation=3)
 T = SCHEME.horizon
 W = oracles.metropolis(nx.path_graph(4))
 NETWORK = Network(mixing=W, participation=SCHEME, responses=FIXED_RESPONSES)
@@ -90,7 +90,7 @@ def test_the_error_of_a_server_is_that_of_one_noise_for_all() -> None:
 
 @pytest.mark.parametrize("name", ["mafalda", pytest.param("kronecker", marks=pytest.mark.slow)])
 def test_the_error_of_a_design_for_random_mixing(name: str) -> None:
-    random = nd.EdgeDropout(mixing=W, probability=0.4)
+    random = nd.graphs.EdgeDropout(mixing=W, probability=0.4)
     task = linear_task(mixing=W, participation=SCHEME, dimension=30, random=random, seeds=800)
     made = mechanism(name, task.network)
     assert made.design is not None
@@ -197,7 +197,7 @@ def test_noise_meets_its_budget_exactly(name: str) -> None:
     made = of(name)
     noise = made.noise_multiplier(target)
     mu = made.mu(noise_multiplier=noise, adjacency="replace")
-    assert mu == pytest.approx(nd.mu_of(epsilon=2.0, delta=1e-5), rel=1e-12)
+    assert mu == pytest.approx(nd.privacy.mu_of(epsilon=2.0, delta=1e-5), rel=1e-12)
     assert made.epsilon(noise_multiplier=noise, delta=1e-5, adjacency="replace") == pytest.approx(
         2.0, rel=1e-9
     )
@@ -229,7 +229,7 @@ def test_the_two_definitions_of_central_noise() -> None:
     assert exact.noise_multiplier(target) == pytest.approx(sigma, rel=1e-12)
     assert louder.noise_multiplier(target) == pytest.approx(sigma, rel=1e-12)
     mus = [one.mu(noise_multiplier=sigma, adjacency="replace") for one in (exact, louder)]
-    assert mus[0] == pytest.approx(nd.mu_of(epsilon=2.0, delta=1e-6), rel=1e-12)
+    assert mus[0] == pytest.approx(nd.privacy.mu_of(epsilon=2.0, delta=1e-6), rel=1e-12)
     assert mus[1] == pytest.approx(mus[0] / 2, rel=1e-12)  # sqrt(4) nodes
     assert exact.protects == louder.protects == "the released average only"
     assert ldp.protects == "every message"
@@ -239,7 +239,7 @@ def test_the_two_definitions_of_central_noise() -> None:
 def test_central_noise_has_the_account_of_a_reader_of_the_average(name: str) -> None:
     words = {"cdp-n": "sigma^2/n", "cdp-n2": "sigma^2/n^2"}[name]
     algorithm = nd.privacy.views.cdp(mixing=W, horizon=T, server_noise=words)
-    exposed = nd.account(algorithm, nd.central(), participation=SCHEME)
+    exposed = nd.account(algorithm, nd.observers.central(), participation=SCHEME)
     worst = max(one.sensitivity_squared for one in exposed)
     assert of(name).sensitivity_squared == pytest.approx(worst, rel=1e-12)
 
@@ -247,7 +247,7 @@ def test_central_noise_has_the_account_of_a_reader_of_the_average(name: str) -> 
 def test_zip_dl_is_accounted_before_a_reader_of_every_message() -> None:
     exposed = nd.account(
         nd.privacy.views.zip_dl(mixing=W, horizon=T),
-        nd.ldp(),
+        nd.observers.ldp(),
         participation=SCHEME,
         responses="fixed",
     )
@@ -278,7 +278,7 @@ def test_a_number_of_rounds_is_one(name: str) -> None:
 
 
 def test_what_a_network_cannot_have_is_told_with_the_name() -> None:
-    random = nd.EdgeDropout(mixing=W, probability=0.4)
+    random = nd.graphs.EdgeDropout(mixing=W, probability=0.4)
     with pytest.raises(InputError, match=r"mechanisms: .*got zip-dl: one that changes"):
         of("zip-dl", random=random)
     with pytest.raises(InputError, match=r"mechanisms: .*got zip-dl: several rounds"):
@@ -338,9 +338,9 @@ def test_what_a_reader_sees_is_of_the_node_that_is_told_most(scale: float) -> No
 def test_an_account_of_another_participation_is_no_account() -> None:
     """A design for records that take part once hides less of one that takes part twice."""
     task = linear_task(mixing=W, participation=SCHEME, dimension=2)
-    once = nd.solve(nd.SpaceProblem(mixing=W, participation=nd.single(T))).design
+    once = nd.solve(nd.SpaceProblem(mixing=W, participation=nd.participation.single(T))).design
     assert once is not None
-    for made in (of_design(once, name="once"), of("ldp", participation=nd.single(T))):
+    for made in (of_design(once, name="once"), of("ldp", participation=nd.participation.single(T))):
         with pytest.raises(
             InputError, match=r"mechanisms: expected noise .* \(2, 3\), got .* \(1, 6\)"
         ):

@@ -46,7 +46,7 @@ delta = 1e-3
 adjacency = "zero-out"
 accounts = ["fixed", "random"]
 """
-SCHEME = nd.BallsInBins(epochs=2, separation=3)
+SCHEME = nd.participation.BallsInBins(epochs=2, separation=3)
 RING = oracles.metropolis(nx.cycle_graph(4))
 
 
@@ -86,7 +86,7 @@ def delta_of_two_bins(stddev: float, epsilon: float, k: int) -> float:
 
 
 def test_independent_noise_of_two_bins_by_quadrature() -> None:
-    scheme = nd.BallsInBins(epochs=3, separation=2)
+    scheme = nd.participation.BallsInBins(epochs=3, separation=2)
     task = parsed(
         separation="separation = 2", epochs="epochs = 3", mechanisms='mechanisms = ["ldp"]'
     )
@@ -98,7 +98,7 @@ def test_independent_noise_of_two_bins_by_quadrature() -> None:
         )
         assert found[RANDOM, epsilon]["stddev"] == pytest.approx(expected, rel=2e-3)
         assert found[RANDOM, epsilon]["stddev"] >= expected * (1 - 1e-6)
-        mu = nd.mu_of(epsilon=epsilon, delta=1e-3)
+        mu = nd.privacy.mu_of(epsilon=epsilon, delta=1e-3)
         assert found[FIXED, epsilon]["stddev"] == pytest.approx(math.sqrt(3) / mu, rel=1e-9)
         assert found[FIXED, epsilon]["mu"] == pytest.approx(mu, rel=1e-9)
 
@@ -204,7 +204,7 @@ def test_what_accounts_of_other_kinds_do_not_hold_for(
 
 def test_the_noise_multiplier_of_other_kinds_gives_its_epsilon_back() -> None:
     pytest.importorskip("dp_accounting", reason="dp-accounting: .[ledger] brings it")
-    scheme = nd.CyclicPoisson(epochs=2, separation=3, rate=0.5)
+    scheme = nd.participation.CyclicPoisson(epochs=2, separation=3, rate=0.5)
     made = mechanism("bsr-3", Network(mixing=RING, participation=scheme))
     scale = meeting(made, TARGET, account=RANDOM, participation=scheme)
     found = of_noise(
@@ -308,7 +308,9 @@ def test_mechanisms_of_fixed_batches_are_taken_as_they_are() -> None:
     other: Any = replace(task, mechanisms=[made])
     named = task.lanes(task.named("bsr-2"))
     assert [row["stddev"] for _, row in other.lanes(made)] == [row["stddev"] for _, row in named]
-    elsewhere = replace(task.network, participation=nd.FixedEpoch(epochs=3, separation=2))
+    elsewhere = replace(
+        task.network, participation=nd.participation.FixedEpoch(epochs=3, separation=2)
+    )
     with pytest.raises(InputError, match="mechanisms: expected noise that is accounted for"):
         task.lanes(mechanism("bsr-2", elsewhere))
 
@@ -317,7 +319,7 @@ RING_6 = oracles.metropolis(nx.cycle_graph(6))
 TARGET = nd.PrivacyTarget(epsilon=2.0, delta=1e-4, adjacency="zero-out")
 
 
-def error(made: Mechanism, scheme: nd.BallsInBins) -> float:
+def error(made: Mechanism, scheme: nd.participation.BallsInBins) -> float:
     """Squared error of all iterates on the ring of six, at the noise of a random account."""
     scale = meeting(made, TARGET, account=RANDOM, participation=scheme)
     found = squared_error(made, RING_6, scheme.horizon)
@@ -332,7 +334,7 @@ def error(made: Mechanism, scheme: nd.BallsInBins) -> float:
 def test_designs_for_random_batches(name: str, other: str) -> None:
     """The noise at their own target is that which they were scaled to, and its fixed sensitivity is
     above 1: nothing of it is accounted for as if it were a design for fixed batches."""
-    scheme = nd.BallsInBins(epochs=2, separation=8)
+    scheme = nd.participation.BallsInBins(epochs=2, separation=8)
     network = Network(mixing=RING_6, participation=scheme, target=TARGET, max_variance=20.0)
     made = mechanism(name, network)
     assert made.participation == scheme
@@ -342,14 +344,14 @@ def test_designs_for_random_batches(name: str, other: str) -> None:
     assert made.sensitivity_squared == pytest.approx(np.diagonal(gram).max(), rel=1e-9)
     assert made.sensitivity_squared > 1.2
     scale = meeting(made, TARGET, account=RANDOM, participation=scheme)
-    unit = 1 / nd.mu_of(epsilon=2.0, delta=1e-4)
+    unit = 1 / nd.privacy.mu_of(epsilon=2.0, delta=1e-4)
     assert scale.noise_multiplier == pytest.approx(unit, rel=2e-2)
     fixed = mechanism(other, replace(network, participation=scheme.fixed))
     assert error(made, scheme) < 0.9 * error(fixed, scheme)
 
 
 def test_designs_for_random_batches_ask_for_them_and_for_a_target() -> None:
-    scheme = nd.BallsInBins(epochs=2, separation=3)
+    scheme = nd.participation.BallsInBins(epochs=2, separation=3)
     with pytest.raises(InputError, match="balls-in-bins"):
         mechanism("amplified", Network(mixing=RING, participation=scheme.fixed, target=TARGET))
     with pytest.raises(InputError, match="epsilons"):

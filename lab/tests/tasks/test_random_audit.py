@@ -26,7 +26,7 @@ from noisedesign_lab.training.trainer import Lane, train
 from tests.support import oracles
 from tests.support.training_cases import Recorder
 
-SCHEME = nd.BallsInBins(epochs=2, separation=4)
+SCHEME = nd.participation.BallsInBins(epochs=2, separation=4)
 T, NODES, VICTIMS, SEEDS = SCHEME.horizon, 3, 150, 80
 W = oracles.metropolis(nx.path_graph(NODES))
 CLIP, ETA, EPSILON, DELTA = 0.5, 0.25, 0.5, 0.2
@@ -180,7 +180,7 @@ def test_one_record_for_another() -> None:
     assert 0.2 * DELTA < found <= DELTA + SPREAD
 
 
-POISSON = nd.CyclicPoisson(epochs=5, separation=1, rate=0.3)
+POISSON = nd.participation.CyclicPoisson(epochs=5, separation=1, rate=0.3)
 
 
 @pytest.mark.parametrize(

@@ -309,7 +309,7 @@ def test_runs_that_diverge_are_rows_without_losses(tmp_path: Path, units: list[A
 def test_a_task_without_identity_has_no_table(tmp_path: Path) -> None:
     given = linear_task(
         mixing=nd.mixing_matrix(nd.build_graph("ring", nodes=3)),
-        participation=nd.single(2),
+        participation=nd.participation.single(2),
         dimension=2,
         mechanisms=["ldp"],
         noise_multipliers=[1.0, 3.0],
@@ -325,7 +325,7 @@ def test_a_task_without_identity_has_no_table(tmp_path: Path) -> None:
         assert row["stddev"] == stddev
         mu = 2 / stddev
         assert row["mu"] == pytest.approx(mu, rel=1e-12)
-        assert row["epsilon"] == pytest.approx(nd.epsilon_of(mu=mu, delta=1e-6), rel=1e-9)
+        assert row["epsilon"] == pytest.approx(nd.privacy.epsilon_of(mu=mu, delta=1e-6), rel=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -364,7 +364,7 @@ def test_wrong_arguments_are_named(how: dict[str, Any], field: str) -> None:
 def test_wrong_fields_are_named(fields: dict[str, Any], field: str) -> None:
     given = {
         "mixing": nd.mixing_matrix(nd.build_graph("ring", nodes=3)),
-        "participation": nd.single(2),
+        "participation": nd.participation.single(2),
     }
     with pytest.raises(InputError, match=f"^{field}"):
         linear_task(**given | fields)
@@ -373,7 +373,7 @@ def test_wrong_fields_are_named(fields: dict[str, Any], field: str) -> None:
 def test_noise_without_a_budget_is_refused() -> None:
     given: dict[str, Any] = {
         "mixing": nd.mixing_matrix(nd.build_graph("ring", nodes=3)),
-        "participation": nd.single(2),
+        "participation": nd.participation.single(2),
         "noise_multipliers": None,
     }
     with pytest.raises(InputError, match="epsilons: expected budgets for ldp"):

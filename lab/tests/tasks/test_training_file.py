@@ -70,7 +70,7 @@ def test_what_is_left_out_is_what_the_library_leaves_out() -> None:
     task = parse()
     assert (task.name, task.seeds, task.clip, task.rounds) == ("here", (0,), 0.5, 1)
     assert (task.delta, task.adjacency, task.step_sizes) == (1e-6, "replace", 0.1)
-    assert task.participation == nd.FixedEpoch(epochs=2, separation=3)
+    assert task.participation == nd.participation.FixedEpoch(epochs=2, separation=3)
     assert task.random is None
     assert task.run_of_all.record == tuple(range(7))
     assert task.test is not None
@@ -100,8 +100,8 @@ def test_every_key_reaches_its_task() -> None:
         ),
     )
     assert (task.name, task.seeds, task.mechanisms) == ("all", (4, 2), ("ldp",))
-    assert isinstance(task.random, nd.EdgeDropout)
-    assert task.participation == nd.every_step(8)
+    assert isinstance(task.random, nd.graphs.EdgeDropout)
+    assert task.participation == nd.participation.every_step(8)
     assert task.test is None
     np.testing.assert_allclose(task.examples.features.mean(axis=0), 0, atol=1e-12)
     np.testing.assert_allclose(task.examples.features.std(axis=0), 1)

@@ -27,7 +27,7 @@ from tests.support.training_cases import (
     run_of,
 )
 
-BINS = nd.BallsInBins(epochs=EPOCHS, separation=SEPARATION)
+BINS = nd.participation.BallsInBins(epochs=EPOCHS, separation=SEPARATION)
 ETA, STDDEV = 0.1, 0.5
 
 
@@ -71,7 +71,7 @@ def test_records_are_drawn_by_themselves() -> None:
 
 
 def test_any_steps_of_a_random_allocation() -> None:
-    steps = drawn(nd.RandomAllocation(horizon=5, participations=2), 3000)
+    steps = drawn(nd.participation.RandomAllocation(horizon=5, participations=2), 3000)
     assert {len(of) for of in steps} == {2}
     pairs = np.array([5 * a + b for a, b in steps])
     counts = np.unique(pairs, return_counts=True)[1]
@@ -83,8 +83,8 @@ def test_any_steps_of_a_random_allocation() -> None:
     ("scheme", "size"),
     [
         (BINS, 41 / SEPARATION),
-        (nd.RandomAllocation(horizon=6, participations=2), 41 * 2 / 6),
-        (nd.CyclicPoisson(epochs=3, separation=2, rate=0.25), 41 / 2 * 0.25),
+        (nd.participation.RandomAllocation(horizon=6, participations=2), 41 * 2 / 6),
+        (nd.participation.CyclicPoisson(epochs=3, separation=2, rate=0.25), 41 / 2 * 0.25),
     ],
 )
 def test_sums_are_divided_by_the_expected_size(scheme: Participation, size: float) -> None:
@@ -166,7 +166,7 @@ def test_a_size_for_batches_that_are_drawn_is_refused(size: int) -> None:
 def test_noise_that_counts_on_random_batches_is_refused_with_others() -> None:
     lane = Lane(source=NodeNoise(), stddev=STDDEV, counts_on=BINS.rule, name="ldp")
     watched(run_of(rule=BINS.rule), [lane])
-    other = nd.BallsInBins(epochs=2, separation=6)
+    other = nd.participation.BallsInBins(epochs=2, separation=6)
     for rule in (BINS.fixed.rule, other.rule):
         with pytest.raises(InputError, match=r"rule: expected batches .*'ldp' counts on"):
             watched(run_of(rule=rule), [lane])

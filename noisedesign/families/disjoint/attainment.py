@@ -15,13 +15,14 @@ import numpy as np
 import scipy.linalg
 
 from noisedesign.base import linalg as _linalg, settings
-from noisedesign.base.checks import Array, InputError
+from noisedesign.base.checks import Array
 from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.certify.program import DualPoint, Program
 from noisedesign.families.disjoint import solver
 from noisedesign.families.disjoint.program import Found, independent_gram
 from noisedesign.families.disjoint.solver import barrier
 from noisedesign.forms import Noise
+from noisedesign.problem.default_cap import FreeNoiseError
 
 PROOF_GAP = 1e-12  # gap to which noise that looks unbounded is followed: what float64 tells
 UNBOUNDED = 1e11
@@ -112,7 +113,7 @@ def _names(program: Program) -> Sequence[str]:
     return program.names or tuple(map(str, range(program.size)))
 
 
-def _refusal(program: Program, answer: Found, direction: Array, bounded: str) -> InputError:
+def _refusal(program: Program, answer: Found, direction: Array, bounded: str) -> FreeNoiseError:
     names = _names(program)
     direction = direction * np.sign(direction[np.flatnonzero(direction)[0]])
     top = np.argsort(-np.abs(direction), kind="stable")[:6]
@@ -132,7 +133,7 @@ def _refusal(program: Program, answer: Found, direction: Array, bounded: str) ->
         got, matrix = f"a singular W: {where} is cancelled by mixing", "a matrix W"
         remedy = f"{remedy} {LAZY}"
     expected = f"{matrix} whose optimal noise is bounded"
-    return InputError("mixing", expected=expected, got=f"{got}, and {bounded}", remedy=remedy)
+    return FreeNoiseError("mixing", expected=expected, got=f"{got}, and {bounded}", remedy=remedy)
 
 
 def suggested_cap(program: Program) -> float:

@@ -38,6 +38,7 @@ from noisedesign.families.family import (
     Answer,
     Arrays,
     ArraySpec,
+    Cappable,
     Costly,
     Family,
     Form,
@@ -46,6 +47,7 @@ from noisedesign.families.family import (
     Optioned,
     Remarked,
     Served,
+    Uncapped,
     Weighable,
     named_shares,
     pattern_name,
@@ -77,6 +79,7 @@ counted. More leave the search less of a time limit."""
 
 class Disjoint(
     Family[D, Program],
+    Cappable[Program],
     Costly[D, Program],
     Modelled[Program],
     Optioned[Program],
@@ -161,6 +164,18 @@ class Disjoint(
         from noisedesign.families.disjoint import attainment
 
         attainment.refuse_divergent(program, found, time_limit=time_limit)
+
+    def without_cap(
+        self, program: Program, noise: Noise, proof: Arrays, *, monitor: Monitor
+    ) -> Uncapped:
+        """The bound of multipliers without the cap, or what blends with independent noise prove."""
+        assert program.cap is not None
+        times = float((program.cap * program.coordinate_budget).min())
+        bound = (1 - 1 / times) * self.bound(program, proof).value
+        free = replace(program, cap=None)
+        if (dual := self._native(free, monitor).dual) is not None:
+            bound = max(bound, proved_bound(free, dual.denormalized(free)).value)
+        return Uncapped(bound, "the infimum of all designs")
 
     def remark(self, program: Program, noise: Noise) -> str:
         if not unlimited(program):

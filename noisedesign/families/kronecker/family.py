@@ -21,6 +21,7 @@ from noisedesign.families.family import (
     Answer,
     Arrays,
     ArraySpec,
+    Cappable,
     Family,
     Form,
     Model,
@@ -28,7 +29,9 @@ from noisedesign.families.family import (
     Sampled,
     Seeded,
     Served,
+    Uncapped,
     Weighable,
+    family_at,
     named_shares,
     not_convex,
 )
@@ -105,6 +108,7 @@ class FactorFamily(Family[SpaceTimeProblem, K], Remarked[SpaceTimeProblem, K], W
 
 class Kronecker(
     FactorFamily[KroneckerProgram],
+    Cappable[KroneckerProgram],
     Sampled[KroneckerProgram],
     Seeded[KroneckerProgram],
     Served[SpaceTimeProblem, KroneckerProgram],
@@ -137,6 +141,21 @@ class Kronecker(
         from noisedesign.families.kronecker import solver
 
         return solver.solve(program, monitor=monitor)
+
+    def without_cap(
+        self, program: KroneckerProgram, noise: Noise, proof: Arrays, *, monitor: Monitor
+    ) -> Uncapped:
+        """The bound of the nodes' covariance beside the C of this noise."""
+        assert noise.strategy is not None
+        noising = noise.strategy.dense_noising()
+        gram = program.workload.space_gram(noising @ noising.T)
+        inner, family = program.space_program(gram), family_at("space", "dense")
+        if program.space.restricts:
+            inner, family = program.in_space(gram), program.space_family
+        if not isinstance(family, Cappable):
+            return Uncapped(0.0, "")
+        found = family.without_cap(inner, noise, {}, monitor=monitor)
+        return Uncapped(found.bound, f"{found.beside}, the same C over time")
 
     def _variances(self, noise: Noise) -> Array:
         assert noise.strategy is not None

@@ -31,6 +31,7 @@ from noisedesign.families.kronecker.program import KroneckerProgram
 from noisedesign.families.kronecker.turned import Turned
 from noisedesign.families.space_time import MANY_COORDINATES, SpaceTimeProgram
 from noisedesign.forms import DenseStrategy, Noise, Strategy, strategy_of_structure
+from noisedesign.problem.default_cap import FreeNoiseError
 from noisedesign.system.workloads import Workload
 
 Step = Callable[[Array], Array]  # from H of one factor to a feasible covariance of small tr(H .)
@@ -205,7 +206,7 @@ def optimal_gram(program: Program, monitor: Monitor) -> Array:
         direction = repair.unbounded_direction(unit, answer.gram, dual=answer.dual)
     if direction is not None:
         cap = f"{settings.SUGGESTED_CAP / program.coordinate_budget.min():.2g}"
-        raise InputError(
+        raise FreeNoiseError(
             "mixing",
             expected="a matrix W, and an error, whose optimal noise is bounded",
             got="a singular H: noise of the nodes along a null direction costs nothing, and no "

@@ -69,6 +69,7 @@ class ObserverProgram:
     observers: tuple[Observer, ...] | Coalitions
     budget: Array
     cap: Array
+    nodes: tuple[str, ...]
     pair_factors: Array | None = None
 
     @classmethod
@@ -85,6 +86,7 @@ class ObserverProgram:
             observers=problem.observers,
             budget=problem.budget,
             cap=problem.max_variance,
+            nodes=problem.nodes,
             pair_factors=problem.pair_factors,
         )
 
@@ -128,7 +130,7 @@ class ObserverProgram:
     def algorithm(self, covariance: Array) -> Algorithm:
         """Return what runs with noise of a covariance, to account for."""
         made = threats.whisper(mixing=self.mixing, covariance=covariance, horizon=self.horizon)
-        return replace(made, rounds=self.rounds)
+        return replace(made, rounds=self.rounds, nodes=self.nodes)
 
     def worst(self, covariance: Array) -> tuple[float, str]:
         """Return the largest squared sensitivity over its budget and whose it is, as the account of
@@ -160,7 +162,8 @@ class ObserverProgram:
                 with suppress(np.linalg.LinAlgError):
                     told = seen.told(covariance_of_it)
                     if told.max(initial=0.0) > worst[0]:
-                        whose = f"node {seen.victims[int(told.argmax())]} against {observer}"
+                        victim = self.nodes[seen.victims[int(told.argmax())]]
+                        whose = f"node {victim} against {observer}"
                         worst = (float(told.max()), whose)
                     continue
             algorithm = self.algorithm(covariance) if algorithm is None else algorithm

@@ -21,11 +21,13 @@ from noisedesign.families.family import (
     Arrays,
     ArraySpec,
     Ask,
+    Cappable,
     Form,
     Model,
     Modelled,
     Seeded,
     SpatialFamily,
+    Uncapped,
     named_shares,
 )
 from noisedesign.families.shared_seeds import bound as judging
@@ -40,7 +42,14 @@ ASSEMBLED = 1e-12
 """Difference of R from the sum of its blocks, relative to its largest entry, that is rounding."""
 
 
-class SharedSeeds(SpatialFamily[SeedProgram], Modelled[SeedProgram], Seeded[SeedProgram]):
+WIDE = 1e3
+"""Variances of independent noise up to which a cap by default is compared with wider ones: beyond,
+the error falls by less than can be proved."""
+
+
+class SharedSeeds(
+    SpatialFamily[SeedProgram], Cappable[SeedProgram], Modelled[SeedProgram], Seeded[SeedProgram]
+):
     name = "shared seeds"
     formulations: ClassVar[tuple[str, ...]] = ("covariance",)
     proof: ClassVar[Mapping[str, ArraySpec]] = {
@@ -58,6 +67,14 @@ class SharedSeeds(SpatialFamily[SeedProgram], Modelled[SeedProgram], Seeded[Seed
         from noisedesign.families.shared_seeds import solver
 
         return solver.solve(program, monitor=monitor)
+
+    def without_cap(
+        self, program: SeedProgram, noise: Noise, proof: Arrays, *, monitor: Monitor
+    ) -> Uncapped:
+        """The bound under a cap of WIDE."""
+        wide = replace(program, cap=WIDE / program.budget)
+        bound = self.bound(wide, self.solve(wide, monitor=monitor).proof).value
+        return Uncapped(bound, f"such noise of up to {WIDE:,.0f} times")
 
     def model(self, program: SeedProgram, form: Form) -> Model:
         from noisedesign.families.shared_seeds import model

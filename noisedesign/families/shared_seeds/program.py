@@ -22,6 +22,7 @@ from noisedesign.base import linalg as _linalg, settings
 from noisedesign.base.checks import Array, InputError
 from noisedesign.certify.program import Program
 from noisedesign.forms.structure import SpaceStructure
+from noisedesign.problem.default_cap import FreeNoiseError
 from noisedesign.system.participation import single
 
 Nodes = tuple[int, ...]
@@ -82,7 +83,7 @@ def _refuse_free_noise(program: SeedProgram) -> None:
             terms = ", ".join(f"{i}: {x:+.3f}" for i, x in pairs)
             cap = f"{settings.SUGGESTED_CAP / program.budget.min():.2g}"
             got = f"noise along {{{terms}}}, which is cancelled by mixing and grows without bound"
-            raise InputError(
+            raise FreeNoiseError(
                 "mixing",
                 expected="a matrix W under which all noise of a clique has a cost",
                 got=got,

@@ -85,7 +85,7 @@ def optimize_toeplitz(
         >>> from noisedesign.families.toeplitz.solver import optimize_toeplitz
         >>> from noisedesign.system.workloads.toeplitz import prefix_workload
         >>> workload = prefix_workload(horizon=2)
-        >>> design = optimize_toeplitz(workload=workload, participation=nd.single(2))
+        >>> design = optimize_toeplitz(workload=workload, participation=nd.participation.single(2))
         >>> c = design.strategy.coefficients[1]
         >>> bool(abs(2 * c**3 - 3 * c**2 + 4 * c - 1) < 1e-4)
         True
@@ -144,7 +144,8 @@ def optimize_banded_inverse(
         >>> import noisedesign as nd
         >>> from noisedesign.families.toeplitz import solver
         >>> from noisedesign.system.workloads.toeplitz import prefix_workload
-        >>> asked = {"workload": prefix_workload(horizon=2), "participation": nd.single(2)}
+        >>> once = nd.participation.single(2)
+        >>> asked = {"workload": prefix_workload(horizon=2), "participation": once}
         >>> banded = solver.optimize_banded_inverse(bands=2, **asked)
         >>> print(f"{banded.objective:.4f}, {solver.optimize_toeplitz(**asked).objective:.4f}")
         2.7140, 2.7140
@@ -194,14 +195,15 @@ def optimize_buffered(
         >>> import noisedesign as nd
         >>> from noisedesign.families.toeplitz import solver
         >>> from noisedesign.system.workloads.toeplitz import prefix_workload
-        >>> asked = {"workload": prefix_workload(horizon=100), "participation": nd.single(100)}
+        >>> once = nd.participation.single(100)
+        >>> asked = {"workload": prefix_workload(horizon=100), "participation": once}
         >>> buffered = solver.optimize_buffered(buffers=2, **asked)
         >>> 1 < buffered.objective / solver.optimize_toeplitz(**asked).objective < 1.01
         True
 
         In several epochs positive ones do not suffice: lags of a multiple of b are expensive.
 
-        >>> asked["participation"] = nd.FixedEpoch(epochs=5, separation=20)
+        >>> asked["participation"] = nd.participation.FixedEpoch(epochs=5, separation=20)
         >>> positive = solver.optimize_buffered(buffers=4, **asked)
         >>> signed = solver.optimize_buffered(buffers=4, signed=True, **asked)
         >>> print(f"{signed.objective / positive.objective:.2f}")

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 from noisedesign.base.monitor import Stop
+from noisedesign.base.nodes import Node
 from noisedesign.base.shown import Shown
 from noisedesign.certify.certificate import Certificate
 from noisedesign.forms import Noise
@@ -52,7 +53,8 @@ class StreamingDesign(Shown):
         >>> from noisedesign.families.toeplitz.solver import optimize_buffered
         >>> from noisedesign.system.workloads.toeplitz import prefix_workload
         >>> workload = prefix_workload(horizon=50)
-        >>> design = optimize_buffered(workload=workload, participation=nd.single(50), buffers=2)
+        >>> scheme = nd.participation.single(50)
+        >>> design = optimize_buffered(workload=workload, participation=scheme, buffers=2)
         >>> design = replace(design, privacy=nd.PrivacyTarget(epsilon=1.0, delta=1e-6))
         >>> print(f"{design.claim.noise_stddev * design.claim.mu:.4f}")  # 2 clip
         2.0000
@@ -124,7 +126,7 @@ class StreamingDesign(Shown):
         form = self.strategy.at(self.horizon)
         return Noise(steps=self.horizon, strategy=form.scaled(math.sqrt(self.squared_sensitivity)))
 
-    def node_plan(self, node: int | None = None, *, batch_size: int | None = None) -> Plan:
+    def node_plan(self, node: Node | None = None, *, batch_size: int | None = None) -> Plan:
         """The facts a node needs to draw its noise, scaled to ``privacy``: the same for all.
 
         Args:

@@ -22,11 +22,13 @@ from noisedesign.families.family import (
     Answer,
     Arrays,
     ArraySpec,
+    Cappable,
     Family,
     Form,
     Model,
     Modelled,
     Remarked,
+    Uncapped,
     family_of,
 )
 from noisedesign.families.overlapping.family import FAMILY as OVERLAPPING
@@ -38,7 +40,12 @@ PROVED = 2**27
 """Numbers in all H_i that are enclosed one by one, at most, which takes minutes."""
 
 
-class Worst(Family[Problem, WorstProgram], Modelled[WorstProgram], Remarked[Problem, WorstProgram]):
+class Worst(
+    Family[Problem, WorstProgram],
+    Cappable[WorstProgram],
+    Modelled[WorstProgram],
+    Remarked[Problem, WorstProgram],
+):
     """Noise of no structure; the largest of its errors, and no sum of them, counts."""
 
     name = "worst"
@@ -69,6 +76,15 @@ class Worst(Family[Problem, WorstProgram], Modelled[WorstProgram], Remarked[Prob
             "times that of independent noise. A cap bounds it: max_variance in Python, [limits] "
             "max_variance in a problem file."
         )
+
+    def without_cap(
+        self, program: WorstProgram, noise: Noise, proof: Arrays, *, monitor: Monitor
+    ) -> Uncapped:
+        """The bound of the sum of errors, each by its share at the optimum under the cap."""
+        shares = np.maximum(proof.get("target_shares", np.ones(program.size)), 0.0)
+        inner = program.at(shares / (shares.sum() * (1 + program.size * settings.EPS)))
+        assert isinstance(program.inner, Cappable)
+        return program.inner.without_cap(inner, noise, proof, monitor=monitor)
 
     def solve(self, program: WorstProgram, *, monitor: Monitor) -> Answer:
         from noisedesign.families.worst import solver

@@ -118,6 +118,7 @@ class LinearMechanism(Shown):
 def view(algorithm: Algorithm, observer: Observer) -> LinearMechanism:
     """The system of what ``observer`` sees of ``algorithm`` and does not know."""
     check_kinds(algorithm, observer)
+    observer = observer.among(algorithm.nodes)
     _check(algorithm, observer)
     if algorithm.drawn:
         observer = replace(observer, sees="all")

@@ -6,7 +6,8 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import Array, InputError
+from noisedesign.base.nodes import Node, row_of
 from noisedesign.privacy.views.noise import Knowledge
 
 if TYPE_CHECKING:
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 Sees = Literal["all", "received", "sums", "sent", "mean"]
 OWN_NOISE = ("seeds", "values", "counted")
 
-Seed = int | tuple[int, int]
+Seed = Node | tuple[Node, Node]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,12 +36,14 @@ class Observer:
         sees: "all" messages; those "received" by the coalition; their weighted "sums" only; those
             "sent" by the nodes listened to; or of every step only the "mean" of the models.
         knows: the noise known to it.
-        coalition: the nodes that look, which are no victims.
-        listened: nodes whose messages are read from outside.
+        coalition: the nodes that look, which are no victims: rows of W or, until it meets a
+            network, names.
+        listened: nodes whose messages are read from outside, likewise.
+        names: of these nodes, once it has met a network.
 
     Examples:
         >>> import noisedesign as nd
-        >>> nd.pndp(nodes=[2, 5]).sees, nd.ldp().sees
+        >>> nd.observers.pndp(nodes=[2, 5]).sees, nd.observers.ldp().sees
         ('received', 'all')
     """
 
@@ -48,6 +52,38 @@ class Observer:
     knows: Knowledge = field(default_factory=Knowledge)
     coalition: tuple[int, ...] = ()
     listened: tuple[int, ...] = ()
+    names: tuple[str, ...] = field(default=(), compare=False, repr=False)
+
+    def among(self, names: Sequence[str]) -> Observer:
+        """The same observer in a network whose nodes have these names.
+
+        Args:
+            names: in the order of the rows of W.
+
+        Returns:
+            The observer, with rows in place of names.
+
+        Raises:
+            InputError: a name that no node has, or a node twice.
+        """
+        at = partial(_row, names=names, field="observer.nodes")
+        knows = self.knows
+        if knows.holders or knows.values or knows.seeds:
+            seeds = frozenset(frozenset(map(at, seed)) for seed in knows.seeds)
+            ends = sum(map(len, knows.seeds))
+            if sum(map(len, seeds)) != ends:
+                expected, got = "different nodes as ends of a seed", "a node by row and by name"
+                raise InputError("observer.known_seeds", expected=expected, got=got)
+            knows = replace(
+                knows,
+                holders=frozenset(map(at, knows.holders)),
+                values=frozenset(map(at, knows.values)),
+                seeds=seeds,
+            )
+        looks, listened = (tuple(map(at, nodes)) for nodes in (self.coalition, self.listened))
+        members_of(looks or listened, needed=False)
+        told = tuple(names[row] for row in looks or listened if row < len(names))
+        return replace(self, knows=knows, coalition=looks, listened=listened, names=told)
 
     @property
     def knows_own_noise(self) -> bool:
@@ -55,7 +91,7 @@ class Observer:
         return self.knows.everything or set(self.coalition) <= self.knows.revealed
 
     def __str__(self) -> str:
-        nodes = self.coalition or self.listened
+        nodes = self.names or self.coalition or self.listened
         return self.model + (f" {', '.join(map(str, nodes))}" if nodes else "")
 
 
@@ -115,7 +151,7 @@ def ldp() -> Observer:
 
     Examples:
         >>> import noisedesign as nd
-        >>> nd.ldp().sees
+        >>> nd.observers.ldp().sees
         'all'
     """
     return Observer(model="ldp", sees="all")
@@ -132,19 +168,19 @@ def central() -> Observer:
 
     Examples:
         >>> import noisedesign as nd
-        >>> nd.central().sees
+        >>> nd.observers.central().sees
         'mean'
     """
     return Observer(model="central", sees="mean")
 
 
-def pndp(*, nodes: Sequence[int], own_noise: str = "seeds") -> Observer:
+def pndp(*, nodes: Sequence[Node], own_noise: str = "seeds") -> Observer:
     """Honest-but-curious nodes that see what they receive (pairwise network DP).
 
     Source: Cyffers et al. (2022).
 
     Args:
-        nodes: zero-based, at least one; together they are the coalition.
+        nodes: names or zero-based rows, at least one; together they are the coalition.
         own_noise: what they know of the noise they add themselves: all "seeds" they hold (under
             DECOR that includes those shared with neighbours); its "values" only; or nothing, so
             that it is "counted" as protecting the others (the reading of Koskela and Kulkarni,
@@ -158,7 +194,7 @@ def pndp(*, nodes: Sequence[int], own_noise: str = "seeds") -> Observer:
 
     Examples:
         >>> import noisedesign as nd
-        >>> nd.pndp(nodes=[0, 2]).sees, nd.pndp(nodes=[0, 2]).coalition
+        >>> nd.observers.pndp(nodes=[0, 2]).sees, nd.observers.pndp(nodes=[0, 2]).coalition
         ('received', (0, 2))
     """
     members = members_of(nodes)
@@ -167,13 +203,13 @@ def pndp(*, nodes: Sequence[int], own_noise: str = "seeds") -> Observer:
     )
 
 
-def secldp(*, nodes: Sequence[int] = (), known_seeds: Iterable[Seed] = ()) -> Observer:
+def secldp(*, nodes: Sequence[Node] = (), known_seeds: Iterable[Seed] = ()) -> Observer:
     """A reader of all messages who knows some seeds (secret-based local DP, Allouah et al. 2024).
 
     Args:
-        nodes: zero-based nodes that collude; every seed they hold is known.
-        known_seeds: further seeds: a node index for the seed of that node, a pair of indices for
-            the seed shared by two nodes.
+        nodes: names or zero-based rows of nodes that collude; every seed they hold is known.
+        known_seeds: further seeds: a node for the seed of that node, a pair of nodes for the seed
+            that they share.
 
     Returns:
         The observer.
@@ -183,7 +219,7 @@ def secldp(*, nodes: Sequence[int] = (), known_seeds: Iterable[Seed] = ()) -> Ob
 
     Examples:
         >>> import noisedesign as nd
-        >>> sorted(nd.secldp(known_seeds=[(0, 1)]).knows.seeds)
+        >>> sorted(nd.observers.secldp(known_seeds=[(0, 1)]).knows.seeds)
         [frozenset({0, 1})]
     """
     members = members_of(nodes, needed=False)
@@ -198,11 +234,11 @@ def secldp(*, nodes: Sequence[int] = (), known_seeds: Iterable[Seed] = ()) -> Ob
     )
 
 
-def insider(*, nodes: Sequence[int]) -> Observer:
+def insider(*, nodes: Sequence[Node]) -> Observer:
     """Nodes that see all messages and know the values that a trusted party gave them as noise.
 
     Args:
-        nodes: zero-based, at least one; together they are the coalition.
+        nodes: names or zero-based rows, at least one; together they are the coalition.
 
     Returns:
         The observer.
@@ -212,7 +248,7 @@ def insider(*, nodes: Sequence[int]) -> Observer:
 
     Examples:
         >>> import noisedesign as nd
-        >>> print(nd.insider(nodes=[0, 3]))
+        >>> print(nd.observers.insider(nodes=[0, 3]))
         insider 0, 3
     """
     members = members_of(nodes)
@@ -221,11 +257,11 @@ def insider(*, nodes: Sequence[int]) -> Observer:
     )
 
 
-def shared_seed(*, nodes: Sequence[int] = ()) -> Observer:
+def shared_seed(*, nodes: Sequence[Node] = ()) -> Observer:
     """A node of a network where one seed, known to all, makes all noise: it knows all of it.
 
     Args:
-        nodes: zero-based; the coalition, which may be empty.
+        nodes: names or zero-based rows; the coalition, which may be empty.
 
     Returns:
         The observer.
@@ -235,7 +271,7 @@ def shared_seed(*, nodes: Sequence[int] = ()) -> Observer:
 
     Examples:
         >>> import noisedesign as nd
-        >>> nd.shared_seed(nodes=[0]).knows.everything
+        >>> nd.observers.shared_seed(nodes=[0]).knows.everything
         True
     """
     members = members_of(nodes, needed=False)
@@ -244,11 +280,11 @@ def shared_seed(*, nodes: Sequence[int] = ()) -> Observer:
     )
 
 
-def secure_sum(*, nodes: Sequence[int], own_noise: str = "seeds") -> Observer:
+def secure_sum(*, nodes: Sequence[Node], own_noise: str = "seeds") -> Observer:
     """Nodes that see the weighted sum of what they receive, a row of W a round: secure aggregation.
 
     Args:
-        nodes: zero-based, at least one; together they are the coalition.
+        nodes: names or zero-based rows, at least one; together they are the coalition.
         own_noise: as of :func:`pndp`.
 
     Returns:
@@ -259,7 +295,7 @@ def secure_sum(*, nodes: Sequence[int], own_noise: str = "seeds") -> Observer:
 
     Examples:
         >>> import noisedesign as nd
-        >>> nd.secure_sum(nodes=[0]).sees
+        >>> nd.observers.secure_sum(nodes=[0]).sees
         'sums'
     """
     members = members_of(nodes)
@@ -268,14 +304,14 @@ def secure_sum(*, nodes: Sequence[int], own_noise: str = "seeds") -> Observer:
     )
 
 
-def tap(*, nodes: Sequence[int]) -> Observer:
+def tap(*, nodes: Sequence[Node]) -> Observer:
     """An eavesdropper who reads the messages sent by some nodes and knows no noise.
 
     The view S(A) of Koskela and Kulkarni, whose theorems count the observers' noise; the nodes
     listened to may be victims too.
 
     Args:
-        nodes: zero-based, at least one, whose messages are read.
+        nodes: names or zero-based rows, at least one, whose messages are read.
 
     Returns:
         The observer.
@@ -285,7 +321,7 @@ def tap(*, nodes: Sequence[int]) -> Observer:
 
     Examples:
         >>> import noisedesign as nd
-        >>> nd.tap(nodes=[1]).sees, nd.tap(nodes=[1]).listened
+        >>> nd.observers.tap(nodes=[1]).sees, nd.observers.tap(nodes=[1]).listened
         ('sent', (1,))
     """
     return Observer(model="tap", sees="sent", listened=members_of(nodes))
@@ -299,19 +335,35 @@ def _own(members: tuple[int, ...], own_noise: str) -> Knowledge:
     return Knowledge(values=nodes) if own_noise == "values" else Knowledge()
 
 
-def members_of(nodes: Sequence[int], *, needed: bool = True) -> tuple[int, ...]:
-    """Different nodes, by default one at least."""
+def members_of(nodes: Sequence[Node], *, needed: bool = True) -> tuple[int, ...]:
+    """Different nodes, by default one at least; names stay until :meth:`Observer.among`."""
+    if isinstance(nodes, str):
+        expected = "a list of nodes"
+        raise InputError("observer.nodes", expected=expected, got=repr(nodes), remedy=LIST)
     given = _checks.listed(nodes, field="observer.nodes", expected="a list of nodes")
-    members = tuple(_checks.positive_int(i, field="observer.nodes", minimum=0) for i in given)
+    members = tuple(_node(i, field="observer.nodes") for i in given)
     if (needed and not members) or len(set(members)) != len(members):
         got = ", ".join(map(str, members)) or "none"
         raise InputError("observer.nodes", expected="one or more different nodes", got=got)
     return members
 
 
+LIST = "One node is a list of one."
+
+
+def _node(node: Any, *, field: str) -> Any:
+    """A row, or a name as it was given."""
+    return node if isinstance(node, str) else _checks.positive_int(node, field=field, minimum=0)
+
+
+def _row(node: Any, *, names: Sequence[str], field: str) -> int:
+    """The row of a node, whose number others check."""
+    return row_of(node, names, field=field) if isinstance(node, str) else int(node)
+
+
 def _seed(seed: Any) -> frozenset[int]:
     ends = seed if isinstance(seed, (tuple, list)) else (seed,)
-    holders = [_checks.positive_int(i, field="observer.known_seeds", minimum=0) for i in ends]
+    holders = [_node(i, field="observer.known_seeds") for i in ends]
     if len(set(holders)) != len(holders) or len(holders) not in (1, 2):
         expected = "nodes and pairs of different nodes"
         raise InputError("observer.known_seeds", expected=expected, got=repr(seed))
@@ -328,6 +380,7 @@ class Coalitions(Sequence[Observer]):
     nodes: tuple[int, ...]
     size: int
     own_noise: str = "seeds"
+    names: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
     def __len__(self) -> int:
         return math.comb(len(self.nodes), self.size)
@@ -355,7 +408,16 @@ class Coalitions(Sequence[Observer]):
         return map(self.of, itertools.combinations(self.nodes, self.size))
 
     def of(self, members: Sequence[int]) -> Observer:
-        return pndp(nodes=[int(node) for node in members], own_noise=self.own_noise)
+        found = pndp(nodes=list(members), own_noise=self.own_noise)
+        named = tuple(self.names[row] for row in members) if self.names else ()
+        return replace(found, names=named)
+
+    def among(self, names: Sequence[str]) -> Coalitions:
+        """The same coalitions in a network whose nodes have these names."""
+        at = partial(_row, names=names, field="observer.nodes")
+        rows = members_of(tuple(map(at, self.nodes)))
+        known = tuple(names) if max(rows) < len(names) else ()  # else somebody refuses the rows
+        return replace(self, nodes=rows, names=known)
 
     def members(self) -> NDArray[np.intp]:
         """The nodes of every coalition in this order, shape (coalitions, size)."""
@@ -364,13 +426,13 @@ class Coalitions(Sequence[Observer]):
         return found.reshape(len(self), self.size)
 
 
-def coalitions(*, nodes: Sequence[int], size: int, own_noise: str = "seeds") -> Coalitions:
+def coalitions(*, nodes: Sequence[Node], size: int, own_noise: str = "seeds") -> Coalitions:
     """All sets of honest-but-curious nodes that pool what they receive.
 
     What smaller sets see of a node is part of what some set of ``size`` sees.
 
     Args:
-        nodes: zero-based: who may collude.
+        nodes: names or zero-based rows: who may collude.
         size: f, how many of them pool what they see.
         own_noise: as of :func:`pndp`.
 
@@ -383,7 +445,7 @@ def coalitions(*, nodes: Sequence[int], size: int, own_noise: str = "seeds") -> 
 
     Examples:
         >>> import noisedesign as nd
-        >>> pairs = nd.coalitions(nodes=range(500), size=2)
+        >>> pairs = nd.observers.coalitions(nodes=range(500), size=2)
         >>> len(pairs), str(pairs[0]), str(pairs[-1])
         (124750, 'pndp 0, 1', 'pndp 498, 499')
     """

@@ -23,7 +23,6 @@ from noisedesign.system.participation.scheme import (
     Patterns as Patterns,
     Steps as Steps,
     every_step as every_step,
-    fixed_epoch as fixed_epoch,
     require_fixed_epoch as require_fixed_epoch,
     single as single,
 )

@@ -5,12 +5,17 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from noisedesign.base.checks import Array, InputError, describe, flag, positive_int, real
-from noisedesign.system.participation.scheme import FixedEpoch, Participation, Spaced
+from noisedesign.system.participation.scheme import (
+    FixedEpoch,
+    Participation,
+    Spaced,
+    epochs_and_steps,
+)
 
 MOST_PATTERNS = 2**16  # patterns that are listed: a second of work, and a small Gram matrix
 
@@ -37,7 +42,7 @@ class BallsInBins(FixedEpoch):
 
     Examples:
         >>> import noisedesign as nd
-        >>> nd.BallsInBins(epochs=2, separation=3).bins
+        >>> nd.participation.BallsInBins(epochs=2, separation=3).bins
         [(0, 3), (1, 4), (2, 5)]
     """
 
@@ -79,7 +84,7 @@ class RandomAllocation(Spaced):
 
     Examples:
         >>> import noisedesign as nd
-        >>> nd.RandomAllocation(horizon=3, participations=2).bins
+        >>> nd.participation.RandomAllocation(horizon=3, participations=2).bins
         [(0, 1), (0, 2), (1, 2)]
     """
 
@@ -104,6 +109,33 @@ class RandomAllocation(Spaced):
                 got=f"{self.participations}: no step is left to chance",
                 remedy='Say kind = "every-step" where every record takes part in all.',
             )
+
+    @classmethod
+    def from_records(cls, *, records: int, batch_size: int, epochs: int) -> Self:
+        """The scheme of a run in which every record takes part ``epochs`` times, at any steps.
+
+        It has epochs * ceil(records / batch_size) steps, of at most ``batch_size`` records each in
+        expectation.
+
+        Args:
+            records: of one node.
+            batch_size: the most records of a step, in expectation.
+            epochs: t, how often every record takes part.
+
+        Returns:
+            The scheme.
+
+        Raises:
+            InputError: one of them is not an integer >= 1; batches that are no less than the data.
+
+        Examples:
+            >>> import noisedesign as nd
+            >>> scheme = nd.participation.RandomAllocation
+            >>> print(scheme.from_records(records=1000, batch_size=300, epochs=5))
+            5 of 20 steps at random
+        """
+        t, steps = epochs_and_steps(records=records, batch_size=batch_size, epochs=epochs)
+        return cls(horizon=t * steps, participations=t)
 
     @property
     def separation(self) -> int:
@@ -150,7 +182,7 @@ class CyclicPoisson(FixedEpoch):
 
     Examples:
         >>> import noisedesign as nd
-        >>> print(nd.CyclicPoisson(epochs=2, separation=3, rate=0.25))
+        >>> print(nd.participation.CyclicPoisson(epochs=2, separation=3, rate=0.25))
         cyclic Poisson sampling of (k, b) = (2, 3) at rate 0.25
     """
 
@@ -165,6 +197,38 @@ class CyclicPoisson(FixedEpoch):
         super().__post_init__()
         remedy = 'Say kind = "fixed-epoch": every record takes part whenever its group does.'
         _set_rate(self, one=remedy)
+
+    @classmethod
+    def from_records(
+        cls, *, records: int, batch_size: int, epochs: int, separation: int = 1
+    ) -> Self:
+        """The scheme of a run of ``batch_size`` records a step in expectation.
+
+        It has epochs * ceil(records / batch_size) steps; ``rate`` is batch_size * separation /
+        records. A record takes part ``epochs`` times in expectation, or a little more often where
+        ``batch_size`` does not divide ``records``.
+
+        Args:
+            records: of one node.
+            batch_size: records of a step, in expectation.
+            epochs: passes over the data.
+            separation: b, the number of groups; 1 is Poisson sampling. It divides the steps.
+
+        Returns:
+            The scheme.
+
+        Raises:
+            InputError: one of them is not an integer >= 1; steps that b does not divide; batches
+                that are no less than a group.
+
+        Examples:
+            >>> import noisedesign as nd
+            >>> scheme = nd.participation.CyclicPoisson
+            >>> print(scheme.from_records(records=1000, batch_size=250, epochs=5, separation=2))
+            cyclic Poisson sampling of (k, b) = (10, 2) at rate 0.5
+        """
+        said = _turns_and_rate(records, batch_size, epochs, separation)
+        return cls(separation=separation, **said)
 
     @property
     def period(self) -> None:
@@ -201,7 +265,7 @@ class TruncatedPoisson(CyclicPoisson):
     Examples:
         >>> import noisedesign as nd
         >>> sizes = {"batch_size_limit": 60, "group_size": 100}
-        >>> print(nd.TruncatedPoisson(epochs=2, separation=3, rate=0.5, **sizes))
+        >>> print(nd.participation.TruncatedPoisson(epochs=2, separation=3, rate=0.5, **sizes))
         cyclic Poisson sampling of (k, b) = (2, 3) at rate 0.5, at most 60 of 100 records
     """
 
@@ -220,6 +284,44 @@ class TruncatedPoisson(CyclicPoisson):
             raise InputError(
                 "participation.batch_size_limit", expected=expected, got=str(limit), remedy=remedy
             )
+
+    @classmethod
+    def from_records(  # type: ignore[override] # a limit has no default
+        cls,
+        *,
+        records: int,
+        batch_size: int,
+        epochs: int,
+        batch_size_limit: int,
+        separation: int = 1,
+    ) -> Self:
+        """The scheme of a run of ``batch_size`` records a step in expectation, before it is cut.
+
+        Steps and ``rate`` are those of :meth:`CyclicPoisson.from_records`, and a group has
+        ceil(records / separation) records.
+
+        Args:
+            records: of one node.
+            batch_size: records that are drawn for a step, in expectation.
+            epochs: passes over the data.
+            batch_size_limit: the most records of a batch.
+            separation: b, the number of groups; 1 is Poisson sampling. It divides the steps.
+
+        Returns:
+            The scheme.
+
+        Raises:
+            InputError: as of :meth:`CyclicPoisson.from_records`; a limit that is no limit.
+
+        Examples:
+            >>> import noisedesign as nd
+            >>> sizes = {"records": 1000, "batch_size": 250, "batch_size_limit": 300}
+            >>> print(nd.participation.TruncatedPoisson.from_records(epochs=5, **sizes))
+            cyclic Poisson sampling of (k, b) = (20, 1) at rate 0.25, at most 300 of 1000 records
+        """
+        said = _turns_and_rate(records, batch_size, epochs, separation)
+        said["group_size"] = -(-records // separation)
+        return cls(separation=separation, batch_size_limit=batch_size_limit, **said)
 
     def __str__(self) -> str:
         return f"{super().__str__()}, at most {self.batch_size_limit} of {self.group_size} records"
@@ -247,7 +349,8 @@ class BMinSepSampling(Spaced):
 
     Examples:
         >>> import noisedesign as nd
-        >>> nd.BMinSepSampling(horizon=2, separation=2, rate=0.5).held_back.round(4).tolist()
+        >>> scheme = nd.participation.BMinSepSampling(horizon=2, separation=2, rate=0.5)
+        >>> scheme.held_back.round(4).tolist()
         [0.6667, 0.3333]
     """
 
@@ -268,6 +371,47 @@ class BMinSepSampling(Spaced):
         remedy = 'Say kind = "fixed-epoch", or warm_start = true.'
         drawn = self.warm_start and self.separation > 1
         _set_rate(self, one="" if drawn else remedy)
+
+    @classmethod
+    def from_records(
+        cls, *, records: int, batch_size: int, epochs: int, separation: int, warm_start: bool = True
+    ) -> Self:
+        """The scheme of a run of ``batch_size`` records a step in expectation.
+
+        It has epochs * ceil(records / batch_size) steps. Of all records the share q = batch_size /
+        records takes part in a step, by the stationary law: ``rate`` is q / (1 - (b - 1) q).
+
+        Args:
+            records: of one node.
+            batch_size: records of a step, in expectation.
+            epochs: passes over the data.
+            separation: b, at most records / batch_size.
+            warm_start: whether batches are of that size from the start; the first are larger
+                without.
+
+        Returns:
+            The scheme.
+
+        Raises:
+            InputError: one of them is not an integer >= 1; batches for which so few records are
+                not held back; nothing is drawn.
+
+        Examples:
+            >>> import noisedesign as nd
+            >>> sizes = {"records": 1000, "batch_size": 250, "epochs": 5}
+            >>> scheme = nd.participation.BMinSepSampling.from_records(separation=3, **sizes)
+            >>> print(scheme)
+            b-min-sep sampling at rate 0.5, 3 steps apart, of 20 steps
+        """
+        passes, steps = epochs_and_steps(records=records, batch_size=batch_size, epochs=epochs)
+        field = "separation"
+        ready = records - (positive_int(separation, field=field) - 1) * batch_size
+        if ready < batch_size:
+            expected = f"at most records / batch_size = {records / batch_size:g}"
+            raise InputError(field, expected=expected, got=str(separation))
+        rate = batch_size / ready
+        how: dict[str, Any] = {"rate": rate, "warm_start": warm_start}
+        return cls(horizon=passes * steps, separation=separation, **how)
 
     @property
     def max_participations(self) -> int:
@@ -290,6 +434,20 @@ class BMinSepSampling(Spaced):
             f"b-min-sep sampling at rate {self.rate:g}, {self.separation} steps apart, of "
             f"{self.horizon} steps{start}"
         )
+
+
+def _turns_and_rate(records: int, batch_size: int, epochs: int, separation: int) -> dict[str, Any]:
+    """Turns of each of b groups, and the rate at which a step has so many records in mean."""
+    passes, steps = epochs_and_steps(records=records, batch_size=batch_size, epochs=epochs)
+    field = "separation"
+    turns, rest = divmod(passes * steps, positive_int(separation, field=field))
+    if rest:
+        expected = f"groups whose number divides the {passes * steps} steps"
+        raise InputError(field, expected=expected, got=str(separation))
+    if separation * batch_size > records:
+        expected = f"groups of batch_size = {batch_size} records or more, of {records}"
+        raise InputError(field, expected=expected, got=f"{separation} groups")
+    return {"epochs": turns, "rate": batch_size * separation / records}
 
 
 def _set_rate(scheme: CyclicPoisson | BMinSepSampling, *, one: str) -> None:

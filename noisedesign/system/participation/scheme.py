@@ -244,9 +244,21 @@ class Participation:
         return cls(**entry)
 
 
+def epochs_and_steps(*, records: int, batch_size: int, epochs: int) -> tuple[int, int]:
+    """Epochs, and the steps of one of them, ceil(records / batch_size)."""
+    records = positive_int(records, field="records")
+    batch_size = positive_int(batch_size, field="batch_size")
+    if batch_size > records:
+        expected = f"at most records = {records}"
+        raise InputError("batch_size", expected=expected, got=str(batch_size))
+    return positive_int(epochs, field="epochs"), -(-records // batch_size)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Patterns(Participation):
     """Any list of patterns, for accounts; noise is not designed for it.
+
+    It has no ``from_records``: how many records there are says nothing of the steps of one.
 
     Args:
         horizon: T, the number of steps.
@@ -259,7 +271,7 @@ class Patterns(Participation):
 
     Examples:
         >>> import noisedesign as nd
-        >>> nd.Patterns(horizon=4, steps=[(2, 0), (1,)]).patterns
+        >>> nd.participation.Patterns(horizon=4, steps=[(2, 0), (1,)]).patterns
         [(0, 2), (1,)]
     """
 
@@ -341,7 +353,7 @@ class FixedEpoch(Participation):
 
     Examples:
         >>> import noisedesign as nd
-        >>> nd.FixedEpoch(epochs=2, separation=3).patterns.tolist()
+        >>> nd.participation.FixedEpoch(epochs=2, separation=3).patterns.tolist()
         [[0, 3], [1, 4], [2, 5]]
     """
 
@@ -354,6 +366,34 @@ class FixedEpoch(Participation):
     def __post_init__(self) -> None:
         positive_int(self.epochs, field="participation.epochs")
         positive_int(self.separation, field="participation.separation")
+
+    @classmethod
+    def from_records(cls, *, records: int, batch_size: int, epochs: int) -> Self:
+        """The scheme of a run in which every record takes part once an epoch.
+
+        An epoch has b = ceil(records / batch_size) steps. Batches in a fixed order are the same
+        in every epoch, the last one smaller where ``batch_size`` does not divide ``records``; the
+        bins of :class:`BallsInBins` hold records / b records in expectation.
+
+        Args:
+            records: of one node.
+            batch_size: the most records of a step.
+            epochs: k, how often every record takes part.
+
+        Returns:
+            The (k, b) of the run.
+
+        Raises:
+            InputError: one of them is not an integer >= 1; batches larger than the data.
+
+        Examples:
+            >>> import noisedesign as nd
+            >>> scheme = nd.participation.FixedEpoch
+            >>> print(scheme.from_records(records=1000, batch_size=300, epochs=5))
+            (k, b) = (5, 4)
+        """
+        k, b = epochs_and_steps(records=records, batch_size=batch_size, epochs=epochs)
+        return cls(epochs=k, separation=b)
 
     @property
     def horizon(self) -> int:
@@ -423,36 +463,6 @@ class FixedEpoch(Participation):
 
     def __str__(self) -> str:
         return f"(k, b) = ({self.epochs}, {self.separation})"
-
-
-def fixed_epoch(*, records: int, batch_size: int, epochs: int) -> FixedEpoch:
-    """The (k, b) of a run over ``records`` in batches: one participation of a record an epoch.
-
-    An epoch has ceil(records / batch_size) steps, always in the same order.
-
-    Args:
-        records: of one node.
-        batch_size: records of a step.
-        epochs: k, how often every record takes part.
-
-    Returns:
-        The scheme.
-
-    Raises:
-        InputError: one of them is not an integer >= 1; batches larger than the data.
-
-    Examples:
-        >>> import noisedesign as nd
-        >>> print(nd.fixed_epoch(records=1000, batch_size=300, epochs=5))
-        (k, b) = (5, 4)
-    """
-    records = positive_int(records, field="records")
-    batch_size = positive_int(batch_size, field="batch_size")
-    if batch_size > records:
-        raise InputError("batch_size", expected=f"at most records = {records}", got=str(batch_size))
-    return FixedEpoch(
-        epochs=positive_int(epochs, field="epochs"), separation=-(-records // batch_size)
-    )
 
 
 def require_fixed_epoch(
@@ -609,7 +619,7 @@ class MinSeparation(Spaced):
 
     Examples:
         >>> import noisedesign as nd
-        >>> scheme = nd.MinSeparation(horizon=4, separation=2, max_participations=2)
+        >>> scheme = nd.participation.MinSeparation(horizon=4, separation=2, max_participations=2)
         >>> scheme.patterns
         [(0, 2), (0, 3), (1, 3)]
     """
@@ -624,6 +634,34 @@ class MinSeparation(Spaced):
         positive_int(self.horizon, field="participation.horizon")
         positive_int(self.separation, field="participation.separation")
         positive_int(self.max_participations, field="participation.max_participations")
+
+    @classmethod
+    def from_records(cls, *, records: int, batch_size: int, epochs: int) -> Self:
+        """The scheme of a run whose batches come in the same order in every epoch, or later.
+
+        An epoch has b = ceil(records / batch_size) steps, and a record waits for as many before it
+        takes part again. Records that are shuffled anew in every epoch do not: there
+        ``separation`` is 1.
+
+        Args:
+            records: of one node.
+            batch_size: the most records of a step.
+            epochs: k, how often every record takes part at most.
+
+        Returns:
+            At most k steps of k b, any two of them at least b apart.
+
+        Raises:
+            InputError: one of them is not an integer >= 1; batches larger than the data.
+
+        Examples:
+            >>> import noisedesign as nd
+            >>> scheme = nd.participation.MinSeparation
+            >>> print(scheme.from_records(records=1000, batch_size=300, epochs=5))
+            at most 5 participations, at least 4 steps apart, in 20 steps
+        """
+        k, b = epochs_and_steps(records=records, batch_size=batch_size, epochs=epochs)
+        return cls(horizon=k * b, separation=b, max_participations=k)
 
     def __str__(self) -> str:
         return (
@@ -646,7 +684,7 @@ def single(horizon: int) -> FixedEpoch:
 
     Examples:
         >>> import noisedesign as nd
-        >>> nd.single(3).patterns.tolist()
+        >>> nd.participation.single(3).patterns.tolist()
         [[0], [1], [2]]
     """
     return FixedEpoch(epochs=1, separation=positive_int(horizon, field="horizon"))
@@ -666,7 +704,7 @@ def every_step(horizon: int) -> FixedEpoch:
 
     Examples:
         >>> import noisedesign as nd
-        >>> nd.every_step(3).patterns.tolist()
+        >>> nd.participation.every_step(3).patterns.tolist()
         [[0, 1, 2]]
     """
     return FixedEpoch(epochs=positive_int(horizon, field="horizon"), separation=1)

@@ -62,27 +62,7 @@ class AccountRequest(Setting):
 
 
 def load_account(path: str | Path) -> AccountRequest:
-    """Read an account file; ``problems/README.md`` describes its keys.
-
-    Args:
-        path: a file, or the name of a shipped one, ``"accounts/ring-decor-secldp"``, with or
-            without ``.toml``. What the working directory or its folder ``problems`` has is first.
-
-    Returns:
-        The algorithm, the observer and what is asked; its ``run()`` is :func:`noisedesign.account`.
-
-    Raises:
-        InputError: naming the dotted key at fault and this file; no such file, a folder, not
-            UTF-8, not TOML.
-
-    Examples:
-        >>> import noisedesign as nd
-        >>> request = nd.load_account("accounts/ring-decor-secldp")
-        >>> print(request.observer)
-        secldp 0, 1
-        >>> len(request.run())  # of ten nodes, two look
-        8
-    """
+    """The account of a file or of the name of a shipped one."""
     with opened(path, field=FIELD) as (found, text):
         return parse_account(text, folder=found.parent, name=found.stem)
 

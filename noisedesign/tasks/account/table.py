@@ -116,21 +116,27 @@ def setting_of(
     )
 
 
-def busiest_node(mixing: Array) -> int:
-    """The node with the most neighbours, the first of them: it sees most."""
+def busiest_node(mixing: Array, *, but: Sequence[int] = ()) -> int:
+    """The node with the most neighbours, the first of them: it sees most; none of ``but``, unless
+    these are all."""
     linked = (mixing != 0) | (mixing.T != 0)
     np.fill_diagonal(linked, False)
-    return int(linked.sum(axis=0).argmax())
+    count = linked.sum(axis=0)
+    if len(set(but)) < len(count):
+        count[list(but)] = -1
+    return int(count.argmax())
 
 
 def every_model(
     setting: Setting,
     *,
     node: int,
+    victims: Sequence[int] = (),
     bounded: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[ModelRow]:
-    """A row a threat model, for the node that looks wherever a node does."""
+    """A row a threat model, for the node that looks wherever a node does, about one of ``victims``,
+    by default of all others."""
     # Where ``bounded``, observers of a part get the number of a reader of all who knows the same.
     algorithm, noise = setting.algorithm, setting.algorithm.noise
     observers = list(_observers(node, alone=len(algorithm.mixing) == 1))
@@ -142,7 +148,7 @@ def every_model(
         part = bounded and observer.sees not in ("all", "mean")
         try:
             asked = replace(observer, sees="all") if part else observer
-            found = setting.before(asked, worst=True)
+            found = setting.before(asked, worst=True, victims=victims or None)
             most = max(exposure.loss for exposure in found)
             worst = next(exposure for exposure in found if exposure.loss >= most * (1 - TIE))
             shared = (name for name in ModelRow.__dataclass_fields__ if name not in _SETTING)

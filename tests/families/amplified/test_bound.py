@@ -26,8 +26,8 @@ def target(epsilon: float, delta: float, adjacency: str = "zero-out") -> nd.Priv
     return nd.PrivacyTarget(epsilon=epsilon, delta=delta, adjacency=adjacency)
 
 
-def bins(count: int) -> nd.BallsInBins:
-    return nd.BallsInBins(epochs=3, separation=count)
+def bins(count: int) -> nd.participation.BallsInBins:
+    return nd.participation.BallsInBins(epochs=3, separation=count)
 
 
 def largest_scale(direction: Array, *, epsilon: float, delta: float) -> float:
@@ -47,7 +47,7 @@ def test_one_bin_gains_nothing(epsilon: float, delta: float, replaced: bool) -> 
     """The worst of one bin is a Gaussian mechanism, for which there is an exact conversion."""
     region = best_region(1, epsilon=epsilon, delta=delta, replaced=replaced)
     assert region is not None
-    allowed = (nd.mu_of(epsilon=epsilon, delta=delta) / (2 if replaced else 1)) ** 2
+    allowed = (nd.privacy.mu_of(epsilon=epsilon, delta=delta) / (2 if replaced else 1)) ** 2
     found = largest_price(np.array([5.0]), region, delta=delta)
     assert 1 - 1e-8 <= found / (5 * allowed) < 1.001
 
@@ -56,7 +56,7 @@ def test_one_bin_gains_nothing(epsilon: float, delta: float, replaced: bool) -> 
 def test_relief_of_two_even_bins_is_that_of_the_even_point(epsilon: float, delta: float) -> None:
     """No separable bound could be smaller: two bins of squared sensitivity c are private."""
     c = largest_scale(np.ones(2), epsilon=epsilon, delta=delta)
-    exact = c / nd.mu_of(epsilon=epsilon, delta=delta) ** 2
+    exact = c / nd.privacy.mu_of(epsilon=epsilon, delta=delta) ** 2
     found = relief(np.ones(2), participation=bins(2), target=target(epsilon, delta))
     assert exact <= found < 1.003 * exact
 
@@ -66,7 +66,7 @@ def test_relief_of_two_even_bins_is_that_of_the_even_point(epsilon: float, delta
     [(0.5, 1e-6), pytest.param(2.0, 1e-4, marks=pytest.mark.slow), (6.0, 1e-8)],
 )
 def test_no_private_pair_of_bins_is_worth_more(epsilon: float, delta: float) -> None:
-    mu = nd.mu_of(epsilon=epsilon, delta=delta)
+    mu = nd.privacy.mu_of(epsilon=epsilon, delta=delta)
     shares = np.array([0.02, 0.2, 0.4, 0.5])
     directions = np.column_stack([shares, 1 - shares])
     allowed = [largest_scale(d, epsilon=epsilon, delta=delta) * d for d in directions]

@@ -14,7 +14,7 @@ from noisedesign.families.amplified import program as amplified
 from noisedesign.families.family import family_of
 
 TARGET = nd.PrivacyTarget(epsilon=3.0, delta=1e-6, adjacency="zero-out")
-SCHEME = nd.BallsInBins(epochs=8, separation=2)
+SCHEME = nd.participation.BallsInBins(epochs=8, separation=2)
 PROBLEM = nd.TimeProblem.prefix(participation=SCHEME, privacy=TARGET)
 
 
@@ -25,7 +25,7 @@ def test_a_known_bin_is_the_gaussian_mechanism_of_the_largest() -> None:
     means = [c[:, j::2].sum(axis=1) for j in (0, 1)]  # a record is in all even steps, or all odd
     mu = max(np.linalg.norm(m) for m in means) / amplified.unit_noise(TARGET)
     account = program.account(c)
-    expected = nd.epsilon_of(mu=mu, delta=TARGET.delta)
+    expected = nd.privacy.epsilon_of(mu=mu, delta=TARGET.delta)
     assert math.isclose(account.epsilon, expected, rel_tol=1e-9)
     assert (account.which, account.confidence) == ("unamplified", None)
     assert family.program(PROBLEM).account(c).epsilon < account.epsilon

@@ -34,7 +34,9 @@ def asked(
     target = nd.PrivacyTarget(epsilon=EPSILON, delta=DELTA, adjacency=adjacency)
     return NonnegativeProgram(
         gram=gram,
-        participation=nd.BallsInBins(**steps) if random else nd.FixedEpoch(**steps),
+        participation=nd.participation.BallsInBins(**steps)
+        if random
+        else nd.participation.FixedEpoch(**steps),
         structure=TimeStructure(**structure),
         target=target if random else None,
     )
@@ -141,7 +143,7 @@ def test_structure_costs() -> None:
 def bound(gram: Array, epochs: int, bins: int) -> float:
     """On error times variance of all linear mechanisms, by multipliers of fixed participation."""
     problem = nd.TimeProblem.from_gram(
-        gram=gram, participation=nd.FixedEpoch(epochs=epochs, separation=bins)
+        gram=gram, participation=nd.participation.FixedEpoch(epochs=epochs, separation=bins)
     )
     family = family_of(problem)
     program = family.program(problem)
@@ -149,10 +151,10 @@ def bound(gram: Array, epochs: int, bins: int) -> float:
     blocks = leveled(proof["dual_blocks"])
     eased = relief(
         blocks[:, 0, 0],
-        participation=nd.BallsInBins(epochs=epochs, separation=bins),
+        participation=nd.participation.BallsInBins(epochs=epochs, separation=bins),
         target=nd.PrivacyTarget(epsilon=EPSILON, delta=DELTA, adjacency="zero-out"),
     )
-    unit = nd.mu_of(epsilon=EPSILON, delta=DELTA) ** 2
+    unit = nd.privacy.mu_of(epsilon=EPSILON, delta=DELTA) ** 2
     return lower_bound(program, DualPoint(blocks=blocks)) / eased / unit
 
 
@@ -195,7 +197,7 @@ def test_fixed_participation_against_brute_force() -> None:
 
 def test_fixed_participation_is_near_the_certified_optimum() -> None:
     """C of prefix sums is almost nonnegative anyway; several epochs make columns overlap."""
-    scheme = nd.FixedEpoch(epochs=2, separation=6)
+    scheme = nd.participation.FixedEpoch(epochs=2, separation=6)
     certified = nd.solve(nd.TimeProblem.prefix(participation=scheme)).certificate
     gram = prefix_gram(horizon=12)
     strategy = found_by(asked(gram, 6, random=False))
@@ -214,7 +216,7 @@ def test_progress_ends_at_the_objective() -> None:
     gram, bins = some_gram(6, 11), 3
     monitor = Monitor(gap=1e-6)
     strategy = solve(asked(gram, bins), monitor=monitor).form.dense()
-    unit = nd.mu_of(epsilon=EPSILON, delta=DELTA) ** 2
+    unit = nd.privacy.mu_of(epsilon=EPSILON, delta=DELTA) ** 2
     assert monitor.history[-1].upper == pytest.approx(
         amplified(gram, strategy, bins) * unit, rel=0.01
     )
@@ -227,15 +229,17 @@ def test_florentine_families() -> None:
     target = nd.PrivacyTarget(epsilon=EPSILON, delta=DELTA, adjacency="zero-out")
     mixing = nd.mixing_matrix(nd.build_graph("florentine"))
     steps = {"epochs": 20, "separation": 16}
-    fixed = nd.TimeProblem.decentralized(mixing=mixing, participation=nd.FixedEpoch(**steps))
+    fixed = nd.TimeProblem.decentralized(
+        mixing=mixing, participation=nd.participation.FixedEpoch(**steps)
+    )
     certified = nd.solve(fixed).certificate.objective
-    gram, scheme = fixed.gram, nd.BallsInBins(**steps)
+    gram, scheme = fixed.gram, nd.participation.BallsInBins(**steps)
     strategy = found_by(asked(gram, 16))
     noise, account = amplified_noise(
         bins_of(strategy, scheme), epsilon=EPSILON, delta=DELTA, adjacency=target.adjacency
     )
     assert account.confidence is not None
     assert account.confidence >= 1 - 1e-6
-    unit = nd.mu_of(epsilon=EPSILON, delta=DELTA)
+    unit = nd.privacy.mu_of(epsilon=EPSILON, delta=DELTA)
     assert 0.54 < error(gram, strategy) * noise**2 * unit**2 / certified < 0.56
     assert 0.238 < bound(gram, 20, 16) * unit**2 / certified < 0.24

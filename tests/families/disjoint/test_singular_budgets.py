@@ -27,6 +27,7 @@ from noisedesign.families.disjoint import attainment
 from noisedesign.families.disjoint.program import program_of
 from noisedesign.families.disjoint.solver import barrier, diagonal
 from noisedesign.files.problem_file import load_problem
+from noisedesign.problem.default_cap import uncapped
 from noisedesign.problem.problem import SpaceProblem, TimeProblem
 from noisedesign.system.participation import single
 from noisedesign.system.workloads import ErrorMeasure
@@ -61,7 +62,7 @@ def checked(found: Solution, gap: float = 1e-6) -> Solution:
 
 def refused(problem: SpaceProblem, **kwargs: Any) -> InputError:
     with pytest.raises(InputError) as caught:
-        solve(problem, **kwargs)
+        solve(uncapped(problem), **kwargs)
     return caught.value
 
 
@@ -437,7 +438,7 @@ def test_the_advice_works_and_costs_what_it_says(name: str, tmp_path: Path) -> N
     sides = f"nodes = {size}" if isinstance(size, int) else f"rows = {size[0]}\ncolumns = {size[1]}"
     text = f'name = "standard"\ndesign = "space"\n[graph]\nkind = "{kind}"\n{sides}\n'
     path = tmp_path / "problem.toml"
-    path.write_text(text)
+    path.write_text(f'{text}[limits]\nmax_variance = "none"\n')
     with pytest.raises(InputError, match="max_variance"):
         solve(load_problem(path).problem)
     path.write_text(f"{text}[limits]\n{line}\n")

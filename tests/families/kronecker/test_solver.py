@@ -18,6 +18,7 @@ from noisedesign.design.solve import solve as solve_any
 from noisedesign.families.kronecker import solver
 from noisedesign.families.space_time import SpaceTimeProgram
 from noisedesign.files.problem_file import load_problem
+from noisedesign.problem.default_cap import uncapped
 from noisedesign.problem.problem import SpaceTimeProblem
 from noisedesign.system.participation import FixedEpoch, single
 from noisedesign.system.workloads import ErrorMeasure
@@ -463,6 +464,7 @@ def test_the_cap_that_is_advised_works(
     kind: str, graph: nx.Graph, tau: float, joint: str, tmp_path: Path
 ) -> None:
     asked = SpaceTimeProblem.from_graph(graph, participation=single(3), joint=joint, budget=tau)
+    asked = uncapped(asked)
     try:
         told = solve_any(asked).remedy
     except InputError as error:

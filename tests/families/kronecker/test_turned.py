@@ -187,7 +187,7 @@ def test_eigenvectors_of_another_processor_leave_bounds_as_they_are(
     kept theirs prove less then."""
     w = (metropolis(nx.cycle_graph(6)) + np.eye(6)) / 2
     error = None if of == "all-iterates" else nd.ErrorMeasure(horizon=4, of=of, curvature=0.3)
-    epochs = nd.FixedEpoch(epochs=2, separation=2)
+    epochs = nd.participation.FixedEpoch(epochs=2, separation=2)
     found = nd.solve(nd.SpaceTimeProblem(mixing=w, participation=epochs, error=error)).design
     assert found is not None
     values, vectors = np.linalg.eigh(w)
@@ -204,7 +204,9 @@ def test_eigenvectors_of_another_processor_leave_bounds_as_they_are(
 def test_vectors_that_are_no_eigenvectors_prove_nothing() -> None:
     w = (metropolis(nx.path_graph(4)) + np.eye(4)) / 2
     found = nd.solve(
-        nd.SpaceTimeProblem(mixing=w, participation=nd.FixedEpoch(epochs=2, separation=2))
+        nd.SpaceTimeProblem(
+            mixing=w, participation=nd.participation.FixedEpoch(epochs=2, separation=2)
+        )
     ).design
     assert found is not None
     program = SpaceTimeProgram.of(found.problem)
@@ -291,14 +293,14 @@ def test_proofs_are_below_the_nuclear_norm_of_fifty_digits() -> None:
 def test_designs_are_bounded_by_them_and_keep_them(joint: str, tmp_path: Any) -> None:
     problem = nd.SpaceTimeProblem(
         mixing=GRAPHS["lollipop"],
-        participation=nd.FixedEpoch(epochs=2, separation=2),
+        participation=nd.participation.FixedEpoch(epochs=2, separation=2),
         joint=joint,
         budget=BUDGETS,
     )
     design = nd.solve(problem).design
     assert design is not None
     assert set(design.proof) == {*turned.SPECS, turned.MODES}
-    stored = nd.load_design(nd.save_design(design, tmp_path / "d.npz"))
+    stored = nd.load(nd.save(design, tmp_path / "d.npz"))
     outcome = nd.verify(stored, rigorous=True)
     assert outcome.ok
     assert outcome.rigorous

@@ -672,7 +672,7 @@ def test_a_design_needs_no_array_of_all_pairs(
     design = nd.solve(problem()).design
     assert design is not None
     assert "16 x 16" in str(design)
-    stored = nd.load_design(nd.save_design(design, tmp_path / "design.npz"))
+    stored = nd.load(nd.save(design, tmp_path / "design.npz"))
     assert nd.verify(stored).ok
     drawn = list(design.noise.stream(dimension=2, seed=0))
     assert np.array(drawn).shape == (4, 4, 2)

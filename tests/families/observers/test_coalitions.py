@@ -39,7 +39,7 @@ def asked(graph: nx.Graph, size: int = 2, **more: Any) -> dict[str, Any]:
         "mixing": oracles.metropolis(graph),
         "horizon": 1,
         "max_variance": 10.0,
-        "observers": nd.coalitions(nodes=range(len(graph)), size=size),
+        "observers": nd.observers.coalitions(nodes=range(len(graph)), size=size),
     } | more
 
 
@@ -70,7 +70,7 @@ def interval(problem: ObserverProgram, answer: Any) -> tuple[float, float]:
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_all_sets_in_order(size: int) -> None:
     nodes = (4, 0, 7, 2, 9)
-    found = nd.coalitions(nodes=nodes, size=size)
+    found = nd.observers.coalitions(nodes=nodes, size=size)
     sets = list(itertools.combinations(nodes, size))
     assert [one.coalition for one in found] == sets
     assert [found[i].coalition for i in range(len(found))] == sets
@@ -93,7 +93,7 @@ def test_all_sets_in_order(size: int) -> None:
 )
 def test_what_are_no_coalitions(wrong: dict[str, Any], field: str) -> None:
     with pytest.raises(InputError) as error:
-        nd.coalitions(**({"nodes": [0, 1, 2], "size": 2} | wrong))
+        nd.observers.coalitions(**({"nodes": [0, 1, 2], "size": 2} | wrong))
     assert error.value.field == field
 
 
@@ -115,7 +115,7 @@ def test_smaller_sets_learn_no_more_than_some_larger_one() -> None:
 @pytest.mark.parametrize("graph", [nx.path_graph(6), RANDOM], ids=["path", "random"])
 def test_all_are_told_what_each_is(graph: nx.Graph, size: int) -> None:
     n, noise = len(graph), noise_of(len(graph), size)
-    coalitions = nd.coalitions(nodes=range(n), size=size)
+    coalitions = nd.observers.coalitions(nodes=range(n), size=size)
     told = EveryCoalition(coalitions, oracles.metropolis(graph)).told(noise)
     each = [told_to(noise, graph, one.coalition) for one in coalitions]
     assert told.by_coalition == pytest.approx([max(one.values()) for one in each], rel=1e-9)
@@ -124,7 +124,7 @@ def test_all_are_told_what_each_is(graph: nx.Graph, size: int) -> None:
 
 
 def test_those_above_a_level_are_told_one_by_one() -> None:
-    noise, coalitions = noise_of(8, 2), nd.coalitions(nodes=range(8), size=2)
+    noise, coalitions = noise_of(8, 2), nd.observers.coalitions(nodes=range(8), size=2)
     pools = EveryCoalition(coalitions, oracles.metropolis(RANDOM))
     level = float(np.median(pools.told(noise).by_coalition))
     some = np.arange(len(coalitions)) % 3 > 0
@@ -144,7 +144,9 @@ def test_those_above_a_level_are_told_one_by_one() -> None:
 
 def test_more_coalitions_than_fit_are_told_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     noise = noise_of(8, 3)
-    pools = EveryCoalition(nd.coalitions(nodes=range(8), size=2), oracles.metropolis(RANDOM))
+    pools = EveryCoalition(
+        nd.observers.coalitions(nodes=range(8), size=2), oracles.metropolis(RANDOM)
+    )
     whole = pools.told(noise)
     monkeypatch.setattr(observed, "AT_ONCE", 2)
     assert pools.told(noise).by_coalition == pytest.approx(whole.by_coalition, rel=1e-12)
@@ -152,7 +154,7 @@ def test_more_coalitions_than_fit_are_told_the_same(monkeypatch: pytest.MonkeyPa
 
 def test_who_hears_nobody_is_told_nothing() -> None:
     apart = np.eye(4)
-    told = EveryCoalition(nd.coalitions(nodes=range(4), size=2), apart).told(noise_of(4))
+    told = EveryCoalition(nd.observers.coalitions(nodes=range(4), size=2), apart).told(noise_of(4))
     assert not told.by_coalition.any()
 
 
@@ -251,7 +253,7 @@ def test_a_problem_file_counts_them(tmp_path: Path) -> None:
     text = TEXT + 'observers = { model = "pndp", pooled = 2, horizon = 1 }\n'
     problem = parse_problem(text, folder=Path()).problem
     assert isinstance(problem, SpaceProblem)
-    assert problem.observers == nd.coalitions(nodes=range(6), size=2)
+    assert problem.observers == nd.observers.coalitions(nodes=range(6), size=2)
     solution = nd.solve(problem, gap=1e-4)
     assert solution.status == "optimal"
     assert solution.design is not None
@@ -293,13 +295,13 @@ def test_distance_says_nothing_of_smaller_coalitions() -> None:
 
 def _space() -> dict[str, Any]:
     mixing = oracles.metropolis(nx.cycle_graph(6))
-    observers = nd.coalitions(nodes=range(6), size=2)
+    observers = nd.observers.coalitions(nodes=range(6), size=2)
     return {"mixing": mixing, "max_variance": 10.0, "observers": observers}
 
 
 def test_coalitions_of_other_nodes_are_no_observers() -> None:
     with pytest.raises(InputError) as error:
-        SpaceProblem(**_space() | {"observers": nd.coalitions(nodes=[0, 1, 7], size=2)})
+        SpaceProblem(**_space() | {"observers": nd.observers.coalitions(nodes=[0, 1, 7], size=2)})
     assert error.value.field == "observers.nodes"
 
 
@@ -354,7 +356,7 @@ def test_no_coalition_is_told_more_than_is_proved(shift: float) -> None:
     thin = rng.standard_normal((8, 3))
     noise = thin @ thin.T + shift * np.eye(8)
     noise = (noise + noise.T) / 2
-    coalitions, budget = nd.coalitions(nodes=range(8), size=2), np.linspace(0.5, 2.0, 8)
+    coalitions, budget = nd.observers.coalitions(nodes=range(8), size=2), np.linspace(0.5, 2.0, 8)
     above = told_above(EveryCoalition(coalitions, oracles.metropolis(RANDOM)), noise, budget)
     for place, one in enumerate(coalitions):
         heard = sorted(set(one.coalition).union(*(RANDOM[node] for node in one.coalition)))

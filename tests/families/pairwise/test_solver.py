@@ -172,8 +172,8 @@ def test_a_large_problem_of_edges_is_solved_stored_verified_and_dealt_out(tmp_pa
     assert solution.status == "local-optimum"
     assert design.certificate.feasible
     path = tmp_path / "pairs.npz"
-    nd.save_design(design, path)
-    stored = nd.load_design(path).design
+    nd.save(design, path)
+    stored = nd.load(path).design
     assert nd.verify(stored).ok
     plan = stored.node_plan(3)
     total = sum(stream.coefficient**2 for stream in plan.streams)

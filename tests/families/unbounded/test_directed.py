@@ -116,7 +116,7 @@ def test_of_a_symmetric_w_they_are_those_of_its_poles() -> None:
 
 def test_nobody_who_knows_the_horizon_is_below_the_bound() -> None:
     for w in (ROWS, RING):
-        scheme = nd.single(16)
+        scheme = nd.participation.single(16)
         known = nd.solve(nd.TimeProblem.decentralized(mixing=w, participation=scheme)).design
         assert known is not None
         best = math.sqrt(known.objective / (16 * len(w)))  # root mean square
@@ -131,9 +131,9 @@ def test_a_design_is_near_the_least_and_verified(
     monkeypatch.setattr("noisedesign.design.unbounded.STEPS", 5_000)
     for w, most in ((RING, 1.5), (ROWS, 1.7)):
         problem = nd.UnboundedProblem(mixing=w, buffers=3)
-        design = nd.solve_unbounded(problem)
+        design = nd.solve(problem)
         assert 1 < design.ratio <= most
-        stored = nd.load_design(nd.save_design(design, tmp_path / f"{most}.npz"))
+        stored = nd.load(nd.save(design, tmp_path / f"{most}.npz"))
         assert nd.verify(stored, problem=problem).ok
         proof = nd.verify(stored, rigorous=True)
         assert not proof.rigorous

@@ -38,7 +38,7 @@ def column(buffers: Buffers, steps: int) -> np.ndarray:
 @pytest.fixture(scope="module")
 def design() -> UnboundedDesign:
     target = nd.PrivacyTarget(epsilon=1.0, delta=1e-6)
-    return nd.solve_unbounded(nd.UnboundedProblem(buffers=4, privacy=target, name="run"))
+    return nd.solve(nd.UnboundedProblem(buffers=4, privacy=target, name="run"))
 
 
 def test_the_one_budget_of_a_run_without_an_end_has_the_price_one(design: UnboundedDesign) -> None:
@@ -60,7 +60,9 @@ def test_sensitivity_over_all_time_by_hand() -> None:
 @pytest.mark.parametrize(("often", "apart"), [(1, 1), (3, 1), (4, 7)])
 def test_sensitivity_is_the_limit_of_long_horizons(often: int, apart: int) -> None:
     steps = 400  # 0.75^400 is nothing beside 1
-    scheme = nd.MinSeparation(horizon=steps, separation=apart, max_participations=often)
+    scheme = nd.participation.MinSeparation(
+        horizon=steps, separation=apart, max_participations=often
+    )
     long = squared_sensitivity(column(TWO, steps), scheme).squared
     found = TWO.squared_sensitivity(participations=often, separation=apart)
     proved = TWO.proved_sensitivity(participations=often, separation=apart)
@@ -127,7 +129,9 @@ def test_variances_under_gossip_against_dense_algebra() -> None:
 def test_nobody_who_knows_the_horizon_is_below_the_bound(
     often: int, apart: int, horizon: int
 ) -> None:
-    scheme = nd.MinSeparation(horizon=horizon, separation=apart, max_participations=often)
+    scheme = nd.participation.MinSeparation(
+        horizon=horizon, separation=apart, max_participations=often
+    )
     error = nd.ErrorMeasure(horizon=horizon, of="worst")
     problem = nd.TimeProblem.prefix(participation=scheme, error=error)
     known = nd.solve(problem, gap=1e-2).design
@@ -198,7 +202,9 @@ def test_bound_of_blocks_is_a_norm_of_real_patterns(often: int, apart: int, hori
     assert all((np.diff(np.flatnonzero(p)) >= apart).all() for p in patterns)
     assert all(0 < p.sum() <= often for p in patterns)
     # An upper bound on the norm at any shares: C of the least sensitivity to these patterns.
-    scheme = nd.MinSeparation(horizon=blocks * size, separation=apart, max_participations=often)
+    scheme = nd.participation.MinSeparation(
+        horizon=blocks * size, separation=apart, max_participations=often
+    )
     even = nd.TimeProblem.prefix(
         participation=scheme, error=nd.ErrorMeasure(horizon=blocks * size, of="worst")
     )
@@ -222,7 +228,7 @@ def test_many_participations_are_near_the_least_that_counts(
 ) -> None:
     monkeypatch.setattr("noisedesign.design.buffer_search.STEPS", 400)
     problem = nd.UnboundedProblem(max_participations=10, separation=3, buffers=3)
-    assert nd.solve_unbounded(problem).ratio < 1.5
+    assert nd.solve(problem).ratio < 1.5
 
 
 def test_ratio_is_kept_at_every_step_to_a_million(design: UnboundedDesign) -> None:
@@ -245,7 +251,7 @@ def test_gossip_and_repeated_participation(
     monkeypatch.setattr("noisedesign.design.unbounded.STEPS", 2_000)
     w = nd.mixing_matrix(nd.build_graph("ring", nodes=4)) if of_graph else None
     problem = nd.UnboundedProblem(mixing=w, buffers=4, max_participations=often, separation=12)
-    found = nd.solve_unbounded(problem)
+    found = nd.solve(problem)
     assert found.first == 12 * (often - 1) + 1
     assert found.ratio <= most
     rigorous = nd.verify(found, rigorous=True)
@@ -255,8 +261,8 @@ def test_gossip_and_repeated_participation(
 
 def test_error_of_gossip_beside_the_certified_optimum_of_a_known_horizon() -> None:
     w, steps = nd.mixing_matrix(nd.build_graph("path", nodes=5)), 16
-    found = nd.solve_unbounded(nd.UnboundedProblem(mixing=w, buffers=3))
-    scheme = nd.single(steps)
+    found = nd.solve(nd.UnboundedProblem(mixing=w, buffers=3))
+    scheme = nd.participation.single(steps)
     known = nd.solve(nd.TimeProblem.decentralized(mixing=w, participation=scheme)).design
     assert known is not None
     assert known.certificate.lower_bound is not None
@@ -295,22 +301,24 @@ def test_noise_is_that_of_the_strategy_and_streams_for_ever(
 def test_epsilon_so_far_rises_to_that_of_all_time(design: UnboundedDesign) -> None:
     whole = design.claim
     assert whole.mu is not None
-    one = nd.privacy_after(design, steps=1)
+    one = nd.privacy.privacy_after(design, steps=1)
     expected = whole.mu / math.sqrt(design.squared_sensitivity)  # of the first coefficient alone
     assert one.mu == pytest.approx(expected, rel=1e-7)
     part = column(design.buffers, 1000)
     share = math.sqrt(float(part @ part) / design.squared_sensitivity)
-    assert nd.privacy_after(design, steps=1000).mu == pytest.approx(whole.mu * share, rel=1e-7)
-    assert nd.privacy_after(design, steps=10**9).mu == whole.mu
+    assert nd.privacy.privacy_after(design, steps=1000).mu == pytest.approx(
+        whole.mu * share, rel=1e-7
+    )
+    assert nd.privacy.privacy_after(design, steps=10**9).mu == whole.mu
     source = noise(design, secret=Secret.new(), record=False)
-    ledger = nd.Ledger()
+    ledger = nd.privacy.Ledger()
     ledger.add(source)
-    ledger.add(nd.privacy_after(source, steps=10), resume=True)
+    ledger.add(nd.privacy.privacy_after(source, steps=10), resume=True)
     assert ledger.mu < whole.mu
 
 
 def test_files_hold_it_and_verify_judges_it(design: UnboundedDesign, tmp_path: Path) -> None:
-    stored = nd.load_design(nd.save_design(design, tmp_path / "run.npz"))
+    stored = nd.load(nd.save(design, tmp_path / "run.npz"))
     assert (stored.design.scales == design.scales).all()
     assert nd.verify(stored, problem=design.problem).ok
     assert plan_of(stored, 0).digest == design.node_plan(0).digest
@@ -344,10 +352,10 @@ def test_bad_tables_are_refused_by_name(change: tuple[str, str], key: str, tmp_p
     )
     path = tmp_path / "run.toml"
     path.write_text(text)
-    assert isinstance(nd.load_problem(path).problem, nd.UnboundedProblem)
+    assert isinstance(nd.load(path).problem, nd.UnboundedProblem)
     path.write_text(text.replace(*change, 1))
     with pytest.raises(nd.InputError) as refused:
-        nd.load_problem(path)
+        nd.load(path)
     assert key in refused.value.field
 
 
@@ -357,8 +365,12 @@ def test_what_takes_a_number_of_steps_refuses_it(design: UnboundedDesign) -> Non
         _ = plan.variances
     with pytest.raises(nd.InputError, match="without an end"):
         Batches(design.problem.rule, horizon=UNBOUNDED, records=10)
-    with pytest.raises(nd.InputError, match="solve_unbounded"):
-        nd.solve(design.problem)  # type: ignore[arg-type]
+    with pytest.raises(nd.InputError, match="without an end has solve"):
+        nd.baseline(design.problem, "ldp")  # type: ignore[arg-type]
+    for option, value in {"gap": 1e-3, "backend": "scs", "device": "cuda", "start": design}.items():
+        with pytest.raises(nd.InputError) as refused:
+            nd.solve(design.problem, **{option: value})  # type: ignore[call-overload]
+        assert refused.value.field == option
     with pytest.raises(nd.InputError, match="at most"):
         nd.UnboundedProblem(max_participations=2, separation=10**6)
     with pytest.raises(nd.InputError, match="symmetric"):
@@ -400,7 +412,9 @@ def test_horizons_with_little_room_for_all_participations(
 ) -> None:
     """Nobody's worst step is below the bound from the first step on that has room for all: even
     weights of patterns are at most 1 / b a step, and k / T only from k b steps on."""
-    scheme = nd.MinSeparation(horizon=steps, separation=apart, max_participations=often)
+    scheme = nd.participation.MinSeparation(
+        horizon=steps, separation=apart, max_participations=often
+    )
     worst = nd.ErrorMeasure(horizon=steps, of="worst")
     best = nd.solve(nd.TimeProblem.prefix(participation=scheme, error=worst), gap=1e-3).design
     assert best is not None

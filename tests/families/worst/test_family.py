@@ -23,7 +23,7 @@ from tests.support import oracles
 from tests.support.command_line import call, write
 
 PATH = nd.mixing_matrix(nx.path_graph(4))
-TWICE = nd.FixedEpoch(epochs=2, separation=3)
+TWICE = nd.participation.FixedEpoch(epochs=2, separation=3)
 
 
 def worst(use: Participation, **of: Any) -> TimeProblem:
@@ -59,7 +59,7 @@ def step_grams(steps: int, *, momentum: float = 0.0) -> list[np.ndarray]:
 def test_prefix_sums_have_the_factorization_norm() -> None:
     rows = np.tril(np.ones((24, 24)))[:, None, :]
     known = oracles.worst_step_interval(rows, width=1e-8)
-    design = solved(worst(nd.single(24)))
+    design = solved(worst(nd.participation.single(24)))
     assert known.lower <= design.objective * (1 + 1e-12)
     assert design.lower_bound <= known.upper
     assert design.gap <= 1e-6
@@ -77,7 +77,7 @@ def test_two_epochs_in_a_network_against_a_conic_model(momentum: float) -> None:
 
 
 def test_overlapping_patterns_against_a_conic_model() -> None:
-    use = nd.MinSeparation(horizon=4, separation=2, max_participations=2)
+    use = nd.participation.MinSeparation(horizon=4, separation=2, max_participations=2)
     design = solved(worst(use))
     rows = np.tril(np.ones((4, 4)))
     known = oracles.worst_by_cone(np.einsum("ts,tu->tsu", rows, rows), [[0, 2], [0, 3], [1, 3]])
@@ -86,7 +86,7 @@ def test_overlapping_patterns_against_a_conic_model() -> None:
 
 def test_weights_of_steps_are_targets() -> None:
     """With the errors of the best design for even weights as targets, that design is best."""
-    use = nd.single(5)
+    use = nd.participation.single(5)
     even = solved(worst(use), gap=1e-8)
     weights = np.linspace(1.0, 3.0, 5)
     tilted = solved(worst(use, step_weights=weights))
@@ -97,7 +97,7 @@ def test_weights_of_steps_are_targets() -> None:
 
 def test_a_step_without_weight_may_have_any_error() -> None:
     """Only the last sum counts: z_T alone enters it beside what is taken back, so 1 is best."""
-    design = solved(worst(nd.single(3), step_weights=[1.0, 1e-9, 1e-9]), gap=1e-4)
+    design = solved(worst(nd.participation.single(3), step_weights=[1.0, 1e-9, 1e-9]), gap=1e-4)
     assert design.objective == pytest.approx(1.0, rel=1e-3)
 
 
@@ -112,7 +112,7 @@ def test_it_gains_on_the_sum_and_the_sum_on_it() -> None:
 
 
 def test_shares_that_were_changed_prove_less() -> None:
-    problem = worst(nd.single(8))
+    problem = worst(nd.participation.single(8))
     design, family = solved(problem), family_of(problem)
     program = family.program(problem)
     found = family.bound(program, design.proof).value
@@ -128,15 +128,15 @@ def test_shares_that_were_changed_prove_less() -> None:
 
 def test_a_file_is_verified_and_simulated(tmp_path: Path) -> None:
     design = solved(in_network(TWICE))
-    nd.save_design(design, tmp_path / "d.npz")
-    assert nd.verify(nd.load_design(tmp_path / "d.npz")).ok
+    nd.save(design, tmp_path / "d.npz")
+    assert nd.verify(nd.load(tmp_path / "d.npz")).ok
     assert nd.simulate(design, runs=400, seed=1).variance.agrees
     claimed = replace(design.certificate, objective=0.9 * design.objective)
-    nd.save_design(replace(design, certificate=claimed), tmp_path / "lie.npz")
-    assert not nd.verify(nd.load_design(tmp_path / "lie.npz")).ok
-    alone = solved(worst(nd.single(3)))
-    nd.save_design(alone, tmp_path / "p.npz")
-    assert nd.verify(nd.load_design(tmp_path / "p.npz")).ok
+    nd.save(replace(design, certificate=claimed), tmp_path / "lie.npz")
+    assert not nd.verify(nd.load(tmp_path / "lie.npz")).ok
+    alone = solved(worst(nd.participation.single(3)))
+    nd.save(alone, tmp_path / "p.npz")
+    assert nd.verify(nd.load(tmp_path / "p.npz")).ok
 
 
 def test_prefix_sums_are_proved_with_every_rounding() -> None:
@@ -156,7 +156,7 @@ def test_prefix_sums_are_proved_with_every_rounding() -> None:
     )
     assert judged.objective.lower <= largest <= judged.objective.upper
     assert judged.objective.upper <= largest * (1 + 1e-12)
-    apart = nd.MinSeparation(horizon=4, separation=2, max_participations=2)
+    apart = nd.participation.MinSeparation(horizon=4, separation=2, max_participations=2)
     overlapping = nd.verify(solved(worst(apart)), rigorous=True).proof
     assert overlapping is not None
     assert not overlapping.rigorous
@@ -164,7 +164,7 @@ def test_prefix_sums_are_proved_with_every_rounding() -> None:
 
 
 def test_baselines_are_judged_by_the_worst_step() -> None:
-    problem = worst(nd.single(4))
+    problem = worst(nd.participation.single(4))
     assert "cdp" not in nd.baseline_names(problem)
     ones = np.tril(np.ones((4, 4)))
     taken_back = nd.baseline(problem, "antipgd").objective  # C of ones: errors 1 each, times 4
@@ -213,8 +213,8 @@ def test_wrong_problems_are_refused() -> None:
     with pytest.raises(InputError, match="of"):
         ErrorMixture(shares=[1.0], measures=[error])
     with pytest.raises(InputError, match=r"error\.of: expected at most 372 errors of 600 x 600"):
-        WorstProgram.of(in_network(nd.single(600)))
-    overlapping = nd.MinSeparation(horizon=4, separation=2, max_participations=2)
+        WorstProgram.of(in_network(nd.participation.single(600)))
+    overlapping = nd.participation.MinSeparation(horizon=4, separation=2, max_participations=2)
     with pytest.raises(InputError, match="model of the largest error"):
         nd.solve(worst(overlapping), backend="clarabel")
 

@@ -19,7 +19,7 @@ ENOUGH = 150
 
 
 def prefix(epochs: int, separation: int, weights: np.ndarray) -> Problem:
-    use = nd.FixedEpoch(epochs=epochs, separation=separation)
+    use = nd.participation.FixedEpoch(epochs=epochs, separation=separation)
     error = nd.ErrorMeasure(horizon=use.horizon, of="worst", step_weights=weights)
     return nd.TimeProblem.prefix(participation=use, error=error)
 

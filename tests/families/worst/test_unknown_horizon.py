@@ -48,7 +48,7 @@ def test_the_design_has_the_least_largest_ratio() -> None:
     least = np.array([known(ones(t)).lower for t in range(1, 9)])
     exact = known(ones(8) / np.sqrt(least)[:, None])
     error = nd.ErrorMeasure(horizon=8, of="worst", step_weights=KEY)
-    problem = nd.TimeProblem.prefix(participation=nd.single(8), error=error)
+    problem = nd.TimeProblem.prefix(participation=nd.participation.single(8), error=error)
     design = nd.solve(problem, gap=1e-6).design
     assert design is not None
     assert design.certificate.lower_bound == pytest.approx(exact.lower, rel=3e-6)
@@ -62,17 +62,17 @@ def test_the_design_has_the_least_largest_ratio() -> None:
 def test_files_hold_it_and_verify_judges_it(tmp_path: Path) -> None:
     path = tmp_path / "run.toml"
     path.write_text(FILE.replace("64", "12"))
-    loaded = nd.load_problem(path)
+    loaded = nd.load(path)
     solution = nd.solve(loaded, gap=1e-4)
-    stored = nd.load_design(nd.save_design(solution.design, tmp_path / "run.npz"))
+    stored = nd.load(nd.save(solution.design, tmp_path / "run.npz"))
     assert nd.verify(stored, problem=loaded, rigorous=True).ok
     path.write_text(FILE.replace("64", "12").replace(f'"{KEY}"', "1.0"))
-    assert not nd.verify(stored, problem=nd.load_problem(path)).ok
+    assert not nd.verify(stored, problem=nd.load(path)).ok
 
 
 def test_a_long_run_begins_where_shares_end() -> None:
     error = nd.ErrorMeasure(horizon=128, of="worst", step_weights=KEY)
-    problem = nd.TimeProblem.prefix(participation=nd.single(128), error=error)
+    problem = nd.TimeProblem.prefix(participation=nd.participation.single(128), error=error)
     solution = nd.solve(problem, gap=1e-4)
     assert solution.design is not None
     assert solution.design.provenance.evaluations <= 4  # twenty from even shares
@@ -100,7 +100,7 @@ def test_bad_tables_are_refused_by_name(
     assert change[0] in FILE
     path.write_text(FILE.replace(*change, 1))
     with pytest.raises(nd.InputError) as refused:
-        nd.load_problem(path)
+        nd.load(path)
     assert field in refused.value.field
 
 

@@ -17,7 +17,7 @@ from noisedesign.files.exports import takers
 from noisedesign.noise import Plan
 from tests.support.small_designs import PATH_3, TARGET, single_epoch_design, space_design
 
-SCHEME = nd.FixedEpoch(epochs=2, separation=2)
+SCHEME = nd.participation.FixedEpoch(epochs=2, separation=2)
 TWICE = replace(TARGET, steps=None)
 EDGE_LOCAL = nd.SpaceStructure(kind="edge-local")
 
@@ -82,7 +82,7 @@ def test_what_it_cannot_hold_is_refused(tmp_path: Path) -> None:
         mixing=PATH_3,
         privacy=TWICE,
         participation=SCHEME,
-        random=nd.NodeDropout(mixing=PATH_3, probability=0.1),
+        random=nd.graphs.NodeDropout(mixing=PATH_3, probability=0.1),
     )
     with pytest.raises(InputError, match="drawn at every step"):
         nd.export(nd.solve(random), to="decentralizepy", path=path)

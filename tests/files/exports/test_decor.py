@@ -37,7 +37,7 @@ def decor_design(*, times: int = STEPS, adjacency: str = "replace") -> Any:
     covariance = np.eye(3) + 2.0 * LAPLACIAN
     covariance *= np.diagonal(np.linalg.inv(covariance)).max()
     target = replace(TARGET, steps=None, adjacency=adjacency)
-    scheme = nd.FixedEpoch(epochs=times, separation=STEPS // times)
+    scheme = nd.participation.FixedEpoch(epochs=times, separation=STEPS // times)
     design = space_design(
         privacy=target, participation=scheme, structure=nd.SpaceStructure(kind="decor")
     )
@@ -72,7 +72,9 @@ def test_the_numbers_give_the_privacy_that_is_stated(
             change[list(steps), node] = move * TARGET.clip
             squared = max(squared, change.ravel() @ np.linalg.solve(joint, change.ravel()))
     assert squared**0.5 == pytest.approx(found["mu"], rel=1e-9)
-    assert nd.delta_of(mu=squared**0.5, epsilon=found["epsilon"]) == pytest.approx(TARGET.delta)
+    assert nd.privacy.delta_of(mu=squared**0.5, epsilon=found["epsilon"]) == pytest.approx(
+        TARGET.delta
+    )
     assert (found["horizon"], found["max_participations"]) == (STEPS, times)
     assert found["adjacency"] == adjacency
     assert found["edges"] == [[0, 1], [1, 2]]

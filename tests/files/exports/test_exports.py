@@ -286,8 +286,12 @@ def test_noise_of_no_target_is_multiplied_as_its_note_says(tmp_path: Path) -> No
     afresh: what a target does by itself."""
     target = replace(TARGET, steps=None)
     problems = (
-        nd.SpaceProblem(mixing=PATH_3, budget=[1.0, 4.0, 2.0], participation=nd.every_step(4)),
-        nd.SpaceTimeProblem(mixing=PATH_3, budget=[1.0, 4.0, 2.0], participation=nd.single(3)),
+        nd.SpaceProblem(
+            mixing=PATH_3, budget=[1.0, 4.0, 2.0], participation=nd.participation.every_step(4)
+        ),
+        nd.SpaceTimeProblem(
+            mixing=PATH_3, budget=[1.0, 4.0, 2.0], participation=nd.participation.single(3)
+        ),
     )
     for problem, afresh in zip(problems, (4, 1), strict=True):
         design = nd.solve(problem).design
@@ -538,7 +542,7 @@ def test_whisper_says_whose_row_is_whose(tmp_path: Path) -> None:
 def test_whisper_takes_designs_for_every_step_only(tmp_path: Path) -> None:
     """The trainer shuffles before every round and takes the first batch: an example may be in all
     of them, which is more than the twice that the design pays for."""
-    twice = nd.FixedEpoch(epochs=2, separation=2)
+    twice = nd.participation.FixedEpoch(epochs=2, separation=2)
     design = space_design(privacy=replace(TARGET, steps=None), participation=twice)
     with pytest.raises(InputError, match=r"participation: expected every step.*\(2, 2\)"):
         export(design, to="whisper-dsgd", path=tmp_path / "R.npz")

@@ -17,7 +17,7 @@ from tests.support.command_line import call
 from tests.support.small_designs import PATH_3
 from tests.support.trainers import secret
 
-SCHEME = nd.BallsInBins(epochs=2, separation=2)
+SCHEME = nd.participation.BallsInBins(epochs=2, separation=2)
 TARGET = nd.PrivacyTarget(epsilon=3.0, delta=1e-5, clip=0.5)
 
 
@@ -73,11 +73,11 @@ def test_against_holders_of_seeds_any_order_counts(tmp_path: Path) -> None:
         fields: dict[str, Any] = {"mixing": PATH_3, "participation": scheme, "privacy": TARGET}
         solved = nd.solve(nd.SpaceProblem(**fields, structure=structure)).design
         assert solved is not None
-        mu, claim = nd.mu_to_holders(solved), solved.claim
+        mu, claim = nd.privacy.mu_to_holders(solved), solved.claim
         assert mu is not None
         assert claim.mu is not None
         found[name] = (mu / claim.mu, mu * claim.noise_stddev)
-        nd.save_design(solved, tmp_path / f"{name}.npz")
+        nd.save(solved, tmp_path / f"{name}.npz")
         ran = call("deploy", tmp_path / f"{name}.npz", "-o", tmp_path / name)
         words = " ".join(ran.out.split())
         assert "which knows its own seeds, the others have" in words
@@ -109,7 +109,7 @@ def test_a_plan_is_the_same_from_memory_file_and_export(kind: str, tmp_path: Pat
         problem = nd.TimeProblem.decentralized(**fields, structure=structure)
     made = nd.solve(problem).design
     assert made is not None
-    loaded = nd.load_design(nd.save_design(made, tmp_path / "made.npz")).design
+    loaded = nd.load(nd.save(made, tmp_path / "made.npz")).design
     nd.export(made, to="npy", path=tmp_path / "made.npy")
     plans = [one.node_plan(0) for one in (made, loaded, read(tmp_path / "made.npy"))]
     plans.append(Plan.load(plans[0].save(tmp_path / "made.plan")))
@@ -126,7 +126,7 @@ def test_a_plan_is_the_same_from_memory_file_and_export(kind: str, tmp_path: Pat
 
 def test_deploy_says_what_the_loader_must_do(tmp_path: Path) -> None:
     for name, scheme in (("random", SCHEME), ("fixed", SCHEME.fixed)):
-        nd.save_design(design("time", scheme), tmp_path / f"{name}.npz")
+        nd.save(design("time", scheme), tmp_path / f"{name}.npz")
         ran = call("deploy", tmp_path / f"{name}.npz", "-o", tmp_path / name)
         assert ran.code == 0
         words = " ".join(ran.out.split())

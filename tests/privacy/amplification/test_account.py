@@ -31,7 +31,7 @@ FLORENTINE = {"epsilon": 2.0, "delta": 1e-4}
 def banded(epochs: int, separation: int, bands: int) -> Mixture:
     horizon = epochs * separation
     strategy = sum(np.diag([0.9**j] * (horizon - j), -j) for j in range(bands))
-    return bins_of(strategy, nd.BallsInBins(epochs=epochs, separation=separation))
+    return bins_of(strategy, nd.participation.BallsInBins(epochs=epochs, separation=separation))
 
 
 def epsilon_by_quadrature(gram: Array, delta: float) -> tuple[float, float]:
@@ -73,11 +73,11 @@ def test_three_correlated_bins_by_quadrature(method: str) -> None:
 def test_one_bin_is_no_secret(adjacency: str, gram: float) -> None:
     found = amplified_epsilon(Mixture(gram=[[gram]]), delta=1e-6, adjacency=adjacency)
     steps = 2 if adjacency == "replace" else 1
-    assert found.epsilon == nd.epsilon_of(mu=steps * math.sqrt(gram), delta=1e-6)
+    assert found.epsilon == nd.privacy.epsilon_of(mu=steps * math.sqrt(gram), delta=1e-6)
     assert found.which == "unamplified"
     goal = {"epsilon": 1.5, "delta": 1e-6}
     noise, _ = amplified_noise(Mixture(gram=[[gram]]), adjacency=adjacency, **goal)
-    assert noise == pytest.approx(steps * math.sqrt(gram) / nd.mu_of(**goal), rel=1e-5)
+    assert noise == pytest.approx(steps * math.sqrt(gram) / nd.privacy.mu_of(**goal), rel=1e-5)
 
 
 def test_nothing_released_is_nothing_lost() -> None:
@@ -120,14 +120,14 @@ def test_hundreds_of_bins_take_seconds() -> None:
     bins = 400
     gram = 0.2 * np.eye(bins) + 0.02 * np.exp(-np.abs(np.subtract.outer(range(bins), range(bins))))
     found = amplified_epsilon(Mixture(gram=gram), delta=1e-5, adjacency="zero-out")
-    plain = nd.epsilon_of(mu=math.sqrt(gram.max()), delta=1e-5)
+    plain = nd.privacy.epsilon_of(mu=math.sqrt(gram.max()), delta=1e-5)
     even = amplified_epsilon(Mixture(gram=0.22 * np.eye(bins)), delta=1e-5, adjacency="zero-out")
     assert 0.9 * even.epsilon <= found.epsilon <= 0.6 * plain
 
 
 def test_florentine_needs_a_quarter_of_the_variance() -> None:
     mixture = Mixture(gram=20 * np.eye(16))
-    fixed = math.sqrt(20) / nd.mu_of(**FLORENTINE)
+    fixed = math.sqrt(20) / nd.privacy.mu_of(**FLORENTINE)
     noise, found = amplified_noise(mixture, adjacency="zero-out", **FLORENTINE)
     # Monte Carlo of 1e7 samples, remove: .2396 +- .0005, add below 1e-9 there.
     assert noise**2 / fixed**2 == pytest.approx(0.2396, abs=0.001)
@@ -169,13 +169,13 @@ def test_never_above_fixed_participation(adjacency: str, method: str) -> None:
         found = amplified_epsilon(
             Mixture(gram=gram), delta=delta, adjacency=adjacency, method=method, samples=2**14
         )
-        assert found.epsilon <= nd.epsilon_of(mu=steps * math.sqrt(gram.max()), delta=delta)
+        assert found.epsilon <= nd.privacy.epsilon_of(mu=steps * math.sqrt(gram.max()), delta=delta)
 
 
 def test_what_is_known_by_everyone_amplifies_nothing() -> None:
     """All bins alike: no secret, and no bound below the Gaussian mechanism."""
     found = amplified_epsilon(Mixture(gram=np.ones((4, 4))), delta=1e-5, adjacency="zero-out")
-    assert found.epsilon == pytest.approx(nd.epsilon_of(mu=1.0, delta=1e-5), rel=1e-3)
+    assert found.epsilon == pytest.approx(nd.privacy.epsilon_of(mu=1.0, delta=1e-5), rel=1e-3)
 
 
 def test_more_bins_and_more_noise_lose_less() -> None:
@@ -271,10 +271,10 @@ def test_mixtures_refuse_what_no_lemma_covers() -> None:
         Mixture(gram=np.array([[1, -0.1], [-0.1, 1]]))
     with pytest.raises(InputError, match="positive semidefinite"):
         Mixture(gram=np.array([[1.0, 2.0], [2.0, 1.0]]))
-    scheme = nd.BallsInBins(epochs=1, separation=2)
+    scheme = nd.participation.BallsInBins(epochs=1, separation=2)
     with pytest.raises(InputError, match="nonnegative = true"):
         bins_of(np.array([[1, 0], [-0.5, 1]]), scheme)
     with pytest.raises(InputError, match="2 columns"):
         bins_of(np.eye(3), scheme)
     with pytest.raises(InputError, match="random participation"):
-        bins_of(np.eye(2), nd.FixedEpoch(epochs=1, separation=2))
+        bins_of(np.eye(2), nd.participation.FixedEpoch(epochs=1, separation=2))

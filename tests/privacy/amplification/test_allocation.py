@@ -14,8 +14,8 @@ from tests.support.direction_oracles import directions, means_of, orthogonal
 pytest.importorskip("dp_accounting", reason="dp-accounting: .[ledger] brings it")
 
 
-def allocation(horizon: int, count: int) -> nd.RandomAllocation:
-    return nd.RandomAllocation(horizon=horizon, participations=count)
+def allocation(horizon: int, count: int) -> nd.participation.RandomAllocation:
+    return nd.participation.RandomAllocation(horizon=horizon, participations=count)
 
 
 @pytest.mark.parametrize(("horizon", "count", "scale"), [(3, 2, 1.0), (4, 2, 0.8), (4, 3, 0.5)])
@@ -29,7 +29,7 @@ def test_the_account_bounds_all_subsets(horizon: int, count: int, scale: float) 
         )
         assert orthogonal(scale, subsets, chances, found.remove, **known)[0] <= delta
         assert orthogonal(scale, subsets, chances, found.add, **known)[1] <= delta
-        assert found.epsilon <= nd.epsilon_of(mu=scale * count**0.5, delta=delta)
+        assert found.epsilon <= nd.privacy.epsilon_of(mu=scale * count**0.5, delta=delta)
 
 
 def test_the_bound_is_that_of_a_known_cut() -> None:
@@ -55,7 +55,7 @@ def test_columns_that_overlap_are_bounded() -> None:
 
 
 def test_one_step_is_balls_in_bins() -> None:
-    bins = nd.BallsInBins(epochs=1, separation=20)
+    bins = nd.participation.BallsInBins(epochs=1, separation=20)
     for adjacency in ("zero-out", "replace"):
         found = [
             amplified(scheme, np.eye(20), delta=1e-5, adjacency=adjacency).epsilon
@@ -126,7 +126,7 @@ def test_against_pld_accounting_itself() -> None:
 
 def test_as_bad_as_no_choice_where_there_is_little() -> None:
     found = amplified(allocation(6, 5), np.eye(6), delta=1e-5, adjacency="zero-out")
-    assert found.epsilon <= nd.epsilon_of(mu=5**0.5, delta=1e-5)
+    assert found.epsilon <= nd.privacy.epsilon_of(mu=5**0.5, delta=1e-5)
 
 
 def test_replacement_where_epsilon_is_large() -> None:
@@ -135,7 +135,7 @@ def test_replacement_where_epsilon_is_large() -> None:
     found = amplified(scheme, np.eye(24), delta=1e-5, noise_multiplier=0.8, adjacency="replace")
     alone = amplified(scheme, np.eye(24), delta=1e-5, noise_multiplier=0.8, adjacency="zero-out")
     assert alone.epsilon < found.epsilon < 2.2 * alone.epsilon
-    assert found.epsilon < 0.8 * nd.epsilon_of(mu=2 * 6**0.5 / 0.8, delta=1e-5)
+    assert found.epsilon < 0.8 * nd.privacy.epsilon_of(mu=2 * 6**0.5 / 0.8, delta=1e-5)
 
 
 @pytest.mark.parametrize(

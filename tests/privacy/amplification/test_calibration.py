@@ -43,9 +43,11 @@ def delta_of_a_coin(noise: float, epsilon: float, rate: float) -> float:
 
 
 ONCE: list[Participation] = [
-    nd.CyclicPoisson(epochs=1, separation=3, rate=0.4),
-    nd.TruncatedPoisson(epochs=1, separation=3, rate=0.4, batch_size_limit=29, group_size=30),
-    nd.BMinSepSampling(horizon=1, separation=1, rate=0.4, warm_start=False),
+    nd.participation.CyclicPoisson(epochs=1, separation=3, rate=0.4),
+    nd.participation.TruncatedPoisson(
+        epochs=1, separation=3, rate=0.4, batch_size_limit=29, group_size=30
+    ),
+    nd.participation.BMinSepSampling(horizon=1, separation=1, rate=0.4, warm_start=False),
 ]
 GOAL = {"epsilon": 1.0, "delta": 1e-3}
 
@@ -69,9 +71,9 @@ def test_one_coin_by_its_closed_form(scheme: Participation) -> None:
 
 
 CASES: list[tuple[Participation, str]] = [
-    (nd.CyclicPoisson(epochs=3, separation=4, rate=0.3), "zero-out"),
-    (nd.CyclicPoisson(epochs=3, separation=4, rate=0.3), "replace"),
-    (nd.RandomAllocation(horizon=12, participations=3), "zero-out"),
+    (nd.participation.CyclicPoisson(epochs=3, separation=4, rate=0.3), "zero-out"),
+    (nd.participation.CyclicPoisson(epochs=3, separation=4, rate=0.3), "replace"),
+    (nd.participation.RandomAllocation(horizon=12, participations=3), "zero-out"),
 ]
 
 
@@ -97,7 +99,7 @@ def test_an_account_anew_meets_the_target_and_less_noise_does_not(
 
 def test_by_samples() -> None:
     """Samples that the search did not see agree, and the fixed account asks for more noise."""
-    scheme = nd.BMinSepSampling(horizon=6, separation=3, rate=0.2)
+    scheme = nd.participation.BMinSepSampling(horizon=6, separation=3, rate=0.2)
     rows = np.eye(6) + 0.5 * np.eye(6, k=-1)
     goal = {"epsilon": 1.0, "delta": 0.01}
     noise, found = amplified_noise_of(scheme, rows, adjacency="zero-out", samples=4000, **goal)
@@ -107,7 +109,7 @@ def test_by_samples() -> None:
         scheme, rows, delta=0.01, noise_multiplier=noise, adjacency="zero-out", seed=9, samples=4000
     )
     assert fresh.epsilon == pytest.approx(1.0, rel=0.1)
-    assert noise < 0.9 * math.sqrt(2 * 1.25) / nd.mu_of(**goal)
+    assert noise < 0.9 * math.sqrt(2 * 1.25) / nd.privacy.mu_of(**goal)
 
 
 @pytest.mark.parametrize("confidence", [0.9, pytest.param(1 - 1e-6, marks=pytest.mark.slow)])
@@ -124,7 +126,7 @@ def test_every_account_of_a_search_has_samples_and_a_failure_of_its_own(
         return replace(found, epsilon=1.001 if len(seeds) < account.MOST_ACCOUNTS else 0.999)
 
     monkeypatch.setattr(account, "amplified", spied)
-    scheme = nd.BMinSepSampling(horizon=4, separation=2, rate=0.3)
+    scheme = nd.participation.BMinSepSampling(horizon=4, separation=2, rate=0.3)
     how = {"epsilon": 1.0, "delta": 0.01, "samples": 100, "confidence": confidence}
     _, found = amplified_noise_of(scheme, np.eye(4), **how)  # type: ignore[arg-type]
     assert found.confidence in (None, confidence)
@@ -133,10 +135,10 @@ def test_every_account_of_a_search_has_samples_and_a_failure_of_its_own(
 
 
 def test_bins_go_by_their_own_search() -> None:
-    scheme = nd.BallsInBins(epochs=2, separation=4)
+    scheme = nd.participation.BallsInBins(epochs=2, separation=4)
     found = amplified_noise_of(scheme, np.eye(8), **GOAL)
     assert found == amplified_noise(bins_of(np.eye(8), scheme), **GOAL)
-    once = nd.RandomAllocation(horizon=4, participations=1)
+    once = nd.participation.RandomAllocation(horizon=4, participations=1)
     noise, told = amplified_noise_of(once, np.eye(4), adjacency="zero-out", **GOAL)
     best, _ = amplified_noise(bins_of(np.eye(4), once), adjacency="zero-out", **GOAL)
     assert noise == pytest.approx(best, rel=1e-3)
@@ -151,7 +153,7 @@ def test_bins_go_by_their_own_search() -> None:
         ({"epsilon": 0.0}, "epsilon"),
         ({"delta": 0.0}, "delta"),
         ({"adjacency": "none"}, "adjacency"),
-        ({"participation": nd.FixedEpoch(epochs=1, separation=3)}, "participation"),
+        ({"participation": nd.participation.FixedEpoch(epochs=1, separation=3)}, "participation"),
     ],
 )
 def test_what_is_refused(bad: dict[str, object], field: str) -> None:

@@ -142,7 +142,7 @@ def test_replacement_is_a_removal_and_an_addition(signs: tuple[int, int]) -> Non
 
 def test_bins_are_sums_of_columns() -> None:
     strategy = np.tril(np.arange(1.0, 17.0).reshape(4, 4)) / 10
-    scheme = nd.BallsInBins(epochs=2, separation=2)
+    scheme = nd.participation.BallsInBins(epochs=2, separation=2)
     even, odd = strategy[:, 0] + strategy[:, 2], strategy[:, 1] + strategy[:, 3]
     exact = [[even @ even, even @ odd], [odd @ even, odd @ odd]]
     gram = bins_of(strategy, scheme).gram

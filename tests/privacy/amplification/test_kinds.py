@@ -17,11 +17,13 @@ from noisedesign.system.participation import SCHEMES, Participation
 pytest.importorskip("dp_accounting", reason="dp-accounting: .[ledger] brings it")
 
 SMALL: list[Participation] = [
-    nd.BallsInBins(epochs=3, separation=4),
-    nd.RandomAllocation(horizon=12, participations=3),
-    nd.CyclicPoisson(epochs=3, separation=4, rate=0.3),
-    nd.TruncatedPoisson(epochs=3, separation=4, rate=0.3, batch_size_limit=6, group_size=10),
-    nd.BMinSepSampling(horizon=12, separation=4, rate=0.3),
+    nd.participation.BallsInBins(epochs=3, separation=4),
+    nd.participation.RandomAllocation(horizon=12, participations=3),
+    nd.participation.CyclicPoisson(epochs=3, separation=4, rate=0.3),
+    nd.participation.TruncatedPoisson(
+        epochs=3, separation=4, rate=0.3, batch_size_limit=6, group_size=10
+    ),
+    nd.participation.BMinSepSampling(horizon=12, separation=4, rate=0.3),
 ]
 
 
@@ -61,7 +63,7 @@ def test_never_above_the_account_of_an_adversary_s_choice(
             scheme, strategy, delta=1e-3, noise_multiplier=noise, adjacency=adjacency, samples=20000
         )
         factor = 2 if adjacency == "replace" else 1
-        fixed = nd.epsilon_of(mu=factor * math.sqrt(largest) / noise, delta=1e-3)
+        fixed = nd.privacy.epsilon_of(mu=factor * math.sqrt(largest) / noise, delta=1e-3)
         assert found.epsilon <= fixed * (1 + 1e-6)
         if noise < 1:
             assert found.which == "unamplified"
@@ -113,14 +115,16 @@ def test_wrong_input_names_its_field(
 def test_without_dp_accounting_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "dp_accounting", None)
     with pytest.raises(ModuleNotFoundError, match=r"noisedesign\[ledger\].*balls-in-bins"):
-        amplified(nd.CyclicPoisson(epochs=2, separation=2, rate=0.5), np.eye(4), delta=1e-5)
+        amplified(
+            nd.participation.CyclicPoisson(epochs=2, separation=2, rate=0.5), np.eye(4), delta=1e-5
+        )
 
 
 @pytest.mark.parametrize("adjacency", ["zero-out", "replace"])
 def test_no_composition_below_what_doubles_resolve(adjacency: str) -> None:
     """Kinds that have no other bound refuse; b-min-sep sampling goes by its others."""
     rows, steps = np.eye(8) / 2, {"adjacency": adjacency, "confidence": 0.9, "seed": 0}
-    scheme = nd.BMinSepSampling(horizon=8, separation=2, rate=0.05)
+    scheme = nd.participation.BMinSepSampling(horizon=8, separation=2, rate=0.05)
     pair = every_step(0.25, 0.05, 8)
     resolved = HEADROOM * max(pair.remove.error, pair.add.error)
     assert 1e-14 < resolved < 1e-4

@@ -31,7 +31,9 @@ def case(
 ) -> tuple[Chain, np.ndarray, list[float]]:
     """The chain, and the means and probabilities of all patterns."""
     strategy = banded(horizon, separation)
-    scheme = nd.BMinSepSampling(horizon=horizon, separation=separation, rate=rate, warm_start=warm)
+    scheme = nd.participation.BMinSepSampling(
+        horizon=horizon, separation=separation, rate=rate, warm_start=warm
+    )
     law = b_min_sep_law(horizon, separation, rate, warm=warm)
     return Chain(strategy, scheme), means_of(strategy, list(law)), list(law.values())
 
@@ -123,7 +125,7 @@ def test_draws_follow_the_tilted_law() -> None:
 @pytest.mark.parametrize("warm", [True, False])
 def test_both_directions_by_quadrature(warm: bool) -> None:
     """Three steps, two apart: estimates agree, bounds are above, those without samples too."""
-    scheme = nd.BMinSepSampling(horizon=3, separation=2, rate=0.3, warm_start=warm)
+    scheme = nd.participation.BMinSepSampling(horizon=3, separation=2, rate=0.3, warm_start=warm)
     strategy = banded(3, 2)
     law = b_min_sep_law(3, 2, 0.3, warm=warm)
     chain = Chain(strategy, scheme)
@@ -170,7 +172,9 @@ def test_all_bounds_of_both_directions_share_one_failure(
 def test_tangents_of_one_pattern_are_the_gaussian_mechanism(epsilon: float) -> None:
     """log L is affine where a record takes part all but surely, and every tangent is L itself."""
     for scale in (0.05, 1.0, 4.0):
-        scheme = nd.BMinSepSampling(horizon=6, separation=2, rate=1 - 1e-13, warm_start=False)
+        scheme = nd.participation.BMinSepSampling(
+            horizon=6, separation=2, rate=1 - 1e-13, warm_start=False
+        )
         chain = Chain(scale * banded(6, 2), scheme)
         with mpmath.workdps(40):
             mu = mpmath.sqrt(mpmath.fsum(chain.squares[::2]))
@@ -197,7 +201,7 @@ def test_steps_taken_given_what_was_seen(
 
 def test_rare_events_are_resolved_by_few_samples() -> None:
     """delta 1e-9 from 2e4 draws, which sampling from P could not see, by a fifth of an epsilon."""
-    scheme = nd.BMinSepSampling(horizon=3, separation=2, rate=0.3)
+    scheme = nd.participation.BMinSepSampling(horizon=3, separation=2, rate=0.3)
     law = b_min_sep_law(3, 2, 0.3, warm=True)
     strategy = banded(3, 2)
     chain = Chain(strategy, scheme)
@@ -213,9 +217,12 @@ def test_rare_events_are_resolved_by_few_samples() -> None:
 def test_rate_one_from_a_warm_start_is_balls_in_bins() -> None:
     strategy = np.eye(8)
     bins = amplified(
-        nd.BallsInBins(epochs=2, separation=4), strategy, delta=1e-4, adjacency="zero-out"
+        nd.participation.BallsInBins(epochs=2, separation=4),
+        strategy,
+        delta=1e-4,
+        adjacency="zero-out",
     )
-    scheme = nd.BMinSepSampling(horizon=8, separation=4, rate=1.0)
+    scheme = nd.participation.BMinSepSampling(horizon=8, separation=4, rate=1.0)
     found = amplified(scheme, strategy, delta=1e-4, adjacency="zero-out")
     assert bins.remove < found.remove < 1.1 * bins.remove
     assert found.confidence == 1 - 1e-6
@@ -225,8 +232,8 @@ def test_rate_one_from_a_warm_start_is_balls_in_bins() -> None:
 def test_one_step_apart_is_poisson_sampling() -> None:
     pytest.importorskip("dp_accounting", reason="dp-accounting: .[ledger] brings it")
     steps = {"delta": 1e-4, "noise_multiplier": 1.5, "adjacency": "zero-out"}
-    scheme = nd.BMinSepSampling(horizon=12, separation=1, rate=0.1)
-    poisson = nd.CyclicPoisson(epochs=12, separation=1, rate=0.1)
+    scheme = nd.participation.BMinSepSampling(horizon=12, separation=1, rate=0.1)
+    poisson = nd.participation.CyclicPoisson(epochs=12, separation=1, rate=0.1)
     found = amplified(scheme, np.eye(12), **steps)
     assert found.epsilon <= amplified(poisson, np.eye(12), **steps).epsilon * (1 + 1e-6)
     assert found.which == "composition"
@@ -235,24 +242,24 @@ def test_one_step_apart_is_poisson_sampling() -> None:
 
 @pytest.mark.parametrize("delta", [1e-3, 1e-12])
 def test_never_above_no_amplification(delta: float) -> None:
-    scheme = nd.BMinSepSampling(horizon=6, separation=2, rate=0.9)
+    scheme = nd.participation.BMinSepSampling(horizon=6, separation=2, rate=0.9)
     strategy = banded(6, 2)
     found = amplified(scheme, strategy, delta=delta, samples=2000)
     mu = max(
         float(np.sqrt((strategy[:, list(s)].sum(axis=1) ** 2).sum()))
         for s in b_min_sep_law(6, 2, 0.9, warm=True)
     )
-    assert found.epsilon <= nd.epsilon_of(mu=2 * mu, delta=delta)
+    assert found.epsilon <= nd.privacy.epsilon_of(mu=2 * mu, delta=delta)
 
 
 def test_more_bands_than_the_separation_are_refused() -> None:
-    scheme = nd.BMinSepSampling(horizon=6, separation=2, rate=0.3)
+    scheme = nd.participation.BMinSepSampling(horizon=6, separation=2, rate=0.3)
     with pytest.raises(InputError, match=r"participation.*2 bands.*steps 3 and 5.*balls-in-bins"):
         amplified(scheme, banded(6, 3), delta=1e-5)
 
 
 def test_the_same_seed_gives_the_same_account() -> None:
-    scheme = nd.BMinSepSampling(horizon=6, separation=2, rate=0.3)
+    scheme = nd.participation.BMinSepSampling(horizon=6, separation=2, rate=0.3)
     first, second, third = (
         amplified(scheme, banded(6, 2), delta=1e-3, samples=5000, seed=seed) for seed in (7, 7, 8)
     )

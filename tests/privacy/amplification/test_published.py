@@ -60,7 +60,7 @@ def test_opaque_understated_epsilon_of_buffered_toeplitz(noise: float) -> None:
     losses = removal_losses(gram, noise, 100_000, 2)
     assert 1.6 < point_epsilon(losses, delta) / claimed < 2.1
     assert surely_above(losses, claimed, failure=1e-9) > 10 * delta
-    scheme = nd.BallsInBins(epochs=EPOCHS, separation=BINS)
+    scheme = nd.participation.BallsInBins(epochs=EPOCHS, separation=BINS)
     ours = amplified(
         scheme,
         toeplitz(BUFFERED, HORIZON),
@@ -78,7 +78,7 @@ def test_opaque_understated_epsilon_of_buffered_toeplitz(noise: float) -> None:
 )
 def test_gram_matrix_of_opaque_since_then_is_ours(column: np.ndarray) -> None:
     """Buffered, banded and square root, not normalized."""
-    scheme = nd.BallsInBins(epochs=EPOCHS, separation=BINS)
+    scheme = nd.participation.BallsInBins(epochs=EPOCHS, separation=BINS)
     ours = bins_of(toeplitz(column, HORIZON), scheme).gram
     np.testing.assert_allclose(
         opaque_gram(column, HORIZON, BINS, normalized=False), ours, rtol=1e-12
@@ -96,7 +96,7 @@ def test_monte_carlo_below_its_resolution_understates_epsilon(draws: int) -> Non
     delta, bins, noise = 1e-8, 16, 1.0
     claimed = point_epsilon(removal_losses(np.eye(bins), noise, draws, 3), delta)
     assert removal_by_samples(np.eye(bins) / noise**2, claimed) > 3 * delta
-    scheme = nd.BallsInBins(epochs=1, separation=bins)
+    scheme = nd.participation.BallsInBins(epochs=1, separation=bins)
     ours = amplified(
         scheme, np.eye(bins), delta=delta, noise_multiplier=noise, adjacency="zero-out"
     )
@@ -124,7 +124,7 @@ def test_opaque_b_min_sep_ratio_is_not_a_ratio() -> None:
     assert added[0] < 0.6 * added[1]
     chain = Chain(
         toeplitz(column, horizon),
-        nd.BMinSepSampling(horizon=horizon, separation=separation, rate=rate),
+        nd.participation.BMinSepSampling(horizon=horizon, separation=separation, rate=rate),
     )
     ours = np.exp(chain.log_ratio(chain.rows.T @ y.T - chain.squares[:, None] / 2))
     np.testing.assert_allclose(ours, exact, rtol=1e-12)
@@ -136,7 +136,7 @@ def test_balls_in_bins_is_not_poisson_sampling() -> None:
     its epsilon is 1.9 times as large here. (The code there does not use the sentence.)"""
     pytest.importorskip("dp_accounting", reason="dp-accounting: .[ledger] brings it")
     noise, delta = 4.0, 1e-5
-    poisson = nd.CyclicPoisson(epochs=HORIZON, separation=1, rate=1 / BINS)
+    poisson = nd.participation.CyclicPoisson(epochs=HORIZON, separation=1, rate=1 / BINS)
     claimed = amplified(
         poisson, np.eye(HORIZON), delta=delta, noise_multiplier=noise, adjacency="zero-out"
     ).epsilon
@@ -167,7 +167,7 @@ def test_balls_in_bins_losses_of_jax_privacy(jax_privacy: Any, name: str) -> Non
     from jax_privacy.experimental.monte_carlo import sample_generation
 
     column, noise = exported(name), 2.5
-    scheme = nd.BallsInBins(epochs=6, separation=8)
+    scheme = nd.participation.BallsInBins(epochs=6, separation=8)
     strategy = batch_selection.BallsInBinsSampling(cycle_length=8, iterations=48)
     losses, y = sample_generation.get_privacy_loss_sample(
         strategy, noise, column, seed=5, num_samples=300
@@ -221,7 +221,7 @@ def test_b_min_sep_losses_of_jax_privacy(jax_privacy: Any, warm: bool) -> None:
     losses, y = sample_generation.get_privacy_loss_sample(
         strategy, noise, column, seed=6, num_samples=500
     )
-    scheme = nd.BMinSepSampling(horizon=48, separation=8, rate=0.3, warm_start=warm)
+    scheme = nd.participation.BMinSepSampling(horizon=48, separation=8, rate=0.3, warm_start=warm)
     chain = Chain(toeplitz(column, 48) / noise, scheme)
     x = chain.rows.T @ y / noise
     swapped = chain.log_ratio(x - reversed_norms(chain, len(column))[:, None] / 2)
@@ -237,7 +237,9 @@ def test_norms_in_the_wrong_order_give_no_likelihood_ratio() -> None:
     change less: b - 1 columns are wrong, whatever T is.
     """
     column, horizon = np.array([0.8, 0.5, 0.3]), 3
-    scheme = nd.BMinSepSampling(horizon=horizon, separation=3, rate=0.5, warm_start=False)
+    scheme = nd.participation.BMinSepSampling(
+        horizon=horizon, separation=3, rate=0.5, warm_start=False
+    )
     chain = Chain(toeplitz(column, horizon), scheme)
     y, weights = normal_grid(horizon, 81)
     x = chain.rows.T @ y.T
@@ -277,9 +279,9 @@ def test_cyclic_poisson_accounts_of_jax_privacy(jax_privacy: Any, limit: int | N
     expected = accounting.DpsgdTrainingAccountant(config).compute_epsilon(48, params)
     sizes = {"epochs": 6, "separation": 8, "rate": 0.08}
     scheme = (
-        nd.CyclicPoisson(**sizes)
+        nd.participation.CyclicPoisson(**sizes)
         if limit is None
-        else nd.TruncatedPoisson(**sizes, batch_size_limit=limit, group_size=100)
+        else nd.participation.TruncatedPoisson(**sizes, batch_size_limit=limit, group_size=100)
     )
     found = amplified(
         scheme, toeplitz(column, 48), delta=delta, noise_multiplier=1.4, adjacency="zero-out"
@@ -300,6 +302,6 @@ def test_dense_strategies_of_jax_privacy_have_negative_entries(jax_privacy: Any)
     from jax_privacy.matrix_factorization import dense
 
     strategy = np.asarray(dense.optimize(48, epochs=6), dtype=np.float64)
-    scheme = nd.BallsInBins(epochs=6, separation=8)
+    scheme = nd.participation.BallsInBins(epochs=6, separation=8)
     with pytest.raises(InputError, match="Near exact privacy amplification"):
         amplified(scheme, strategy, delta=1e-5)

@@ -33,7 +33,7 @@ QUIET, LOUD = (lambda epsilon, mu=mu: delta_above(mu, epsilon) for mu in (0.5, 1
 @pytest.mark.parametrize(("remove", "add"), [(QUIET, LOUD), (LOUD, QUIET)])
 def test_the_larger_direction_counts_whichever_it_is(remove, add, adjacency: str) -> None:  # type: ignore[no-untyped-def]
     found = least_epsilon(remove, add, delta=1e-5, adjacency=adjacency)
-    assert found.epsilon == pytest.approx(nd.epsilon_of(mu=1.0, delta=1e-5), rel=1e-5)
+    assert found.epsilon == pytest.approx(nd.privacy.epsilon_of(mu=1.0, delta=1e-5), rel=1e-5)
     assert found.epsilon == max(found.remove, found.add)
     assert least_delta(remove, add, epsilon=1.0, adjacency=adjacency) == LOUD(1.0)
 
@@ -97,9 +97,9 @@ def test_delta_is_shared_as_one_is_told() -> None:
     same = least_epsilon(QUIET, LOUD, share=best_share(QUIET, LOUD, delta=1e-5), **how)  # type: ignore[arg-type]
     assert same == pytest.approx(best, rel=1e-5)
     given = least_epsilon(QUIET, LOUD, share=0.3, **how)  # type: ignore[arg-type]
-    first = nd.epsilon_of(mu=0.5, delta=0.3e-5)
+    first = nd.privacy.epsilon_of(mu=0.5, delta=0.3e-5)
     assert given.remove == pytest.approx(first, rel=1e-5)
-    second = nd.epsilon_of(mu=1.0, delta=0.7e-5 * math.exp(-first))
+    second = nd.privacy.epsilon_of(mu=1.0, delta=0.7e-5 * math.exp(-first))
     assert given.add == pytest.approx(second, rel=1e-5)
     assert given.epsilon > best.epsilon
 
@@ -135,7 +135,7 @@ def test_the_samples_that_prove_do_not_choose_the_share(monkeypatch: pytest.Monk
 def test_where_no_share_has_a_finite_epsilon_the_unamplified_one_is_told() -> None:
     found = amplified_epsilon(Mixture(gram=np.eye(4) + 0.3), delta=1e-300, adjacency="replace")
     assert found.which == "unamplified"
-    assert found.epsilon == nd.epsilon_of(mu=2 * math.sqrt(1.3), delta=1e-300)
+    assert found.epsilon == nd.privacy.epsilon_of(mu=2 * math.sqrt(1.3), delta=1e-300)
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def test_fixed_responses_are_no_bound() -> None:
     sensitivity is s / (s + 1), s = ((1 + a) W_12)^2, by hand."""
     w = weights(nx.path_graph(3))
     algorithm = views.dp_d_sgd(mixing=w, horizon=2)
-    asked = algorithm, nd.pndp(nodes=[0]), nd.single(2)
+    asked = algorithm, nd.observers.pndp(nodes=[0]), nd.participation.single(2)
 
     def by_hand(a: float) -> float:
         s = ((1 + a) * w[1, 2]) ** 2
@@ -60,11 +60,13 @@ def test_fixed_responses_are_no_bound() -> None:
 @pytest.mark.parametrize(
     ("graph", "observer", "victim", "single", "every"),
     [
-        (nx.path_graph(3), nd.pndp(nodes=[0]), 2, 0.15133, 2.52025),
-        (nx.star_graph(4), nd.pndp(nodes=[1]), 2, 0.08114, 1.65025),
-        (nx.star_graph(4), nd.secure_sum(nodes=[0]), 1, 0.36067, 5.89624),
-        pytest.param(nx.path_graph(5), nd.central(), 0, 0.27870, 4.31124, marks=pytest.mark.slow),
-        (nx.cycle_graph(6), nd.central(), 0, 0.20743, 2.88067),
+        (nx.path_graph(3), nd.observers.pndp(nodes=[0]), 2, 0.15133, 2.52025),
+        (nx.star_graph(4), nd.observers.pndp(nodes=[1]), 2, 0.08114, 1.65025),
+        (nx.star_graph(4), nd.observers.secure_sum(nodes=[0]), 1, 0.36067, 5.89624),
+        pytest.param(
+            nx.path_graph(5), nd.observers.central(), 0, 0.27870, 4.31124, marks=pytest.mark.slow
+        ),
+        (nx.cycle_graph(6), nd.observers.central(), 0, 0.20743, 2.88067),
     ],
 )
 def test_bounds_meet_those_of_a_semidefinite_program(
@@ -73,7 +75,10 @@ def test_bounds_meet_those_of_a_semidefinite_program(
     """The references are the optima of a linear matrix inequality, solved by Clarabel outside of
     this library; T = 8, responses in [0, 1]."""
     algorithm = views.dp_d_sgd(mixing=weights(graph), horizon=8)
-    for scheme, reference in ((nd.single(8), single), (nd.every_step(8), every)):
+    for scheme, reference in (
+        (nd.participation.single(8), single),
+        (nd.participation.every_step(8), every),
+    ):
         (found,) = nd.account(
             algorithm,
             observer,
@@ -98,18 +103,30 @@ def algorithms() -> list[tuple[Any, Any, int]]:
     directed = np.array([[0.6, 0.4, 0, 0], [0, 0.5, 0.5, 0], [0, 0, 0.3, 0.7], [0.2, 0, 0, 0.8]])
     band = np.eye(4) + np.diag([0.5, 0.3, 0.2], -1)
     return [
-        (uneven, nd.pndp(nodes=[0]), 3),
-        (views.dp_d_sgd(mixing=directed, horizon=4), nd.pndp(nodes=[0]), 2),
-        (views.whisper(mixing=path, covariance=r, horizon=4), nd.secure_sum(nodes=[0]), 2),
-        (views.whisper(mixing=path, covariance=r, horizon=4), nd.central(), 2),
-        (views.muffliato(mixing=ring, horizon=3, rounds=2), nd.secure_sum(nodes=[0]), 2),
-        (views.dp_d_sgd(mixing=ring, horizon=4), nd.pndp(nodes=[0, 1], own_noise="counted"), 3),
-        (views.dp_d_sgd(mixing=ring, horizon=4), nd.tap(nodes=[0]), 2),
-        (views.zip_dl(mixing=ring, horizon=3), nd.tap(nodes=[0]), 2),
-        (views.zip_dl(mixing=ring, horizon=3), nd.pndp(nodes=[0]), 2),
-        (views.antipgd(mixing=ring, horizon=4), nd.pndp(nodes=[0]), 2),
-        (views.mf_d_sgd(mixing=path, strategy=band), nd.pndp(nodes=[0]), 2),
-        (views.dp_d_sgd(mixing=[ring, np.eye(5) / 2 + ring / 2], horizon=4), nd.pndp(nodes=[0]), 2),
+        (uneven, nd.observers.pndp(nodes=[0]), 3),
+        (views.dp_d_sgd(mixing=directed, horizon=4), nd.observers.pndp(nodes=[0]), 2),
+        (
+            views.whisper(mixing=path, covariance=r, horizon=4),
+            nd.observers.secure_sum(nodes=[0]),
+            2,
+        ),
+        (views.whisper(mixing=path, covariance=r, horizon=4), nd.observers.central(), 2),
+        (views.muffliato(mixing=ring, horizon=3, rounds=2), nd.observers.secure_sum(nodes=[0]), 2),
+        (
+            views.dp_d_sgd(mixing=ring, horizon=4),
+            nd.observers.pndp(nodes=[0, 1], own_noise="counted"),
+            3,
+        ),
+        (views.dp_d_sgd(mixing=ring, horizon=4), nd.observers.tap(nodes=[0]), 2),
+        (views.zip_dl(mixing=ring, horizon=3), nd.observers.tap(nodes=[0]), 2),
+        (views.zip_dl(mixing=ring, horizon=3), nd.observers.pndp(nodes=[0]), 2),
+        (views.antipgd(mixing=ring, horizon=4), nd.observers.pndp(nodes=[0]), 2),
+        (views.mf_d_sgd(mixing=path, strategy=band), nd.observers.pndp(nodes=[0]), 2),
+        (
+            views.dp_d_sgd(mixing=[ring, np.eye(5) / 2 + ring / 2], horizon=4),
+            nd.observers.pndp(nodes=[0]),
+            2,
+        ),
     ]
 
 
@@ -122,8 +139,8 @@ def test_gradients_that_hardly_answer_are_those_of_fixed_responses(
     itself changes may still answer to what is hidden."""
     barely = Responses(kind="smooth", smoothness=1e-7)
     horizon = algorithm.horizon
-    patterns = nd.Patterns(horizon=horizon, steps=[(0, 2), (1,)])
-    for scheme in (nd.single(horizon), patterns):
+    patterns = nd.participation.Patterns(horizon=horizon, steps=[(0, 2), (1,)])
+    for scheme in (nd.participation.single(horizon), patterns):
         fixed = squared(algorithm, observer, scheme, "fixed", victim)
         found = squared(algorithm, observer, scheme, barely, victim)
         assert fixed * (1 - 1e-9) <= found
@@ -144,30 +161,40 @@ def test_a_reader_of_the_wire_of_zip_dl() -> None:
     for horizon, kappa in ((3, 1.0), (3, 1.5)):
         algorithm = views.zip_dl(mixing=w, horizon=horizon)
         asked = GLM if kappa == 1 else Responses(kind="smooth", smoothness=kappa - 1)
-        once = squared(views.zip_dl(mixing=w, horizon=1), nd.ldp(), nd.single(1), "any", 0)
+        once = squared(
+            views.zip_dl(mixing=w, horizon=1),
+            nd.observers.ldp(),
+            nd.participation.single(1),
+            "any",
+            0,
+        )
         for pattern in ((0,), (1,), (0, 1, 2)):
             moved = [sum(kappa ** (t - s) for s in pattern if s <= t) for t in range(horizon)]
             by_hand = once * sum(m * m for m in moved)
-            scheme = nd.Patterns(horizon=horizon, steps=[pattern])
-            found = squared(algorithm, nd.ldp(), scheme, asked, 0)
+            scheme = nd.participation.Patterns(horizon=horizon, steps=[pattern])
+            found = squared(algorithm, nd.observers.ldp(), scheme, asked, 0)
             assert by_hand * (1 - 1e-9) <= found <= by_hand * (1 + 5e-3)
-            assert math.isinf(squared(algorithm, nd.ldp(), scheme, "any", 0))
+            assert math.isinf(squared(algorithm, nd.observers.ldp(), scheme, "any", 0))
         # Of the last step alone nothing is left to answer.
-        last = nd.Patterns(horizon=horizon, steps=[(horizon - 1,)])
-        assert squared(algorithm, nd.ldp(), last, "any", 0) == pytest.approx(once, rel=1e-9)
+        last = nd.participation.Patterns(horizon=horizon, steps=[(horizon - 1,)])
+        assert squared(algorithm, nd.observers.ldp(), last, "any", 0) == pytest.approx(
+            once, rel=1e-9
+        )
 
 
 def test_what_cannot_have_arrived_does_not_count() -> None:
     w = weights(nx.path_graph(5))
-    observer = nd.pndp(nodes=[0])
+    observer = nd.observers.pndp(nodes=[0])
     for horizon in (1, 2, 3, 4, 6):
         algorithm = views.dp_d_sgd(mixing=w, horizon=horizon)
         for victim in range(1, 5):
-            found = squared(algorithm, observer, nd.every_step(horizon), "any", victim)
+            found = squared(
+                algorithm, observer, nd.participation.every_step(horizon), "any", victim
+            )
             # Node d hears of node 0 at step t + d - 1, so that the last d - 1 steps are lost.
             assert found == pytest.approx(max(0, horizon - victim + 1), rel=1e-9)
     hidden = views.dp_d_sgd(mixing=w, horizon=3)
-    assert squared(hidden, observer, nd.single(3), "any", 4) == 0
+    assert squared(hidden, observer, nd.participation.single(3), "any", 4) == 0
 
 
 def test_arrivals_are_where_a_change_spreads() -> None:
@@ -178,7 +205,11 @@ def test_arrivals_are_where_a_change_spreads() -> None:
     ws = [w / w.sum(axis=1, keepdims=True) for w in ws]
     horizon, rounds = 3, 2
     algorithm = views.muffliato(mixing=ws, horizon=horizon, rounds=rounds)
-    for observer in (nd.pndp(nodes=[0, 3]), nd.secure_sum(nodes=[2]), nd.tap(nodes=[5])):
+    for observer in (
+        nd.observers.pndp(nodes=[0, 3]),
+        nd.observers.secure_sum(nodes=[2]),
+        nd.observers.tap(nodes=[5]),
+    ):
         found = arrivals(algorithm, observer)
         for start in range(horizon):
             for victim in range(7):
@@ -202,16 +233,16 @@ def test_whoever_knows_all_models_is_told_the_same_however_gradients_answer() ->
     once = views.muffliato(mixing=w, horizon=1, rounds=3)
     server = views.cdp(mixing=w, horizon=4, server_noise="sigma^2/n")
     cases = [
-        (algorithm, nd.ldp()),
-        (algorithm, nd.insider(nodes=[0])),
-        (algorithm, nd.secldp(nodes=[0])),
-        (once, nd.pndp(nodes=[0])),
-        (once, nd.secure_sum(nodes=[0])),
-        (server, nd.central()),
-        (server, nd.pndp(nodes=[0])),
+        (algorithm, nd.observers.ldp()),
+        (algorithm, nd.observers.insider(nodes=[0])),
+        (algorithm, nd.observers.secldp(nodes=[0])),
+        (once, nd.observers.pndp(nodes=[0])),
+        (once, nd.observers.secure_sum(nodes=[0])),
+        (server, nd.observers.central()),
+        (server, nd.observers.pndp(nodes=[0])),
     ]
     for each, observer in cases:
-        asked = {"participation": nd.single(each.horizon), "victims": [2]}
+        asked = {"participation": nd.participation.single(each.horizon), "victims": [2]}
         alike = [nd.account(each, observer, responses=r, **asked)[0] for r in ("any", "fixed", GLM)]
         assert {(e.sensitivity_squared, e.responses, e.theorem) for e in alike} == {
             (alike[0].sensitivity_squared, "any", 1)
@@ -220,18 +251,22 @@ def test_whoever_knows_all_models_is_told_the_same_however_gradients_answer() ->
 
 def test_steps_that_are_drawn_are_bounded_by_all_messages() -> None:
     algorithm = views.dp_d_sgd(mixing=weights(nx.path_graph(4)), horizon=4)
-    scheme = nd.BallsInBins(epochs=2, separation=2)
+    scheme = nd.participation.BallsInBins(epochs=2, separation=2)
     asked = {"participation": scheme, "noise_multiplier": 2.0, "delta": 1e-5}
-    (near,) = nd.account(algorithm, nd.pndp(nodes=[0]), victims=[2], **asked)
-    (whole,) = nd.account(algorithm, nd.ldp(), victims=[2], **asked)
-    (fixed,) = nd.account(algorithm, nd.pndp(nodes=[0]), victims=[2], responses="fixed", **asked)
+    (near,) = nd.account(algorithm, nd.observers.pndp(nodes=[0]), victims=[2], **asked)
+    (whole,) = nd.account(algorithm, nd.observers.ldp(), victims=[2], **asked)
+    (fixed,) = nd.account(
+        algorithm, nd.observers.pndp(nodes=[0]), victims=[2], responses="fixed", **asked
+    )
     assert near.epsilon == pytest.approx(whole.epsilon, rel=1e-6)
     assert fixed.epsilon is not None
     assert near.epsilon is not None
     assert fixed.epsilon < near.epsilon
     assert (near.theorem, whole.theorem, fixed.theorem) == (2, 5, 3)
     # A declared class changes nothing: what is drawn is accounted for before all messages alone.
-    (declared,) = nd.account(algorithm, nd.pndp(nodes=[0]), victims=[2], responses=GLM, **asked)
+    (declared,) = nd.account(
+        algorithm, nd.observers.pndp(nodes=[0]), victims=[2], responses=GLM, **asked
+    )
     assert (declared.mu, declared.epsilon, declared.theorem) == (near.mu, near.epsilon, 2)
     assert declared.lower_bound is None
 
@@ -241,8 +276,8 @@ def test_what_is_said_of_numbers() -> None:
     for responses, words in (("any", "at most this"), ("fixed", "as in training, are not covered")):
         (found,) = nd.account(
             algorithm,
-            nd.pndp(nodes=[0]),
-            participation=nd.single(4),
+            nd.observers.pndp(nodes=[0]),
+            participation=nd.participation.single(4),
             victims=[2],
             responses=responses,
         )
@@ -298,7 +333,7 @@ def test_classes_of_losses_by_their_balls() -> None:
 
 def test_budgets_before_observers_of_several_steps_say_what_they_are_for(tmp_path: Path) -> None:
     w = weights(nx.path_graph(4))
-    observers = tuple(nd.pndp(nodes=[node]) for node in range(4))
+    observers = tuple(nd.observers.pndp(nodes=[node]) for node in range(4))
     from noisedesign.system.workloads import ErrorMeasure
 
     several: dict[str, Any] = {"observers": observers, "max_variance": 10.0}
@@ -314,8 +349,8 @@ def test_budgets_before_observers_of_several_steps_say_what_they_are_for(tmp_pat
     assert once is not None
     assert once.certificate.theorem == 1
     path = tmp_path / "d.npz"
-    nd.save_design(design, path)
-    found = nd.verify(nd.load_design(path), rigorous=True)
+    nd.save(design, path)
+    found = nd.verify(nd.load(path), rigorous=True)
     assert found.ok
     assert found.proof is not None
     assert "fixed responses" in found.proof.left_out
@@ -327,7 +362,7 @@ def test_designs_for_fixed_responses_hold_once_they_are_scaled() -> None:
     """Error times bound, of noise for fixed responses and for readers of all messages: docs/runs.md
     has both."""
     w = weights(nx.path_graph(4))
-    chosen = tuple(nd.pndp(nodes=[i], own_noise="counted") for i in range(4))
+    chosen = tuple(nd.observers.pndp(nodes=[i], own_noise="counted") for i in range(4))
     words = {"max_variance": 50.0, "error": nd.ErrorMeasure(horizon=3), "observers": chosen}
     costs = []
     for told in ({**words, "responses": "fixed"}, {}):
@@ -336,7 +371,7 @@ def test_designs_for_fixed_responses_hold_once_they_are_scaled() -> None:
         worst = 1.0
         if told:
             worst = max(
-                squared(algorithm, observer, nd.single(3), GLM, victim)
+                squared(algorithm, observer, nd.participation.single(3), GLM, victim)
                 for observer in chosen[:2]  # the others see the same, as a path is symmetric
                 for victim in range(4)
                 if victim not in observer.coalition

@@ -26,7 +26,7 @@ PATTERNS = [(0,), tuple(range(HORIZON))]
 
 def magnitudes(w: np.ndarray, observer: int, growth: float, horizon: int = HORIZON) -> Any:
     algorithm = views.dp_d_sgd(mixing=w, horizon=horizon)
-    mechanism = views.view(algorithm, nd.pndp(nodes=[observer]))
+    mechanism = views.view(algorithm, nd.observers.pndp(nodes=[observer]))
     nodes = np.setdiff1d(np.arange(len(w)), [observer])
     return Magnitudes.of(mechanism, nodes, growth=growth), nodes
 
@@ -117,13 +117,13 @@ def test_unequal_and_correlated_noise_of_a_step_is_covered() -> None:
         (np.linalg.inv(2 * np.eye(5) - 0.3 * np.ones((5, 5))), None),
     ):
         algorithm = views.whisper(mixing=w, covariance=covariance, horizon=HORIZON)
-        mechanism = views.view(algorithm, nd.pndp(nodes=[0]))
+        mechanism = views.view(algorithm, nd.observers.pndp(nodes=[0]))
         made = Magnitudes.of(mechanism, nodes, growth=1.0)
         assert made is not None
         found = made.bounds(where, [(0,)])
         if room is not None:
             np.testing.assert_allclose(found, plain.bounds(where, [(0,)]) / 4, rtol=room)
-        exact = list(responsive(mechanism, (0,), nodes, nd.single(HORIZON), CONVEX))
+        exact = list(responsive(mechanism, (0,), nodes, nd.participation.single(HORIZON), CONVEX))
         for bound, (_, lower) in zip(found, exact, strict=True):
             assert bound >= lower * (1 - 1e-9)
 
@@ -132,16 +132,19 @@ def test_runs_that_are_too_large_for_multipliers_have_it(monkeypatch: pytest.Mon
     """One participation: between what multipliers prove and 1, the bound of all messages."""
     w = nd.mixing_matrix(nx.cycle_graph(7))
     algorithm = views.dp_d_sgd(mixing=w, horizon=6)
-    mechanism = views.view(algorithm, nd.pndp(nodes=[0]))
+    mechanism = views.view(algorithm, nd.observers.pndp(nodes=[0]))
     victims = range(1, 7)
-    exact = list(responsive(mechanism, (0,), victims, nd.single(6), CONVEX))
+    exact = list(responsive(mechanism, (0,), victims, nd.participation.single(6), CONVEX))
     monkeypatch.setattr(responses, "game_of", lambda *_: None)
-    found = list(responsive(mechanism, (0,), victims, nd.single(6), CONVEX))
+    found = list(responsive(mechanism, (0,), victims, nd.participation.single(6), CONVEX))
     for (bound, lower), (least, _) in zip(found, exact, strict=True):
         assert lower == 0.0
         assert least * (1 - 1e-6) <= bound <= min(1.0 + 1e-5, 1.07 * least)
     account = nd.account(
-        algorithm, nd.pndp(nodes=[0]), participation=nd.single(6), responses=CONVEX
+        algorithm,
+        nd.observers.pndp(nodes=[0]),
+        participation=nd.participation.single(6),
+        responses=CONVEX,
     )
     for row, (bound, _) in zip(account, found, strict=True):
         assert row.sensitivity_squared == pytest.approx(min(bound, 1.0), rel=1e-12)
@@ -153,8 +156,8 @@ def test_steps_that_overshoot_grow_by_their_size(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(responses, "game_of", lambda *_: None)
     steep = Responses(kind="convex", smoothness=4.0, losses="generalised-linear")
     w = nd.mixing_matrix(nx.path_graph(5))
-    mechanism = views.view(views.dp_d_sgd(mixing=w, horizon=4), nd.pndp(nodes=[0]))
-    ((bound, _),) = responsive(mechanism, (0,), [2], nd.single(4), steep)
+    mechanism = views.view(views.dp_d_sgd(mixing=w, horizon=4), nd.observers.pndp(nodes=[0]))
+    ((bound, _),) = responsive(mechanism, (0,), [2], nd.participation.single(4), steep)
     answers = np.full((4, 5), -3.0)
     answers[:, 0] = 0.0
     at_four_over_l = reached(w, 0, 2, (0,), answers)
@@ -166,12 +169,12 @@ def test_noise_over_time_and_many_patterns_have_none(monkeypatch: pytest.MonkeyP
     w = nd.mixing_matrix(nx.path_graph(4))
     strategy = np.tril(np.ones((6, 6)))
     algorithm = views.mf_d_sgd(mixing=w, strategy=strategy)
-    mechanism = views.view(algorithm, nd.pndp(nodes=[0]))
+    mechanism = views.view(algorithm, nd.observers.pndp(nodes=[0]))
     assert Magnitudes.of(mechanism, np.arange(1, 4), growth=1.0) is None
     monkeypatch.setattr(responses, "FEW_PATTERNS", 0)
     monkeypatch.setattr(responses, "game_of", lambda *_: None)
-    plain = views.view(views.dp_d_sgd(mixing=w, horizon=6), nd.pndp(nodes=[0]))
-    ((bound, lower),) = responsive(plain, (0,), [2], nd.single(6), CONVEX)
+    plain = views.view(views.dp_d_sgd(mixing=w, horizon=6), nd.observers.pndp(nodes=[0]))
+    ((bound, lower),) = responsive(plain, (0,), [2], nd.participation.single(6), CONVEX)
     assert (bound, lower) == (math.inf, 0.0)
 
 
@@ -181,9 +184,9 @@ def test_no_pattern_is_left_out_where_they_are_very_many(
 ) -> None:
     """The worst of these comes last: a bound of the first alone would be too small."""
     steps = [*((t,) for t in range(1100)), tuple(range(1095, 1100))]
-    scheme = nd.Patterns(horizon=1100, steps=steps)
+    scheme = nd.participation.Patterns(horizon=1100, steps=steps)
     w = nd.mixing_matrix(nx.path_graph(4))
-    mechanism = views.view(views.dp_d_sgd(mixing=w, horizon=1100), nd.pndp(nodes=[0]))
+    mechanism = views.view(views.dp_d_sgd(mixing=w, horizon=1100), nd.observers.pndp(nodes=[0]))
     monkeypatch.setattr(responses, "MANY_PATTERNS", 1050)
     monkeypatch.setattr(responses, "enclosed_stages", lambda _: [])
     if not multipliers:

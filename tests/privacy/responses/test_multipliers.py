@@ -52,9 +52,9 @@ def setting(
 
 
 CASES = [
-    (nx.path_graph(4), nd.pndp(nodes=[0]), (0,), 2),
-    (nx.star_graph(3), nd.secure_sum(nodes=[0]), (0, 2, 4), 1),
-    (nx.cycle_graph(5), nd.central(), (1, 3), 2),
+    (nx.path_graph(4), nd.observers.pndp(nodes=[0]), (0,), 2),
+    (nx.star_graph(3), nd.observers.secure_sum(nodes=[0]), (0, 2, 4), 1),
+    (nx.cycle_graph(5), nd.observers.central(), (1, 3), 2),
 ]
 
 
@@ -191,7 +191,7 @@ def test_noise_that_remembers_is_not_answered(
     projected, and what the recursion of the search says."""
     horizon, w = 5, nd.mixing_matrix(nx.path_graph(3))
     strategy = sum(np.diag(np.full(horizon - k, x), -k) for k, x in enumerate(bands))
-    observer, rng = nd.pndp(nodes=[0]), np.random.default_rng(6)
+    observer, rng = nd.observers.pndp(nodes=[0]), np.random.default_rng(6)
     algorithm = views.mf_d_sgd(mixing=w, strategy=strategy)
     game = game_of(views.view(algorithm, observer), observer.coalition)
     assert game is not None
@@ -312,8 +312,8 @@ def test_shifts_keep_the_view_and_their_energy_within_the_bound() -> None:
     quadratics, a record pulls as hard as it may, and shifts follow the policy K = I - P."""
     horizon, victim, look = 5, 2, 0
     for graph, observer in (
-        (nx.path_graph(4), nd.pndp(nodes=[look])),
-        (nx.star_graph(3), nd.secure_sum(nodes=[look])),
+        (nx.path_graph(4), nd.observers.pndp(nodes=[look])),
+        (nx.star_graph(3), nd.observers.secure_sum(nodes=[look])),
     ):
         pattern = tuple(range(horizon))
         w, game, enclosed, recursion = setting(graph, observer, pattern, victim=victim)

@@ -33,8 +33,8 @@ def general_position(seed: int, *, scales: float) -> tuple[np.ndarray, int]:
     return factor, r
 
 
-def exposures(algorithm: Algorithm, observer: nd.Observer) -> list[nd.Exposure]:
-    return nd.account(algorithm, observer, participation=nd.single(STEPS))
+def exposures(algorithm: Algorithm, observer: nd.observers.Observer) -> list[nd.results.Exposure]:
+    return nd.account(algorithm, observer, participation=nd.participation.single(STEPS))
 
 
 @pytest.mark.parametrize("scales", [0.0, 6.0])

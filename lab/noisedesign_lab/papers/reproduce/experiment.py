@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pydantic import Field, TypeAdapter
 
 from noisedesign.base.checks import InputError, describe
-from noisedesign.files.schema import Table, Text, did_you_mean, validated
+from noisedesign.base.nodes import did_you_mean
+from noisedesign.files.schema import Table, Text, validated
 from noisedesign.surveys.results_file import EXPERIMENT, RESULTS_FORMAT
 
 if TYPE_CHECKING:

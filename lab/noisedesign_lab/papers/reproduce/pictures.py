@@ -16,14 +16,20 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 COLUMNS = 3  # panels side by side, and names in a line of the legend
+ALONE = 5.6  # inches of a single panel: its legend has two names in a line
 LONGEST = 48  # letters of a panel's title
 Pictures = Mapping[str, "Figure"]  # figures by the names of their files
 
 
 def loss_against_epsilon(
-    summary: Rows, *, ylabel: str = "test loss", column: str = "test_loss", log: bool = False
+    summary: Rows,
+    *,
+    ylabel: str = "test loss",
+    column: str = "test_loss",
+    log: bool = False,
+    words: Callable[[str], str] = str,
 ) -> Figure:
-    """Draw a panel a setting and a line a mechanism, with intervals as bands."""
+    """Draw a panel a setting and a line a mechanism in words, with intervals as bands."""
     looks = looks_of(row["mechanism"] for row in summary)
     for name in looks.keys() - {r["mechanism"] for r in summary if math.isfinite(r["epsilon"])}:
         looks[name] = {**looks[name], "linestyle": ":", "marker": ""}
@@ -42,7 +48,7 @@ def loss_against_epsilon(
         log_ticks(axes, budgets)
         axes.set_xlabel(r"$\varepsilon$")
 
-    labels = {name: f"{name}{_diverged(summary, name, column)}" for name in looks}
+    labels = {name: f"{words(name)}{_diverged(summary, name, column)}" for name in looks}
     return _panels(summary, panel, looks, labels, ylabel=ylabel, log=log)
 
 
@@ -115,11 +121,14 @@ def _panels(
 ) -> Figure:
     """A panel a setting, and one legend below them all."""
     from matplotlib.lines import Line2D
+    from matplotlib.ticker import NullFormatter
 
     settings = list(groups(rows, "setting"))
     wide = 2 if len(settings) == 4 else min(len(settings), COLUMNS)
     high = math.ceil(len(settings) / wide)
-    figure = new_figure(4.2 * wide + 0.6, 3.2 * high + 0.3 * math.ceil(len(looks) / 3) + 0.3)
+    columns = min(COLUMNS, wide + 1)
+    below = 0.3 * math.ceil(len(looks) / columns) + 0.3
+    figure = new_figure(max(4.2 * wide, ALONE) + 0.6, 3.2 * high + below)
     axes = figure.subplots(high, wide, squeeze=False)
     for place, ((setting,), members) in zip(axes.flat, settings, strict=False):
         panel(place, members)
@@ -127,10 +136,13 @@ def _panels(
         place.grid(visible=True)
         if log:
             place.set_yscale("log")
+            place.yaxis.set_major_formatter("{x:g}")
+            low, high = place.get_ylim()
+            place.yaxis.set_minor_formatter("{x:g}" if high < 10 * low else NullFormatter())
     for place in axes.flat[len(settings) :]:
         place.set_axis_off()
     for row in axes:
         row[0].set_ylabel(ylabel)
     handles = [Line2D([], [], label=labels[name], **look) for name, look in looks.items()]
-    figure.legend(handles=handles, loc="outside lower center", ncols=COLUMNS)
+    figure.legend(handles=handles, loc="outside lower center", ncols=columns)
     return figure

@@ -33,7 +33,7 @@ def test_independent_noise_by_hand() -> None:
     w = mixing_matrix(nx.path_graph(3))
     powers = [np.square(np.linalg.matrix_power(w, a)).sum() for a in range(1, 5)]
     error = sum((5 - a) * power for a, power in enumerate(powers, start=1))
-    mu = nd.mu_of(epsilon=2.0, delta=1e-3)
+    mu = nd.privacy.mu_of(epsilon=2.0, delta=1e-3)
     assert fixed["squared_error"] == pytest.approx(2 / mu**2 * error, rel=1e-9)
     assert (fixed["account"], random["account"]) == ("fixed", "random")
     ((saved),) = balls_in_bins.gains_rows(

@@ -1,0 +1,58 @@
+"""Nodes as users name them: an integer is a row of W, a text is a name."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from noisedesign.base import checks as _checks
+from noisedesign.base.checks import InputError
+
+Node = int | str  # an integer is the number of a row of W, a string the name of a node
+
+FEW = 5  # names that an error lists: enough to see what they look like
+
+
+def is_node(value: Any) -> bool:
+    return isinstance(value, int | str) and not isinstance(value, bool)
+
+
+def row_of(node: Any, names: Sequence[str], *, field: str) -> int:
+    """The row of W of a node."""
+    if isinstance(node, str):
+        if node in names:
+            return names.index(node)
+        if not names:
+            expected = "the number of a row, as nodes have no names here"
+            raise InputError(field, expected=expected, got=repr(node))
+        listed = ", ".join([*islice(names, FEW), *(["..."] if len(names) > FEW else [])])
+        expected = f"one of the {len(names)} nodes {listed}"
+        raise InputError(field, expected=expected, got=repr(node), remedy=did_you_mean(node, names))
+    if not isinstance(node, int | np.integer) or isinstance(node, bool):
+        expected = "the name of a node, or the number of its row"
+        raise InputError(field, expected=expected, got=_checks.describe(node))
+    if not 0 <= node < len(names):
+        expected = f"row numbers 0 to {len(names) - 1}"
+        remedy = "A node's name is given as a string."
+        raise InputError(field, expected=expected, got=str(node), remedy=remedy)
+    return int(node)
+
+
+def as_row(node: Any, names: Sequence[str], *, field: str) -> int:
+    """The row of a node by its name, or a number that whoever knows how many there are checks."""
+    if isinstance(node, str):
+        return row_of(node, names, field=field)
+    return _checks.positive_int(node, field=field, minimum=0)
+
+
+def did_you_mean(word: Any, known: Sequence[str]) -> str:
+    """A sentence with the word most like one that is not known, or nothing."""
+    if not isinstance(word, str):
+        return ""
+    short = [name for name in known if len(word) > 1 and name.startswith(word)]
+    close = short or difflib.get_close_matches(word, known, n=1)
+    return f"Did you mean {close[0]}?" if close else ""
