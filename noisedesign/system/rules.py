@@ -44,7 +44,7 @@ def sparse_mixing_matrix(
         weight: as there.
 
     Returns:
-        W, a ``scipy.sparse.csr_array`` of shape (n, n), float64.
+        W, a :class:`scipy.sparse.csr_array` of shape (n, n), float64.
 
     Raises:
         InputError: as there, but for the room that an array takes.

@@ -3,12 +3,17 @@ somewhere on it: nothing is fetched from a network, neither to build nor to read
 
 from __future__ import annotations
 
+import base64
+import importlib
+import json
+import pkgutil
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
 
+import noisedesign
 from noisedesign import cli
 from tests.support import ROOT
 from tests.support.reference import adapters, reference
@@ -70,6 +75,62 @@ def test_every_public_name_has_its_entry(site: dict[Path, Page]) -> None:
     assert (reference() | adapters()).keys() <= anchors
 
 
+def test_every_public_name_has_a_page_of_its_own(site: dict[Path, Page]) -> None:
+    """With its source; the page of the module only lists them."""
+    named = [f"noisedesign.{name}" for name in ("graphs", "observers", "participation", "privacy")]
+    here = {module.name for module in pkgutil.iter_modules(noisedesign.__path__, "noisedesign.")}
+    modules = ["noisedesign", *(name for name in named if name in here)]
+    for path in modules:
+        for name in getattr(importlib.import_module(path), "__all__", ()):
+            page = site[Path("reference", "names", f"{path}.{name}.html")]
+            assert f"{path}.{name}" in page.anchors
+            assert any("_modules/" in link for link in page.links), f"{path}.{name}: no source"
+    assert "noisedesign.solve" not in site[Path("reference/python.html")].anchors
+    assert (
+        "names/noisedesign.solve.html#noisedesign.solve"
+        in site[Path("reference/python.html")].links
+    )
+
+
+def test_arrays_and_graphs_lead_to_those_who_document_them(site: dict[Path, Page]) -> None:
+    links = {link for page in site.values() for link in page.links}
+    for address in (
+        "numpy.org/doc/stable/reference/generated/numpy.ndarray.html#numpy.ndarray",
+        "docs.scipy.org/doc/scipy/reference/generated/scipy.sparse.csr_array.html",
+        "networkx.org/documentation/stable/reference/classes/graph.html#networkx.Graph",
+    ):
+        assert any(address in link for link in links), address
+
+
+def test_the_gallery_has_a_picture_of_every_notebook(site: dict[Path, Page]) -> None:
+    page = site[Path("gallery/index.html")]
+    notebooks = {path.stem for path in (ROOT / "notebooks").glob("*.ipynb")}
+    pictures = [link for link in page.loaded if link.startswith("data:image/svg+xml;base64,")]
+    drawn = [base64.b64decode(link.partition(",")[2]).decode() for link in pictures]
+    assert len(set(drawn)) == len(notebooks)
+    assert all(text.count("<path") > 10 for text in drawn)
+    assert {f"{name}.html" for name in notebooks} <= set(page.links)
+
+
+@pytest.mark.parametrize(
+    ("phrase", "page"),
+    [
+        ("weighted graph", "guides/mixing-weights"),
+        ("batch size", "guides/recommend"),
+        ("random batches", "guides/random-participation"),
+    ],
+)
+def test_what_people_look_for_leads_to_a_page(
+    site: dict[Path, Page], phrase: str, page: str
+) -> None:
+    """A main entry of the index comes before all words of a text (``test_browser`` searches)."""
+    path = site[Path("index.html")].path.with_name("searchindex.js")
+    text = path.read_text(encoding="utf-8").removeprefix("Search.setIndex(").rstrip(";)")
+    index = json.loads(text)
+    found = [(index["docnames"][at], main) for at, _, main in index["indexentries"][phrase]]
+    assert (page, True) in found
+
+
 def test_every_command_and_option_has_its_entry(site: dict[Path, Page]) -> None:
     anchors = site[Path("reference/commands.html")].anchors
     for name, command in cli.commands.commands.items():
@@ -109,3 +170,4 @@ def test_formulas_are_formulas(site: dict[Path, Page]) -> None:
     text = page.path.read_text(encoding="utf-8")
     assert "\\mathrm" not in text
     assert "\\succ" not in text
+    assert site[Path("reference/names/noisedesign.SpaceProblem.html")].formulas >= 2
