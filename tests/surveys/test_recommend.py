@@ -196,7 +196,9 @@ def test_random_batches_are_said_to_be_secret() -> None:
     assert kind.holds_not == ()
 
 
-def test_noise_without_a_horizon_is_ranked_by_the_run_that_is_stated() -> None:
+def test_noise_without_a_horizon_is_ranked_by_the_run_that_is_stated(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     found = nd.recommend(PATH, **RUN, **FIXED)
     (one,) = (one for one in found.candidates if one.kind.design == ENDLESS)
     assert (one.vectors, one.gap, one.epsilon, one.known_epsilon) == (2, None, 1.5, None)
@@ -204,11 +206,9 @@ def test_noise_without_a_horizon_is_ranked_by_the_run_that_is_stated() -> None:
     assert (problem.max_participations, problem.separation) == (2, 3)
     measure = nd.ErrorMeasure(horizon=6)
     np.testing.assert_allclose(one.error, nd.evaluate(one.design, error=measure).error)
-    known: dict[str, Any] = {"nd": nd, "graph": PATH, "noise": lambda *_, **__: None}
-    exec(
-        found.situation.code(one.kind).replace("solve_unbounded", "UnboundedProblem.rule.fget"),
-        known,
-    )
+    known: dict[str, Any] = {"nd": nd, "graph": PATH}
+    monkeypatch.setattr(nd, "noise", lambda *_, **__: None)
+    exec(found.situation.code(one.kind).replace("nd.solve(problem)", "problem.rule"), known)
     assert (known["design"].most, known["design"].min_sep) == (2, 3)
     np.testing.assert_array_equal(known["problem"].mixing, problem.mixing)
     graph = {"kind": "path", "nodes": 4}
