@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import re
+import shlex
+import subprocess
+import sys
 from typing import get_args
+
+import pytest
 
 from noisedesign.base.version import RELEASE
 from noisedesign.files.account_file import observer_tables
@@ -13,7 +18,7 @@ TEXT = pages.read(pages.README)
 
 
 def test_it_is_short() -> None:
-    assert len(TEXT.split()) <= 900
+    assert len(TEXT.split()) <= 1000
 
 
 def test_it_opens_with_the_two_commands_and_a_picture() -> None:
@@ -25,8 +30,24 @@ def test_it_opens_with_the_two_commands_and_a_picture() -> None:
     assert TEXT.index("](docs/pictures/") < TEXT.index("\n## ")
 
 
-def test_it_has_one_example_in_python_and_one_in_a_shell() -> None:
-    assert [block.language for block in pages.blocks(TEXT)] == ["sh", "sh", "python", "console"]
+def test_it_has_a_recommendation_and_one_example_in_python_and_one_in_a_shell() -> None:
+    assert [block.language for block in pages.blocks(TEXT)] == [
+        *("sh", "sh", "text", "sh", "python", "text", "console")
+    ]
+
+
+@pytest.mark.slow
+def test_the_recommendation_is_what_is_printed() -> None:
+    command, shown = pages.blocks(pages.section(TEXT, "Which noise is best for me?"))
+    words = [
+        sys.executable,
+        "-m",
+        *shlex.split(command.text.replace("\\\n", " ")),
+        "--time-limit",
+        "900",
+    ]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    pages.assert_shown(shown.text, done.stdout + done.stderr, "README.md")
 
 
 def test_it_names_every_threat_model() -> None:

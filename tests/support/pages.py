@@ -39,6 +39,7 @@ TIMES = {
     "solver seconds",
     "mean seconds",
     "mean seconds common",
+    "seconds a step",
     "evaluations",
     "version",
 }
@@ -46,7 +47,7 @@ TIMES = {
 SAMPLED = {"measured", "low", "high"}
 """Columns of a simulation: which node is audited is decided by rounding where all are alike."""
 
-FIRST_COLUMNS = ("name", "mu", "quantity", "node", "model", "backend", "method")
+FIRST_COLUMNS = ("name", "noise", "mu", "quantity", "node", "model", "backend", "method")
 
 PROMISE = "≤ "
 """What stands before a limit, where the number itself is one that rounding decides."""
