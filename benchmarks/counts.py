@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
+from collections.abc import Container
 from pathlib import Path
 
 import noisedesign as nd
@@ -25,12 +26,12 @@ GAPS = (1e-6, 1e-9)
 GROUP = ["design", "W or H", "limits", "k"]
 
 
-def shipped() -> dict[str, Problem]:
-    """Problems of one matrix without a structure, by folder and file name."""
+def shipped(names: Container[str] | None = None) -> dict[str, Problem]:
+    """Problems of one matrix without a structure, by folder and file name: all, or those named."""
     found = {}
     for path in sorted(PROBLEMS.glob("*/*.toml")):
         name = f"{path.parent.name}/{path.stem}"
-        if path.parent.name in OTHER_FILES:
+        if path.parent.name in OTHER_FILES or (names is not None and name not in names):
             continue
         try:
             problem = load_problem(path).problem

@@ -42,6 +42,9 @@ IMPORTS = {
 }
 """Imports that show that an extra works; "" is the package without any."""
 
+NOT_TO_BE_HAD = {("pfl", "3.13"): "no: pfl has no release for this Python"}
+"""Extras whose packages are not for a Python, as their authors say."""
+
 LARGE = ("gpu", "opacus", "torch")
 """Extras with PyTorch, which on Linux brings gigabytes of CUDA."""
 
@@ -113,6 +116,8 @@ def main(arguments: list[str]) -> int:
         for extra in extras:
             for version, python in here.items():
                 told = tried(extra, python, wheel, whole=whole)
+                if told.startswith("failed"):
+                    told = NOT_TO_BE_HAD.get((extra, version), told)
                 failed |= told.startswith("failed")
                 print(f"{extra or '(none)':<12} Python {version:<5} {told}", flush=True)
     if absent := [version for version in supported() if version not in here]:

@@ -236,7 +236,8 @@ def _installed(out: Path, number: str, folder: Path) -> str:
 
 def _docs(clone: Path, site: Path) -> str:
     sphinx = ("-m", "sphinx", "--fail-on-warning", "--keep-going", "--quiet", "-b", "html")
-    _done(sys.executable, *sphinx, "docs", site, cwd=clone, PYTHONPATH=str(clone))
+    found = os.pathsep.join((str(clone), str(clone / "lab")))
+    _done(sys.executable, *sphinx, "docs", site, cwd=clone, PYTHONPATH=found)
     return f"{len(list(site.rglob('*.html')))} pages, no warning"
 
 
