@@ -132,9 +132,10 @@ def solve(
     else:
         structured = any(family_of(source.problem).structured for source in loaded)
         report.print_solutions(records, structured=structured)
+        remarks.append(report.kinds_note(records))
         for sentence in capped:
             say(sentence)
-        for remark in dict.fromkeys(remarks):
+        for remark in filter(None, dict.fromkeys(remarks)):
             note(remark)
     for record in records:
         if record["remedy"]:
