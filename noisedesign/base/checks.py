@@ -298,7 +298,7 @@ def real(value: Any, *, field: str, low: float = -math.inf, high: float = math.i
 
 
 def lost(value: object) -> str:
-    """What to do about a number of fewer digits than float64, or nothing."""
+    """Say what to do about a number of fewer digits than float64, or nothing."""
     short = isinstance(value, np.floating) and not isinstance(value, np.float64)
     return "It has lost digits: give a Python number or a float64." if short else ""
 

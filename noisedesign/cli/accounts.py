@@ -216,7 +216,7 @@ def curvature(
         note("this estimate is in no ledger: count its epsilon beside that of training")
     values: Any = found.values.tolist()
     if not as_json:
-        values = ", ".join(f"{value:.6g}" for value in values)
+        values = f"[{', '.join(f'{value:.6g}' for value in values)}]"
     record = {"curvature": values, "origin": found.origin, "noise": found.noise}
     show(record, as_json=as_json)
 

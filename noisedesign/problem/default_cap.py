@@ -36,7 +36,7 @@ class FreeNoiseError(InputError):
 
 @contextmanager
 def lazy_advice(helps: bool) -> Iterator[None]:
-    """Refusals advise lazy weights as well where these ``helps``: where it is W that hides noise."""
+    """Refusals advise lazy weights as well, where it is W alone that hides noise from the error."""
     try:
         yield
     except FreeNoiseError as error:

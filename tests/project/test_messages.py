@@ -192,7 +192,7 @@ def test_runs_without_an_end_are_named_in_words(endless: Path, command: str) -> 
 
 def test_curvatures_are_rounded_for_people() -> None:
     arguments = ("curvature", "--loss", "logistic", "--feature-bound", "1.2345678")
-    assert re.search(r"curvature +0\.000381039, 0\.381039\n", call(*arguments).out)
+    assert re.search(r"curvature +\[0\.000381039, 0\.381039\]\n", call(*arguments).out)
     # Of features of norm B, logistic losses curve by at most B^2 / 4.
     largest = call(*arguments, "--json").json()["curvature"][1]
     assert largest == pytest.approx(1.2345678**2 / 4, rel=1e-12)
