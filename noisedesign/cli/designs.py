@@ -311,9 +311,18 @@ def baselines(problem: str, as_json: bool) -> None:
     from noisedesign.mechanisms.baselines import compared
     from noisedesign.tasks import report
 
-    records = [report.design_record(d) for d in compared(nd.load_problem(problem).problem)]
+    asked: Any = nd.load_problem(problem).problem
+    designs = compared(asked)
+    records = [report.design_record(d) for d in designs]
     columns = ["name", "method", "objective", "relative_to_ldp", *report.AT_TARGET, "gap"]
     show(records, as_json=as_json, columns=[*columns, "feasible", "protects"])
+    best: Any = designs[-1].problem
+    if asked.max_variance is None and best.max_variance is not None:
+        times = float((best.max_variance * best.budget).min())
+        note(
+            f"H is singular: the largest variance of the optimum is capped at {times:g} times that "
+            "of independent noise, by default; `noisedesign solve` says what that costs"
+        )
 
 
 @click.command(cls=Writing)
