@@ -241,10 +241,13 @@ def test_baselines_stand_beside_a_capped_optimum(tmp_path: Path) -> None:
     for name in ("whisper", "whisper-one-step"):
         design = nd.baseline(asked, name)
         assert design.certificate.feasible
+        refused = ""
         try:  # rounding decides whether such noise is refused
             nd.baseline(replace(asked, max_variance="none"), name)
         except InputError as error:
-            assert "max_variance" in error.remedy
+            refused = error.remedy
+        if refused:
+            assert "max_variance" in refused
             assert np.diagonal(design.covariance).max() <= 10
     path = tmp_path / "ring.toml"
     use = "[participation]\nepochs = 1\nseparation = 2\n"
