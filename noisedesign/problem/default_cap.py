@@ -8,7 +8,7 @@ mathematics.md, "Singular W and the cap")."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -35,12 +35,12 @@ class FreeNoiseError(InputError):
 
 
 @contextmanager
-def lazy_advice(helps: bool) -> Iterator[None]:
+def lazy_advice(helps: Callable[[], bool]) -> Iterator[None]:
     """Refusals advise lazy weights as well, where it is W alone that hides noise from the error."""
     try:
         yield
     except FreeNoiseError as error:
-        raise error.told(remedy=f"{error.remedy} {LAZY}" if helps else None) from None
+        raise error.told(remedy=f"{error.remedy} {LAZY}" if helps() else None) from None
 
 
 def capped(problem: Any, times: float) -> Any:

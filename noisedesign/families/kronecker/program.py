@@ -49,7 +49,7 @@ class KroneckerProgram(SpaceTimeProgram):
 
     def in_space(self, gram: Array) -> Any:
         """The program of a structured R, for H_space(S) = ``gram``, shape (n, n)."""
-        with lazy_advice(self.workload.one_mixing is not None):
+        with lazy_advice(lambda: self.workload.one_mixing is not None):
             return self.space_family.program_of_gram(
                 gram, mixing=self.mixing, structure=self.space, budget=self.budget, cap=self.cap
             )

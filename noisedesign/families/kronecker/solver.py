@@ -135,7 +135,7 @@ def design_kronecker(
 
     def optimal_space(gram: Array) -> Array:
         in_space = program.space_program(gram)
-        with lazy_advice(program.workload.one_mixing is not None):
+        with lazy_advice(lambda: program.workload.one_mixing is not None):
             return repair.covariance_of(in_space, optimal_gram(in_space, monitor))
 
     in_space = np.diag(1 / program.budget) if space_start is None else space_start

@@ -62,7 +62,7 @@ class SharedSeeds(
     }
 
     def program(self, problem: SpaceProblem) -> SeedProgram:
-        with lazy_advice(problem.plain):
+        with lazy_advice(lambda: problem.plain):
             return super().program(problem)
 
     def program_of_gram(self, gram: Array, **of: Any) -> SeedProgram:
