@@ -78,6 +78,8 @@ def describe(value: object) -> str:
     try:
         text = repr(value)
     except Exception:  # integers of thousands of digits have none, nor have some objects of others
+        if isinstance(value, int):
+            return f"an integer of about {int(math.log10(abs(value))) + 1:,} digits"
         return f"a value of type {kind}"
     if not isinstance(value, PLAIN) and ("\n" in text or " at 0x" in text or len(text) > 80):
         return f"a value of type {kind}"
@@ -211,7 +213,8 @@ def vector(value: Any, *, field: str, length: int, each: str = "node") -> Array:
     array = as_array(value, field=field, ndim=1)
     if array.ndim == 0:
         if not _is_number(value):
-            raise InputError(field, expected=f"a number, or {length} of them", got=describe(value))
+            expected, remedy = f"a number, or {length} of them", lost(value)
+            raise InputError(field, expected=expected, got=describe(value), remedy=remedy)
         array = np.repeat(np.float64(real(value, field=field)), length)
     result = _float64(array, field=field, ndim=1)
     if len(result) != length:
@@ -265,7 +268,10 @@ def seed(value: Any, *, field: str, minimum: int = 0) -> int:
     """An integer from ``minimum`` on, of any size."""
     is_int = isinstance(value, (int, np.integer)) and not isinstance(value, (bool, np.bool_))
     if not is_int or value < minimum:
-        raise InputError(field, expected=f"an integer >= {minimum}", got=describe(value))
+        whole = isinstance(value, float | np.floating) and float(value).is_integer()
+        remedy = f"Write {int(value)}." if whole and value >= minimum else ""
+        expected = f"an integer >= {minimum}"
+        raise InputError(field, expected=expected, got=describe(value), remedy=remedy)
     return int(value)
 
 
@@ -287,10 +293,14 @@ def real(value: Any, *, field: str, low: float = -math.inf, high: float = math.i
         wanted = "a finite number"
         if low > -math.inf or high < math.inf:
             wanted = f"a number in ({low:g}, {high:g})"
-        short = isinstance(value, np.floating) and not isinstance(value, np.float64)
-        remedy = "It has lost digits: give a Python number or a float64." if short else ""
-        raise InputError(field, expected=wanted, got=describe(value), remedy=remedy)
+        raise InputError(field, expected=wanted, got=describe(value), remedy=lost(value))
     return number
+
+
+def lost(value: object) -> str:
+    """Say what to do about a number of fewer digits than float64, or nothing."""
+    short = isinstance(value, np.floating) and not isinstance(value, np.float64)
+    return "It has lost digits: give a Python number or a float64." if short else ""
 
 
 def scale(value: Any, *, field: str) -> float:

@@ -215,7 +215,10 @@ def curvature(
         nd.privacy.Ledger(ledger).add(found, name="curvature")
     elif private:
         note("this estimate is in no ledger: count its epsilon beside that of training")
-    record = {"curvature": found.values.tolist(), "origin": found.origin, "noise": found.noise}
+    values: Any = found.values.tolist()
+    if not as_json:
+        values = f"[{', '.join(f'{value:.6g}' for value in values)}]"
+    record = {"curvature": values, "origin": found.origin, "noise": found.noise}
     show(record, as_json=as_json)
 
 

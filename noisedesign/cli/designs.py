@@ -135,9 +135,10 @@ def solve(
     else:
         structured = any(family_of(source.problem).structured for source in loaded)
         report.print_solutions(records, structured=structured)
+        remarks.append(report.kinds_note(records))
         for sentence in capped:
             say(sentence)
-        for remark in dict.fromkeys(remarks):
+        for remark in filter(None, dict.fromkeys(remarks)):
             note(remark)
     for record in records:
         if record["remedy"]:
@@ -315,11 +316,20 @@ def baselines(problems: tuple[str, ...], as_json: bool) -> None:
     from noisedesign.mechanisms.baselines import compared
     from noisedesign.tasks import report
 
-    loaded = [problem_in(path).problem for path in problems]
-    records = [report.design_record(d) for problem in loaded for d in compared(problem)]
+    loaded: list[Any] = [problem_in(path).problem for path in problems]
+    answers = [compared(problem) for problem in loaded]
+    records = [report.design_record(d) for designs in answers for d in designs]
     columns = ["name", "method", "objective", "relative_to_ldp", *report.AT_TARGET]
     columns += [report.OF_RUN] if len(problems) > 1 else []
     show(records, as_json=as_json, columns=[*columns, "gap", "feasible", "protects"])
+    for asked, designs in zip(loaded, answers, strict=True):
+        best: Any = designs[-1].problem
+        if asked.max_variance is None and best.max_variance is not None:
+            times = float((best.max_variance * best.budget).min())
+            note(
+                f"H is singular: the largest variance of the optimum is capped at {times:g} times "
+                "that of independent noise, by default; `noisedesign solve` says what that costs"
+            )
 
 
 @click.command(cls=Writing)

@@ -109,7 +109,7 @@ def _print(found: Comparison, time_limit: float) -> None:
     """Rows, DIMACS errors, counts and means, and where the curves are at some times, as n/N."""
     from noisedesign.conic.data import ERRORS
     from noisedesign.surveys import compare as comparing
-    from noisedesign.tasks.report import AT_TARGET, OF_RUN
+    from noisedesign.tasks.report import AT_TARGET, OF_RUN, kinds_note
 
     of_design = ["objective", "gap", "relative_to_ldp"]
     answer = ["name", "backend", "solved", "status", *of_design, *AT_TARGET]
@@ -122,6 +122,8 @@ def _print(found: Comparison, time_limit: float) -> None:
         notes=["reason"],
         keep=[*of_design, "error_at_target", OF_RUN],
     )
+    if told := kinds_note(found.rows):
+        note(told)
     if conic := [row for row in found.rows if any(row[name] is not None for name in ERRORS)]:
         click.echo()
         show(conic, as_json=False, columns=["name", "backend", *ERRORS], title="DIMACS errors")

@@ -23,6 +23,7 @@ from noisedesign.privacy.seeds import SeedPlan
 from noisedesign.privacy.sensitivity import squared_sensitivity
 from noisedesign.problem.calibration import calibration_of, claim_of
 from noisedesign.problem.problem import Problem, theorem_of
+from noisedesign.problem.unbounded import UnboundedProblem
 
 AGAINST_OBSERVERS = "observers"  # the ``trust`` of noise against chosen observers
 PROTECTS = {  # the meaning of each ``trust``
@@ -379,5 +380,9 @@ def design_of(value: Any, *, sparse: bool = False) -> Design:
         remedy = "Give load(path)."
     elif isinstance(value, Problem):
         remedy = "Give solve(problem).design."
-    expected = "a design, or a solution or loaded file that has one"
-    raise InputError("design", expected=expected, got=describe(value), remedy=remedy)
+    expected, got = "a design, or a solution or loaded file that has one", describe(value)
+    for one in (value, getattr(value, "design", None)):
+        if isinstance(getattr(one, "problem", None), UnboundedProblem):
+            got = "a design of a run without an end"
+            remedy = "Of it there are verify, deploy, noise and privacy_after."
+    raise InputError("design", expected=expected, got=got, remedy=remedy)

@@ -24,7 +24,7 @@ from noisedesign.design.design import Design
 from noisedesign.design.solve import solve
 from noisedesign.families.worst.program import summed_error
 from noisedesign.problem.default_cap import uncapped
-from noisedesign.problem.problem import Problem
+from noisedesign.problem.problem import Problem, problem_of
 from noisedesign.system.fastest_mixing import gap_of
 from noisedesign.system.least_noise import least_noise, plain_links, strictly_within
 from noisedesign.system.links import ArcWeights, Links, balanced, mixing_norm
@@ -118,6 +118,7 @@ def least_noise_mixing(
         >>> f"{found.lower_bound:.4f} {nd.solve(ring).design.objective:.4f}"
         '3.6889 3.6889'
     """
+    problem = problem_of(problem, sparse=True)
     both_ways = _check_supported(problem)
     if mixing_rate is not None:
         mixing_rate = _checks.real(mixing_rate, field="mixing_rate", low=0, high=1)

@@ -223,7 +223,9 @@ class TimeFile(_ProblemFile):
             expected = f"no [graph] table for a {kind} workload"
             raise InputError("graph", expected=expected, got=self.graph.kind)
         if isinstance(self.error, ErrorTable) and self.error.of in WORST and kind == "prefix":
-            with renamed({key: f"error.{key}" for key in ErrorTable.model_fields}):
+            of_use = "participation.horizon" if hasattr(self.participation, "horizon") else None
+            keys = {key: f"error.{key}" for key in ErrorTable.model_fields}
+            with renamed(keys | {"horizon": of_use or "participation"}):
                 horizon = fields["participation"].horizon
                 fields["error"] = ErrorMeasure(horizon=horizon, **self.error.weights())
         for key in ("error", "mixing"):
@@ -448,7 +450,8 @@ def problem_of_tables(
             return problem.with_mixing(known)
     # It solves for noise, and who judges a design of a W that is known needs no solver.
     choose = import_module("noisedesign.design.least_noise").least_noise_mixing
-    with renamed({"mixing_rate": "graph.mixing_rate", "mixing": "graph.weights"}):
+    keys = {"mixing_rate": "graph.mixing_rate", "mixing": "graph.weights"}
+    with renamed(keys | {"random": "mixing", "schedule": "graph.kind"}):
         return cast(Problem, choose(problem, mixing_rate=rate).problem)
 
 

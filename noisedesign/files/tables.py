@@ -287,10 +287,18 @@ def read_clusters(path: Path, *, nodes: Sequence[str]) -> tuple[int, ...]:
     return tuple(cluster_of[row] for row in range(len(nodes)))
 
 
+StepWeights = Annotated[
+    Annotated[float, Tag("scalar")]
+    | Annotated[list[float], Tag("list")]
+    | Annotated[str, Tag("word")],
+    Discriminator(lambda value: {list: "list", str: "word"}.get(type(value), "scalar")),
+]
+
+
 class ErrorTable(Table):
     of: str = "all-iterates"
     node_weights: ScalarOrList | None = None
-    step_weights: ScalarOrList | Literal["unknown-horizon"] | None = None
+    step_weights: StepWeights | None = None
     learning_rates: ScalarOrList | None = None
     learning_rate: float | None = None
     momentum: float = 0.0

@@ -45,7 +45,24 @@ def parsed(text: str, *, field: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # TOMLDecodeError, or thousands of digits
+        if (long := _long_number(text)) is not None and not isinstance(
+            error, tomllib.TOMLDecodeError
+        ):
+            key, digits = long
+            expected, got = "a number that can be computed with", f"one of {digits:,} digits"
+            raise InputError(key, expected=expected, got=got) from error
         raise InputError(field, expected="TOML", got=str(error).partition(";")[0]) from error
+
+
+def _long_number(text: str) -> tuple[str, int] | None:
+    """The dotted key of the first number that is too long to be read, and its digits."""
+    table = ""
+    for line in text.splitlines():
+        if header := re.match(r"\s*\[+\s*([\w.-]+)\s*\]", line):
+            table = f"{header[1]}."
+        if found := re.match(r"\s*([\w.-]+)\s*=.*?(\d{4300,})", line):
+            return f"{table}{found[1]}", len(found[2])
+    return None
 
 
 @contextmanager

@@ -30,6 +30,7 @@ from noisedesign.families.temporal import TemporalProgram
 from noisedesign.families.toeplitz.solver import inverse_root
 from noisedesign.families.worst.program import WorstProgram
 from noisedesign.forms import BandedInverse, DenseStrategy, ModalStrategy, Noise
+from noisedesign.problem.default_cap import TIMES, FreeNoiseError
 from noisedesign.problem.problem import (
     ANY_SPACE,
     ANY_TIME,
@@ -291,7 +292,14 @@ def _in_both(problem: SpaceTimeProblem, asked: Any, name: str) -> Noise:
     gram = once.T @ once
     if PUBLISHED[name].of_run:
         gram = program.workload.space_gram(scheme.epochs * np.eye(scheme.horizon))
-    covariance = _covariance(name, program.space_program(gram), problem.mixing)
+    in_space = program.space_program(gram)
+    try:
+        covariance = _covariance(name, in_space, problem.mixing)
+    except FreeNoiseError:  # nothing bounds it but a cap, as of the optimum
+        if not problem.default_cap:
+            raise
+        capped = replace(in_space, cap=TIMES[0] / in_space.coordinate_budget)
+        covariance = _covariance(name, capped, problem.mixing)
     if name in ("mafalda", CENTRAL):  # the best C beside this R
         in_time = program.time_program(program.workload.time_gram(covariance))
         strategy = repair.strategy_of(in_time, _best(in_time))

@@ -8,7 +8,8 @@ mathematics.md, "Singular W and the cap")."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, TypeVar, cast
 
@@ -28,8 +29,20 @@ ROUNDING = 1e-9  # relative difference of a stored cap from one of these that is
 NULL = 1e-9  # eigenvalues of H over its largest that are no reason to refuse a stored cap
 
 
+LAZY = "Or use other weights: those of lazy-metropolis-hastings never make W singular."
+
+
 class FreeNoiseError(InputError):
     """No design is optimal: H is singular, and noise that costs nothing would grow for ever."""
+
+
+@contextmanager
+def lazy_advice(helps: Callable[[], bool]) -> Iterator[None]:
+    """Refusals advise lazy weights as well, where it is W alone that hides noise from the error."""
+    try:
+        yield
+    except FreeNoiseError as error:
+        raise error.told(remedy=f"{error.remedy} {LAZY}" if helps() else None) from None
 
 
 def capped(problem: Any, times: float) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from types import NoneType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -70,6 +71,9 @@ class UnboundedProblem(Shown):
             raise InputError("participation.max_participations", expected=expected, got=got)
         if _checks.positive_int(self.buffers, field="structure.buffers") > 32:
             raise InputError("structure.buffers", expected="at most 32", got=f"{self.buffers}")
+        expected = "PrivacyTarget(epsilon=..., delta=...) or None"
+        kinds = (PrivacyTarget, NoneType)
+        _checks.instance(self.privacy, kinds, field="privacy", expected=expected)
         if self.privacy is not None and self.privacy.steps is not None:
             expected, got = "nothing: the run has no end", f"{self.privacy.steps}"
             raise InputError("privacy.steps", expected=expected, got=got)

@@ -93,7 +93,7 @@ class _Wanted:
 def compare(
     problems: Sequence[Problem | LoadedProblem],
     *,
-    backends: Sequence[str],
+    backends: Sequence[str] | None = None,
     gap: float | None = None,
     time_limit: float = TIME_LIMIT_SECONDS,
     formulation: str | None = None,
@@ -111,7 +111,7 @@ def compare(
 
     Args:
         problems: for a table, loaded ones: rows are told apart by the text of their problem.
-        backends: names, as of :func:`noisedesign.solve`.
+        backends: names, as of :func:`noisedesign.solve`; None: all that are installed and licensed.
         gap: relative duality gap to certify, default 1e-6.
         time_limit: seconds a solve.
         formulation: of the conic backends; default the first of each.
@@ -139,6 +139,8 @@ def compare(
         clarabel True 2.618
     """
     problems = _checks.listed(problems, field="problems", expected="a list of problems")
+    if backends is None:
+        backends = [one.name for one in all_backends() if one.availability().ready]
     backends = _checks.listed(backends, field="backends", expected="a list of names of backends")
     retry = _checks.flag(retry, field="retry")
     if not backends:

@@ -91,6 +91,16 @@ def cap_note(solution: Solution) -> str:
     )
 
 
+def kinds_note(records: Sequence[Record]) -> str:
+    """Say that objectives of noise of different kinds are no one error; nothing where they are."""
+    if len({record["design"] for record in records}) < 2:
+        return ""
+    return (
+        "objectives of designs in space, in time and in both are errors of different noise and "
+        "runs, and not compared here: nd.evaluate gives designs one error"
+    )
+
+
 def at_target(design: Design | None) -> Record:
     """The values of AT_TARGET; None where there is no design, or no target."""
     if design is None:

@@ -177,8 +177,9 @@ def test_runs_without_an_end_by_name() -> None:
 def test_the_shell_asks_about_victims_by_name(tmp_path: Path) -> None:
     path = tmp_path / "d.npz"
     nd.save(DESIGN, path)
-    rows = call("account", path, "--victim", "ann", "--json").json()
-    assert {row["victim"] for row in rows} == {"ann"}
+    for name in ("ann", "eve"):
+        rows = call("account", path, "--victim", name, "--json").json()
+        assert {row["victim"] for row in rows} == {name}
     two = call("account", path, "--victim", "ann", "--victim", "eve", "--node", "bob", "--json")
     pndp = next(row for row in two.json() if row["model"] == "pndp")
     assert pndp["observer"].startswith("node bob: ")

@@ -233,3 +233,27 @@ def test_tables_of_many_problems_say_so() -> None:
     row = nd.compare([SpaceProblem.from_graph(RING_6)], backends=["native"]).rows[0]
     assert row["solved"]
     assert "<= 10 times independent, by default" in row["reason"]
+
+
+def test_baselines_stand_beside_a_capped_optimum(tmp_path: Path) -> None:
+    """The optimal R of baselines in space and time takes the cap, too, unless it is refused."""
+    asked = SpaceTimeProblem.from_graph(RING_6, participation=nd.participation.single(2))
+    for name in ("whisper", "whisper-one-step"):
+        design = nd.baseline(asked, name)
+        assert design.certificate.feasible
+        refused = ""
+        try:  # rounding decides whether such noise is refused
+            nd.baseline(replace(asked, max_variance="none"), name)
+        except InputError as error:
+            refused = error.remedy
+        if refused:
+            assert "max_variance" in refused
+            assert np.diagonal(design.covariance).max() <= 10
+    path = tmp_path / "ring.toml"
+    use = "[participation]\nepochs = 1\nseparation = 2\n"
+    for text in (TEXT, TEXT.replace('"space"', '"space-time"') + use):
+        path.write_text(text)
+        outcome = call("baselines", path)
+        assert outcome.code == 0
+        assert "the optimum is capped at 10 times" in outcome.err
+        assert "optimal" in outcome.out

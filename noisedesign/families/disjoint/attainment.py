@@ -22,7 +22,7 @@ from noisedesign.families.disjoint import solver
 from noisedesign.families.disjoint.program import Found, independent_gram
 from noisedesign.families.disjoint.solver import barrier
 from noisedesign.forms import Noise
-from noisedesign.problem.default_cap import FreeNoiseError
+from noisedesign.problem.default_cap import LAZY, FreeNoiseError
 
 PROOF_GAP = 1e-12  # gap to which noise that looks unbounded is followed: what float64 tells
 UNBOUNDED = 1e11
@@ -104,9 +104,6 @@ def refuse_divergent(program: Program, answer: Found, *, time_limit: float | Non
             f"infimum has a variance of at least {variance:.1e} at {_names(program)[top]}"
         )
         raise _refusal(program, answer, found.direction, proof)
-
-
-LAZY = "Or use other weights: those of lazy-metropolis-hastings never make W singular."
 
 
 def _names(program: Program) -> Sequence[str]:

@@ -12,6 +12,7 @@ from noisedesign.families.family import Sampled, family_at
 from noisedesign.families.space_time import SpaceTimeProgram
 from noisedesign.forms.structure import SpaceStructure, TimeStructure
 from noisedesign.privacy.target import PrivacyTarget
+from noisedesign.problem.default_cap import lazy_advice
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -48,6 +49,7 @@ class KroneckerProgram(SpaceTimeProgram):
 
     def in_space(self, gram: Array) -> Any:
         """The program of a structured R, for H_space(S) = ``gram``, shape (n, n)."""
-        return self.space_family.program_of_gram(
-            gram, mixing=self.mixing, structure=self.space, budget=self.budget, cap=self.cap
-        )
+        with lazy_advice(lambda: self.workload.one_mixing is not None):
+            return self.space_family.program_of_gram(
+                gram, mixing=self.mixing, structure=self.space, budget=self.budget, cap=self.cap
+            )

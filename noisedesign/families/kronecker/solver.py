@@ -17,12 +17,11 @@ import numpy as np
 import scipy.optimize
 
 from noisedesign.base import linalg as _linalg, settings
-from noisedesign.base.checks import Array, InputError
+from noisedesign.base.checks import Array
 from noisedesign.base.monitor import Monitor, Search, Stop
 from noisedesign.certify import repair
 from noisedesign.certify.program import Program, denormalized_gram
 from noisedesign.families.disjoint import solver
-from noisedesign.families.disjoint.attainment import LAZY
 from noisedesign.families.disjoint.program import Found, independent_gram, unlimited
 from noisedesign.families.family import Answer, Arrays, Seeded, without_multipliers
 from noisedesign.families.kronecker import turned
@@ -31,7 +30,7 @@ from noisedesign.families.kronecker.program import KroneckerProgram
 from noisedesign.families.kronecker.turned import Turned
 from noisedesign.families.space_time import MANY_COORDINATES, SpaceTimeProgram
 from noisedesign.forms import DenseStrategy, Noise, Strategy, strategy_of_structure
-from noisedesign.problem.default_cap import FreeNoiseError
+from noisedesign.problem.default_cap import FreeNoiseError, lazy_advice
 from noisedesign.system.workloads import Workload
 
 SAMPLED_GAP = 1e-3  # relative gain of a sweep that samples of random batches do not tell from none
@@ -141,12 +140,8 @@ def design_kronecker(
 
     def optimal_space(gram: Array) -> Array:
         in_space = program.space_program(gram)
-        try:
+        with lazy_advice(lambda: program.workload.one_mixing is not None):
             return repair.covariance_of(in_space, optimal_gram(in_space, monitor))
-        except InputError as error:
-            if program.workload.one_mixing is None:
-                raise
-            raise error.told(remedy=f"{error.remedy} {LAZY}") from None
 
     in_space = np.diag(1 / program.budget) if space_start is None else space_start
     start = program.participation.epochs * np.eye(program.workload.horizon), in_space

@@ -36,6 +36,7 @@ from noisedesign.families.shared_seeds.program import SeedProgram, seed_program
 from noisedesign.families.temporal import largest_share
 from noisedesign.forms import Noise
 from noisedesign.privacy.seeds import SeedPlan, seed_plan
+from noisedesign.problem.default_cap import lazy_advice
 from noisedesign.problem.problem import SpaceProblem
 
 ASSEMBLED = 1e-12
@@ -59,6 +60,10 @@ class SharedSeeds(
         "dual_prices": ArraySpec("v", ANY),
         "dual_coalitions": ArraySpec("coalitions with multipliers", ANY),
     }
+
+    def program(self, problem: SpaceProblem) -> SeedProgram:
+        with lazy_advice(lambda: problem.plain):
+            return super().program(problem)
 
     def program_of_gram(self, gram: Array, **of: Any) -> SeedProgram:
         return seed_program(gram, **of)

@@ -88,8 +88,7 @@ def _refuse_free_noise(program: SeedProgram) -> None:
                 expected="a matrix W under which all noise of a clique has a cost",
                 got=got,
                 remedy=f"Cap diag(R) by limits.max_variance: max_variance={cap} in Python, "
-                f"[limits] max_variance = {cap} in a problem file. Or use other weights: those "
-                "of lazy-metropolis-hastings never make W singular.",
+                f"[limits] max_variance = {cap} in a problem file.",
             )
 
 

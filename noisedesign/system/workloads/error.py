@@ -169,7 +169,9 @@ class ErrorMeasure(Shown):
         ]
 
     def _set_unknown_horizon(self, horizon: int) -> None:
-        _checks.one_of(self.step_weights, field="step_weights", allowed=(UNKNOWN_HORIZON,))
+        if self.step_weights != UNKNOWN_HORIZON:
+            expected, got = f'numbers, or "{UNKNOWN_HORIZON}"', repr(self.step_weights)
+            raise InputError("step_weights", expected=expected, got=got)
         if self.of != "worst":
             expected = f'numbers; "{UNKNOWN_HORIZON}" is for of = "worst"'
             raise InputError("step_weights", expected=expected, got=f'of = "{self.of}"')
