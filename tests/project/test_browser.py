@@ -29,6 +29,7 @@ pytestmark = [
 PAGES = (
     *("index", "tutorial", "results", "faq", "mathematics", "accounts", "gallery/index"),
     *("gallery/quickstart", "guides/recommend", "guides/which-design", "guides/mixing-weights"),
+    *("guides/what-could-go-wrong", "guides/random-participation", "guides/training", "changelog"),
     *("experiments/ours", "experiments/whisper", "reference/python", "reference/conventions"),
     *("reference/names/noisedesign.SpaceProblem", "reference/names/noisedesign.solve"),
 )
