@@ -94,7 +94,9 @@ def set_number(root: Path, number: str, *, date: str) -> None:
     _write(root / CHANGES, r"^## \[Unreleased\]$", f"## [{number}] - {date}")
     _write(root / CITATION, r"^version: \S+$", f"version: {number}")
     address = _found(REPOSITORY, root / PROJECT)
-    told = f'date-released: "{date}"\n' + f'repository-code: "{address}"\n' * bool(address)
+    told = f'date-released: "{date}"\n'
+    if address:
+        told += f'repository-code: "{address}"\n'
     _write(root / CITATION, r"^date-released: .+\n(repository-code: .+\n)?", told)
 
 

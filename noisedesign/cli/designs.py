@@ -304,18 +304,22 @@ def dropout(design: str, gone: tuple[str, ...], output: str | None, as_json: boo
 
 
 @click.command()
-@click.argument("problem")
+@click.argument("problems", metavar="PROBLEM...", nargs=-1, required=True)
 @json_option
-def baselines(problem: str, as_json: bool) -> None:
-    """The optimum of PROBLEM.toml beside published mechanisms.
+def baselines(problems: tuple[str, ...], as_json: bool) -> None:
+    """The optimum of every PROBLEM.toml beside published mechanisms.
 
-    All are judged by the same certificate."""
+    All are judged by the same certificate. Objectives of space, time and space-time have units of
+    their own: several problems compare by error of run, that of all models of the whole run at the
+    target."""
     from noisedesign.mechanisms.baselines import compared
     from noisedesign.tasks import report
 
-    records = [report.design_record(d) for d in compared(problem_in(problem).problem)]
-    columns = ["name", "method", "objective", "relative_to_ldp", *report.AT_TARGET, "gap"]
-    show(records, as_json=as_json, columns=[*columns, "feasible", "protects"])
+    loaded = [problem_in(path).problem for path in problems]
+    records = [report.design_record(d) for problem in loaded for d in compared(problem)]
+    columns = ["name", "method", "objective", "relative_to_ldp", *report.AT_TARGET]
+    columns += [report.OF_RUN] if len(problems) > 1 else []
+    show(records, as_json=as_json, columns=[*columns, "gap", "feasible", "protects"])
 
 
 @click.command(cls=Writing)

@@ -1,18 +1,16 @@
-"""Tables: what to take, which solvers there are, how they compare, and grids of problems."""
+"""Tables: which solvers there are, how they compare, and grids of problems."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 import noisedesign as nd
 from noisedesign.base.checks import InputError
-from noisedesign.base.file_kinds import DESIGN, PICTURE
+from noisedesign.base.file_kinds import PICTURE
 from noisedesign.cli._shared import (
     EXIT_FAILED,
     NewFile,
@@ -28,14 +26,12 @@ from noisedesign.cli._shared import (
     retry_option,
     say,
     show,
-    transient,
 )
 
 if TYPE_CHECKING:
     from noisedesign.surveys.compare import Comparison
 
 ALL = "all"
-RECOMMENDED = ("noise", "relative", "needs", "vectors kept", "gap", "status")
 
 
 def _time_limit(help_text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -113,16 +109,18 @@ def _print(found: Comparison, time_limit: float) -> None:
     """Rows, DIMACS errors, counts and means, and where the curves are at some times, as n/N."""
     from noisedesign.conic.data import ERRORS
     from noisedesign.surveys import compare as comparing
-    from noisedesign.tasks.report import AT_TARGET
+    from noisedesign.tasks.report import AT_TARGET, OF_RUN
 
     of_design = ["objective", "gap", "relative_to_ldp"]
     answer = ["name", "backend", "solved", "status", *of_design, *AT_TARGET]
+    # Objectives in space, time and both have units of their own.
+    of_run = [OF_RUN] if len({row["design"] for row in found.rows}) > 1 else []
     show(
         [row | {"solver_seconds": comparing.spent(row)} for row in found.rows],
         as_json=False,
-        columns=[*answer, "solver_seconds", "reason"],
+        columns=[*answer, *of_run, "solver_seconds", "reason"],
         notes=["reason"],
-        keep=[*of_design, "error_at_target"],
+        keep=[*of_design, "error_at_target", OF_RUN],
     )
     if conic := [row for row in found.rows if any(row[name] is not None for name in ERRORS)]:
         click.echo()
@@ -257,91 +255,3 @@ def check_results(
         if row["status"] == checking.WRONG:
             note(f"{row['problem']} by {row['solver']} is wrong: {row['reason']}")
     return 0 if found.ok else EXIT_FAILED
-
-
-@click.command(cls=Writing)
-@click.argument("graph")
-@click.option("--records", type=int, required=True, help="Records of a node.")
-@click.option("--batch-size", type=int, required=True, help="Records of a step of a node.")
-@click.option("--epochs", type=int, required=True, help="How often a record takes part.")
-@click.option("--epsilon", type=float, required=True, help="Of the whole run.")
-@click.option("--delta", type=float, default=1e-6, show_default=True)
-@click.option("--clip", type=float, default=1.0, show_default=True, help="Of one gradient's norm.")
-@click.option("--adjacency", default="replace", show_default=True, help="Or zero-out, add-remove.")
-@click.option("--trust", default="nobody", show_default=True, help="neighbours, or a party.")
-@click.option("--fixed-batches", is_flag=True, help="Batches cannot be drawn at random.")
-@click.option("--weights", help="Of W [Metropolis-Hastings, and beside them those of least noise].")
-@click.option("--weight/--no-weight", default=None, help="Whether W takes weights of the edges.")
-@click.option("--curvature", metavar="A,B", help="Of the loss: ranks by that of the last models.")
-@click.option("--learning-rate", type=float, help="Of steps along means over a batch.")
-@click.option("--dimension", type=int, help="Parameters of the model.")
-@click.option("--memory", type=float, metavar="BYTES", help="For noise, of a node.")
-@click.option("--time-limit", type=float, metavar="S", default=120.0, show_default=True)
-@output_option(NewFile(DESIGN), "Design file of the first, .npz.")
-@json_option
-def recommend(
-    graph: str, output: str | None, as_json: bool, fixed_batches: bool, **how: Any
-) -> None:
-    """The best noise for a graph, records and an epsilon.
-
-    GRAPH is a file of edges, a problem file, whose [graph] counts, or a graph of its own, such as
-    florentine. All kinds of noise that fit
-    are solved and certified at the same epsilon, and ranked by their error over the whole run."""
-    from noisedesign.surveys.recommend import TRUST
-    from noisedesign.system.rules import UNSAID
-
-    meant = [name for name in TRUST if how["trust"] and how["trust"] in name]
-    if len(meant) != 1:
-        expected = " or ".join(repr(name) for name in TRUST)
-        raise InputError("trust", expected=expected, got=repr(how["trust"]))
-    how["trust"] = meant[0]
-    if how["curvature"] is not None:
-        how["curvature"] = _numbers(how["curvature"])
-    watched = sys.stderr.isatty()
-    progress = (lambda name: transient(f"solving: {name}")) if watched else None
-    how |= {"random_batches": not fixed_batches, "progress": progress}
-    how["weight"] = {None: UNSAID, True: "weight", False: None}[how["weight"]]
-    found = nd.recommend(_graph(graph), **how)
-    if watched:
-        transient("")
-    record = found.values
-    if output is not None:
-        nd.save(found.design, output)
-        record["output"] = output
-    if as_json:
-        show(record, as_json=True)
-        return
-    show(record["candidates"], as_json=False, columns=RECOMMENDED)
-    for line in found.sentences:
-        note(line)
-    click.echo(f"\n{found.code}", nl=False)
-
-
-def _numbers(text: str) -> list[float]:
-    try:
-        return [float(part) for part in text.split(",")]
-    except ValueError:
-        expected = "numbers separated by commas"
-        raise InputError("curvature", expected=expected, got=repr(text)) from None
-
-
-def _graph(name: str) -> Any:
-    """The graph of a file of edges or of a problem file, or by its own name; or W, if given."""
-    import networkx as nx
-    import numpy as np
-
-    from noisedesign.files.toml import parsed
-    from noisedesign.system.graph import read_edges
-
-    if Path(name).suffix == ".toml" or ("/" in name and not Path(name).is_file()):
-        loaded = problem_in(name)
-        mixing = getattr(loaded.problem, "mixing", None)
-        if mixing is None:
-            raise InputError("graph", expected="a problem file with [graph]", got=name)
-        said = parsed(loaded.text, field="problem")["graph"]
-        if said["kind"] == "matrix" or said.get("weight"):
-            return mixing
-        links = nx.from_numpy_array(np.asarray(mixing) > 0)
-        links.remove_edges_from(list(nx.selfloop_edges(links)))
-        return nx.relabel_nodes(links, dict(enumerate(loaded.problem.nodes)))
-    return read_edges(name) if Path(name).is_file() else nd.build_graph(name)

@@ -7,6 +7,7 @@ W that is best among its neighbours, and no bound is claimed for others."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -83,7 +84,11 @@ class LeastNoiseMixing(Shown):
 
 
 def least_noise_mixing(
-    problem: Problem, *, mixing_rate: float | None = None, symmetric: bool | None = None
+    problem: Problem,
+    *,
+    mixing_rate: float | None = None,
+    symmetric: bool | None = None,
+    time_limit: float | None = None,
 ) -> LeastNoiseMixing:
     """Choose W, on the links of the W of a problem, for the least error of its optimal noise.
 
@@ -97,13 +102,14 @@ def least_noise_mixing(
         mixing_rate: largest ||W - J||_2 allowed, not squared, in (0, 1); None: that of
             Metropolis-Hastings weights, or on a digraph of A + I balanced by Sinkhorn's scaling.
         symmetric: whether W is to be symmetric; None: where all links go both ways.
+        time_limit: seconds for a W that is locally optimal, which is refused if it takes longer.
 
     Returns:
         W, and the problem under it.
 
     Raises:
         InputError: a problem of another kind, by what sets it apart; a mixing rate that no W of the
-            graph has.
+            graph has; a time limit that is too short.
 
     Examples:
         >>> import noisedesign as nd
@@ -115,6 +121,9 @@ def least_noise_mixing(
     both_ways = _check_supported(problem)
     if mixing_rate is not None:
         mixing_rate = _checks.real(mixing_rate, field="mixing_rate", low=0, high=1)
+    ends = np.inf
+    if time_limit is not None:
+        ends = time.perf_counter() + _checks.real(time_limit, field="time_limit", low=0)
     if symmetric is None:
         symmetric = both_ways
     _checks.instance(symmetric, bool, field="symmetric", expected="true, false or None")
@@ -129,7 +138,7 @@ def least_noise_mixing(
     rate = mixing_norm(plain) if mixing_rate is None else mixing_rate
     weights = getattr(problem, "one_step_weights", None)
     if weights is None or (links.size * links.nodes) ** 2 > MOST_GLOBAL:
-        return _local(problem, plain, links, rate)
+        return _local(problem, plain, links, rate, ends=ends)
     posed: Any = problem  # in space
     limits = {"budget": posed.budget, "cap": posed.max_variance, "weights": weights}
     best = least_noise(graph, norm=rate, symmetric=symmetric, **limits)
@@ -184,7 +193,9 @@ def _of_the_mean(error: AnyError | None) -> bool:
     return error is not None
 
 
-def _local(problem: Problem, plain: Array, links: Links, rate: float) -> LeastNoiseMixing:
+def _local(
+    problem: Problem, plain: Array, links: Links, rate: float, *, ends: float
+) -> LeastNoiseMixing:
     """The best W that quasi-Newton steps lead to, none worse than the plain one."""
     start = strictly_within(links, plain, rate)
     if start is None:
@@ -192,7 +203,7 @@ def _local(problem: Problem, plain: Array, links: Links, rate: float) -> LeastNo
     slow = mixing_norm(plain) > rate
     if _of_the_mean(problem.error):
         return _found(problem, links.mixing(start) if slow else plain, rate, "given")
-    tried = [links.mixing(_descended(problem, links, start, rate)), links.mixing(start)]
+    tried = [links.mixing(_descended(problem, links, start, rate, ends=ends)), links.mixing(start)]
     if not slow:
         tried.append(plain)
     errors = [_error(problem, mixing)[0] for mixing in tried]
@@ -239,11 +250,16 @@ def _roots(design: Design, *, nodes: int, horizon: int) -> Iterator[Array]:
         yield root
 
 
-def _descended(problem: Problem, links: Links, weights: Array, rate: float) -> Array:
+def _descended(
+    problem: Problem, links: Links, weights: Array, rate: float, *, ends: float
+) -> Array:
     """Weights of a small error near those given, which are strictly within their limits."""
     left = EVALUATIONS
 
     def value(barrier: float, logs: Array) -> tuple[float, Array]:
+        if time.perf_counter() > ends:
+            expected, got = "seconds enough to choose W", "too few"
+            raise InputError("time_limit", expected=expected, got=got)
         w = _weights_of(links, logs)
         kept = 1 - links.at_nodes(w)
         slacks = links.slacks(gap_of(links, w), rate)

@@ -288,7 +288,7 @@ def _solve_capped(
 
 
 def _priced(solution: Solution, times: float, time_limit: float | None) -> DefaultCap:
-    """What the cap of a solution costs."""
+    """Compute what the cap of a solution costs."""
     family, design = family_of(solution.problem), solution.design
     assert design is not None
     if not isinstance(family, Cappable):

@@ -15,15 +15,17 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from noisedesign.base import atomic, checks as _checks
 from noisedesign.base.checks import Array, InputError
-from noisedesign.base.nodes import Node
 from noisedesign.noise.filters import Buffered, Filter, Fresh, filter_of
 from noisedesign.noise.rules import Rule
+
+if TYPE_CHECKING:
+    from noisedesign.base.nodes import Node
 
 FORMAT, VERSION = "noisedesign-node", 1
 MOST_BYTES = 2**32

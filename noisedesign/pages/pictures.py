@@ -29,7 +29,7 @@ MOST_NODES, MOST_EDGES = 1000, 20_000  # size of the largest graph that is drawn
 SPRINGS = 60
 DOT = 4  # half the width of a node, in dots at 100 an inch
 TURNS = tuple(math.pi / 4 * turn for turn in (0, 1, -1, 2, -2, 3, -3, 4))
-"""Where a name may stand: from the middle of the drawing outward, then turned by so much."""
+"""Places of a name: from the middle of the drawing outward, then turned by so much."""
 
 DECADES = 30  # ratio of the largest to the smallest value from which on an axis is logarithmic
 FEW_LAGS = 64

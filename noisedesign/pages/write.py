@@ -36,6 +36,7 @@ from noisedesign.pages.content import (
     Text,
     vectors,
 )
+from noisedesign.pages.recommendation import Ranked, page_of_recommendation
 from noisedesign.problem.calibration import calibration_of
 from noisedesign.tasks.verify import DIGEST, Verification, verify
 
@@ -60,8 +61,11 @@ def report(design: Any, *, path: str | Path, overwrite: bool = False) -> Path:
     is verified while the page is written, and the page says what was found. Nothing that its file
     names is opened, and nothing of it becomes markup.
 
+    Of a recommendation the page has the ranking, what would change it, and the code of the first.
+
     Args:
-        design: a design, a streaming design, a solution, or what ``load`` returns.
+        design: a design, a streaming design, a solution, what ``load`` returns, or a
+            :class:`noisedesign.results.Recommendation`.
         path: where the page goes.
         overwrite: replace a file even if it is no page of this package.
 
@@ -87,11 +91,12 @@ def report(design: Any, *, path: str | Path, overwrite: bool = False) -> Path:
     """
     for package in ("jinja2", "matplotlib"):
         need(package, field="output")
-    stored = as_stored(design)
+    ranked = isinstance(design, Ranked)
+    stored = design if ranked else as_stored(design)
     with overwriting(overwrite):
         target_of(path)  # before the work
         check_replaceable(path, PAGE)
-        return write_page(page_of(stored), path)
+        return write_page(page_of_recommendation(stored) if ranked else page_of(stored), path)
 
 
 def write_page(page: Page, path: str | Path) -> Path:
@@ -218,7 +223,7 @@ def _verdict_of(found: Verification) -> str:
 
 
 def _unchecked(found: Verification) -> str:
-    """What nobody has checked, which is neither good nor bad."""
+    """List what nobody has checked, which is neither good nor bad."""
     if not found.not_checked:
         return ""
     names = ", ".join(found.not_checked)

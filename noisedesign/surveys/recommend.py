@@ -6,9 +6,10 @@ time allowed is listed as such."""
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import networkx as nx
@@ -16,242 +17,39 @@ import numpy as np
 
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import Array, InputError
+from noisedesign.base.monitor import Stop
 from noisedesign.base.shown import Listing, Shown
+from noisedesign.design.buffer_search import solve_unbounded
 from noisedesign.design.design import Design
 from noisedesign.design.least_noise import least_noise_mixing
 from noisedesign.design.solve import solve
-from noisedesign.forms.structure import SpaceStructure, TimeStructure
+from noisedesign.design.unbounded import UnboundedDesign
 from noisedesign.mechanisms.baselines import baseline
 from noisedesign.privacy.accounting import epsilon_of
 from noisedesign.privacy.target import DEFAULT_ADJACENCY, DEFAULT_DELTA, PrivacyTarget
-from noisedesign.problem.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
-from noisedesign.system.graph import LEAST_NOISE, mixing_matrix, node_names
-from noisedesign.system.participation import BallsInBins, FixedEpoch
+from noisedesign.problem.problem import SpaceProblem
+from noisedesign.surveys.situation import (
+    ENDLESS,
+    FASTEST,
+    OF_ITS_OWN,
+    OF_ONE_STEP,
+    TRUST,
+    Kind,
+    Situation,
+    kinds_of,
+)
+from noisedesign.system.fastest_mixing import fastest_mixing
+from noisedesign.system.graph import chosen_links, mixing_matrix, node_names
+from noisedesign.system.participation import FixedEpoch
 from noisedesign.system.rules import UNSAID
-from noisedesign.system.workloads import ErrorMeasure
-from noisedesign.system.workloads.error import OF_THE_END
 from noisedesign.tasks.evaluate import Evaluation, evaluate
+from noisedesign.tasks.step_seconds import COORDINATES, coordinates_of, step_seconds
 
-TRUST = ("nobody", "neighbours share keys", "a trusted party deals noise")
 SECONDS = 120.0  # of a recommendation; more lets slower candidates end on graphs of hundreds
 MOST_PAIRS = 600  # of node and step for noise of any kind: its solver takes minutes beyond
 BYTES = 8  # of a coordinate of a vector that is kept
 SHARE = 0.6  # of the time for candidates; the rest is for what would change
 MOST_CHOSEN = 2  # kinds that are tried under the W of least noise, too
-TARGET = ("epsilon", "delta", "clip", "adjacency")  # what is said of a target
-KEPT = (1, 2, 4, 8, 16)  # bands and buffers that are tried under a limit of memory
-NOTHING_SHARED = "nothing shared"
-FROM_SECRETS = "secret batches, drawn at random"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Kind:
-    """A kind of noise that may be recommended, by the tables that a problem file says it in."""
-
-    name: str
-    trust: int  # index of TRUST that it takes at least
-    design: str = "time"
-    structure: Mapping[str, Any] = field(default_factory=dict)
-    drawn: bool = False  # whether batches are drawn at random
-    independent: bool = False  # whether it is what nobody designs
-    chosen: bool = False  # whether W is that of least noise
-    cap: float | None = None  # on variances of nodes, where W is singular
-
-    @property
-    def needs(self) -> str:
-        """Who shares what."""
-        shared = (NOTHING_SHARED, "a key for every edge", "a party that deals each its own noise")
-        own = shared[self.trust]
-        return f"{own}; {FROM_SECRETS}" if self.drawn else own
-
-    @property
-    def holds_not(self) -> tuple[str, ...]:
-        """Before whom its epsilon does not hold."""
-        found = []
-        if self.trust == 1:
-            found.append("a reader of all messages who knows keys of the node's neighbours")
-        if self.trust == 2:
-            found.append("the party that deals the noise")
-            found.append("nodes that hold the seeds of all noise, and not their own values alone")
-        if self.drawn:
-            found.append("whoever learns which batch a record is in")
-        return tuple(found)
-
-
-def kinds_of(trust: int, *, kept: int | None = None) -> Iterator[Kind]:
-    """Kinds that take at most that trust, the quickest to solve first, batches fixed.
-
-    Of noise over time those that keep at most ``kept`` vectors of the model's size."""
-    yield Kind(name="independent noise", trust=0, independent=True)
-    space = ("edge-local", "between neighbours"), ("dense", "between nodes")
-    for level, (between, name) in enumerate(space, start=1):
-        if level <= trust:
-            yield Kind(name=name, trust=level, design="space", structure={"space": between})
-    in_time: list[tuple[str, dict[str, Any]]] = [("over time", {})]
-    if kept is not None:
-        few = [count for count in KEPT if count <= kept]
-        in_time = [(f"over time, {p + 1} bands", {"time": "banded", "bands": p + 1}) for p in few]
-        in_time += [(f"over time, {m} buffers", {"time": "blt", "buffers": m}) for m in few]
-    for said, structure in in_time:
-        yield Kind(name=said, trust=0, structure=structure)
-    for level, (between, name) in enumerate(space, start=1):
-        for said, times in in_time:
-            if level <= trust:
-                both = {"joint": "kronecker", "space": between, **times}
-                yield Kind(
-                    name=f"{name} and {said}", trust=level, design="space-time", structure=both
-                )
-    if trust == 2 and kept is None:
-        for joint, name in (("modal", "modes of the network"), ("full", "any covariance")):
-            yield Kind(name=name, trust=2, design="space-time", structure={"joint": joint})
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Situation:
-    """Facts of a run, and the problems that they make."""
-
-    mixing: Array
-    nodes: tuple[str, ...]
-    records: int
-    batch_size: int
-    epochs: int
-    target: PrivacyTarget
-    measure: Mapping[str, Any]  # keys of the error of the run
-    chosen: Array | None = None  # W of least noise
-    weight: str | None = UNSAID  # attribute of edges that W is made of
-    name: str = "recommended"
-
-    @property
-    def run(self) -> dict[str, int]:
-        """The numbers of the run that schemes are made from."""
-        return {"records": self.records, "batch_size": self.batch_size, "epochs": self.epochs}
-
-    @property
-    def fixed(self) -> FixedEpoch:
-        """(k, b) of batches in a fixed order."""
-        return FixedEpoch.from_records(**self.run)
-
-    @property
-    def error(self) -> ErrorMeasure:
-        """The error of the run that ranks."""
-        return ErrorMeasure(horizon=self.fixed.horizon, **self.measure)
-
-    @property
-    def unit(self) -> float:
-        """The factor by which errors of sums, squared, are those of means over a batch; of all
-        iterates by which they are those of one step and node."""
-        share = 1.0 if self.error.of in OF_THE_END else self.error.horizon * len(self.mixing)
-        return 1 / (self.batch_size**2 * share)
-
-    def problem(self, kind: Kind) -> Problem:
-        """The problem of a kind of noise."""
-        scheme = (BallsInBins if kind.drawn else FixedEpoch).from_records(**self.run)
-        said = dict(kind.structure)
-        space = SpaceStructure(kind=said.pop("space", "dense"))
-        joint = said.pop("joint", "")
-        in_time = TimeStructure(kind=said.pop("time", "dense"), **said)
-        error = self.error
-        common: dict[str, Any] = {
-            "mixing": self.chosen if kind.chosen else self.mixing,
-            "nodes": self.nodes,
-            "participation": scheme,
-            "privacy": self.target,
-            "error": None if error.plain and kind.design != "space" else error,
-            "name": self.name,
-        }
-        if kind.design == "time":
-            return TimeProblem.decentralized(structure=in_time, **common)
-        common["max_variance"] = kind.cap
-        if kind.design == "space":
-            return SpaceProblem(structure=space, **common)
-        return SpaceTimeProblem(space=space, time=in_time, joint=joint, **common)
-
-    def tables(self, kind: Kind) -> dict[str, Any]:
-        """The tables of its problem file, all but [graph]."""
-        target, scheme = self.target, BallsInBins if kind.drawn else FixedEpoch
-        found: dict[str, Any] = {
-            "name": self.name,
-            "design": kind.design,
-            "participation": {"kind": scheme.kind, **self.run},
-            "privacy": {key: getattr(target, key) for key in TARGET},
-        }
-        if kind.design == "time":
-            found["workload"] = {"kind": "decentralized"}
-        if kind.structure:
-            found["structure"] = dict(kind.structure)
-        if kind.cap is not None:
-            found["limits"] = {"max_variance": kind.cap}
-        measure = {key: np.asarray(value).tolist() for key, value in self.measure.items()}
-        if kind.design == "space":
-            measure["horizon"] = self.fixed.horizon
-        return found | ({"error": measure} if measure else {})
-
-    def code(self, kind: Kind) -> str:
-        """Lines of Python that design and draw the noise of a kind, from a ``graph``."""
-        scheme, target = self.fixed, self.target
-        classes = {"space": "SpaceProblem", "time": "TimeProblem", "space-time": "SpaceTimeProblem"}
-        batches = BallsInBins if kind.drawn else FixedEpoch
-        said = ", ".join(f"{key}={getattr(target, key)!r}" for key in TARGET)
-        run = ", ".join(f"{key}={value}" for key, value in self.run.items())
-        arguments = [
-            f"participation=nd.participation.{batches.__name__}.from_records({run})",
-            f"privacy=nd.PrivacyTarget({said})",
-        ]
-        structure = dict(kind.structure)
-        space, joint = structure.pop("space", None), structure.pop("joint", None)
-        own = {"space": "structure", "time": "structure", "space-time": "space"}[kind.design]
-        if space is not None and space != "dense":
-            arguments.append(f"{own}=nd.SpaceStructure(kind={space!r})")
-        if structure:
-            structure["kind"] = structure.pop("time")
-            own = "structure" if kind.design == "time" else "time"
-            inner = ", ".join(f"{key}={value!r}" for key, value in structure.items())
-            arguments.append(f"{own}=nd.TimeStructure({inner})")
-        if joint is not None:
-            arguments.append(f"joint={joint!r}")
-        if self.measure or kind.design == "space":
-            measure = {"horizon": scheme.horizon} | dict(self.measure)
-            inner = ", ".join(f"{k}={np.asarray(v).tolist()!r}" for k, v in measure.items())
-            arguments.append(f"error=nd.ErrorMeasure({inner})")
-        if kind.cap is not None:
-            arguments.append(f"max_variance={kind.cap!r}")
-        if kind.chosen:
-            arguments.append(f"weights={LEAST_NOISE!r}")
-        elif self.weight != UNSAID:
-            arguments.append(f"weight={self.weight!r}")
-        made = f"nd.{classes[kind.design]}.from_graph(graph, {', '.join(arguments)})"
-        solved = 'nd.baseline(problem, "ldp")' if kind.independent else "nd.solve(problem).design"
-        drawn = f"nd.noise(design, node=0, clip={target.clip!r}"
-        drawn += (
-            ")",
-            ", seeds=seeds)  # that neighbours agreed on",
-            ", seeds=seeds)  # of the party; who holds them all knows all noise",
-        )[kind.trust]
-        lines = [f"problem = {made}", f"design = {solved}", f"source = {drawn}"]
-        if kind.drawn:
-            by = "  # in secret; no other batches keep this epsilon"
-            lines.append(f"batches = source.batches({self.records}){by}")
-        return "\n".join(lines) + "\n"
-
-    def solved(self, kind: Kind, *, seconds: float = SECONDS) -> Candidate:
-        """The design of a kind, and its error by the measure of the run."""
-        if kind.independent:
-            design, status = baseline(self.problem(kind), "ldp"), "closed form"
-        else:
-            kind, design, status = self._designed(kind, seconds=seconds)
-        return Candidate(
-            kind=kind, design=design, status=status, evaluation=evaluate(design, error=self.error)
-        )
-
-    def _designed(self, kind: Kind, *, seconds: float) -> tuple[Kind, Design, str]:
-        """A kind, a certified design of it and its status; under a cap where W is singular."""
-        found = solve(self.problem(kind), time_limit=seconds)
-        if found.default_cap is not None:
-            kind = replace(kind, name=f"{kind.name}, capped", cap=found.default_cap.times)
-        if found.design is None or not found.found:
-            expected, got = "enough seconds to solve it", f"{seconds:.3g}"
-            raise InputError("time_limit", expected=expected, got=got)
-        return kind, found.design, found.status
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -261,14 +59,17 @@ class Candidate(Shown):
     Attributes:
         kind: which.
         design: certified, at the target.
-        status: as of a :class:`noisedesign.Solution`; "closed form" of independent noise.
+        status: as of a :class:`noisedesign.Solution`; "closed form" of independent noise,
+            "searched" of noise without a horizon.
         evaluation: its error by the measure of the run.
+        step_seconds: a node takes for the noise of a step, measured here; None: not measured.
     """
 
     kind: Kind
-    design: Design
+    design: Design | UnboundedDesign
     status: str
     evaluation: Evaluation
+    step_seconds: float | None = None
 
     @property
     def error(self) -> float:
@@ -285,18 +86,26 @@ class Candidate(Shown):
     @property
     def known_epsilon(self) -> float | None:
         """The epsilon before whoever knows in which batches a record is; None of fixed batches."""
-        mu, target = self.design.fixed_mu, self.design.problem.privacy
-        if not self.kind.drawn or mu is None or target is None:
+        target = self.design.problem.privacy
+        if not self.kind.drawn or target is None or isinstance(self.design, UnboundedDesign):
             return None
-        return epsilon_of(mu=mu, delta=target.delta)
+        mu = self.design.fixed_mu
+        return None if mu is None else epsilon_of(mu=mu, delta=target.delta)
 
     @property
     def vectors(self) -> int:
         """Vectors of the model's size that a node keeps between steps."""
+        if isinstance(self.design, UnboundedDesign):
+            return len(self.design.scales)
         form = self.design.noise.strategy
         if form is None or self.kind.independent:
             return 0
         return form.vectors_kept(form.horizon)
+
+    @property
+    def gap(self) -> float | None:
+        """How far its objective is from a bound on its problem; None without a horizon."""
+        return getattr(self.design, "gap", None)
 
     def _title(self) -> str:
         return self.kind.name
@@ -307,7 +116,7 @@ class Candidate(Shown):
             "epsilon": self.epsilon,
             "needs": self.kind.needs,
             "vectors kept": self.vectors,
-            "gap": self.design.gap,
+            "gap": self.gap,
             "status": self.status,
         }
 
@@ -325,6 +134,15 @@ class Change(Shown):
     change: str
     error: float
     by: str
+
+    @property
+    def sentence(self) -> str:
+        """What it saves or costs."""
+        share, said = 1 - self.error, f"{'If' if self.change in TRUST else 'With'} {self.change}"
+        if abs(share) < 5e-4:
+            return f"{said}: the same error ({self.by})."
+        word = "less" if share > 0 else "more"
+        return f"{said}: {abs(share):.1%} {word} error ({self.by})."
 
     def _title(self) -> str:
         return self.change
@@ -344,6 +162,8 @@ class Recommendation(Shown):
         measure: the error that ranks, in words.
         independent: that error of independent noise with batches in a fixed order.
         situation: of the run.
+        dimension: of the model, if it is known.
+        coordinates: of a model, that the seconds of a step are measured for.
 
     Examples:
         >>> import noisedesign as nd
@@ -351,7 +171,7 @@ class Recommendation(Shown):
         >>> run = {"records": 8, "batch_size": 8, "epochs": 2, "epsilon": 1.0}
         >>> found = nd.recommend(ring, weights="metropolis-hastings", **run)
         >>> [one.kind.name for one in found.candidates]
-        ['over time', 'independent noise']
+        ['over time', 'without a horizon', 'independent noise']
         >>> found.changes[0].change, f"{found.changes[0].error:.3f}"
         ('epsilon 2 instead of 1', '0.279')
     """
@@ -362,6 +182,8 @@ class Recommendation(Shown):
     measure: str
     independent: float
     situation: Situation
+    dimension: int | None = None
+    coordinates: int = COORDINATES
 
     @property
     def first(self) -> Candidate:
@@ -369,7 +191,7 @@ class Recommendation(Shown):
         return self.candidates[0]
 
     @property
-    def design(self) -> Design:
+    def design(self) -> Design | UnboundedDesign:
         """The design of the first candidate."""
         return self.first.design
 
@@ -384,6 +206,7 @@ class Recommendation(Shown):
         return [
             {
                 "noise": one.kind.name,
+                "mechanism": one.kind.mechanism,
                 "error": one.error * self.situation.unit,
                 "relative": one.error / self.independent,
                 "epsilon": one.epsilon,
@@ -391,7 +214,11 @@ class Recommendation(Shown):
                 "does not hold before": "; ".join(one.kind.holds_not),
                 "epsilon if batches are known": one.known_epsilon,
                 "vectors kept": one.vectors,
-                "gap": one.design.gap,
+                "bytes kept": None
+                if self.dimension is None
+                else BYTES * self.dimension * one.vectors,
+                "seconds a step": one.step_seconds,
+                "gap": one.gap,
                 "status": one.status,
             }
             for one in self.candidates
@@ -400,31 +227,36 @@ class Recommendation(Shown):
     @property
     def sentences(self) -> list[str]:
         """Before whom the first does not hold, what would change it, and what was not solved."""
-        first, found = self.first, [f"Errors are those of {self.measure}."]
-        if first.kind.holds_not:
+        first, found = self.first, [f"The error is that of {self.situation.measured}."]
+        found.append("relative: over that of independent noise with batches in a fixed order.")
+        if any(one.step_seconds is not None for one in self.candidates):
             found.append(
-                f"Its epsilon does not hold before {'; nor before '.join(first.kind.holds_not)}."
+                "seconds a step: measured here, of the node of most neighbours at the end of the "
+                f"run, for {self.coordinates} coordinates of the model."
             )
+        if first.kind.holds_not:
+            holds_not = "; nor before ".join(first.kind.holds_not)
+            found.append(f"The epsilon of the first does not hold before {holds_not}.")
         if first.known_epsilon is not None:
             found.append(f"Before whoever knows the batches epsilon is {first.known_epsilon:.4g}.")
-        for one in self.changes:
-            share = 1 - one.error
-            word = "less" if share > 0 else "more"
-            found.append(f"With {one.change}: {abs(share):.1%} {word} error ({one.by}).")
+        found += [one.sentence for one in self.changes]
         found += [f"Not solved: {name}: {why}" for name, why in self.skipped.items()]
         return found
 
     @property
     def values(self) -> dict[str, Any]:
-        """All of it as values for JSON, with the tables of a problem file but [graph]."""
+        """All of it as values for JSON, with the tables of a problem file but
+        [graph], and W where it was chosen for its noise."""
         kind = self.first.kind
         return {
             "measure": self.measure,
+            "seconds a step for coordinates": self.coordinates,
             "candidates": self.records,
             "changes": [{"change": c.change, "error": c.error, "by": c.by} for c in self.changes],
             "skipped": dict(self.skipped),
             "code": self.code,
             "problem": self.situation.tables(kind),
+            "mixing of it": None if kind.weights is None else kind.weights.tolist(),
         }
 
     def _title(self) -> str:
@@ -441,10 +273,11 @@ class Recommendation(Shown):
 
 
 class _Search:
-    """Kinds of noise solved one after another within a time, each once."""
+    """Kinds of noise solved one after another within a time, each once; Ctrl-C ends it early."""
 
     def __init__(self, seconds: float, progress: Callable[[str], None] | None) -> None:
-        self.ends, self.seconds = time.perf_counter() + seconds, seconds
+        self.ends = time.perf_counter() + seconds
+        self.late = f"no time was left of {seconds:g} seconds"
         self.progress = progress
         self.found: list[Candidate] = []
         self.skipped: dict[str, str] = {}
@@ -453,18 +286,53 @@ class _Search:
     def left(self) -> float:
         return self.ends - time.perf_counter()
 
+    def stop(self) -> None:
+        """Start nothing more."""
+        self.ends, self.late = -np.inf, "interrupted"
+
     def solved(self, situation: Situation, kind: Kind, *, until: float = 0.0) -> Candidate | None:
         """A candidate, or None where there was no time or no such noise; ``until`` is kept free."""
         if (seconds := self.left - until) <= 0:
-            self.skipped[kind.name] = f"no time was left of {self.seconds:g} seconds"
+            self.skipped[kind.name] = self.late
             return None
         if self.progress is not None:
             self.progress(kind.name)
         try:
-            return situation.solved(kind, seconds=seconds)
+            found = solved(situation, kind, seconds=seconds)
         except InputError as error:
             self.skipped[kind.name] = str(error)
             return None
+        except KeyboardInterrupt:
+            self.stop()
+            self.skipped[kind.name] = self.late
+            return None
+        if found.status == Stop.INTERRUPTED:
+            self.stop()
+        return found
+
+
+def solved(situation: Situation, kind: Kind, *, seconds: float) -> Candidate:
+    """The design of a kind, and its error by the measure of the run."""
+    design: Design | UnboundedDesign
+    if kind.design == ENDLESS:
+        design, status = solve_unbounded(situation.endless_problem(kind)), "searched"
+    elif kind.independent:
+        design, status = baseline(situation.problem(kind), "ldp"), "closed form"
+    else:
+        kind, design, status = _designed(situation, kind, seconds=seconds)
+    evaluation = evaluate(design, error=situation.error)
+    return Candidate(kind=kind, design=design, status=status, evaluation=evaluation)
+
+
+def _designed(situation: Situation, kind: Kind, *, seconds: float) -> tuple[Kind, Design, str]:
+    """A kind, a certified design of it and its status; under a cap where W is singular."""
+    found = solve(situation.problem(kind), time_limit=seconds)
+    if found.default_cap is not None:
+        kind = replace(kind, name=f"{kind.name}, capped", cap=found.default_cap.times)
+    if found.design is None or not found.found:
+        expected, got = "enough seconds to solve it", f"{seconds:.3g}"
+        raise InputError("time_limit", expected=expected, got=got)
+    return kind, found.design, found.status
 
 
 def recommend(
@@ -506,14 +374,16 @@ def recommend(
         trust: "nobody", "neighbours share keys" or "a trusted party deals noise"; more trust
             includes less.
         random_batches: whether nodes may draw their batches at random, in secret.
-        weights: of :func:`noisedesign.mixing_matrix`; None: Metropolis-Hastings, and beside them
-            those of least noise of the same mixing rate. W itself is taken as it is.
+        weights: of :func:`noisedesign.mixing_matrix`, or "fastest-mixing"; None:
+            Metropolis-Hastings, and beside them those of least noise of the same mixing rate. W
+            itself is taken as it is.
         weight: the attribute of edges that weighs them, as of :func:`noisedesign.mixing_matrix`.
         curvature: of the loss, as of :class:`noisedesign.ErrorMeasure`.
         learning_rate: of steps along means over a batch, needed beside ``curvature``.
         dimension: parameters of the model.
         memory: bytes that a node may keep of noise between steps; needs ``dimension``.
-        time_limit: seconds for all candidates.
+        time_limit: seconds for all of it; no solve begins later, and Ctrl-C ends it with what was
+            solved.
         progress: called with the name of every kind of noise before it is solved.
 
     Returns:
@@ -536,16 +406,15 @@ def recommend(
     kept = _vectors(dimension, memory)
     target = PrivacyTarget(epsilon=epsilon, delta=delta, clip=clip, adjacency=adjacency)
     given = isinstance(graph, nx.Graph)
-    rule: Any = {"weights": weights or "metropolis-hastings", "weight": weight}
-    mixing = mixing_matrix(graph, **rule) if given else graph
     situation = Situation(
-        mixing=np.asarray(mixing),
+        mixing=_mixing(graph, weights, weight) if given else np.asarray(graph),
         nodes=node_names(graph) if given else (),
         records=records,
         batch_size=batch_size,
         epochs=epochs,
         target=target,
         measure=_measure(curvature, learning_rate),
+        weights=weights if given else None,
         weight=weight,
     )
     search, fixed = _Search(seconds, progress), situation.fixed
@@ -562,34 +431,57 @@ def recommend(
         if (one := search.solved(situation, kind, until=reserved)) is not None:
             search.found.append(one)
     _check_found(search)
-    if given and weights is None:
-        situation = _with_chosen(search, situation, until=reserved)
-    best = min(search.found, key=lambda one: one.error)
+    if given and weights is None and weight in (UNSAID, None):
+        _add_chosen(search, situation, until=reserved)
     plain = next(one for one in search.found if one.kind.independent and not one.kind.drawn)
+    ranked = sorted(search.found, key=lambda one: one.error)
+    coordinates = coordinates_of([one.design for one in ranked], dimension=dimension)
+    ranked = list(_measured(ranked, search, coordinates=coordinates))
     return Recommendation(
-        candidates=Listing(sorted(search.found, key=lambda one: one.error)),
+        candidates=Listing(ranked),
         skipped=search.skipped,
-        changes=Listing(_changes(search, situation, best, level, kept)),
+        changes=Listing(_changes(search, situation, ranked[0], level, kept)),
         measure=situation.error.of,
         independent=plain.error,
         situation=situation,
+        dimension=dimension,
+        coordinates=coordinates,
     )
+
+
+def _mixing(graph: nx.Graph, weights: str | None, weight: str | None) -> Array:
+    """W of a graph by a rule, or chosen to mix fastest."""
+    if weights == FASTEST:
+        return fastest_mixing(chosen_links(graph, weight, beside=FASTEST)).mixing
+    return mixing_matrix(graph, weights=weights or "metropolis-hastings", weight=weight)
+
+
+def _measured(ranked: list[Candidate], search: _Search, *, coordinates: int) -> Iterator[Candidate]:
+    """Candidates with the seconds of a step, while there is time."""
+    for one in ranked:
+        measured = None
+        if search.left > 0:
+            measured = step_seconds(one.design, coordinates=coordinates)
+        yield replace(one, step_seconds=measured)
 
 
 def _check_found(search: _Search) -> None:
     if not any(one.kind.independent and not one.kind.drawn for one in search.found):
+        if search.late == "interrupted":
+            raise KeyboardInterrupt
         got = next(iter(search.skipped.values()), "nothing")
         raise InputError("time_limit", expected="seconds for one candidate at least", got=got)
 
 
 def _vectors(dimension: int | None, memory: float | None) -> int | None:
     """Vectors of the model's size that fit into the memory of a node; None without a limit."""
+    if dimension is not None:
+        _checks.positive_int(dimension, field="dimension")
     if memory is None:
         return None
     if dimension is None:
         raise InputError("dimension", expected="that of the model, beside memory", got="nothing")
-    size = BYTES * _checks.positive_int(dimension, field="dimension")
-    return int(_checks.nonnegative(memory, field="memory") // size)
+    return int(_checks.nonnegative(memory, field="memory") // (BYTES * dimension))
 
 
 def _measure(curvature: Any, learning_rate: float | None) -> dict[str, Any]:
@@ -608,32 +500,59 @@ def _with_random_batches(kinds: list[Kind], fixed: FixedEpoch) -> list[Kind]:
     drawn = [
         replace(kind, name=f"{kind.name}, random batches", drawn=True)
         for kind in kinds
-        if fixed.separation > 1 and kind.structure.get("joint") not in ("modal", "full")
+        if fixed.separation > 1
+        and kind.design != ENDLESS
+        and kind.structure.get("joint") not in ("modal", "full")
     ]
     slow = ("time", "space-time")  # whose random batches are searched for
     quick = [kind for kind in drawn if kind.independent or kind.design not in slow]
     rest = [kind for kind in drawn if kind not in quick]
-    return sorted(quick + kinds + rest, key=lambda kind: kind.drawn and kind in rest)
+    endless = [kind for kind in kinds if kind.design == ENDLESS]  # seldom the best
+    fixed_kinds = [kind for kind in kinds if kind.design != ENDLESS]
+    return [*quick, *fixed_kinds, *rest, *endless]
 
 
-def _with_chosen(search: _Search, situation: Situation, *, until: float) -> Situation:
-    """Add the best kinds under the W of least noise of one step, and return W with the rest."""
-    chosen = least_noise_mixing(SpaceProblem(mixing=situation.mixing))
-    if chosen.status == "given":
-        return situation
-    situation = replace(situation, chosen=chosen.mixing)
-    for one in sorted(search.found, key=lambda one: one.error)[:MOST_CHOSEN]:
-        kind = replace(one.kind, name=f"{one.kind.name}, W of least noise", chosen=True)
+def _add_chosen(search: _Search, situation: Situation, *, until: float) -> None:
+    """Add the best kinds under a W of least noise: for their own error where that is found in time,
+    else for that of one step."""
+    known: dict[str, tuple[str, Array] | None] = {}
+    ranked = sorted(search.found, key=lambda one: one.error)
+    for one in [one for one in ranked if one.kind.design != ENDLESS][:MOST_CHOSEN]:
+        if (seconds := search.left - until) <= 0:
+            search.skipped[f"{one.kind.name}, W of least noise"] = search.late
+            continue
+        plain = replace(one.kind, drawn=False, cap=None)
+        if search.progress is not None:
+            search.progress(f"W of least noise, {plain.name}")
+        key = str((plain.design, plain.structure))
+        try:
+            if key not in known:
+                known[key] = _chosen(situation, plain, seconds=seconds / 2)
+        except KeyboardInterrupt:
+            search.stop()
+        if (chosen := known.get(key)) is None:
+            continue
+        name, mixing = f"{one.kind.name}, W of least noise", chosen[1]
+        kind = replace(one.kind, name=name, chosen=chosen[0], weights=mixing)
         if (found := search.solved(situation, kind, until=until)) is not None:
             search.found.append(found)
-    return situation
+
+
+def _chosen(situation: Situation, kind: Kind, *, seconds: float) -> tuple[str, Array] | None:
+    """The error that W is of least noise for, and W; None where there is no other W."""
+    with contextlib.suppress(InputError):  # no such problem, or not in time
+        found = least_noise_mixing(situation.problem(kind), time_limit=seconds)
+        return None if found.status == "given" else (OF_ITS_OWN, found.mixing)
+    found = least_noise_mixing(SpaceProblem(mixing=situation.mixing))
+    return None if found.status == "given" else (OF_ONE_STEP, found.mixing)
 
 
 def _changes(
     search: _Search, situation: Situation, best: Candidate, level: int, kept: int | None
 ) -> Iterator[Change]:
     """Solve for a larger epsilon, larger batches and more trust."""
-    aside = _Search(max(search.left, 1e-3), search.progress)
+    aside = _Search(max(search.left, 0.0), search.progress)
+    aside.late = search.late
     target = situation.target
     others = [
         (
@@ -648,7 +567,7 @@ def _changes(
         others.append((change, twice, [best.kind]))
     for higher in range(level + 1, len(TRUST)):
         kinds = [
-            replace(kind, drawn=best.kind.drawn, chosen=best.kind.chosen)
+            replace(kind, drawn=best.kind.drawn, chosen=best.kind.chosen, weights=best.kind.weights)
             for kind in kinds_of(higher, kept=kept)
             if kind.trust == higher and kind.structure.get("joint") not in ("modal", "full")
         ]
@@ -656,7 +575,7 @@ def _changes(
     for change, other, kinds in others:
         found = [one for kind in kinds if (one := aside.solved(other, kind)) is not None]
         if not found:
-            search.skipped[change] = f"no time was left of {search.seconds:g} seconds"
+            search.skipped[change] = next(iter(aside.skipped.values()), aside.late)
             continue
         least = min(found, key=lambda one: one.error)
         ratio = least.error * other.unit / (best.error * situation.unit)

@@ -28,7 +28,7 @@ Record = dict[str, Any]
 
 SWEEP, COMPARISON, EXPERIMENT, TRAINING = "sweep", "comparison", "experiment", "training"
 
-RESULTS_FORMAT = {SWEEP: 5, COMPARISON: 4, EXPERIMENT: 1, TRAINING: 2}
+RESULTS_FORMAT = {SWEEP: 6, COMPARISON: 5, EXPERIMENT: 1, TRAINING: 2}
 """Version of what the columns mean. Files of another version are refused, never mixed."""
 
 KEY = "key"  # the second column: what tells a row from all others

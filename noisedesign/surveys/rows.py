@@ -15,13 +15,15 @@ from noisedesign.design.solve import FAILED, OPTIMAL, solve
 from noisedesign.families.family import BEST_FOUND, LOCAL, SEARCHED, STATISTICAL
 from noisedesign.problem.problem import Problem
 from noisedesign.surveys.results_file import KEY, ResultsFile
-from noisedesign.tasks.report import AT_TARGET, REFUSED, Record, at_target
+from noisedesign.tasks.evaluate import error_of_run
+from noisedesign.tasks.report import AT_TARGET, OF_RUN, REFUSED, Record, at_target
 
 _OF_A_SOLUTION = ("status", "build_seconds", "solve_seconds", "seconds", "evaluations")
 _OF_A_DESIGN = ("objective", "lower_bound", "gap", "relative_to_ldp")
 
 COLUMNS = (
     *("name", "design", "backend", "solved", "status", "reason", *_OF_A_DESIGN, *AT_TARGET),
+    OF_RUN,
     *("feasible", "build_seconds", "solve_seconds", "seconds", "evaluations"),
     *(*ERRORS, "versions"),
 )
@@ -30,7 +32,8 @@ COLUMNS = (
 ``solved`` is true only for a feasible answer certified to the gap: whatever its solver said,
 anything else is a failure with its ``reason``, and a problem that a backend cannot take has status
 "refused". The columns from mu to error_at_target are those of
-:data:`noisedesign.tasks.report.AT_TARGET`; err1 to err6 are the DIMACS errors of what a conic
+:data:`noisedesign.tasks.report.AT_TARGET`, and error_of_run is that of the whole run, by which
+designs in space and in time compare; err1 to err6 are the DIMACS errors of what a conic
 solver left (:mod:`noisedesign.conic.data`).
 """
 
@@ -87,6 +90,7 @@ def answered(
         row |= dict(zip(ERRORS, solution.errors, strict=True))
     if design is not None and solution.found:
         row |= {name: getattr(design, name) for name in _OF_A_DESIGN} | at_target(design)
+        row[OF_RUN] = error_of_run(design)
     return row, design
 
 

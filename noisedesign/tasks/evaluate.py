@@ -7,20 +7,27 @@ the standard deviation s that meets the target, and every measure is s^2 tr(H K 
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.linalg import toeplitz
 
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.shown import Shown
 from noisedesign.design.design import design_of
+from noisedesign.design.unbounded import UnboundedDesign
 from noisedesign.families.family import family_of
 from noisedesign.families.modal import bound as of_modes
+from noisedesign.files.toml import renamed
 from noisedesign.forms import ModalStrategy, Noise
 from noisedesign.problem.calibration import calibration_of
 from noisedesign.problem.problem import Problem
 from noisedesign.system.workloads import WORST, ErrorMeasure, ErrorMixture, Workload
+
+MOST_PAIRS = 50_000  # of node and step, of tables: more take seconds
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -69,7 +76,10 @@ class Evaluation(Shown):
 
 
 def evaluate(
-    design: Any, *, error: ErrorMeasure | ErrorMixture | None = None, mixing: Any = None
+    design: Any,
+    *,
+    error: ErrorMeasure | ErrorMixture | Mapping[str, Any] | None = None,
+    mixing: Any = None,
 ) -> Evaluation:
     """The error of a design under any measure, at the privacy target of its problem.
 
@@ -79,16 +89,18 @@ def evaluate(
     Args:
         design: a design against a reader of all messages, or a solution or loaded file that has
             one.
-        error: a measure over the T steps that its noise is for; None: the one it was designed for
-            where that counts all of these steps, else that of all iterates.
+        error: a measure over the T steps that its noise is for, or of noise without a horizon over
+            any T; a mapping has fields of :class:`noisedesign.ErrorMeasure`, and needs no
+            ``horizon`` where the noise has one. None: the one it was designed for where that counts
+            all of these steps, else that of all iterates.
         mixing: W, shape (n, n), or a list of them; None: that of its problem.
 
     Returns:
         The error, and that of independent noise with the same protection.
 
     Raises:
-        InputError: another horizon than that of the noise; a design without W where none is given,
-            one whose horizon nobody said, or one against chosen observers; a worst step.
+        InputError: another horizon than that of the noise, or none where it has none; a design
+            without W where none is given, or one against chosen observers; a worst step.
 
     Examples:
         A ring of four has the eigenvalues 1, 1/3, 1/3, -1/3, and the optimal R of one step 1/2 over
@@ -102,6 +114,9 @@ def evaluate(
         >>> print(f"{found.error:.4f}, {found.relative:.4f}")
         2.5556, 0.6900
     """
+    endless = getattr(design, "design", design)
+    if isinstance(endless, UnboundedDesign):
+        return _of_endless(endless, error=error, mixing=mixing)
     found = design_of(design)
     problem = found.problem
     if found.trust != "local":
@@ -110,13 +125,12 @@ def evaluate(
     if not found.certificate.feasible:
         raise InputError("design", expected="one that is feasible", got="one that is not")
     horizon = _horizon(problem, found.noise)
+    if isinstance(error, Mapping):
+        error = _measure({"horizon": horizon, **error})
     if error is None:
         error = problem.error if _counts_all(problem.error, horizon) else None
         error = error or ErrorMeasure(horizon=horizon)
-    if error.of in WORST:
-        raise InputError(
-            "error.of", expected="an error that is a sum over steps", got=f"'{error.of}'"
-        )
+    _check_sum(error)
     if error.horizon != horizon:
         expected = f"{horizon}, the steps that the noise is for"
         raise InputError("error.horizon", expected=expected, got=f"{error.horizon}")
@@ -131,6 +145,70 @@ def evaluate(
         noise_stddev=stddev,
         horizon=horizon,
     )
+
+
+def _of_endless(design: UnboundedDesign, *, error: Any, mixing: Any) -> Evaluation:
+    """The error of the first steps of noise without a horizon."""
+    if isinstance(error, Mapping):
+        error = _measure(error)
+    if error is None:
+        raise _without_horizon()
+    _check_sum(error)
+    problem, steps = design.problem, error.horizon
+    given = problem.mixing if mixing is None else mixing
+    if given is None:
+        raise _without_mixing()
+    time_gram = Workload.of(given, horizon=steps, error=error).time_gram(None)
+    # Scaled to the target, and to a sensitivity that is for ever.
+    first = next(design.filter.noising_columns(steps))[:, 0]
+    noising = np.tril(toeplitz(first))
+    often = min(problem.max_participations, -(-steps // problem.separation))
+    stddev = design.claim.noise_stddev
+    return Evaluation(
+        of=error.of,
+        error=float(np.sum(noising * (time_gram @ noising))),
+        independent=often * stddev**2 * float(np.trace(time_gram)),
+        noise_stddev=stddev,
+        horizon=steps,
+    )
+
+
+def _measure(keys: Mapping[str, Any]) -> ErrorMeasure:
+    """The measure of these fields, whose errors name ``error`` and the field."""
+    known = inspect.signature(ErrorMeasure).parameters
+    if unknown := [key for key in keys if key not in known]:
+        expected = f"one of {', '.join(known)}"
+        raise InputError(f"error.{unknown[0]}", expected=expected, got="no such key")
+    if "horizon" not in keys:
+        raise _without_horizon()
+    with renamed({key: f"error.{key}" for key in known}):
+        return ErrorMeasure(**keys)
+
+
+def error_of_run(design: Any) -> float | None:
+    """The error of :func:`evaluate`; None of noise that it does not take, or would take long."""
+    problem = design.problem
+    if problem.sparse or len(problem.nodes) * _horizon(problem, design.noise) > MOST_PAIRS:
+        return None
+    try:
+        return evaluate(design).error
+    except InputError:
+        return None
+
+
+def _check_sum(error: ErrorMeasure | ErrorMixture) -> None:
+    if error.of in WORST:
+        expected = "an error that is a sum over steps"
+        raise InputError("error.of", expected=expected, got=f"'{error.of}'")
+
+
+def _without_horizon() -> InputError:
+    expected = "the number of steps that count: the noise has no horizon"
+    return InputError("error.horizon", expected=expected, got="none")
+
+
+def _without_mixing() -> InputError:
+    return InputError("mixing", expected="W, as the problem has none", got="nothing")
 
 
 def _horizon(problem: Problem, noise: Noise) -> int:
@@ -149,8 +227,7 @@ def _counts_all(error: ErrorMeasure | ErrorMixture | None, horizon: int) -> bool
 def _workload(problem: Problem, *, mixing: Any, error: Any) -> Workload:
     """The workload of a measure under a W, or that of a problem."""
     if mixing is None and problem.mixing is None:
-        expected, got = "W, as the problem has none", "nothing"
-        raise InputError("mixing", expected=expected, got=got)
+        raise _without_mixing()
     if mixing is None:
         return Workload.of(
             problem.step_mixing, horizon=error.horizon, error=error, random=problem.step_random

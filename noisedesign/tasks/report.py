@@ -20,6 +20,7 @@ from noisedesign.privacy.exposure import UNAMPLIFIED_MU, Exposure
 from noisedesign.privacy.runs import FIXED, NOT_COVERED, THEOREMS
 from noisedesign.problem.calibration import calibration_of
 from noisedesign.problem.problem import Problem, theorem_of
+from noisedesign.tasks.evaluate import error_of_run
 
 if TYPE_CHECKING:
     from noisedesign.privacy.amplification import Amplified
@@ -37,6 +38,10 @@ participation), epsilon (that of the target, or what is proved under random part
 factor on the standard deviation of its noise, that factor over the clip, what the account of random
 participation rests on and its confidence (elsewhere that of objective and bound, where these are
 estimates), and the total squared error a coordinate: the objective times noise_stddev squared."""
+
+OF_RUN = "error_of_run"
+"""The error of all models of the whole run at the target, a coordinate (:func:`evaluate`): the one
+value by which designs in space, in time and in both compare; None where it is not computed."""
 
 SECRET = (
     "epsilon is for steps that are drawn in secret, for this run alone, and sums of gradients over "
@@ -161,6 +166,7 @@ def design_record(design: Design) -> Record:
         "relative_to_ldp": design.relative_to_ldp,
         "independent_variance": design.independent_variance,
         **at_target(design),
+        OF_RUN: error_of_run(design),
         **at_random(design),
         "lower_bound": design.lower_bound,
         # A bound on protecting every message says nothing of a mechanism that does not.

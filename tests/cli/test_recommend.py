@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import noisedesign as nd
 from tests.support.command_line import call
+from tests.support.endless import endless as endless
+
+pytestmark = pytest.mark.usefixtures("endless")
 
 RUN = ("--records", "12", "--batch-size", "4", "--epochs", "2", "--epsilon", "1.5")
 FIXED = (*RUN, "--fixed-batches", "--weights", "metropolis-hastings")
@@ -59,6 +63,79 @@ def test_the_graph_of_a_problem_file_and_a_graph_by_name() -> None:
         found = call("recommend", name, *FIXED, "--json")
         assert found.code == 0
         assert found.json()["candidates"][0]["noise"] == "over time"
+
+
+def test_the_page_of_a_recommendation(tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    arguments = ("recommend", edges(tmp_path), *FIXED, "--dimension", "1000", "--report", page)
+    found = call(*arguments, columns=80)
+    assert found.code == 0
+    assert max(map(len, found.out.partition("target =")[0].splitlines())) <= 80
+    assert "needs    nothing shared" in found.out  # said once for all rows
+    text = page.read_text("utf-8")
+    assert "Recommended: over time" in text
+    assert "bytes kept" in text
+    page.write_text("of somebody else")
+    again = call(*arguments)
+    assert (again.code, "report" in again.err) == (2, True)
+
+
+def test_words_of_trust_are_both_told(tmp_path: Path) -> None:
+    found = call("recommend", edges(tmp_path), *FIXED, "--trust", "server")
+    assert found.code == 2
+    for word in ("nobody", "neighbours ('neighbours share keys')", "party ('a trusted party"):
+        assert word in found.err
+    weights = call("recommend", edges(tmp_path), *FIXED[:-1], "fastest-mixing", "--json")
+    assert weights.code == 0
+    assert "fastest_mixing(graph).mixing" in weights.json()["code"]
+
+
+def test_designs_under_one_measure(tmp_path: Path) -> None:
+    files, errors = [], []
+    run: Any = {
+        "participation": nd.participation.FixedEpoch(epochs=2, separation=3),
+        "privacy": nd.PrivacyTarget(epsilon=1.0),
+    }
+    measure = nd.ErrorMeasure(horizon=6, of="loss", curvature=[0.1, 0.4], learning_rates=0.5)
+    for kind in (nd.SpaceProblem, nd.TimeProblem):
+        design = nd.solve(kind.from_graph(nd.build_graph("path", nodes=3), **run)).design
+        files.append(nd.save(design, tmp_path / f"{design.axes}.npz"))
+        errors.append(nd.evaluate(design, error=measure).error)
+    keys = ("of=loss", "curvature=0.1,0.4", "learning_rates=0.5")
+    given = [part for key in keys for part in ("--error", key)]
+    found = call("evaluate", *files, *given, "--json").json()
+    assert [row["error"] for row in found] == pytest.approx(errors)
+    assert [row["design"] for row in found] == ["space", "time"]
+    assert {row["epsilon"] for row in found} == {1.0}
+    for wrong in ("of", "off=1", "curvature=a,b", "horizon=7"):
+        refused = call("evaluate", *files, "--error", wrong)
+        assert (refused.code, refused.out, refused.err.count("\n")) == (2, "", 1)
+        assert "error" in refused.err
+
+
+def test_baselines_of_several_problems_compare_by_the_error_of_the_run(tmp_path: Path) -> None:
+    text = 'name = "{0}"\ndesign = "{0}"\ngraph = {{kind = "path", nodes = 3}}\n'
+    text += 'participation = {{kind = "fixed-epoch", epochs = 2, separation = 3}}\n'
+    text += "privacy = {{epsilon = 1.0, delta = 1e-6}}\n"
+    more = {"space": "", "time": 'workload = {kind = "decentralized"}\n'}
+    paths = []
+    for kind, last in more.items():
+        paths.append(tmp_path / f"{kind}.toml")
+        paths[-1].write_text(text.format(kind) + last)
+    rows = call("baselines", *paths, "--json").json()
+    optimal = {row["name"]: row for row in rows if row["method"] == "optimal"}
+    for path in paths:
+        design = nd.solve(nd.load(path)).design
+        assert design is not None
+        expected = nd.evaluate(design).error
+        assert optimal[path.stem]["error_of_run"] == pytest.approx(expected)
+    ldp = [row["error_of_run"] for row in rows if row["method"] == "ldp"]
+    assert ldp[0] == pytest.approx(ldp[1])  # one noise, in the words of two problems
+    assert {row["error_of_run"] for row in rows if row["method"] == "cdp"} == {None}
+    assert "error of run" in call("baselines", *paths).out
+    assert "error of run" not in call("baselines", paths[0]).out
+    table = call("compare", *paths, "--backends", "native")
+    assert "error of run" in table.out
 
 
 @pytest.mark.parametrize(

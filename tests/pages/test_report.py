@@ -408,5 +408,5 @@ def test_other_files_are_not_replaced(tmp_path: Path) -> None:
     assert "my page" in path.read_text(encoding="utf-8")
     nd.report(design, path=path, overwrite=True)
     assert kind_of(path) == PAGE
-    with pytest.raises(InputError, match=r"load_design\(path\)"):
+    with pytest.raises(InputError, match=r"load\(path\)"):
         nd.report("d.npz", path=path)

@@ -319,7 +319,7 @@ def test_another_version_of_the_format_is_refused(output: Path) -> None:
     assert error.field == "output"
     assert str(output) in error.got
     assert "version 1" in error.got
-    assert "version 4" in error.expected
+    assert "version 5" in error.expected
 
 
 @pytest.mark.parametrize(

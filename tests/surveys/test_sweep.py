@@ -94,7 +94,7 @@ def test_rows_hold_parameters_and_answers(tmp_path: Path) -> None:
     ]
     for row, planned in zip(found, plan().rows, strict=True):
         assert row["key"] == planned.key
-        assert (row["sweep_format"], row["asked_gap"], row["time_limit"]) == ("5", "1e-06", "")
+        assert (row["sweep_format"], row["asked_gap"], row["time_limit"]) == ("6", "1e-06", "")
         assert (row["solved"], row["feasible"], row["status"]) == ("True", "True", "optimal")
         truth = optimum(int(row["graph.nodes"]), float(row["budget.tau"]))
         assert float(row["objective"]) == pytest.approx(truth, rel=2e-6)
@@ -344,7 +344,7 @@ def test_a_table_cut_anywhere_keeps_its_whole_rows(tmp_path: Path) -> None:
     columns = columns_of(["graph.kind"])
     with open_results(table, columns=columns) as whole:
         for key in ("a", "b"):
-            row = {"sweep_format": 5, "key": key, "graph.kind": "ring"}
+            row = {"sweep_format": 6, "key": key, "graph.kind": "ring"}
             row |= {"reason": 'one, "two"\r\nthree'}
             whole.put_all([dict.fromkeys(whole.columns) | row])
     content = table.read_bytes()
@@ -412,14 +412,14 @@ def test_ctrl_c_keeps_what_is_finished(tmp_path: Path, monkeypatch: pytest.Monke
 
 def other_version(text: str) -> str:
     header, *lines = text.splitlines()
-    return "\n".join([header, *(line.replace("5,", "3,", 1) for line in lines)])
+    return "\n".join([header, *(line.replace("6,", "3,", 1) for line in lines)])
 
 
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
-        (other_version, "version 5 in column sweep_format, got"),
-        (lambda text: other_version(text).replace("asked_gap", "gap_asked"), "version 5"),
+        (other_version, "version 6 in column sweep_format, got"),
+        (lambda text: other_version(text).replace("asked_gap", "gap_asked"), "version 6"),
         (
             lambda text: text.replace("budget.tau", "limits.max_variance"),
             "without budget.tau and with limits.max_variance",
@@ -548,9 +548,9 @@ def test_other_parquet_is_refused(tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     table = tmp_path / "rows.parquet"
     parquet.write_table(arrow.table({"sweep_format": [2], "key": ["a"]}), table)
-    with pytest.raises(InputError, match="version 5 in column sweep_format, got .*version 2"):
+    with pytest.raises(InputError, match="version 6 in column sweep_format, got .*version 2"):
         sweep(plan(), output=table)
-    parquet.write_table(arrow.table({"sweep_format": [5], "key": ["a"]}), table)
+    parquet.write_table(arrow.table({"sweep_format": [6], "key": ["a"]}), table)
     with pytest.raises(InputError, match=r"without graph\.nodes, budget\.tau"):
         sweep(plan(), output=table)
     table.write_text("no parquet")

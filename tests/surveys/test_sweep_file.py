@@ -119,7 +119,7 @@ def test_key_by_hand() -> None:
     (row,) = parse(RING + "[grid]\ngraph.nodes = [5]\n").rows
     assert row.text == ('design = "space"\ngraph = {kind = "ring", nodes = 5}\nname = "ring-5"\n')
     said = (
-        r'[5, "design = \"space\"\ngraph = {kind = \"ring\", nodes = 5}\nname = \"ring-5\"\n", '
+        r'[6, "design = \"space\"\ngraph = {kind = \"ring\", nodes = 5}\nname = \"ring-5\"\n", '
         r'"native", 1e-06]'
     )
     assert row.key == hashlib.sha256(said.encode()).hexdigest()[:16]
@@ -154,7 +154,7 @@ def test_what_changes_an_answer_changes_every_key(other: str) -> None:
 
 def test_another_version_has_other_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     before = keys_of(RING + GRID)
-    monkeypatch.setitem(sweep_file.RESULTS_FORMAT, "sweep", 6)
+    monkeypatch.setitem(sweep_file.RESULTS_FORMAT, "sweep", 7)
     assert not set(keys_of(RING + GRID)) & set(before)
 
 

@@ -10,6 +10,7 @@ import pytest
 import noisedesign as nd
 from noisedesign.base.checks import InputError
 from noisedesign.privacy.accounting import mu_of
+from tests.support import endless
 
 W = nd.mixing_matrix(nd.build_graph("path", nodes=3), weights="lazy-metropolis-hastings")
 TARGET = nd.PrivacyTarget(epsilon=2.0, delta=1e-5, clip=0.5)
@@ -119,6 +120,41 @@ def test_another_mixing() -> None:
     found = nd.evaluate(design, mixing=np.full((2, 2), 0.5))
     # Prefix sums of one node: two models of half its variance.
     np.testing.assert_allclose(found.error, design.objective, rtol=1e-9)
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+def test_noise_without_a_horizon_by_the_recursion(measure: str) -> None:
+    """Buffers of finite sensitivity, with noise for it: the first steps of a run for ever."""
+    problem = nd.UnboundedProblem(
+        mixing=W, max_participations=EPOCHS, separation=APART, privacy=TARGET
+    )
+    design = endless.by_hand(problem)
+    column = endless.strategy(400)[:, 0]  # of which the rest is nothing
+    apart = float(column[:-APART] @ column[APART:])
+    stddev = np.sqrt(SCALE * EPOCHS * (column @ column + apart))
+    noise = stddev * np.linalg.inv(endless.strategy(STEPS))
+    columns = np.einsum("ts,ij->tisj", noise, np.eye(3)).reshape(STEPS, 3, -1)
+    found = nd.evaluate(design, error=MEASURES[measure])
+    np.testing.assert_allclose(found.error, error_of(columns, MEASURES[measure]), rtol=1e-8)
+    plain = np.einsum("ts,ij->tisj", np.eye(STEPS), np.eye(3)).reshape(STEPS, 3, -1)
+    independent = EPOCHS * SCALE * error_of(plain, MEASURES[measure])
+    np.testing.assert_allclose(found.independent, independent, rtol=1e-8)
+
+
+def test_keys_of_a_measure_are_enough() -> None:
+    problem = nd.TimeProblem.decentralized(mixing=W, participation=FIXED)
+    design = nd.solve(problem)
+    found = nd.evaluate(design, error={"of": "last-iterate"})
+    last = nd.ErrorMeasure(horizon=STEPS, of="last-iterate")
+    assert found.error == nd.evaluate(design, error=last).error
+    for wrong in ({"off": 1}, {"of": "x"}, {"horizon": 3}):
+        (key,) = wrong
+        with pytest.raises(InputError, match=rf"error\.{key}"):
+            nd.evaluate(design, error=wrong)
+    without_end = endless.by_hand(nd.UnboundedProblem(mixing=W, privacy=TARGET))
+    for measure in (None, {"of": "last-iterate"}):
+        with pytest.raises(InputError, match=r"error\.horizon: expected the number of steps"):
+            nd.evaluate(without_end, error=measure)
 
 
 def test_bad_input_is_named() -> None:

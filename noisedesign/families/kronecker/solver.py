@@ -34,6 +34,7 @@ from noisedesign.forms import DenseStrategy, Noise, Strategy, strategy_of_struct
 from noisedesign.problem.default_cap import FreeNoiseError
 from noisedesign.system.workloads import Workload
 
+SAMPLED_GAP = 1e-3  # relative gain of a sweep that samples of random batches do not tell from none
 Step = Callable[[Array], Array]  # from H of one factor to a feasible covariance of small tr(H .)
 
 
@@ -48,9 +49,11 @@ def solve(program: KroneckerProgram, *, monitor: Monitor) -> Answer:
             # Independent noise within unequal budgets is none of DECOR, whose nodes are all alike.
             steps = program.participation
             start = in_space(program.workload.space_gram(steps.epochs * np.eye(steps.horizon)))
-    factors = design_kronecker(
-        program, monitor=monitor, time_step=in_time, space_step=in_space, space_start=start
-    )
+    how: dict[str, Any] = {"space_step": in_space, "space_start": start}
+    if program.target is not None:  # C of random batches takes seconds, and that of fixed ones none
+        how["space_start"] = design_kronecker(program, monitor=monitor, **how).space
+        how |= {"once": True}
+    factors = design_kronecker(program, monitor=monitor, time_step=in_time, **how)
     form: Strategy = DenseStrategy(strategy=factors.strategy(program))
     if in_time is not None:
         found = in_time.of(factors.time)
@@ -126,10 +129,12 @@ def design_kronecker(
     time_step: Step | None = None,
     space_step: Step | None = None,
     space_start: Array | None = None,
+    once: bool = False,
 ) -> Factors:
     """The better of two alternations, started from Mafalda-SGD and from Whisper D-SGD, until a
     sweep gains less than the monitor's gap. Steps, from H_time(R) to S and from H_space(S) to R,
-    are optimal unless given; ``space_start`` is the first R."""
+    are optimal unless given; ``space_start`` is the first R. ``once``: the first one alone, until a
+    sweep gains less than samples tell."""
 
     def optimal_time(gram: Array) -> Array:
         return _linalg.inverse_of_positive(optimal_gram(program.time_program(gram), monitor))
@@ -146,8 +151,10 @@ def design_kronecker(
     in_space = np.diag(1 / program.budget) if space_start is None else space_start
     start = program.participation.epochs * np.eye(program.workload.horizon), in_space
     steps = time_step or optimal_time, space_step or optimal_space
+    if once:
+        monitor = replace(monitor, gap=max(monitor.gap, SAMPLED_GAP))
     found = [alternate(program.workload, start, steps, time_first=True, monitor=monitor)]
-    if not (monitor.expired or found[0].stop is Stop.INTERRUPTED):
+    if not (once or monitor.expired or found[0].stop is Stop.INTERRUPTED):
         found.append(alternate(program.workload, start, steps, time_first=False, monitor=monitor))
     return min(found, key=lambda factors: factors.objective)
 

@@ -44,6 +44,7 @@ def _variances(buffers: Buffers, poles: Array, weights: Array, ends: Array) -> A
     return total
 
 
+@np.errstate(divide="ignore", invalid="ignore")  # trials at the edge have no number, and lose
 def search(
     poles: Array,
     weights: Array,
