@@ -75,16 +75,22 @@ def _whole(folder: Path, name: str, text: str) -> str:
     """A page with its sections of names that no block lists."""
     for path, left in _rest(folder).get(name, []):
         title = "Further names" if path in WHOLE else path
-        classes = [n for n in left if inspect.isclass(getattr(import_module(path), n))]
-        lines = "\n".join(f".. auto{'class' if n in classes else 'function'}:: {n}" for n in left)
+        lines = "\n".join(f".. auto{_kind(getattr(import_module(path), n))}:: {n}" for n in left)
         text += f"\n## {title}\n\n```{{eval-rst}}\n.. currentmodule:: {path}\n\n{lines}\n```\n"
     return text
 
 
+def _kind(value: object) -> str:
+    if inspect.ismodule(value):
+        return "module"
+    return "class" if inspect.isclass(value) else "function"
+
+
 def _used(folder: Path, name: str, module: str) -> list[str]:
     """Pages outside the reference that show a name in their code."""
-    said = f"nd.{name}" if module == "noisedesign" else name
-    word = re.compile(rf"(?<![\w.]){re.escape(said)}\b")
+    inside = module.partition(".")[2]
+    said = f"(?:nd.{inside}.)?{name}" if inside else f"nd.{name}"
+    word = re.compile(rf"(?<![\w.]){said}\b".replace(".", r"\."))
     found = []
     for page in sorted([*folder.glob("*.md"), *folder.glob("guides/*.md")]):
         blocks = re.findall(r"```(?:python|py|pycon)\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
@@ -115,6 +121,11 @@ def _page(folder: Path, module: str, name: str, kind: str) -> str:
     used = "\n".join(f"- :doc:`/{page}`" for page in _used(folder, name, module))
     shown = f"\n.. rubric:: Pages that use it\n\n{used}\n" if used else ""
     head = f"{name}\n{'=' * len(name)}\n\n"
+    if kind == "module":
+        path = f"{module}.{name}"
+        names = "\n".join(f"   {n}" for n in import_module(path).__all__)
+        table = f".. autosummary::\n   :nosignatures:\n\n{names}\n"
+        return f"{head}.. automodule:: {path}\n   :no-members:\n\n{table}{shown}"
     return f"{head}.. currentmodule:: {module}\n\n.. auto{kind}:: {name}\n{shown}"
 
 
@@ -131,7 +142,25 @@ def _read(app: Sphinx, name: str, source: list[str]) -> None:
         source[0] = BLOCK.sub(lambda block: _table(list(_entries(block.group(0)))), text)
 
 
+BACK = re.compile(rf"({FOLDER}/([\w.]+)\.html#)([\w.]+)")
+
+
+def _back(app: Sphinx, name: str, template: str, context: dict[str, Any], doctree: Any) -> None:
+    """Links back from sources: where two modules give names of one source, viewcode knows one."""
+
+    def led(link: re.Match[str]) -> str:
+        page, anchor = link[2], link[3]
+        if anchor == page or anchor.startswith(f"{page}."):
+            return link[0]
+        own = page.rpartition(".")[2]
+        return f"{link[1]}{page}{anchor.partition(f'.{own}')[2]}"
+
+    if name.startswith("_modules/"):
+        context["body"] = BACK.sub(led, context["body"])
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("builder-inited", _write)
     app.connect("source-read", _read)
+    app.connect("html-page-context", _back)
     return {"parallel_read_safe": True}

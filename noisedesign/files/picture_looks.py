@@ -57,7 +57,11 @@ LOOKS: dict[str, tuple[str, str, Any]] = {
     "zip-dl": (WINE, "D", "-"),
     "muffliato": (GREEN, "o", "--"),
 }
-_SAME = {"no noise": "none", "LDP": "ldp", "central": "cdp"}  # other words for them
+_SAME = {
+    **{"no noise": "none", "LDP": "ldp", "independent": "ldp", "central": "cdp"},
+    **{"space": "whisper", "time": "mafalda", "space-time": "kronecker"},
+}
+"""Other words for them."""
 
 
 def looks_of(names: Iterable[str]) -> dict[str, Look]:

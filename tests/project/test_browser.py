@@ -29,6 +29,7 @@ pytestmark = [
 PAGES = (
     *("index", "tutorial", "results", "faq", "mathematics", "accounts", "gallery/index"),
     *("gallery/quickstart", "guides/recommend", "guides/which-design", "guides/mixing-weights"),
+    *("guides/what-could-go-wrong", "guides/random-participation", "guides/training", "changelog"),
     *("experiments/ours", "experiments/whisper", "reference/python", "reference/conventions"),
     *("reference/names/noisedesign.SpaceProblem", "reference/names/noisedesign.solve"),
 )
@@ -111,13 +112,15 @@ def test_letters_of_pictures_are_large_enough(seen: dict[tuple[str, int], dict[s
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", WIDTHS)
-def test_the_front_picture_looks_as_it_did(
-    html: Path, width: int, theme: str, tmp_path: Path
+@pytest.mark.parametrize("page", ["index", "results"])
+def test_the_first_picture_looks_as_it_did(
+    html: Path, page: str, width: int, theme: str, tmp_path: Path
 ) -> None:
+    """A curve, and the matrix of 148 nodes, which a telephone shows in one column."""
     from matplotlib.image import imread
 
-    shot = tmp_path / f"front-{width}-{theme}.png"
-    visit([{"page": f"{html}/index.html", "width": width, "theme": theme, "shot": str(shot)}])
+    shot = tmp_path / f"{page}-{width}-{theme}.png"
+    visit([{"page": f"{html}/{page}.html", "width": width, "theme": theme, "shot": str(shot)}])
     drawn = imread(shot)[..., :3]
     # White paper by day, and by night dark paper with light letters.
     assert np.median(drawn) > 0.95 if theme == "light" else np.median(drawn) < 0.2

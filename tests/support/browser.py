@@ -23,7 +23,7 @@ def visit(jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Open pages one after another and say what their scripts return.
 
     A job has ``page``, ``width`` in pixels, ``theme`` ("light" or "dark"), ``query`` (after a "?")
-    and ``scripts`` by name; ``shot`` is a file for the first picture, 160 pixels wide."""
+    and ``scripts`` by name; ``shot`` is a file for the first picture, 120 pixels wide."""
     done = subprocess.run(
         [PYTHON, __file__], input=json.dumps(jobs), capture_output=True, text=True, check=False
     )
@@ -83,7 +83,7 @@ def main() -> None:
             place = "(r => [r.x, r.y, r.width, r.height].map(Math.round))"
             rect = run(f"{place}(document.querySelector('a.picture').getBoundingClientRect())")
             drawn = view.grab(QRect(*rect))
-            drawn = drawn.scaledToWidth(160, Qt.TransformationMode.SmoothTransformation)
+            drawn = drawn.scaledToWidth(120, Qt.TransformationMode.SmoothTransformation)
             drawn.save(job["shot"])
         results.append(found)
     print(json.dumps(results), flush=True)
