@@ -228,11 +228,11 @@ class Recommendation(Shown):
     def sentences(self) -> list[str]:
         """Before whom the first does not hold, what would change it, and what was not solved."""
         first, found = self.first, [f"The error is that of {self.situation.measured}."]
-        found.append("relative: over that of independent noise with batches in a fixed order.")
+        found.append("Relative is over that of independent noise with batches in a fixed order.")
         if any(one.step_seconds is not None for one in self.candidates):
             found.append(
-                "seconds a step: measured here, of the node of most neighbours at the end of the "
-                f"run, for {self.coordinates} coordinates of the model."
+                "Seconds a step are measured here, at the node of most neighbours, at the end of "
+                f"the run, for {self.coordinates} coordinates of the model."
             )
         if first.kind.holds_not:
             holds_not = "; nor before ".join(first.kind.holds_not)
@@ -521,7 +521,7 @@ def _add_chosen(search: _Search, situation: Situation, *, until: float) -> None:
         if (seconds := search.left - until) <= 0:
             search.skipped[f"{one.kind.name}, W of least noise"] = search.late
             continue
-        plain = replace(one.kind, drawn=False, cap=None)
+        plain = one.kind.plain
         if search.progress is not None:
             search.progress(f"W of least noise, {plain.name}")
         key = str((plain.design, plain.structure))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -55,6 +55,17 @@ class Kind:
         shared = (NOTHING_SHARED, "a key for every edge", "a party that deals each its own noise")
         own = shared[self.trust]
         return f"{own}; {FROM_SECRETS}" if self.drawn else own
+
+    @property
+    def plain(self) -> Kind:
+        """The kind, with batches in a fixed order, whose error W is chosen for.
+
+        Under batches that are drawn steps hardly correlate: W of noise across nodes and steps is
+        that of noise across nodes."""
+        if self.drawn and self.structure.get("joint") == "kronecker":
+            across = {"space": self.structure["space"]}
+            return Kind(name=self.name, trust=self.trust, design="space", structure=across)
+        return replace(self, drawn=False, independent=False, chosen="", weights=None, cap=None)
 
     @property
     def holds_not(self) -> tuple[str, ...]:
@@ -238,9 +249,9 @@ class Situation:
             lines.append(f"drawn = nd.participation.{BallsInBins.__name__}.from_records({often})")
         made = self._made(kind, drawn=kind.drawn)
         if own:
-            lines.append(f"plain = {self._made(kind, drawn=False)}")
+            lines.append(f"plain = {self._made(kind.plain, drawn=False)}")
             lines.append("mixing = nd.graphs.least_noise_mixing(plain).mixing")
-            made = f"{made if kind.drawn else 'plain'}.with_mixing(mixing)"
+            made = f"{made}.with_mixing(mixing)"
         lines.append(f"problem = {made}")
         lines += [f"design = {solved}", f"source = {drawn}"]
         if kind.drawn:
