@@ -1,4 +1,4 @@
-"""What to take: every kind of noise that fits, ranked, and designs beside each other."""
+"""The commands of a choice: every kind of noise that fits, ranked, and designs side by side."""
 
 from __future__ import annotations
 

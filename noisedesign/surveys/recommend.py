@@ -104,7 +104,7 @@ class Candidate(Shown):
 
     @property
     def gap(self) -> float | None:
-        """How far its objective is from a bound on its problem; None without a horizon."""
+        """The gap of its objective to a bound on its problem; None without a horizon."""
         return getattr(self.design, "gap", None)
 
     def _title(self) -> str:
@@ -137,7 +137,7 @@ class Change(Shown):
 
     @property
     def sentence(self) -> str:
-        """What it saves or costs."""
+        """The sentence that says how much it saves or costs."""
         share, said = 1 - self.error, f"{'If' if self.change in TRUST else 'With'} {self.change}"
         if abs(share) < 5e-4:
             return f"{said}: the same error ({self.by})."

@@ -46,7 +46,7 @@ class Kind:
 
     @property
     def mechanism(self) -> str:
-        """What pictures give one colour."""
+        """The name that pictures give a colour."""
         return "independent" if self.independent else self.structure.get("joint", self.design)
 
     @property
@@ -144,7 +144,7 @@ class Situation:
 
     @property
     def measured(self) -> str:
-        """That error, in words."""
+        """The error that ranks, in words."""
         rates = "" if "learning_rates" in self.measure else " under steps of 1"
         if self.error.of in OF_THE_END:
             return "the loss that noise adds to the last models, in expectation"
@@ -300,7 +300,7 @@ class Situation:
         classes = {"space": "SpaceProblem", "time": "TimeProblem", "space-time": "SpaceTimeProblem"}
         name = classes[kind.design]
         if not self.nodes:  # W itself was given
-            name += ".decentralized" * (kind.design == "time")
+            name += ".decentralized" if kind.design == "time" else ""
             return f"nd.{name}({', '.join(['mixing=graph', *arguments])})"
         made = f"nd.{name}.from_graph({', '.join(['graph', *arguments, *chosen])})"
         fastest = weights == FASTEST and kind.chosen != OF_ITS_OWN

@@ -196,7 +196,9 @@ def test_random_batches_are_said_to_be_secret() -> None:
     assert kind.holds_not == ()
 
 
-def test_noise_without_a_horizon_is_ranked_by_the_run_that_is_stated() -> None:
+def test_noise_without_a_horizon_is_ranked_by_the_run_that_is_stated(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     found = nd.recommend(PATH, **RUN, **FIXED)
     (one,) = (one for one in found.candidates if one.kind.design == ENDLESS)
     assert (one.vectors, one.gap, one.epsilon, one.known_epsilon) == (2, None, 1.5, None)
