@@ -1,4 +1,4 @@
-"""What to take: every kind of noise that fits, ranked, and designs beside each other."""
+"""The commands of a choice: every kind of noise that fits, ranked, and designs side by side."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from noisedesign.cli._shared import (
 )
 
 NOTES = ("needs", "exposed to")
-RECOMMENDED = ("noise", "relative", "epsilon", "keeps", "seconds a step", "gap", *NOTES)
-DIGITS = {"relative": 4, "epsilon": 4, "seconds a step": 2, "gap": 2}  # that people read
+RECOMMENDED = ("noise", "relative", "epsilon", "keeps", "s a step", "gap", *NOTES)
+DIGITS = {"relative": 4, "epsilon": 4, "gap": 2}  # that people read
 SHORT = ("nobody", "neighbours", "party")  # what --trust takes beside the whole words
 
 
@@ -160,14 +160,18 @@ def _short(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Records with as many digits, and in as short words, as people read."""
     return [
         record
+        | {key: _rounded(record[key], digits) for key, digits in DIGITS.items()}
         | {
-            key: float(f"{record[key]:.{digits}g}")
-            for key, digits in DIGITS.items()
-            if record[key] is not None
+            "exposed to": record["does not hold before"],
+            "keeps": _kept(record),
+            "s a step": _rounded(record["seconds a step"], 2),
         }
-        | {"exposed to": record["does not hold before"], "keeps": _kept(record)}
         for record in records
     ]
+
+
+def _rounded(value: float | None, digits: int) -> float | None:
+    return None if value is None else float(f"{value:.{digits}g}")
 
 
 def _kept(record: dict[str, Any]) -> str:

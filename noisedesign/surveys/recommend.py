@@ -104,7 +104,7 @@ class Candidate(Shown):
 
     @property
     def gap(self) -> float | None:
-        """How far its objective is from a bound on its problem; None without a horizon."""
+        """The gap of its objective to a bound on its problem; None without a horizon."""
         return getattr(self.design, "gap", None)
 
     def _title(self) -> str:
@@ -137,7 +137,7 @@ class Change(Shown):
 
     @property
     def sentence(self) -> str:
-        """What it saves or costs."""
+        """The sentence that says how much it saves or costs."""
         share, said = 1 - self.error, f"{'If' if self.change in TRUST else 'With'} {self.change}"
         if abs(share) < 5e-4:
             return f"{said}: the same error ({self.by})."
@@ -228,11 +228,11 @@ class Recommendation(Shown):
     def sentences(self) -> list[str]:
         """Before whom the first does not hold, what would change it, and what was not solved."""
         first, found = self.first, [f"The error is that of {self.situation.measured}."]
-        found.append("relative: over that of independent noise with batches in a fixed order.")
+        found.append("Relative is over that of independent noise with batches in a fixed order.")
         if any(one.step_seconds is not None for one in self.candidates):
             found.append(
-                "seconds a step: measured here, of the node of most neighbours at the end of the "
-                f"run, for {self.coordinates} coordinates of the model."
+                "Seconds a step are measured here, at the node of most neighbours, at the end of "
+                f"the run, for {self.coordinates} coordinates of the model."
             )
         if first.kind.holds_not:
             holds_not = "; nor before ".join(first.kind.holds_not)
@@ -521,7 +521,7 @@ def _add_chosen(search: _Search, situation: Situation, *, until: float) -> None:
         if (seconds := search.left - until) <= 0:
             search.skipped[f"{one.kind.name}, W of least noise"] = search.late
             continue
-        plain = replace(one.kind, drawn=False, cap=None)
+        plain = one.kind.plain
         if search.progress is not None:
             search.progress(f"W of least noise, {plain.name}")
         key = str((plain.design, plain.structure))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -46,7 +46,7 @@ class Kind:
 
     @property
     def mechanism(self) -> str:
-        """What pictures give one colour."""
+        """The name that pictures give a colour."""
         return "independent" if self.independent else self.structure.get("joint", self.design)
 
     @property
@@ -55,6 +55,17 @@ class Kind:
         shared = (NOTHING_SHARED, "a key for every edge", "a party that deals each its own noise")
         own = shared[self.trust]
         return f"{own}; {FROM_SECRETS}" if self.drawn else own
+
+    @property
+    def plain(self) -> Kind:
+        """The kind, with batches in a fixed order, whose error W is chosen for.
+
+        Under batches that are drawn steps hardly correlate: W of noise across nodes and steps is
+        that of noise across nodes."""
+        if self.drawn and self.structure.get("joint") == "kronecker":
+            across = {"space": self.structure["space"]}
+            return Kind(name=self.name, trust=self.trust, design="space", structure=across)
+        return replace(self, drawn=False, independent=False, chosen="", weights=None, cap=None)
 
     @property
     def holds_not(self) -> tuple[str, ...]:
@@ -133,7 +144,7 @@ class Situation:
 
     @property
     def measured(self) -> str:
-        """That error, in words."""
+        """The error that ranks, in words."""
         rates = "" if "learning_rates" in self.measure else " under steps of 1"
         if self.error.of in OF_THE_END:
             return "the loss that noise adds to the last models, in expectation"
@@ -238,9 +249,9 @@ class Situation:
             lines.append(f"drawn = nd.participation.{BallsInBins.__name__}.from_records({often})")
         made = self._made(kind, drawn=kind.drawn)
         if own:
-            lines.append(f"plain = {self._made(kind, drawn=False)}")
+            lines.append(f"plain = {self._made(kind.plain, drawn=False)}")
             lines.append("mixing = nd.graphs.least_noise_mixing(plain).mixing")
-            made = f"{made if kind.drawn else 'plain'}.with_mixing(mixing)"
+            made = f"{made}.with_mixing(mixing)"
         lines.append(f"problem = {made}")
         lines += [f"design = {solved}", f"source = {drawn}"]
         if kind.drawn:
@@ -289,7 +300,7 @@ class Situation:
         classes = {"space": "SpaceProblem", "time": "TimeProblem", "space-time": "SpaceTimeProblem"}
         name = classes[kind.design]
         if not self.nodes:  # W itself was given
-            name += ".decentralized" * (kind.design == "time")
+            name += ".decentralized" if kind.design == "time" else ""
             return f"nd.{name}({', '.join(['mixing=graph', *arguments])})"
         made = f"nd.{name}.from_graph({', '.join(['graph', *arguments, *chosen])})"
         fastest = weights == FASTEST and kind.chosen != OF_ITS_OWN
