@@ -97,7 +97,7 @@ def kinds_note(records: Sequence[Record]) -> str:
         return ""
     return (
         "objectives of designs in space, in time and in both are errors of different noise and "
-        "runs, and not compared here: nd.evaluate gives designs one error"
+        "runs: errors of the run compare, and nd.evaluate gives designs any other error"
     )
 
 
