@@ -17,7 +17,7 @@ SOUGHT = {
     "guides/mixing-weights": ("weighted graph", "edge weights", "mixing matrix"),
     "guides/noise-in-my-own-loop": ("training loop", "resume", "checkpoint", "interrupted run"),
     "guides/random-participation": ("random batches", "amplification", "shuffling", "poisson"),
-    "guides/recommend": ("batch size", "records", "best noise", "choose a design"),
+    "guides/which-design": ("batch size", "records", "best noise", "choose a design"),
     "guides/seeds-without-a-dealer": ("shared seed", "trusted party", "pairwise noise"),
     "guides/trainers": ("pytorch", "opacus", "flower", "jax", "ddp"),
     "guides/who-sees-what": ("observer", "eavesdropper", "honest-but-curious", "coalition"),

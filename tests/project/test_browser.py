@@ -28,7 +28,7 @@ pytestmark = [
 
 PAGES = (
     *("index", "tutorial", "results", "faq", "mathematics", "accounts", "gallery/index"),
-    *("gallery/quickstart", "guides/recommend", "guides/which-design", "guides/mixing-weights"),
+    *("gallery/quickstart", "guides/which-design", "guides/mixing-weights"),
     *("guides/what-could-go-wrong", "guides/random-participation", "guides/training", "changelog"),
     *("experiments/ours", "experiments/whisper", "reference/python", "reference/conventions"),
     *("reference/names/noisedesign.SpaceProblem", "reference/names/noisedesign.solve"),
@@ -142,7 +142,7 @@ def test_code_is_copied_without_prompts_and_what_was_printed(html: Path) -> None
 
 SEARCHES = {
     "weighted graph": "guides/mixing-weights",
-    "batch size": "guides/recommend",
+    "batch size": "guides/which-design",
     "random batches": "guides/random-participation",
     "mixing_matrix": "reference/names/noisedesign.mixing_matrix",
 }

@@ -119,7 +119,7 @@ def test_the_gallery_has_a_picture_of_every_notebook(site: dict[Path, Page]) -> 
     ("phrase", "page"),
     [
         ("weighted graph", "guides/mixing-weights"),
-        ("batch size", "guides/recommend"),
+        ("batch size", "guides/which-design"),
         ("random batches", "guides/random-participation"),
     ],
 )
