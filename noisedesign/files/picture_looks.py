@@ -58,8 +58,13 @@ LOOKS: dict[str, tuple[str, str, Any]] = {
     "muffliato": (GREEN, "o", "--"),
 }
 _SAME = {
-    **{"no noise": "none", "LDP": "ldp", "independent": "ldp", "central": "cdp"},
-    **{"space": "whisper", "time": "mafalda", "space-time": "kronecker"},
+    "no noise": "none",
+    "LDP": "ldp",
+    "independent": "ldp",
+    "central": "cdp",
+    "space": "whisper",
+    "time": "mafalda",
+    "space-time": "kronecker",
 }
 """Other words for them."""
 
