@@ -16,7 +16,6 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON = Path(os.environ.get("NOISEDESIGN_BROWSER", ROOT / ".venv-browser/bin/python"))
 """The Python that has PySide6 with QtWebEngine."""
-MOST = 12_000  # pixels of a page's height, more than Qt draws
 
 
 def visit(jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -78,10 +77,12 @@ def main() -> None:
         wait(job.get("wait", 150))
         found = {name: run(script) for name, script in job.get("scripts", {}).items()}
         if "shot" in job:
-            view.resize(job["width"], min(run("document.documentElement.scrollHeight"), MOST))
-            wait(400)
+            view.resize(job["width"], 1400)  # the tallest picture and the bar above it
+            picture = "document.querySelector('a.picture')"
+            run(f"({picture}.scrollIntoView(), scrollBy(0, -80))")
+            wait(800)
             place = "(r => [r.x, r.y, r.width, r.height].map(Math.round))"
-            rect = run(f"{place}(document.querySelector('a.picture').getBoundingClientRect())")
+            rect = run(f"{place}({picture}.getBoundingClientRect())")
             drawn = view.grab(QRect(*rect))
             drawn = drawn.scaledToWidth(120, Qt.TransformationMode.SmoothTransformation)
             drawn.save(job["shot"])
