@@ -6,7 +6,6 @@ time allowed is listed as such."""
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -21,23 +20,13 @@ from noisedesign.base.monitor import Stop
 from noisedesign.base.shown import Listing, Shown
 from noisedesign.design.buffer_search import solve_unbounded
 from noisedesign.design.design import Design
-from noisedesign.design.least_noise import least_noise_mixing
 from noisedesign.design.solve import solve
 from noisedesign.design.unbounded import UnboundedDesign
 from noisedesign.mechanisms.baselines import baseline
 from noisedesign.privacy.accounting import epsilon_of
 from noisedesign.privacy.target import DEFAULT_ADJACENCY, DEFAULT_DELTA, PrivacyTarget
-from noisedesign.problem.problem import SpaceProblem
-from noisedesign.surveys.situation import (
-    ENDLESS,
-    FASTEST,
-    OF_ITS_OWN,
-    OF_ONE_STEP,
-    TRUST,
-    Kind,
-    Situation,
-    kinds_of,
-)
+from noisedesign.surveys.chosen_mixing import chosen_mixing
+from noisedesign.surveys.situation import ENDLESS, FASTEST, TRUST, Kind, Situation, kinds_of
 from noisedesign.system.fastest_mixing import fastest_mixing
 from noisedesign.system.graph import chosen_links, mixing_matrix, node_names
 from noisedesign.system.participation import FixedEpoch
@@ -49,6 +38,7 @@ SECONDS = 120.0  # of a recommendation; more lets slower candidates end on graph
 MOST_PAIRS = 600  # of node and step for noise of any kind: its solver takes minutes beyond
 BYTES = 8  # of a coordinate of a vector that is kept
 SHARE = 0.6  # of the time for candidates; the rest is for what would change
+DRAWN = ", random batches"  # behind the names of kinds
 MOST_CHOSEN = 2  # kinds that are tried under the W of least noise, too
 
 
@@ -498,7 +488,7 @@ def _measure(curvature: Any, learning_rate: float | None) -> dict[str, Any]:
 def _with_random_batches(kinds: list[Kind], fixed: FixedEpoch) -> list[Kind]:
     """Kinds, and those of them that may have random batches, the quickest to solve first."""
     drawn = [
-        replace(kind, name=f"{kind.name}, random batches", drawn=True)
+        replace(kind, name=f"{kind.name}{DRAWN}", drawn=True)
         for kind in kinds
         if fixed.separation > 1
         and kind.design != ENDLESS
@@ -527,7 +517,7 @@ def _add_chosen(search: _Search, situation: Situation, *, until: float) -> None:
         key = str((plain.design, plain.structure))
         try:
             if key not in known:
-                known[key] = _chosen(situation, plain, seconds=seconds / 2)
+                known[key] = chosen_mixing(situation, plain, seconds=seconds / 2)
         except KeyboardInterrupt:
             search.stop()
         if (chosen := known.get(key)) is None:
@@ -536,15 +526,6 @@ def _add_chosen(search: _Search, situation: Situation, *, until: float) -> None:
         kind = replace(one.kind, name=name, chosen=chosen[0], weights=mixing)
         if (found := search.solved(situation, kind, until=until)) is not None:
             search.found.append(found)
-
-
-def _chosen(situation: Situation, kind: Kind, *, seconds: float) -> tuple[str, Array] | None:
-    """The error that W is of least noise for, and W; None where there is no other W."""
-    with contextlib.suppress(InputError):  # no such problem, or not in time
-        found = least_noise_mixing(situation.problem(kind), time_limit=seconds)
-        return None if found.status == "given" else (OF_ITS_OWN, found.mixing)
-    found = least_noise_mixing(SpaceProblem(mixing=situation.mixing))
-    return None if found.status == "given" else (OF_ONE_STEP, found.mixing)
 
 
 def _changes(
@@ -563,8 +544,10 @@ def _changes(
     ]
     if 2 * situation.batch_size <= situation.records:
         twice = _with_larger_batches(situation)
-        change = f"batches of {twice.batch_size}, and steps twice as large"
-        others.append((change, twice, [best.kind]))
+        change, kind = f"batches of {twice.batch_size}, and steps twice as large", best.kind
+        if twice.fixed.separation == 1:  # every batch has all records, and nothing is drawn
+            kind = replace(kind, name=kind.name.replace(DRAWN, ""), drawn=False)
+        others.append((change, twice, [kind]))
     for higher in range(level + 1, len(TRUST)):
         kinds = [
             replace(kind, drawn=best.kind.drawn, chosen=best.kind.chosen, weights=best.kind.weights)

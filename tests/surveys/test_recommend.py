@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import networkx as nx
@@ -196,9 +197,7 @@ def test_random_batches_are_said_to_be_secret() -> None:
     assert kind.holds_not == ()
 
 
-def test_noise_without_a_horizon_is_ranked_by_the_run_that_is_stated(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_noise_without_a_horizon_is_ranked_by_the_run_that_is_stated() -> None:
     found = nd.recommend(PATH, **RUN, **FIXED)
     (one,) = (one for one in found.candidates if one.kind.design == ENDLESS)
     assert (one.vectors, one.gap, one.epsilon, one.known_epsilon) == (2, None, 1.5, None)
@@ -256,6 +255,32 @@ def test_mixing_under_random_batches_is_that_of_noise_across_nodes() -> None:
     assert known["problem"].participation == situation.problem(kind).participation
 
 
+def test_mixing_of_one_step_is_taken_where_it_is_better(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A W of its own that is not better is none to take."""
+    slow = nd.mixing_matrix(PATH, weights="lazy-metropolis-hastings")
+
+    def worse(problem: Any, *, time_limit: float | None = None) -> Any:
+        found = nd.graphs.least_noise_mixing(problem) if time_limit is None else None
+        return found or SimpleNamespace(status="local", mixing=slow)
+
+    monkeypatch.setattr("noisedesign.surveys.chosen_mixing.least_noise_mixing", worse)
+    found = nd.recommend(PATH, random_batches=False, **RUN)
+    (chosen,) = {one.kind.chosen for one in found.candidates} - {""}
+    assert chosen == "one step"
+
+
+def test_twice_the_batch_may_be_all_records() -> None:
+    situation = nd.recommend(PATH, **RUN | {"records": 8}, **FIXED).situation
+    (kind,) = (kind for kind in kinds_of(0) if kind.independent)
+    drawn = replace(kind, name="independent noise, random batches", drawn=True)
+    module = sys.modules["noisedesign.surveys.recommend"]
+    best = module.solved(situation, drawn, seconds=60.0)  # type: ignore[attr-defined]
+    search = module._Search(60.0, None)  # type: ignore[attr-defined]
+    changes = [*module._changes(search, situation, best, 2, None)]  # type: ignore[attr-defined]
+    assert not search.skipped
+    assert changes[1].by == "independent noise"
+
+
 def test_mixing_that_takes_longer_than_there_is_is_that_of_one_step(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -266,7 +291,7 @@ def test_mixing_that_takes_longer_than_there_is_is_that_of_one_step(
             raise InputError("time_limit", expected="seconds enough", got="too few")
         return nd.graphs.least_noise_mixing(problem)
 
-    monkeypatch.setattr("noisedesign.surveys.recommend.least_noise_mixing", late)
+    monkeypatch.setattr("noisedesign.surveys.chosen_mixing.least_noise_mixing", late)
     found = nd.recommend(PATH, random_batches=False, **RUN)
     chosen = [one for one in found.candidates if one.kind.chosen]
     assert chosen
