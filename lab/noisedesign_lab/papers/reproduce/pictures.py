@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 COLUMNS = 3  # panels side by side, and names in a line of the legend
-ALONE = 5.6  # inches of a single panel: its legend has two names in a line
 LONGEST = 48  # letters of a panel's title
 Pictures = Mapping[str, "Figure"]  # figures by the names of their files
 
@@ -126,9 +125,9 @@ def _panels(
     settings = list(groups(rows, "setting"))
     wide = 2 if len(settings) == 4 else min(len(settings), COLUMNS)
     high = math.ceil(len(settings) / wide)
-    columns = min(COLUMNS, wide + 1)
+    columns = min(COLUMNS, 2 * wide - 1)
     below = 0.3 * math.ceil(len(looks) / columns) + 0.3
-    figure = new_figure(max(4.2 * wide, ALONE) + 0.6, 3.2 * high + below)
+    figure = new_figure(4.2 * wide + 0.6, 3.2 * high + below)
     axes = figure.subplots(high, wide, squeeze=False)
     for place, ((setting,), members) in zip(axes.flat, settings, strict=False):
         panel(place, members)
