@@ -14,5 +14,5 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 sys.dont_write_bytecode = False
 
 # Objects before Python looks for cycles, 700 by default: thousands of tests that stay are looked
-# through again and again, a tenth of the time that all take. Cycles of large arrays still go.
+# through again and again, 5 to 10 % of the time of all. Cycles of large arrays still go.
 gc.set_threshold(100_000, 20, 20)
