@@ -308,7 +308,7 @@ def dropout(design: str, gone: tuple[str, ...], output: str | None, as_json: boo
 @click.argument("problems", metavar="PROBLEM...", nargs=-1, required=True)
 @json_option
 def baselines(problems: tuple[str, ...], as_json: bool) -> None:
-    """The optimum of every PROBLEM.toml beside published mechanisms.
+    """Optima of PROBLEM.toml beside published mechanisms.
 
     All are judged by the same certificate. Objectives of space, time and space-time have units of
     their own: several problems compare by error of run, that of all models of the whole run at the

@@ -104,6 +104,7 @@ def test_installed_command_is_main() -> None:
         "curvature",
         "budgets",
         "recommend",
+        "evaluate",
         *cli.OF_LABORATORY,
     }
 

@@ -162,7 +162,7 @@ def threads(distributed: Any, tmp_path: Path) -> Iterator[Any]:
 
 
 def test_a_cluster_finds_the_same(threads: Any, tmp_path: Path) -> None:
-    text = RING + "[grid]\ngraph.nodes = [5, 6, 7, 8]\n"
+    text = RING + '[limits]\nmax_variance = "none"\n[grid]\ngraph.nodes = [5, 6, 7, 8]\n'
     problem, table = write(tmp_path, text), tmp_path / "rows.csv"
     options = ("--cluster", threads.scheduler_address, "--json")
     summary = call("sweep", problem, "-o", table, *options).json()
