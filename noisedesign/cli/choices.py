@@ -195,7 +195,7 @@ def _graph(name: str) -> Any:
     import networkx as nx
     import numpy as np
 
-    from noisedesign.files.toml import parsed
+    from noisedesign.files.toml import parsed, renamed
     from noisedesign.system.graph import read_edges
 
     if Path(name).suffix == ".toml" or ("/" in name and not Path(name).is_file()):
@@ -209,4 +209,7 @@ def _graph(name: str) -> Any:
         links = nx.from_numpy_array(np.asarray(mixing) > 0)
         links.remove_edges_from(list(nx.selfloop_edges(links)))
         return nx.relabel_nodes(links, dict(enumerate(loaded.problem.nodes)))
-    return read_edges(name) if Path(name).is_file() else nd.build_graph(name)
+    with renamed({"graph.file": "graph", "graph.kind": "graph"}):
+        if "." in name or Path(name).is_file():
+            return read_edges(name)
+        return nd.build_graph(name)

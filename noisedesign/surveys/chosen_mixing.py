@@ -13,19 +13,19 @@ from noisedesign.problem.problem import Problem, SpaceProblem
 from noisedesign.surveys.situation import OF_ITS_OWN, OF_ONE_STEP, Kind, Situation
 
 
-def chosen_mixing(situation: Situation, kind: Kind, *, seconds: float) -> tuple[str, Array] | None:
-    """The error that W is of least noise for, and W; None where there is no other W."""
+def chosen_mixings(situation: Situation, kind: Kind, *, seconds: float) -> list[tuple[str, Array]]:
+    """Errors that W is of least noise for, and W, that of least error with fixed batches first;
+    empty where there is no other W."""
     found = least_noise_mixing(SpaceProblem(mixing=situation.mixing))
     if found.status == "given":
-        return None
+        return []
     known = {OF_ONE_STEP: found.mixing}
     problem = situation.problem(kind)
     with contextlib.suppress(InputError):  # no such problem, or not in time
         known[OF_ITS_OWN] = least_noise_mixing(problem, time_limit=seconds).mixing
     # A search ends some thousandths above its best, which for few steps is that of one step.
     errors = {name: _least(problem.with_mixing(mixing)) for name, mixing in known.items()}
-    best = min(errors, key=errors.__getitem__)
-    return best, known[best]
+    return [(name, known[name]) for name in sorted(errors, key=errors.__getitem__)]
 
 
 def _least(problem: Problem) -> float:

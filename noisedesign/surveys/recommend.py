@@ -25,12 +25,12 @@ from noisedesign.design.unbounded import UnboundedDesign
 from noisedesign.mechanisms.baselines import baseline
 from noisedesign.privacy.accounting import epsilon_of
 from noisedesign.privacy.target import DEFAULT_ADJACENCY, DEFAULT_DELTA, PrivacyTarget
-from noisedesign.surveys.chosen_mixing import chosen_mixing
+from noisedesign.surveys.chosen_mixing import chosen_mixings
 from noisedesign.surveys.situation import ENDLESS, FASTEST, TRUST, Kind, Situation, kinds_of
 from noisedesign.system.fastest_mixing import fastest_mixing
-from noisedesign.system.graph import chosen_links, mixing_matrix, node_names
+from noisedesign.system.graph import LEAST_NOISE, chosen_links, mixing_matrix, node_names
 from noisedesign.system.participation import FixedEpoch
-from noisedesign.system.rules import UNSAID
+from noisedesign.system.rules import UNSAID, WEIGHTS
 from noisedesign.tasks.evaluate import Evaluation, evaluate
 from noisedesign.tasks.step_seconds import COORDINATES, coordinates_of, step_seconds
 
@@ -443,7 +443,9 @@ def _mixing(graph: nx.Graph, weights: str | None, weight: str | None) -> Array:
     """W of a graph by a rule, or chosen to mix fastest."""
     if weights == FASTEST:
         return fastest_mixing(chosen_links(graph, weight, beside=FASTEST)).mixing
-    return mixing_matrix(graph, weights=weights or "metropolis-hastings", weight=weight)
+    allowed = (*WEIGHTS, LEAST_NOISE, FASTEST)
+    rule = _checks.one_of(weights or "metropolis-hastings", field="weights", allowed=allowed)
+    return mixing_matrix(graph, weights=rule, weight=weight)
 
 
 def _measured(ranked: list[Candidate], search: _Search, *, coordinates: int) -> Iterator[Candidate]:
@@ -505,7 +507,7 @@ def _with_random_batches(kinds: list[Kind], fixed: FixedEpoch) -> list[Kind]:
 def _add_chosen(search: _Search, situation: Situation, *, until: float) -> None:
     """Add the best kinds under a W of least noise: for their own error where that is found in time,
     else for that of one step."""
-    known: dict[str, tuple[str, Array] | None] = {}
+    known: dict[str, list[tuple[str, Array]]] = {}
     ranked = sorted(search.found, key=lambda one: one.error)
     for one in [one for one in ranked if one.kind.design != ENDLESS][:MOST_CHOSEN]:
         if (seconds := search.left - until) <= 0:
@@ -517,15 +519,17 @@ def _add_chosen(search: _Search, situation: Situation, *, until: float) -> None:
         key = str((plain.design, plain.structure))
         try:
             if key not in known:
-                known[key] = chosen_mixing(situation, plain, seconds=seconds / 2)
+                known[key] = chosen_mixings(situation, plain, seconds=seconds / 2)
         except KeyboardInterrupt:
             search.stop()
-        if (chosen := known.get(key)) is None:
-            continue
-        name, mixing = f"{one.kind.name}, W of least noise", chosen[1]
-        kind = replace(one.kind, name=name, chosen=chosen[0], weights=mixing)
-        if (found := search.solved(situation, kind, until=until)) is not None:
-            search.found.append(found)
+        name, choices = f"{one.kind.name}, W of least noise", known.get(key, [])
+        # With random batches another of them may be the best.
+        tried = choices if one.kind.drawn else choices[:1]
+        kinds = [replace(one.kind, name=name, chosen=of, weights=w) for of, w in tried]
+        solved = [search.solved(situation, kind, until=until) for kind in kinds]
+        if found := [one for one in solved if one is not None]:
+            search.skipped.pop(name, None)
+            search.found.append(min(found, key=lambda one: one.error))
 
 
 def _changes(

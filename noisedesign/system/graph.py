@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -442,8 +443,16 @@ _FIELD = "graph.file"
 
 
 def read_edges(path: str | Path, *, directed: bool = False) -> nx.Graph:
-    """Largest component of an edge list on disk, as :func:`edge_list_graph` reads it."""
-    return edge_list_graph(_edge_text(path), source=str(path), directed=directed)
+    """Largest component of an edge list on disk, as :func:`edge_list_graph` reads it; a UserWarning
+    where that leaves nodes out."""
+    text = _edge_text(path)
+    graph = edge_list_graph(text, source=str(path), directed=directed)
+    lines = _lines(text, source=str(path))
+    to_node = _to_node(lines)
+    if left := len({to_node(name) for a, b, *_ in lines for name in (a, b)}) - len(graph):
+        told = f"{left} of {left + len(graph)} nodes do not reach the others, and are left out"
+        warnings.warn(f"{_FIELD}: {path}: {told}", UserWarning, stacklevel=2)
+    return graph
 
 
 def read_all_edges(path: str | Path) -> nx.Graph:
@@ -476,8 +485,7 @@ def edge_list_graph(text: str, *, source: str, directed: bool = False) -> nx.Gra
     """The largest component of an edge list, nodes sorted, as numbers where all are; the third
     column, where there is one, is the ``weight`` of edges."""
     lines = _lines(text, source=source)
-    integers = all(name.removeprefix("-").isdecimal() for a, b, *_ in lines for name in (a, b))
-    to_node: Callable[[str], Any] = int if integers else str
+    to_node = _to_node(lines)
     edges: dict[tuple[Any, Any], float | None] = {}
     for first, second, weight, number in lines:
         a, b = to_node(first), to_node(second)
@@ -518,6 +526,12 @@ def _lines(text: str, *, source: str) -> list[tuple[str, str, float | None, int]
                 expected = "two node names a line, and a positive weight or nothing"
                 raise InputError(_FIELD, expected=expected, got=got)
     return found
+
+
+def _to_node(lines: Sequence[tuple[str, str, float | None, int]]) -> Callable[[str], Any]:
+    """What makes a node of its name: an integer where all of them are."""
+    names = (name for a, b, *_ in lines for name in (a, b))
+    return int if all(name.removeprefix("-").isdecimal() for name in names) else str
 
 
 def _weight(text: str) -> float | None:

@@ -141,7 +141,8 @@ def test_baselines_of_several_problems_compare_by_the_error_of_the_run(tmp_path:
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        (("nowhere", *FIXED), "graph.kind"),
+        (("nowhere", *FIXED), "graph: expected one of florentine"),
+        (("nowhere.edges", *FIXED), "graph: expected a readable edge list"),
         (("missing.toml", *FIXED), "problem"),
         (("prefix/unit", *FIXED), "problem"),
         (("florentine", *FIXED, "--trust", "n"), "trust"),
@@ -149,7 +150,7 @@ def test_baselines_of_several_problems_compare_by_the_error_of_the_run(tmp_path:
         (("florentine", *FIXED, "--curvature", ".1,.2"), "learning_rate"),
         (("florentine", *FIXED, "--memory", "10"), "dimension"),
         (("florentine", *RUN[:-2]), "--epsilon"),
-        (("florentine", *FIXED[:-1], "heavy"), "weights"),
+        (("florentine", *FIXED[:-1], "heavy"), "fastest-mixing"),
     ],
 )
 def test_bad_input_is_one_line(arguments: tuple[str, ...], named: str) -> None:

@@ -15,7 +15,7 @@ import noisedesign as nd
 from noisedesign.base.checks import InputError
 from noisedesign.problem.problem import SpaceProblem, SpaceTimeProblem, TimeProblem
 from noisedesign.system.directed import directed_mixing
-from noisedesign.system.graph import check_mixing, mixing_matrix
+from noisedesign.system.graph import check_mixing, mixing_matrix, read_edges
 from noisedesign.system.rules import WEIGHTS, sparse_mixing_matrix
 from tests.support.command_line import call
 
@@ -237,3 +237,15 @@ def test_recommend_takes_them(tmp_path: Path) -> None:
     assert "warning" not in ignored.err
     assert ignored.json()["candidates"][0]["error"] == unsaid.json()["candidates"][0]["error"]
     assert ignored.json()["candidates"][0]["error"] != pytest.approx(least, rel=1e-3)
+
+
+def test_nodes_that_do_not_reach_the_others_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "two.edges"
+    path.write_text("a b\nc d\nd e\n")
+    with pytest.warns(UserWarning, match="2 of 5 nodes do not reach the others"):
+        graph = read_edges(path)
+    assert set(graph) == {"c", "d", "e"}
+    path.write_text("c d\nd e\n")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        read_edges(path)
