@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 COLUMNS = 3  # panels side by side, and names in a line of the legend
+ALONE = 3.7  # inches of a single panel, which a telephone shows whole
 LONGEST = 48  # letters of a panel's title
 Pictures = Mapping[str, "Figure"]  # figures by the names of their files
 
@@ -127,7 +128,7 @@ def _panels(
     high = math.ceil(len(settings) / wide)
     columns = min(COLUMNS, 2 * wide - 1)
     below = 0.3 * math.ceil(len(looks) / columns) + 0.3
-    figure = new_figure(4.2 * wide + 0.6, 3.2 * high + below)
+    figure = new_figure((ALONE if wide == 1 else 4.2 * wide) + 0.6, 3.2 * high + below)
     axes = figure.subplots(high, wide, squeeze=False)
     for place, ((setting,), members) in zip(axes.flat, settings, strict=False):
         panel(place, members)
