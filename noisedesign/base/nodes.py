@@ -14,6 +14,11 @@ from noisedesign.base.checks import InputError
 
 Node = int | str  # an integer is the number of a row of W, a string the name of a node
 
+
+class Row(int):
+    """The number of a row of W that is meant as one, whatever nodes are called."""
+
+
 FEW = 5  # names that an error lists: enough to see what they look like
 
 
@@ -25,7 +30,7 @@ def row_of(node: Any, names: Sequence[str], *, field: str) -> int:
     """The row of W of a node."""
     if isinstance(node, str):
         if node in names:
-            return names.index(node)
+            return Row(names.index(node))
         if not names:
             expected = "the number of a row, as nodes have no names here"
             raise InputError(field, expected=expected, got=repr(node))
@@ -35,18 +40,32 @@ def row_of(node: Any, names: Sequence[str], *, field: str) -> int:
     if not isinstance(node, int | np.integer) or isinstance(node, bool):
         expected = "the name of a node, or the number of its row"
         raise InputError(field, expected=expected, got=_checks.describe(node))
+    _check_no_name(node, names, field=field)
     if not 0 <= node < len(names):
         expected = f"row numbers 0 to {len(names) - 1}"
         remedy = "A node's name is given as a string."
         raise InputError(field, expected=expected, got=str(node), remedy=remedy)
-    return int(node)
+    return Row(node)
+
+
+def _check_no_name(node: Any, names: Sequence[str], *, field: str) -> None:
+    """Refuse the number of a row that is another node's name: a loop over nodes called 1, 2, ...
+    would take each for its neighbour."""
+    name = str(node)
+    if isinstance(node, Row) or name not in names or list(names).index(name) == node:
+        return
+    here = f"row {name} is node {names[node]}" if 0 <= node < len(names) else f"no row {name}"
+    expected = "a node by its name, a string, where another row has that number for a name"
+    raise InputError(field, expected=expected, got=f"{name} ({here})", remedy=f"Give {name!r}.")
 
 
 def as_row(node: Any, names: Sequence[str], *, field: str) -> int:
     """The row of a node by its name, or a number that whoever knows how many there are checks."""
     if isinstance(node, str):
         return row_of(node, names, field=field)
-    return _checks.positive_int(node, field=field, minimum=0)
+    row = _checks.positive_int(node, field=field, minimum=0)
+    _check_no_name(node, names, field=field)
+    return Row(row)
 
 
 def did_you_mean(word: Any, known: Sequence[str]) -> str:

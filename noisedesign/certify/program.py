@@ -76,7 +76,7 @@ class Program:
     @cached_property
     def null_space(self) -> Array:
         """Orthonormal basis of the null space of gram, shape (m, dim)."""
-        return _linalg.null_space(self.factor, gram=self.gram)
+        return _linalg.null_space(self.factor_below, gram=self.gram)
 
     @property
     def singular(self) -> bool:

@@ -21,6 +21,7 @@ import numpy as np
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.linalg import inverse_of_triangular
+from noisedesign.base.nodes import Row
 from noisedesign.base.shown import Shown
 from noisedesign.design.design import Design, design_of
 from noisedesign.design.unbounded import UnboundedDesign
@@ -137,7 +138,7 @@ def _after(run: Any, steps: int) -> PrivacySoFar:
     if inner is not None:
         return _after(inner, steps)
     if hasattr(run, "node_plan"):  # an export: any node tells
-        return _of_plan(run.node_plan(0), steps)
+        return _of_plan(run.node_plan(Row(0)), steps)
     return _of_design(design_of(run), steps)
 
 
@@ -168,7 +169,7 @@ def _of_streaming(design: StreamingDesign, steps: int) -> PrivacySoFar:
 
 @_after.register
 def _of_unbounded(design: UnboundedDesign, steps: int) -> PrivacySoFar:
-    return _of_plan(design.node_plan(0), steps)
+    return _of_plan(design.node_plan(Row(0)), steps)
 
 
 def _of_endless(plan: Plan, steps: int) -> PrivacySoFar:

@@ -277,14 +277,24 @@ def _solve_capped(
     def left() -> float | None:
         return None if ends is None else max(ends - time.perf_counter(), 1e-3)
 
+    best: Solution | None = None
     wider: float | None = TIMES[0]
     while wider is not None:
-        times = wider
-        found = _solve(capped(problem, times), time_limit=left(), **asked)
+        found = _solve(capped(problem, wider), time_limit=left(), **asked)
         stopped = found.status in (INTERRUPTED, Stop.TIME_LIMIT.value) or found.design is None
-        cap = DefaultCap(times, math.inf, "") if stopped else _priced(found, times, left())
-        wider = None if stopped else larger(times, cap.cost)
-    return replace(found, default_cap=cap, seconds=time.perf_counter() - started)
+        cap = DefaultCap(wider, math.inf, "") if stopped else _priced(found, wider, left())
+        if best is None or _better(found, best):  # one that was stopped may be worse than before
+            best = replace(found, default_cap=cap)
+        wider = None if stopped else larger(wider, cap.cost)
+    assert best is not None
+    return replace(best, seconds=time.perf_counter() - started)
+
+
+def _better(found: Solution, other: Solution) -> bool:
+    """Whether one has a design of less error."""
+    if found.design is None or other.design is None:
+        return found.design is not None
+    return found.design.objective < other.design.objective
 
 
 def _priced(solution: Solution, times: float, time_limit: float | None) -> DefaultCap:

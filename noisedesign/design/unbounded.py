@@ -13,7 +13,7 @@ import numpy as np
 
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import Array, InputError
-from noisedesign.base.nodes import Node, as_row
+from noisedesign.base.nodes import Node, Row, as_row
 from noisedesign.base.shown import Shown
 from noisedesign.families.unbounded.bound import Proved, judged, least_stddevs
 from noisedesign.families.unbounded.buffers import Buffers
@@ -163,7 +163,7 @@ class UnboundedDesign(Shown):
         if batch_size is not None:
             claim = replace(claim, batch_size=_checks.positive_int(batch_size, field="batch_size"))
         names = self.problem.nodes
-        node = as_row(0 if node is None else node, names, field="node")
+        node = as_row(Row(0) if node is None else node, names, field="node")
         weights: tuple[tuple[int, float], ...] = ()
         if mixing is not None:
             if node >= len(mixing):

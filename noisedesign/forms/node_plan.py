@@ -12,7 +12,7 @@ import numpy as np
 
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import InputError
-from noisedesign.base.nodes import Node, as_row
+from noisedesign.base.nodes import Node, Row, as_row
 from noisedesign.forms import Noise, PairwiseCovariance
 from noisedesign.forms.streams import covariance_root
 from noisedesign.noise.filters import Filter, Fresh, filter_of
@@ -43,7 +43,7 @@ def node_plan(
         if noise.nodes not in (None, 1):
             expected = f"0 to {noise.nodes - 1}" if noise.nodes else "a node"
             raise InputError("node", expected=expected, got="nothing")
-        node = 0
+        node = Row(0)
     node = as_row(node, names, field="node")
     if noise.nodes is not None and node >= noise.nodes:
         raise InputError("node", expected=f"0 to {noise.nodes - 1}", got=str(node))

@@ -546,7 +546,9 @@ def _changes(
             [best.kind],
         )
     ]
-    if 2 * situation.batch_size <= situation.records:
+    # Expected sizes of drawn batches double only where their number halves.
+    halves = not best.kind.drawn or situation.fixed.separation % 2 == 0
+    if 2 * situation.batch_size <= situation.records and halves:
         twice = _with_larger_batches(situation)
         change, kind = f"batches of {twice.batch_size}, and steps twice as large", best.kind
         if twice.fixed.separation == 1:  # every batch has all records, and nothing is drawn

@@ -273,8 +273,9 @@ class Situation:
                 mixing = "fastest_mixing(graph).mixing"
             elif self.nodes:
                 mixing = f"nd.mixing_matrix({', '.join(['graph', *chosen])})"
+            named = "nodes=[str(node) for node in graph], " if self.nodes else ""
             return (
-                f"nd.UnboundedProblem(mixing={mixing}, "
+                f"nd.UnboundedProblem(mixing={mixing}, {named}"
                 f"max_participations={scheme.epochs}, separation={scheme.separation}, "
                 f"buffers={kind.structure['buffers']}, privacy=target)"
             )

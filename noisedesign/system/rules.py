@@ -138,7 +138,7 @@ def weigher(
     _checks.text(weight, field=field)
     for a, b, given in graph.edges(data=weight):
         real = isinstance(given, int | float | np.integer | np.floating)
-        if not real or isinstance(given, bool) or not 0 < given < np.inf:
+        if not real or isinstance(given, bool) or not 0 < given <= np.finfo(float).max:
             expected = f"a positive number {weight!r} at every edge"
             got = "none" if given is None else describe(given)
             raise InputError(field, expected=expected, got=f"{got} at edge ({a}, {b})")

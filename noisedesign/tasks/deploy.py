@@ -19,6 +19,7 @@ import numpy as np
 from noisedesign.base import atomic, checks as _checks
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.file_kinds import NODE_PLAN
+from noisedesign.base.nodes import Row
 from noisedesign.design.design import Design, design_of, fixed_mixing
 from noisedesign.design.unbounded import UnboundedDesign
 from noisedesign.files.picture_file import BLUE, GREY, legend_below, new_figure, style
@@ -52,7 +53,7 @@ def deploy(
     else:
         held = design_of(design)
         mixing = fixed_mixing(held, once=False)
-    plans = [held.node_plan(u, batch_size=batch_size) for u in range(len(mixing))]
+    plans = [held.node_plan(Row(u), batch_size=batch_size) for u in range(len(mixing))]
     if any(DEALT in plan.sources for plan in plans):
         raise InputError(
             "design",

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from noisedesign.base.nodes import Row
 from noisedesign.noise import Secret, noise
 from noisedesign.noise.plan import OWN, Plan
 
@@ -50,8 +51,8 @@ def step_seconds(design: Any, *, coordinates: int) -> float:
 def _plan_of(design: Any) -> Plan:
     """The plan of the node of most neighbours."""
     mixing = design.problem.mixing
-    busiest = 0 if mixing is None else int((np.asarray(mixing) != 0).sum(axis=1).argmax())
-    plan: Plan = design.node_plan(busiest)
+    busiest = 0 if mixing is None else (np.asarray(mixing) != 0).sum(axis=1).argmax()
+    plan: Plan = design.node_plan(Row(busiest))
     return plan
 
 

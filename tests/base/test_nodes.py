@@ -14,6 +14,7 @@ from noisedesign.base.checks import InputError
 from noisedesign.base.nodes import row_of
 from noisedesign.noise import noise
 from noisedesign.privacy import views
+from noisedesign.tasks.deploy import deploy
 from tests.support.command_line import call
 
 # A path whose names are numbers in another order: an integer is a row, and no name.
@@ -39,7 +40,6 @@ def test_an_integer_is_a_row_and_a_text_a_name() -> None:
         *(3, 3, 3, 2, 2)
     ]
     assert row_of("1", ["1", "0"], field="node") == 0
-    assert row_of(1, ["1", "0"], field="node") == 1
     for wrong, said in (
         ("evee", r"one of the 4 nodes ann, bob, 2, eve, got 'evee'. Did you mean eve\?"),
         (4, "row numbers 0 to 3, got 4. A node's name is given as a string"),
@@ -203,3 +203,27 @@ def test_account_files_take_victims_of_the_shell_instead() -> None:
     outcome = call("account", "accounts/ring-decor-secldp", "--victim", "0")
     assert outcome.code == 2
     assert "0, who looks" in outcome.err
+
+
+def test_a_number_that_is_the_name_of_another_row_is_refused(tmp_path: Path) -> None:
+    """A loop over the nodes 2, 0, 1 of a graph must not give each the noise of another."""
+    graph = nx.Graph([(2, 0), (0, 1)])
+    target = nd.PrivacyTarget(epsilon=1.0)
+    once = nd.participation.single(1)
+    problem = nd.SpaceProblem.from_graph(graph, participation=once, privacy=target)
+    design = nd.baseline(problem, "ldp")
+    for node in graph:
+        with pytest.raises(InputError, match=f"row {node} is node .*Give '{node}'"):
+            design.node_plan(node)
+        row = list(graph).index(node)
+        plan = design.node_plan(str(node))
+        assert (plan.node, plan.name) == (row, str(node))
+        assert dict(plan.weights)[row] == problem.mixing[row, row]
+    with pytest.raises(InputError, match="Give '2'"):
+        nd.observers.pndp(nodes=[2]).among(tuple(map(str, graph)))
+    deployed = deploy(nd.baseline(problem, "ldp"), tmp_path / "nodes")
+    assert [(one.plan.node, one.plan.name) for one in deployed] == [(0, "2"), (1, "0"), (2, "1")]
+    counted = nx.Graph([(1, 2), (2, 3)])  # a row past the end is a name, too
+    late = nd.SpaceProblem.from_graph(counted, participation=once, privacy=target)
+    with pytest.raises(InputError, match="no row 3.*Give '3'"):
+        nd.baseline(late, "ldp").node_plan(3)

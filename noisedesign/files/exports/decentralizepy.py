@@ -10,6 +10,7 @@ import numpy as np
 
 from noisedesign.base.atomic import overwriting, write_text
 from noisedesign.base.checks import InputError
+from noisedesign.base.nodes import Row
 from noisedesign.design.design import Design, fixed_mixing
 from noisedesign.files.array_files import require_own_description
 from noisedesign.files.exported import to_json, trainer_facts
@@ -46,7 +47,7 @@ plans = {start}
 def noise_of(design: Design) -> Noise:
     """The noise of a design whose nodes can have plans."""
     fixed_mixing(design)
-    design.node_plan(0)
+    design.node_plan(Row(0))
     return design.noise
 
 
@@ -55,7 +56,7 @@ def export(design: Design, path: Path, *, problem_text: str = "") -> tuple[Path,
     the same stem, ``.ini``, ``.edges`` and a ``-u.plan`` for every node u."""
     mixing = fixed_mixing(design)
     nodes = len(mixing)
-    plans = [design.node_plan(node) for node in range(nodes)]
+    plans = [design.node_plan(Row(node)) for node in range(nodes)]
     start = path.with_suffix("")
     config, graph = path.with_suffix(".ini"), path.with_suffix(".edges")
     if path in (config, graph):

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import Array, InputError
-from noisedesign.base.nodes import Node, row_of
+from noisedesign.base.nodes import Node, Row, as_row
 from noisedesign.privacy.views.noise import Knowledge
 
 if TYPE_CHECKING:
@@ -353,12 +353,13 @@ LIST = "One node is a list of one."
 
 def _node(node: Any, *, field: str) -> Any:
     """A row, or a name as it was given."""
-    return node if isinstance(node, str) else _checks.positive_int(node, field=field, minimum=0)
+    given = isinstance(node, str | Row)
+    return node if given else _checks.positive_int(node, field=field, minimum=0)
 
 
 def _row(node: Any, *, names: Sequence[str], field: str) -> int:
     """The row of a node, whose number others check."""
-    return row_of(node, names, field=field) if isinstance(node, str) else int(node)
+    return as_row(node, names, field=field)
 
 
 def _seed(seed: Any) -> frozenset[int]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import Array, InputError
+from noisedesign.base.nodes import Row
 from noisedesign.base.shown import Listing, Shown
 from noisedesign.design.design import Design
 from noisedesign.mechanisms import algorithms as catalogue
@@ -124,7 +125,7 @@ def busiest_node(mixing: Array, *, but: Sequence[int] = ()) -> int:
     count = linked.sum(axis=0)
     if len(set(but)) < len(count):
         count[list(but)] = -1
-    return int(count.argmax())
+    return Row(count.argmax())
 
 
 def every_model(

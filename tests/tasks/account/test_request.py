@@ -147,12 +147,14 @@ def test_observers(table: str, expected: threats.Observer) -> None:
 def test_a_string_is_a_name_and_an_integer_a_row(tmp_path: Path) -> None:
     (tmp_path / "g.edges").write_text("7 0\n0 -3\n")
     graph = '[graph]\nkind = "edges"\nfile = "g.edges"\n'
-    assert parse(account(graph), tmp_path).algorithm.nodes == ("-3", "0", "7")
-    for node, row in (("0", 0), ('"0"', 1), ('"7"', 2), ('"-3"', 0)):
+    named = account(graph, observer=PNDP.replace("[0]", '["0"]'))
+    assert parse(named, tmp_path).algorithm.nodes == ("-3", "0", "7")
+    for node, row in (("1", 1), ('"0"', 1), ('"7"', 2), ('"-3"', 0)):
         observer = PNDP.replace("[0]", f"[{node}]")
         assert parse(account(graph, observer=observer), tmp_path).observer.coalition == (row,)
-    with pytest.raises(InputError, match=r"row numbers 0 to 2, got 7\. A node's name is given"):
-        parse(account(graph, observer=PNDP.replace("[0]", "[7]")), tmp_path)
+    for number, said in (("7", "no row 7"), ("0", "row 0 is node -3"), ("3", "row numbers 0 to 2")):
+        with pytest.raises(InputError, match=said):
+            parse(account(graph, observer=PNDP.replace("[0]", f"[{number}]")), tmp_path)
 
 
 def algorithm(table: str, folder: Path | str = ".", **parts: str) -> threats.Algorithm:
