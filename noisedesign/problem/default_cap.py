@@ -15,7 +15,7 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from noisedesign.base import settings
+from noisedesign.base import linalg as _linalg, settings
 from noisedesign.base.checks import InputError
 from noisedesign.problem.problem import Problem
 
@@ -26,7 +26,6 @@ TIMES = (settings.SUGGESTED_CAP, 20.0, 50.0, 100.0)
 WORTH = 0.013  # cost, relative to the infimum, up to which a cap is small enough not to be raised
 ABOUT = 0.95  # share of the cap that a cost foretells that is tried, as caps cost a little less
 ROUNDING = 1e-9  # relative difference of a stored cap from one of these that is no other cap
-NULL = 1e-9  # eigenvalues of H over its largest that are no reason to refuse a stored cap
 
 
 LAZY = "Or use other weights: those of lazy-metropolis-hastings never make W singular."
@@ -89,4 +88,5 @@ def _is_singular(problem: Any) -> bool:
     if problem.worst:
         problem = problem.with_error(problem.error.summed)
     gram = problem.gram if problem.axes == "space" else problem.error_workload.space_gram()
-    return int(np.linalg.matrix_rank(gram, tol=NULL * np.linalg.norm(gram, 2))) < len(gram)
+    factor = _linalg.without_rounding(_linalg.gram_factor(gram), gram=gram)
+    return bool(_linalg.null_space(factor, gram=gram).shape[1])
