@@ -321,7 +321,10 @@ def _is_number(value: Any) -> bool:
 def one_of(value: Any, *, field: str, allowed: tuple[str, ...]) -> str:
     """A string out of ``allowed``."""
     if not isinstance(value, str) or value not in allowed:
-        raise InputError(field, expected="one of " + ", ".join(allowed), got=describe(value))
+        from noisedesign.base.nodes import did_you_mean  # which names errors as this module does
+
+        expected, meant = "one of " + ", ".join(allowed), did_you_mean(value, allowed)
+        raise InputError(field, expected=expected, got=describe(value), remedy=meant)
     return str(value)
 
 

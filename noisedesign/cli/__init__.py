@@ -14,7 +14,7 @@ import click
 
 from noisedesign.base.checks import InputError
 from noisedesign.cli import accounts, choices, deployments, designs, tables
-from noisedesign.cli._shared import EXIT_FAILED, EXIT_INPUT, EXIT_INTERRUPTED, echo, note
+from noisedesign.cli._shared import EXIT_FAILED, EXIT_INPUT, EXIT_INTERRUPTED, note
 
 __all__ = ["EXIT_FAILED", "EXIT_INPUT", "EXIT_INTERRUPTED", "commands", "main"]
 
@@ -131,5 +131,5 @@ def _tell(message: Warning | str, *_: object, **__: object) -> None:
 
 
 def _fail(message: str, code: int) -> None:
-    echo(f"noisedesign: error: {' '.join(message.split())}", err=True)
+    note(f"noisedesign: error: {' '.join(message.split())}")
     sys.exit(code)

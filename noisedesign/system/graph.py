@@ -495,8 +495,9 @@ def edge_list_graph(text: str, *, source: str, directed: bool = False) -> nx.Gra
             raise InputError(_FIELD, expected="one weight of every edge", got=got)
     if not edges:
         raise InputError(_FIELD, expected="at least one edge", got=f"{source}: none")
-    if 0 < sum(weight is None for weight in edges.values()) < len(edges):
-        got = f"{source}: some with one and some without"
+    bare = [edge for edge, weight in edges.items() if weight is None]
+    if 0 < len(bare) < len(edges):
+        got = f"{source}: none of edge ({bare[0][0]}, {bare[0][1]})"
         raise InputError(_FIELD, expected="a weight of every edge, or of none", got=got)
     graph = _sorted_graph(edges, directed=directed)
     components = nx.strongly_connected_components if directed else nx.connected_components
@@ -529,7 +530,7 @@ def _lines(text: str, *, source: str) -> list[tuple[str, str, float | None, int]
 
 
 def _to_node(lines: Sequence[tuple[str, str, float | None, int]]) -> Callable[[str], Any]:
-    """What makes a node of its name: an integer where all of them are."""
+    """Return what makes a node of its name: an integer where all names are."""
     names = (name for a, b, *_ in lines for name in (a, b))
     return int if all(name.removeprefix("-").isdecimal() for name in names) else str
 

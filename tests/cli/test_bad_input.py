@@ -159,12 +159,14 @@ def test_a_byte_order_mark_is_no_part_of_a_text(tmp_path: Path) -> None:
     assert call("verify", tmp_path / "d.npz").code == 0
 
 
+@pytest.mark.filterwarnings("default:graph.file")
 def test_disconnected_edge_list_keeps_its_largest_part(tmp_path: Path) -> None:
     """The one graph that may be disconnected: a data set, of which the largest component counts."""
     (tmp_path / "g.edges").write_text("a b\nb c\nc d\nd e\nx y\n")
     text = RING.replace('kind = "ring"\nnodes = 5', 'kind = "edges"\nfile = "g.edges"')
-    record = call("solve", write(tmp_path, text), "--json").json()
-    assert record["status"] == "optimal"
+    found = call("solve", write(tmp_path, text), "--json")
+    assert found.json()["status"] == "optimal"
+    assert "2 of 7 nodes do not reach the others, and are left out" in found.err
 
 
 # --- problem files and options -------------------------------------------------------------------

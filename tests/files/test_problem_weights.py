@@ -53,6 +53,10 @@ def parse(text: str, folder: Path | str = ".") -> Problem:
     return parse_problem(text, folder=folder).problem
 
 
+# The list has a node that is not strongly connected to the others.
+pytestmark = pytest.mark.filterwarnings("ignore:graph.file")
+
+
 @pytest.fixture
 def links(tmp_path: Path) -> Path:
     (tmp_path / "links.edges").write_text(LINKS)
