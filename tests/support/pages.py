@@ -39,7 +39,7 @@ TIMES = {
     "solver seconds",
     "mean seconds",
     "mean seconds common",
-    "seconds a step",
+    "s a step",
     "evaluations",
     "version",
 }
