@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
+from noisedesign.base import checks as _checks
 from noisedesign.base.checks import InputError, describe
 from noisedesign.base.nodes import Node
 from noisedesign.base.shown import Listing
@@ -13,7 +14,7 @@ from noisedesign.design.design import design_of
 from noisedesign.privacy import exposure
 from noisedesign.privacy.exposure import Exposure
 from noisedesign.privacy.runs import Responses
-from noisedesign.privacy.target import DEFAULT_ADJACENCY, DEFAULT_DELTA
+from noisedesign.privacy.target import ADJACENCIES, DEFAULT_ADJACENCY, DEFAULT_DELTA
 from noisedesign.privacy.views import Observer
 from noisedesign.system.participation import Participation
 from noisedesign.tasks.account.table import setting_of
@@ -104,6 +105,9 @@ def account(
         expected, remedy = "who looks", "Say nd.observers.ldp() for a reader of all messages."
         raise InputError("observer", expected=expected, got="nothing", remedy=remedy)
     how: dict[str, Any] = {"victims": victims, "progress": progress, "worst": worst}
+    of_target = isinstance(delta, str) and delta == "target"
+    if adjacency is not None:
+        _checks.one_of(adjacency, field="adjacency", allowed=ADJACENCIES)
     designs = (algorithm, getattr(algorithm, "design", None))
     if not any(hasattr(one, "problem") for one in designs):
         if steps is not None:
@@ -111,7 +115,7 @@ def account(
             raise InputError("steps", expected=expected, got=str(steps))
         how["noise_multiplier"] = 1.0 if noise_multiplier is None else noise_multiplier
         how["adjacency"] = DEFAULT_ADJACENCY if adjacency is None else adjacency
-        how["delta"] = DEFAULT_DELTA if delta == "target" else delta
+        how["delta"] = DEFAULT_DELTA if of_target else delta
         how |= {"participation": participation, "responses": responses}
         return exposure.account(algorithm, observer, **how)
     own = {"participation": participation, "noise_multiplier": noise_multiplier}
@@ -120,10 +124,10 @@ def account(
             expected = "none for a design, which has its own"
             remedy = "A design in space without a participation takes steps=T."
             raise InputError(field, expected=expected, got=describe(given), remedy=remedy)
-    asked = None if delta == "target" else delta
+    asked: Any = None if of_target else delta
     setting = setting_of(
         design_of(algorithm), steps=steps, delta=asked, adjacency=adjacency, responses=responses
     )
-    return replace(setting, delta=setting.delta if delta == "target" else delta).before(
-        observer, **how
-    )
+    if not of_target:  # None leaves epsilon out
+        setting = replace(setting, delta=asked)
+    return setting.before(observer, **how)
