@@ -24,7 +24,6 @@ from noisedesign.mechanisms.baselines import baseline as baseline, baseline_name
 from noisedesign.noise.source import noise as _noise
 from noisedesign.pages.plot import plot as plot
 from noisedesign.pages.write import report as report
-from noisedesign.privacy.exposure import account as account
 from noisedesign.privacy.target import PrivacyTarget as PrivacyTarget
 from noisedesign.problem.calibration import calibrate as calibrate
 from noisedesign.problem.problem import (
@@ -39,6 +38,7 @@ from noisedesign.surveys.recommend import recommend as recommend
 from noisedesign.surveys.sweep import sweep as sweep
 from noisedesign.system.graph import build_graph as build_graph, mixing_matrix as mixing_matrix
 from noisedesign.system.workloads import ErrorMeasure as ErrorMeasure, ErrorMixture as ErrorMixture
+from noisedesign.tasks.account.ask import account as account
 from noisedesign.tasks.curvature import curvature_range as curvature_range
 from noisedesign.tasks.evaluate import evaluate as evaluate
 from noisedesign.tasks.export import export as export

@@ -26,6 +26,11 @@ def is_node(value: Any) -> bool:
     return isinstance(value, int | str) and not isinstance(value, bool)
 
 
+def few_of(names: Sequence[str]) -> str:
+    """The first names, as an error lists them."""
+    return ", ".join([*islice(names, FEW), *(["..."] if len(names) > FEW else [])])
+
+
 def row_of(node: Any, names: Sequence[str], *, field: str) -> int:
     """The row of W of a node."""
     if isinstance(node, str):
@@ -34,8 +39,7 @@ def row_of(node: Any, names: Sequence[str], *, field: str) -> int:
         if not names:
             expected = "the number of a row, as nodes have no names here"
             raise InputError(field, expected=expected, got=repr(node))
-        listed = ", ".join([*islice(names, FEW), *(["..."] if len(names) > FEW else [])])
-        expected = f"one of the {len(names)} nodes {listed}"
+        expected = f"one of the {len(names)} nodes {few_of(names)}"
         raise InputError(field, expected=expected, got=repr(node), remedy=did_you_mean(node, names))
     if not isinstance(node, int | np.integer) or isinstance(node, bool):
         expected = "the name of a node, or the number of its row"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +26,13 @@ ZIP = b"PK"  # the beginning of a zip archive, which a design file is and no TOM
 
 @click.command(cls=Writing)
 @click.argument("file")
-@click.option("--node", metavar="NAME", help="Design: who looks [the node with most neighbours].")
+@click.option(
+    "--node",
+    "nodes",
+    multiple=True,
+    metavar="NAME",
+    help="Design: who looks [the node with most neighbours].",
+)
 @click.option("--victim", "victims", multiple=True, metavar="NAME", help="About whom; repeatable.")
 @click.option("--steps", type=int, metavar="T", help="Space design: steps a record takes part in.")
 @click.option("--delta", type=float, help="Design: delta of epsilon [that of its target, or 1e-6].")
@@ -45,7 +52,7 @@ ZIP = b"PK"  # the beginning of a zip archive, which a design file is and no TOM
 @json_option
 def account(
     file: str,
-    node: str | None,
+    nodes: tuple[str, ...],
     victims: tuple[str, ...],
     output: str | None,
     as_json: bool,
@@ -57,6 +64,13 @@ def account(
     Of a design there is a row for every threat model, about the node it protects worst. --victim
     asks about one node, or again about several, and no other."""
     path = lookup(file)
+    if len(nodes) > 1:
+        expected = "one node of a design: nodes that look together are [observer] nodes of an "
+        remedy = f"Say nodes = {json.dumps(nodes, ensure_ascii=False)} there."
+        raise InputError(
+            "--node", expected=f"{expected}account file", got=" and ".join(nodes), remedy=remedy
+        )
+    node = nodes[0] if nodes else None
     if _is_design(path):
         _refuse({"output": output}, "an account file", "a design")
         _design(path, node, victims, as_json, **asked)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import Annotated, Any, Literal, TypeVar, Union
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args
 
 from pydantic import (
     BaseModel,
@@ -63,6 +63,10 @@ def of_kind(tables: Callable[[], tuple[type[Table], ...]], *, key: str = "kind")
     """A validator by the table that ``key`` names, of those there are when a file is read."""
 
     def validated_by_kind(value: Any) -> Any:
+        if isinstance(value, dict) and key not in value:
+            kinds = [get_args(table.model_fields[key].annotation) for table in tables()]
+            context = {"key": key, "words": [word for words in kinds for word in words]}
+            raise PydanticCustomError("no_kind", "no {key}", context)
         return _union(tables(), key).validate_python(value)
 
     return PlainValidator(validated_by_kind)
@@ -119,6 +123,13 @@ def _told(
         case "missing":
             expected = f"a [{path[-1]}] table" if path[-1] in _TABLES else "a value"
             return InputError(".".join(path), expected=expected, got="nothing")
+        case "no_kind":
+            key, expected = context["key"], "one of " + ", ".join(context["words"])
+            wrote = {"kind": "model", "model": "kind"}.get(key)
+            remedy = f"You wrote {wrote}: did you mean {key}?" if wrote in details["input"] else ""
+            return InputError(
+                ".".join([*path, key]), expected=expected, got="nothing", remedy=remedy
+            )
         case "union_tag_not_found":
             key = _quoted(context["discriminator"])[0]
             remedy = "" if path else next((belongs[key] for key in data if key in belongs), "")

@@ -12,7 +12,7 @@ import numpy as np
 
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import InputError
-from noisedesign.base.nodes import Node, Row, as_row
+from noisedesign.base.nodes import Node, Row, as_row, few_of
 from noisedesign.forms import Noise, PairwiseCovariance
 from noisedesign.forms.streams import covariance_root
 from noisedesign.noise.filters import Filter, Fresh, filter_of
@@ -42,6 +42,8 @@ def node_plan(
     if node is None:
         if noise.nodes not in (None, 1):
             expected = f"0 to {noise.nodes - 1}" if noise.nodes else "a node"
+            if names:
+                expected = f"one of the {len(names)} nodes {few_of(names)}"
             raise InputError("node", expected=expected, got="nothing")
         node = Row(0)
     node = as_row(node, names, field="node")

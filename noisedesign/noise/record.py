@@ -291,6 +291,18 @@ def joined(names: Iterable[str]) -> bytes:
     return bytes.fromhex("".join(names))
 
 
+class OtherNodeError(InputError):
+    """A secret of another node of a design; both are its rows."""
+
+    nodes: tuple[int, int] = (0, 0)
+
+    @classmethod
+    def of(cls, node: int | str, other: int | str) -> OtherNodeError:
+        """The error about the secret of ``other`` at ``node``."""
+        expected, got = f"a secret of node {node} alone", f"that of node {other}"
+        return cls("secret", expected=expected, got=got, remedy=_NEW)
+
+
 def _steps(database: sqlite3.Connection, where: Place) -> frozenset[int]:
     found = database.execute(f"SELECT step FROM steps {_HERE}", where)
     return frozenset(step for (step,) in found)
@@ -309,7 +321,9 @@ def _serves(
             expected = "a secret of this design alone"
             got = f"one that served the design {design[:12]}"
         elif other != node and not (shared and served == streams):
-            expected, got = f"a secret of node {node} alone", f"that of node {other}"
+            refused = OtherNodeError.of(node, other)
+            refused.nodes = node, other
+            raise refused
         elif other == node and served != streams:
             expected, got = f"a secret for {streams}", f"one that served {served}"
         if expected:

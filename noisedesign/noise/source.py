@@ -18,7 +18,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import Array, InputError
-from noisedesign.base.nodes import Node
+from noisedesign.base.nodes import Node, Row
 from noisedesign.noise.attendance import Attendance
 from noisedesign.noise.batches import USE as BATCHES, RandomBatches, checked_step
 from noisedesign.noise.filters import DOUBLE, Recursion
@@ -28,6 +28,7 @@ from noisedesign.noise.plan import DEALT, OWN, SHARED, Claim, Plan, Stream, agre
 from noisedesign.noise.record import (
     ALL_OF_THEM,
     HASH_BYTES,
+    OtherNodeError,
     Record,
     Register,
     Uses,
@@ -855,15 +856,26 @@ def noise(
     kept = None if record is False else Record(record)
     held = {} if seeds is None else seeds
     drawn = None if batch_secret is None else Secret.of(batch_secret, field="batch_secret")
-    return NodeNoise(
-        plan,
-        secret=own,
-        seeds=held,
-        record=kept,
-        resume=resume,
-        batch_secret=drawn,
-        keep_every=keep_every,
-    )
+    try:
+        return NodeNoise(
+            plan,
+            secret=own,
+            seeds=held,
+            record=kept,
+            resume=resume,
+            batch_secret=drawn,
+            keep_every=keep_every,
+        )
+    except OtherNodeError as error:
+        raise _named(error, design) from None
+
+
+def _named(error: OtherNodeError, design: Any) -> OtherNodeError:
+    """The same error with names; with rows where a file knows one node alone."""
+    try:
+        return OtherNodeError.of(*(plan_of(design, Row(node)).name for node in error.nodes))
+    except InputError:
+        return error
 
 
 def new_secret(resume: Any, *, field: str = "secret") -> Secret:

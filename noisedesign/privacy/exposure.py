@@ -30,6 +30,10 @@ from noisedesign.system.participation import Participation, require_room as part
 
 UNBOUNDED = "unbounded"  # name of the number where a gradient is seen without noise
 OF_RESPONSES = "responses-upper-bound"  # what multipliers certify where gradients answer
+NO_SMALLER = (
+    "no smaller bound was looked for or proved for the declared losses: fewer steps, nodes or "
+    "bands of C may have one"
+)
 UNAMPLIFIED_MU = "mu_unamplified"  # so that nobody takes epsilon from it where steps are drawn
 
 
@@ -150,7 +154,8 @@ class Exposure(ShownInline):
         if self.random and MIXED_SIGNS in self.which:
             return "at most this: parts of what is seen of this node have opposite signs"
         if OF_ALL_MESSAGES in self.which:
-            return "at most this, which a reader of all messages with the same knowledge learns"
+            told = "at most this, which a reader of all messages with the same knowledge learns"
+            return told if self.lower_bound != 0 else f"{told}; {NO_SMALLER}"
         return ""
 
 
@@ -167,57 +172,7 @@ def account(
     progress: Callable[[int, int], None] | None = None,
     worst: bool = False,
 ) -> Listing[Exposure]:
-    """State what ``observer`` learns about every victim when ``algorithm`` runs.
-
-    Who sees all that enters the models faces the Gaussian mechanism :math:`A_u^T (B B^T)^+ A_u`
-    over vector gradients of the worst pattern (docs/runs.md, theorem 1). Who sees a part learns at
-    most what a reader of all messages does, and nothing where nothing of the record can have
-    arrived (theorem 2). Less holds for a declared class of losses (theorem 4), and for
-    ``responses="fixed"`` (theorem 3; Mafalda-SGD, Theorem 7; Koskela and Kulkarni, Lemma 6), which
-    no training keeps to.
-
-    Where steps are drawn at random, epsilon is that of a mixture (Choquette-Choo et al. 2024, "Near
-    exact privacy amplification for matrix mechanisms"), never above that of known steps. It holds
-    while nobody but the node knows which were drawn, for one run, and for sums of gradients over a
-    fixed number.
-
-    Args:
-        algorithm: what the nodes send, of :mod:`noisedesign.privacy.views`.
-        observer: who looks, of :mod:`noisedesign.observers`.
-        participation: at which steps one record takes part; its horizon is the algorithm's.
-        noise_multiplier: factor on the standard deviation of all noise, over the clip: one number,
-            or one a node, a list in their order or a mapping from their names, for which
-            ``sensitivity_squared`` then is.
-        adjacency: "replace" (a step changes by up to twice the clip), "zero-out" or "add-remove"
-            (by the clip).
-        delta: for which epsilon is asked; None leaves it out.
-        victims: names or rows of nodes to account for; default: all outside the coalition.
-        responses: how gradients answer to models, one of "any", "convex", "smooth" and "fixed", or
-            a :class:`noisedesign.privacy.runs.Responses` that declares more.
-        progress: called with victims done and in total.
-        worst: whether victims who cannot have the largest epsilon are left with that of known
-            steps, an upper bound, where steps are drawn.
-
-    Returns:
-        An :class:`Exposure` of every victim, in the order of the nodes.
-
-    Raises:
-        InputError: another horizon, a victim that is in the coalition or no node, noise_multiplier
-            not positive, another adjacency, delta outside (0, 1), nodes the graph does not have,
-            another word for ``responses``; steps drawn at random and a strategy with negative
-            entries, or delta out of reach.
-
-    Examples:
-        >>> import noisedesign as nd
-        >>> from noisedesign.privacy import views
-        >>> algorithm = views.dp_d_sgd(mixing=[[0.5, 0.5], [0.5, 0.5]], horizon=1)
-        >>> once = nd.participation.single(1)
-        >>> use = {"participation": once, "noise_multiplier": 2.0, "delta": 1e-5}
-        >>> outside = nd.observers.ldp()
-        >>> found = nd.account(algorithm, outside, **use)  # 2 clips, under noise of as much
-        >>> [(e.node, round(e.mu, 4), round(e.epsilon, 2)) for e in found]
-        [('0', 1.0, 4.38), ('1', 1.0, 4.38)]
-    """
+    """State what ``observer`` learns about every victim: :func:`noisedesign.account`."""
     threats.check_kinds(algorithm, observer)
     observer = observer.among(algorithm.nodes)
     schemes = "FixedEpoch(...), BallsInBins(...), MinSeparation(...) or Patterns(...)"

@@ -411,3 +411,10 @@ def test_options_of_designs(tmp_path: Path) -> None:
     assert_refused(call("account", space, "--steps", 1, "--delta", 0), "delta: ", "(0, 1)")
     assert_refused(call("account", time, "--steps", 3), "steps: ", "(2, 2)")
     assert_refused(call("account", tmp_path / "p.npz", "--node", "0"), "node: ", "without a graph")
+
+
+def test_nodes_that_look_together_are_for_account_files(tmp_path: Path) -> None:
+    """The last one alone would look, and learn less than both."""
+    path = save_design(space_design(), tmp_path / "s.npz")
+    both = call("account", path, "--steps", 1, "--node", "Ann", "--node", "Çelik")
+    assert_refused(both, "--node: ", "Ann and Çelik", 'nodes = ["Ann", "Çelik"]', "account file")

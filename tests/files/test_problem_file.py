@@ -182,7 +182,7 @@ REFUSED = [
     (TIME + '[workload]\nkind = "gram"\nfile = "h.npy"\n' + RING + TWO_BY_TWO, "graph", ["gram"]),
     (TIME + '[workload]\nkind = "decentralized"\n' + TWO_BY_TWO, "graph", ["decentralized"]),
     # [graph]
-    (SPACE + "[graph]\nnodes = 5\n", "graph.kind", ["a value", "nothing"]),
+    (SPACE + "[graph]\nnodes = 5\n", "graph.kind", ["one of", "nothing"]),
     (SPACE + '[graph]\nkind = "rign"\n', "graph.kind", ["florentine, karate", "Did you mean ring"]),
     (SPACE + '[graph]\nkind = ["ring"]\n', "graph.kind", ["one of florentine", "(list)"]),
     (SPACE + '[graph]\nkind = "ring"\n', "graph.nodes", ["nothing"]),

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import noisedesign as nd
 from noisedesign.adapters.run import Run
 from noisedesign.base.checks import InputError
 from noisedesign.noise import (
@@ -663,3 +664,22 @@ def test_a_record_that_went_away(again: bool, path: Path) -> None:
     with pytest.raises(InputError, match=r"^record: expected"):
         source.add_(sums, 1)
     np.testing.assert_array_equal(sums[0], ONE)
+
+
+def test_nodes_are_named_where_a_design_has_names(path: Path) -> None:
+    design, secret = nd.baseline(named_problem(), "ldp"), Secret.new()
+    use: Any = {"secret": secret, "record": path, "clip": 1.0}
+    noise(design, node="Ann", **use)
+    with pytest.raises(InputError, match="a secret of node Bob alone, got that of node Ann"):
+        noise(design, node="Bob", **use)
+    with pytest.raises(InputError, match="node: expected one of the 2 nodes Ann, Bob, got nothing"):
+        noise(design, **use)
+    plan = design.node_plan("Bob")  # a file, which knows no other node's name
+    with pytest.raises(InputError, match="a secret of node 1 alone, got that of node 0"):
+        noise(plan, **use)
+
+
+def named_problem() -> nd.SpaceProblem:
+    target = nd.PrivacyTarget(epsilon=1.0, clip=1.0, steps=2)
+    w = np.full((2, 2), 0.5)
+    return nd.SpaceProblem(mixing=w, nodes=("Ann", "Bob"), privacy=target)

@@ -208,6 +208,17 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
             "worst": False,
         },
     ),
+    "account of a design": (
+        nd.account,
+        {
+            "algorithm": DESIGN,
+            "observer": nd.observers.ldp(),
+            "steps": 3,
+            "adjacency": "replace",
+            "delta": 1e-5,
+            "victims": [0, 1],
+        },
+    ),
     "export": (nd.export, {"design": DESIGN, "to": "npy", "path": "out.npy"}),
     "plot": (nd.plot, {"design": DESIGN, "path": "out.png"}),
     "report": (nd.report, {"design": DESIGN, "path": "out.html"}),

@@ -3,6 +3,7 @@
 The blocks of a page share one namespace and one folder, as for a reader who follows it from top to
 bottom: ``python`` is executed, and what it prints compared with a ``text`` right below it;
 ``pycon`` is compared as a doctest; ``console`` is run as commands of noisedesign and compared.
+``toml`` that begins with a comment "# NAME.toml" is the file of that name for what comes below.
 ``sh`` and ``py`` are shown only, and so is any other ``text``.
 """
 
@@ -179,6 +180,8 @@ def play(
             assert len(split_lines(latest)) == len(split_lines(block.text)), f"{block}: more came"
         elif block.language == "pycon":
             _doctest(block, page, result.namespace)
+        elif block.language == "toml" and (name := re.match(r"# (\S+\.toml)\n", block.text)):
+            (folder / name[1]).write_text(block.text, encoding="utf-8")
         elif block.language == "console":
             result.calls += [run_command(call) for call in console_calls(block)]
     return result

@@ -84,7 +84,7 @@ def _of_victim(
     asked: Responses,
 ) -> tuple[float, float]:
     patterns = _different(game.constant, participation, game.active[:, victim])
-    if len(patterns) > 1000:  # about a second each
+    if len(patterns) > min(1000, game.most_patterns):  # about a second each
         return math.inf, 0.0
     stages = game.stages(enclosed)
     low, high = asked.rho - asked.radius, asked.rho + asked.radius

@@ -5,6 +5,7 @@ is longer by what its next values depend on."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -18,6 +19,9 @@ from noisedesign.base.checks import Array
 from noisedesign.base.enclosures import Enclosure
 from noisedesign.privacy.views.mechanism import LinearMechanism, Step
 
+MOST_PRODUCTS = 2e8
+"""States cubed times steps times patterns, where noise has a memory: what a search takes half a
+minute a victim for, at about 5e-10 s for each in every one of some hundred evaluations."""
 ROUNDING = 1e-13  # relative size of entries of C and C^-1 that are rounding and end a memory
 
 
@@ -38,6 +42,7 @@ class Game:
     nodes: NDArray[np.intp]  # in the order of the first entries of a state
     constant: bool  # whether all steps are alike
     active: NDArray[np.bool_]  # nodes of every step whose models still matter, shape (T, nodes)
+    most_patterns: float = math.inf  # that a search takes an acceptable time for
 
     def place(self, victim: int) -> int:
         """Place of a node in the state."""
@@ -65,7 +70,11 @@ def game_of(mechanism: LinearMechanism, known: tuple[int, ...]) -> Game | None:
     draws = mechanism.state_noise.shape[1]
     # One evaluation of a step takes seconds from 1,200 states, a search minutes from 60,000
     # multipliers.
-    if len(nodes) + memory.depth * draws > 1200 or horizon * len(nodes) > 60_000:
+    states = len(nodes) + memory.depth * draws
+    if states > 1200 or horizon * len(nodes) > 60_000:
+        return None
+    products = horizon * states**3 if memory.depth else 0
+    if products > MOST_PRODUCTS:
         return None
     phases = [step.restricted(nodes) for step in mechanism.steps]
 
@@ -80,6 +89,7 @@ def game_of(mechanism: LinearMechanism, known: tuple[int, ...]) -> Game | None:
         nodes=nodes,
         constant=constant,
         active=_active(phases, horizon),
+        most_patterns=MOST_PRODUCTS / products if products else math.inf,
     )
 
 

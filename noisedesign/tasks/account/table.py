@@ -68,7 +68,7 @@ class Setting(Shown):
     participation: Participation
     noise_multiplier: Any = 1.0
     adjacency: str = DEFAULT_ADJACENCY
-    delta: float = DEFAULT_DELTA
+    delta: float | None = DEFAULT_DELTA
     responses: Responses = ANY
     graph: bool = field(default=True, repr=False)
 

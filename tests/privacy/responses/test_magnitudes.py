@@ -13,7 +13,7 @@ import pytest
 
 import noisedesign as nd
 from noisedesign.privacy import responses, views
-from noisedesign.privacy.responses import responsive
+from noisedesign.privacy.responses import game, responsive
 from noisedesign.privacy.responses.magnitudes import Magnitudes
 from noisedesign.privacy.runs import Responses
 
@@ -193,3 +193,39 @@ def test_no_pattern_is_left_out_where_they_are_very_many(
         monkeypatch.setattr(responses, "game_of", lambda *_: None)
     ((bound, lower),) = responsive(mechanism, (0,), [2], scheme, CONVEX)
     assert (bound, lower) == (math.inf, 0.0)
+
+
+def noise_with_memory(horizon: int, nodes: int) -> Any:
+    """A ring whose C has no band less than all, and is another one at every step."""
+    strategy = np.tril(np.ones((horizon, horizon))) + np.diag(np.arange(float(horizon)))
+    w = nd.mixing_matrix(nx.cycle_graph(nodes))
+    return views.mf_d_sgd(mixing=w, strategy=strategy)
+
+
+def test_a_long_memory_is_not_searched_and_has_the_bound_of_all_messages(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Eight nodes, sixty steps, a dense C: each of some thousand evaluations took seconds."""
+    monkeypatch.setattr(responses, "enclosed_stages", lambda _: pytest.fail("it is searched"))
+    algorithm = noise_with_memory(60, 8)
+    ask: dict[str, Any] = {"victims": [2]}
+    ask["participation"] = nd.participation.FixedEpoch(epochs=3, separation=20)
+    (row,) = nd.account(algorithm, nd.observers.pndp(nodes=[0]), responses=CONVEX, **ask)
+    (plain,) = nd.account(algorithm, nd.observers.pndp(nodes=[0]), **ask)
+    assert (row.mu, row.theorem, row.responses) == (plain.mu, 2, "any")
+    assert row.words.startswith(f"{plain.words}; no smaller bound")
+
+
+@pytest.mark.parametrize("room", [0.9, 1.5, 2.1])
+def test_patterns_count_where_noise_has_a_memory(
+    room: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two nodes beside the one that looks, and three values of memory of each: eight states."""
+    monkeypatch.setattr(game, "MOST_PRODUCTS", room * 4 * 8**3)
+    mechanism = views.view(noise_with_memory(4, 3), nd.observers.pndp(nodes=[0]))
+    found = []
+    for steps in ([(0, 2)], [(0, 2), (1, 3)]):
+        scheme = nd.participation.Patterns(horizon=4, steps=steps)
+        ((bound, _),) = responsive(mechanism, (0,), [2], scheme, CONVEX)
+        found.append(math.isfinite(bound))
+    assert found == [room > 1, room > 2]

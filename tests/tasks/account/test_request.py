@@ -314,7 +314,7 @@ REFUSED: list[tuple[str, str, list[str]]] = [
         ["an integer", "0.5"],
     ),
     # [algorithm]
-    (noise("noise_multiplier = 1.0\n"), "algorithm.kind", ["a value", "nothing"]),
+    (noise("noise_multiplier = 1.0\n"), "algorithm.kind", ["one of", "nothing"]),
     (noise('kind = "dpdsgd"\n'), "algorithm.kind", ["mafalda, muff", "Did you mean dp-d-sgd?"]),
     (
         noise('kind = "dp-d-sgd"\nrounds = 2\n'),
@@ -379,7 +379,7 @@ REFUSED: list[tuple[str, str, list[str]]] = [
         ["fixed-epoch"],
     ),
     # [observer]
-    (observer("nodes = [0]\n"), "observer.model", ["a value", "nothing"]),
+    (observer("nodes = [0]\n"), "observer.model", ["one of", "nothing"]),
     (observer('model = "pdnp"\n'), "observer.model", ["ldp, central, insider", "mean pndp?"]),
     (observer('model = "ldp"\nnodes = [0]\n'), "observer.nodes", ["only the keys adjacency"]),
     (observer('model = "ldp"\nldp = 1\n'), "observer.ldp", ["unknown key ldp"]),
@@ -562,3 +562,18 @@ def test_the_readme_names_every_account_and_every_key() -> None:
     }
     assert {"zip-dl", "secure-sum", "counted", "every-step"} <= words
     assert keys | words <= set(re.findall(r"[a-z_-]+", section)), keys | words
+
+
+@pytest.mark.parametrize("key", ["kind", "modle"])
+def test_an_observer_without_a_model_is_told_all_of_them(key: str) -> None:
+    with pytest.raises(InputError) as told:
+        parse(account(observer=f'[observer]\n{key} = "pndp"\nnodes = [0]\n'))
+    assert told.value.field == "observer.model"
+    listed = "one of ldp, central, insider, tap, pndp, secure-sum, secldp, shared-seed, got nothing"
+    assert listed in str(told.value)
+    assert ("You wrote kind: did you mean model?" in str(told.value)) == (key == "kind")
+
+
+def test_a_table_without_its_kind_is_told_all_of_them() -> None:
+    with pytest.raises(InputError, match="algorithm.kind: expected one of dp-d-sgd, .*, design"):
+        parse(account(algorithm="[algorithm]\nnoise_multiplier = 1.0\n"))

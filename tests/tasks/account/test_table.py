@@ -9,6 +9,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
+import noisedesign as nd
 from noisedesign.base.checks import InputError
 from noisedesign.files.design_file import save_design
 from noisedesign.mechanisms.baselines import baseline
@@ -337,3 +338,53 @@ def test_the_first_of_those_alike(
 )
 def test_who_looks_in_words(observer: threats.Observer, words: str) -> None:
     assert observer_words(observer, "ABCDEF") == words
+
+
+# --- a design from Python -------------------------------------------------------------------
+
+
+def test_an_account_of_a_design_is_that_of_the_command(tmp_path: Path) -> None:
+    """A solution, its design and its file, before two observers, and as the row of the command."""
+    stored = nd.load(save_design(time_design(), tmp_path / "t.npz"))
+    rows = {
+        row["model"]: row
+        for row in call("account", stored.path, "--json", "--node", "a", "--victim", "b").json()
+    }
+    looks = {"ldp": nd.observers.ldp(), "pndp": nd.observers.pndp(nodes=["a"])}
+    assert rows["ldp"]["mu"] > 0
+    for model, observer in looks.items():
+        for design in (stored, stored.design):
+            (found,) = nd.account(design, observer, victims=["b"])
+            for key in ("mu", "epsilon", "delta", "adjacency", "which", "theorem", "distance"):
+                assert getattr(found, key) == rows[model][key], (model, key)
+
+
+def test_an_account_of_a_design_in_space_and_of_what_is_not_its_own() -> None:
+    design, outside = space_design(), nd.observers.ldp()
+    (once,) = nd.account(design, outside, steps=1, victims=["Ann"])
+    (four,) = nd.account(design, outside, steps=4, victims=["Ann"], delta=None)
+    assert four.mu == pytest.approx(2 * once.mu, rel=1e-9)  # of a record in each of four steps
+    assert (four.epsilon, four.delta, once.delta) == (None, None, 1e-6)
+    (half,) = nd.account(
+        design, outside, steps=1, victims=["Ann"], delta=1e-3, adjacency="add-remove"
+    )
+    assert half.mu == pytest.approx(once.mu / 2, rel=1e-9)
+    assert half.epsilon == pytest.approx(nd.privacy.epsilon_of(mu=half.mu, delta=1e-3))
+    refused: list[tuple[str, dict[str, object]]] = [
+        ("steps: expected how many steps", {}),
+        ("participation: expected none for a design", {"participation": every_step(3)}),
+        ("noise_multiplier: expected none for a design", {"noise_multiplier": 2.0}),
+        ("delta: ", {"steps": 1, "delta": 0}),
+    ]
+    for words, options in refused:
+        with pytest.raises(InputError, match=words):
+            nd.account(design, outside, **options)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="observer: expected who looks, got nothing"):
+        nd.account(design)
+    with pytest.raises(InputError, match="algorithm: expected one that noisedesign.privacy.views"):
+        nd.account("d.npz", outside)
+    algorithm = threats.dp_d_sgd(mixing=[[0.5, 0.5], [0.5, 0.5]], horizon=1)
+    with pytest.raises(InputError, match="steps: expected none for an algorithm"):
+        nd.account(algorithm, outside, participation=single(1), steps=1)
+    with pytest.raises(InputError, match="participation: "):
+        nd.account(algorithm, outside)
