@@ -212,9 +212,9 @@ def _graph(name: str) -> tuple[Any, str]:
             raise InputError("graph", expected="a problem file with [graph]", got=name)
         table = parsed(loaded.text, field="problem")["graph"]
         if table["kind"] == "matrix" or table.get("weight"):
-            return loaded.problem.mixing, f"graph = nd.load({said}).mixing"
+            return loaded.problem.mixing, f"graph = nd.load({said}).problem.mixing"
         line = "from noisedesign.surveys.situation import links_of"
-        return links_of(loaded.problem), f"{line}\ngraph = links_of(nd.load({said}))"
+        return links_of(loaded.problem), f"{line}\ngraph = links_of(nd.load({said}).problem)"
     with renamed({"graph.file": "graph", "graph.kind": "graph"}):
         if "." in name or Path(name).is_file():
             line = "from noisedesign.system.graph import read_edges"
