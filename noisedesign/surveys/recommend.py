@@ -340,8 +340,9 @@ class _Search:
                 if known:
                     self.skipped.pop(kind.name, None)
         best: dict[str, Candidate] = {}
-        for one in sorted(self.found, key=lambda one: one.error):
-            best.setdefault(one.kind.name, one)
+        for one in self.found:
+            known = best.setdefault(one.kind.name, one)
+            best[one.kind.name] = min(known, one, key=lambda one: one.error)
         self.found = list(best.values())
 
     def incomplete(self, seconds: float) -> str:

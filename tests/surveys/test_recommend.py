@@ -467,6 +467,7 @@ def test_a_singular_mixing_is_capped_and_says_so(monkeypatch: pytest.MonkeyPatch
     assert all(one.kind.name.endswith("capped") for one in capped)
     for one in capped:
         code = found.situation.code(one.kind)
+        assert f"max_variance={one.kind.cap!r}" in code
         known: dict[str, Any] = {"nd": nd, "graph": graph, "seeds": {}}
         monkeypatch.setattr(nd, "noise", lambda design, **how: None)
         exec(code, known)
