@@ -341,8 +341,8 @@ class _Search:
                     self.skipped.pop(kind.name, None)
         best: dict[str, Candidate] = {}
         for one in self.found:
-            known = best.setdefault(one.kind.name, one)
-            best[one.kind.name] = min(known, one, key=lambda one: one.error)
+            if one.error < best.setdefault(one.kind.name, one).error:
+                best[one.kind.name] = one
         self.found = list(best.values())
 
     def incomplete(self, seconds: float) -> str:
