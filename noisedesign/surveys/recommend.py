@@ -346,7 +346,7 @@ class _Search:
         self.found = list(best.values())
 
     def incomplete(self, seconds: float) -> str:
-        """How much was not solved, or stopped early, for want of time, in words."""
+        """Say how many kinds were not solved, or stopped early, for want of time."""
         late = len(self.short.keys() & self.skipped.keys())
         early = sum(one.status in (Stop.TIME_LIMIT, Stop.INTERRUPTED) for one in self.found)
         if not late + early:
