@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from noisedesign.cli._shared import (
     note,
     output_option,
     problem_in,
+    say,
     show,
     transient,
 )
@@ -80,7 +83,10 @@ def recommend(
     progress = (lambda name: transient(f"solving: {name}")) if watched else None
     how |= {"random_batches": not fixed_batches, "progress": progress}
     how["weight"] = {None: UNSAID, True: "weight", False: None}[how["weight"]]
-    found = nd.recommend(_graph(graph), **how)
+    made, lines = _graph(graph)
+    found = nd.recommend(made, **how)
+    situation = replace(found.situation, source=graph, made=lines)
+    found = replace(found, situation=situation)
     if watched:
         transient("")
     record = found.values
@@ -93,10 +99,12 @@ def recommend(
     if as_json:
         show(record, as_json=True)
         return
+    if found.incomplete:
+        say(found.sentences[0])
     early = any(one.status in (Stop.TIME_LIMIT, Stop.INTERRUPTED) for one in found.candidates)
     columns = [*RECOMMENDED, "status"] if early else RECOMMENDED
     show(_short(record["candidates"]), as_json=False, columns=columns, notes=NOTES, keep=["noise"])
-    for line in found.sentences:
+    for line in found.sentences[bool(found.incomplete) :]:
         note(line)
     click.echo(f"\n{found.code}", nl=False)
 
@@ -190,26 +198,25 @@ def _numbers(text: str) -> list[float]:
         raise InputError("curvature", expected=expected, got=repr(text)) from None
 
 
-def _graph(name: str) -> Any:
-    """The graph of a file of edges or of a problem file, or by its own name; or W, if given."""
-    import networkx as nx
-    import numpy as np
-
+def _graph(name: str) -> tuple[Any, str]:
+    """The graph of a file of edges or of a problem file, or by its own name; or W, if given; and
+    lines of Python that make it."""
     from noisedesign.files.toml import parsed, renamed
+    from noisedesign.surveys.situation import links_of
     from noisedesign.system.graph import read_edges
 
+    said = json.dumps(name, ensure_ascii=False)
     if Path(name).suffix == ".toml" or ("/" in name and not Path(name).is_file()):
         loaded = problem_in(name)
-        mixing = getattr(loaded.problem, "mixing", None)
-        if mixing is None:
+        if getattr(loaded.problem, "mixing", None) is None:
             raise InputError("graph", expected="a problem file with [graph]", got=name)
-        said = parsed(loaded.text, field="problem")["graph"]
-        if said["kind"] == "matrix" or said.get("weight"):
-            return mixing
-        links = nx.from_numpy_array(np.asarray(mixing) > 0)
-        links.remove_edges_from(list(nx.selfloop_edges(links)))
-        return nx.relabel_nodes(links, dict(enumerate(loaded.problem.nodes)))
+        table = parsed(loaded.text, field="problem")["graph"]
+        if table["kind"] == "matrix" or table.get("weight"):
+            return loaded.problem.mixing, f"graph = nd.load({said}).problem.mixing"
+        line = "from noisedesign.surveys.situation import links_of"
+        return links_of(loaded.problem), f"{line}\ngraph = links_of(nd.load({said}).problem)"
     with renamed({"graph.file": "graph", "graph.kind": "graph"}):
         if "." in name or Path(name).is_file():
-            return read_edges(name)
-        return nd.build_graph(name)
+            line = "from noisedesign.system.graph import read_edges"
+            return read_edges(name), f"{line}\ngraph = read_edges({said})  # nodes sorted"
+        return nd.build_graph(name), f"graph = nd.build_graph({said})"

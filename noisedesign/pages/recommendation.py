@@ -57,18 +57,23 @@ def page_of_recommendation(found: Ranked) -> Page:
     )
     table = _table("All kinds of noise, the least error first", COLUMNS, records)
     who = _table("Who shares what, and before whom an epsilon does not hold", WHO, records)
-    changes: list[Part] = [
-        Table(
-            "Other situations, each solved and certified",
-            ["change", "error over that of the first", "by"],
-            [[c["change"], _rounded(c["error"]), c["by"]] for c in found.values["changes"]],
-        )
-    ]
-    if skipped := found.values["skipped"]:
-        caption = "Kinds of noise that were not solved"
-        changes.append(Table(caption, ["noise", "why"], [list(pair) for pair in skipped.items()]))
+    values = found.values
+    ranking: list[Part] = [picture, table, who]
+    solved: list[Part] = []
+    if rows := [[c["change"], _rounded(c["error"]), c["by"]] for c in values["changes"]]:
+        columns = ["change", "error over that of the first", "by"]
+        solved.append(Table("Other situations, each solved and certified", columns, rows))
+    for parts, key, what, caption in (
+        (ranking, "skipped", "noise", "Kinds of noise that were not solved"),
+        (solved, "changes not solved", "change", "Changes that were not solved"),
+    ):
+        if values[key]:
+            parts.append(
+                Table(caption, [what, "why"], [list(pair) for pair in values[key].items()])
+            )
+    changes = [Section("changes", "What would change it", solved)] if solved else []
     notes: list[Part] = [Text(sentence) for sentence in found.sentences]
-    facts: dict[str, Any] = {
+    facts: dict[str, Any] = ({"graph": run.source} if run.source else {}) | {
         "take": first["noise"],
         "error, over independent noise": _rounded(first["relative"]),
         "epsilon, delta": f"{run.target.epsilon:g}, {run.target.delta:g}",
@@ -78,19 +83,25 @@ def page_of_recommendation(found: Ranked) -> Page:
         "records of a node, batch size, epochs": f"{run.records}, {run.batch_size}, {run.epochs}",
         "steps": run.fixed.horizon,
     }
+    incomplete = values["incomplete"]
+    told = f"{incomplete.capitalize()}. " if incomplete else ""
     return Page(
-        title=f"Recommended: {first['noise']}",
+        title=f"Recommended: {first['noise']}{' (incomplete)' if incomplete else ''}",
         summary="Every kind of noise that fits a graph, records and an epsilon, ranked by error.",
-        verdict=f"{len(records)} kinds of noise were solved, and certified or accounted, at the "
-        "same epsilon while this page was made. Nothing on it is estimated.",
+        verdict=f"{told}{len(records)} kinds of noise were solved, and certified or accounted, at "
+        "the same epsilon while this page was made. Nothing on it is estimated.",
         unchecked="",
         holds=True,
         facts=Facts(facts),
         sections=[
-            Section("ranking", "Ranking", [picture, table, who]),
+            Section("ranking", "Ranking", ranking),
             Section("notes", "What the numbers are, and what does not hold", notes),
-            Section("changes", "What would change it", changes),
-            Section("code", "Take it", [Code("From Python, with the graph:", found.code)]),
+            *changes,
+            Section(
+                "code",
+                "Take it",
+                [Code("From Python:" if run.made else "From Python, with the graph:", found.code)],
+            ),
         ],
         made_by=f"Written by noisedesign {version()}.",
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import networkx as nx
@@ -23,7 +23,7 @@ from noisedesign.design.design import Design
 from noisedesign.design.solve import solve
 from noisedesign.design.unbounded import UnboundedDesign
 from noisedesign.mechanisms.baselines import baseline
-from noisedesign.privacy.accounting import epsilon_of
+from noisedesign.privacy.accounting import epsilon_of, mu_of
 from noisedesign.privacy.target import DEFAULT_ADJACENCY, DEFAULT_DELTA, PrivacyTarget
 from noisedesign.surveys.chosen_mixing import chosen_mixings
 from noisedesign.surveys.situation import ENDLESS, FASTEST, TRUST, Kind, Situation, kinds_of
@@ -38,6 +38,7 @@ SECONDS = 120.0  # of a recommendation; more lets slower candidates end on graph
 MOST_PAIRS = 600  # of node and step for noise of any kind: its solver takes minutes beyond
 BYTES = 8  # of a coordinate of a vector that is kept
 SHARE = 0.6  # of the time for candidates; the rest is for what would change
+PART = 0.25  # of the time left that a kind may have where more than four are to come
 DRAWN = ", random batches"  # behind the names of kinds
 MOST_CHOSEN = 2  # kinds that are tried under the W of least noise, too
 
@@ -154,6 +155,9 @@ class Recommendation(Shown):
         situation: of the run.
         dimension: of the model, if it is known.
         coordinates: of a model, that the seconds of a step are measured for.
+        unanswered: changes that were not solved, and why.
+        incomplete: in words, how many kinds were not solved or stopped early for want of time;
+            empty where none.
 
     Examples:
         >>> import noisedesign as nd
@@ -174,6 +178,8 @@ class Recommendation(Shown):
     situation: Situation
     dimension: int | None = None
     coordinates: int = COORDINATES
+    unanswered: Mapping[str, str] = field(default_factory=dict)
+    incomplete: str = ""
 
     @property
     def first(self) -> Candidate:
@@ -187,7 +193,8 @@ class Recommendation(Shown):
 
     @property
     def code(self) -> str:
-        """Lines of Python that design and draw it, and its batches if random, from a ``graph``."""
+        """Lines of Python that design and draw it, and its batches if random, from a ``graph``,
+        which a recommendation of a file or a name makes first."""
         return self.situation.code(self.first.kind)
 
     @property
@@ -216,8 +223,10 @@ class Recommendation(Shown):
 
     @property
     def sentences(self) -> list[str]:
-        """Before whom the first does not hold, what would change it, and what was not solved."""
-        first, found = self.first, [f"The error is that of {self.situation.measured}."]
+        """Whether it is incomplete, before whom the first does not hold, what would change it, and
+        what was not solved."""
+        first, found = self.first, [f"{self.incomplete.capitalize()}."] if self.incomplete else []
+        found.append(f"The error is that of {self.situation.measured}.")
         found.append("Relative is over that of independent noise with batches in a fixed order.")
         if any(one.step_seconds is not None for one in self.candidates):
             found.append(
@@ -230,8 +239,8 @@ class Recommendation(Shown):
         if first.known_epsilon is not None:
             found.append(f"Before whoever knows the batches epsilon is {first.known_epsilon:.4g}.")
         found += [one.sentence for one in self.changes]
-        found += [f"Not solved: {name}: {why}" for name, why in self.skipped.items()]
-        return found
+        unsolved = [*self.skipped.items(), *self.unanswered.items()]
+        return found + [f"Not solved: {name}: {why}" for name, why in unsolved]
 
     @property
     def values(self) -> dict[str, Any]:
@@ -239,25 +248,29 @@ class Recommendation(Shown):
         [graph], and W where it was chosen for its noise."""
         kind = self.first.kind
         return {
+            "incomplete": self.incomplete,
             "measure": self.measure,
             "seconds a step for coordinates": self.coordinates,
             "candidates": self.records,
             "changes": [{"change": c.change, "error": c.error, "by": c.by} for c in self.changes],
             "skipped": dict(self.skipped),
+            "changes not solved": dict(self.unanswered),
             "code": self.code,
             "problem": self.situation.tables(kind),
             "mixing of it": None if kind.weights is None else kind.weights.tolist(),
         }
 
     def _title(self) -> str:
-        return f"Recommended: {self.first.kind.name}"
+        title = f"Recommended: {self.first.kind.name}"
+        return f"{title}; {self.incomplete}" if self.incomplete else title
 
     def _facts(self) -> dict[str, object]:
         found: dict[str, object] = {
             f"{n}. {one.kind.name}": f"{one.error / self.independent:.4g} ({one.kind.needs})"
             for n, one in enumerate(self.candidates, start=1)
         }
-        found |= {f"not solved: {name}": why for name, why in self.skipped.items()}
+        unsolved = [*self.skipped.items(), *self.unanswered.items()]
+        found |= {f"not solved: {name}": why for name, why in unsolved}
         found |= {one.change: f"{one.error:.4g} of it, {one.by}" for one in self.changes}
         return found
 
@@ -271,6 +284,8 @@ class _Search:
         self.progress = progress
         self.found: list[Candidate] = []
         self.skipped: dict[str, str] = {}
+        self.short: dict[str, float] = {}  # seconds of kinds that would have needed more
+        self.unanswered: dict[str, str] = {}
 
     @property
     def left(self) -> float:
@@ -280,25 +295,70 @@ class _Search:
         """Start nothing more."""
         self.ends, self.late = -np.inf, "interrupted"
 
-    def solved(self, situation: Situation, kind: Kind, *, until: float = 0.0) -> Candidate | None:
-        """A candidate, or None where there was no time or no such noise; ``until`` is kept free."""
+    def solved(
+        self, situation: Situation, kind: Kind, *, until: float = 0.0, others: int = 0
+    ) -> Candidate | None:
+        """A candidate, or None where there was no time or no such noise; ``until`` is kept free,
+        and as many ``others`` are still to come."""
         if (seconds := self.left - until) <= 0:
-            self.skipped[kind.name] = self.late
+            self.skipped[kind.name], self.short[kind.name] = self.late, 0.0
             return None
+        seconds *= max(1 / (1 + others), PART)
         if self.progress is not None:
             self.progress(kind.name)
         try:
             found = solved(situation, kind, seconds=seconds)
         except InputError as error:
             self.skipped[kind.name] = str(error)
+            if error.field == "time_limit":
+                self.short[kind.name] = seconds
             return None
         except KeyboardInterrupt:
             self.stop()
-            self.skipped[kind.name] = self.late
+            self.skipped[kind.name], self.short[kind.name] = self.late, 0.0
             return None
         if found.status == Stop.INTERRUPTED:
             self.stop()
+        self.short.pop(kind.name, None)
+        self.skipped.pop(kind.name, None)
+        if found.status in (Stop.TIME_LIMIT, Stop.INTERRUPTED):
+            self.short[kind.name] = seconds
         return found
+
+    def add(self, situation: Situation, kinds: list[Kind], *, until: float, others: int) -> None:
+        """Find candidates of all kinds, and of those whose part of the time was too short once more
+        where more of it is left."""
+        for place, kind in enumerate(kinds, start=1):
+            to_come = len(kinds) - place + others
+            if (one := self.solved(situation, kind, until=until, others=to_come)) is not None:
+                self.found.append(one)
+        for kind in [kind for kind in kinds if kind.name in self.short]:
+            if (self.left - until) / (1 + others) > 2 * self.short[kind.name] > 0:
+                known = kind.name not in self.skipped
+                one = self.solved(situation, kind, until=until, others=others)
+                self.found += [] if one is None else [one]
+                if known:
+                    self.skipped.pop(kind.name, None)
+        best: dict[str, Candidate] = {}
+        for one in self.found:
+            if one.error < best.setdefault(one.kind.name, one).error:
+                best[one.kind.name] = one
+        self.found = list(best.values())
+
+    def incomplete(self, seconds: float) -> str:
+        """Say how many kinds were not solved, or stopped early, for want of time."""
+        late = len(self.short.keys() & self.skipped.keys())
+        early = sum(one.status in (Stop.TIME_LIMIT, Stop.INTERRUPTED) for one in self.found)
+        if not late + early:
+            return ""
+        found = [f"{late} of {len(self.found) + len(self.skipped)} kinds were not solved"] * bool(
+            late
+        )
+        found += [f"{early} stopped early"] * bool(early)
+        said = f"incomplete: {' and '.join(found)}"
+        if self.late == "interrupted":
+            return f"{said}, as it was interrupted"
+        return f"{said} in {seconds:g} s; a longer --time-limit (time_limit) solves them"
 
 
 def solved(situation: Situation, kind: Kind, *, seconds: float) -> Candidate:
@@ -372,8 +432,8 @@ def recommend(
         learning_rate: of steps along means over a batch, needed beside ``curvature``.
         dimension: parameters of the model.
         memory: bytes that a node may keep of noise between steps; needs ``dimension``.
-        time_limit: seconds for all of it; no solve begins later, and Ctrl-C ends it with what was
-            solved.
+        time_limit: seconds for all of it; no solve begins later, one that began may take longer,
+            and Ctrl-C ends it with what was solved.
         progress: called with the name of every kind of noise before it is solved.
 
     Returns:
@@ -396,6 +456,11 @@ def recommend(
     kept = _vectors(dimension, memory)
     target = PrivacyTarget(epsilon=epsilon, delta=delta, clip=clip, adjacency=adjacency)
     given = isinstance(graph, nx.Graph)
+    if not given and np.ndim(np.asarray(graph)) == 0:
+        remedy = '`nx.read_weighted_edgelist("FILE")` reads a file of edges, '
+        remedy += "nd.build_graph a graph by name."
+        got = _checks.describe(graph)
+        raise InputError("graph", expected="a networkx graph, or W", got=got, remedy=remedy)
     situation = Situation(
         mixing=_mixing(graph, weights, weight) if given else np.asarray(graph),
         nodes=node_names(graph) if given else (),
@@ -414,15 +479,13 @@ def recommend(
         for kind in kinds_of(level, kept=kept)
         if kind.structure.get("joint") != "full" or pairs <= MOST_PAIRS
     ]
-    if random_batches:
-        kinds = _with_random_batches(kinds, fixed)
-    reserved = (1 - SHARE) * seconds
-    for kind in kinds:
-        if (one := search.solved(situation, kind, until=reserved)) is not None:
-            search.found.append(one)
+    kinds = _quickest_first(_with_random_batches(kinds, fixed) if random_batches else kinds)
+    reserved, choose = (1 - SHARE) * seconds, given and weights is None and weight in (UNSAID, None)
+    search.add(situation, kinds, until=reserved, others=MOST_CHOSEN * choose)
     _check_found(search)
-    if given and weights is None and weight in (UNSAID, None):
+    if choose:
         _add_chosen(search, situation, until=reserved)
+    incomplete = search.incomplete(seconds)
     plain = next(one for one in search.found if one.kind.independent and not one.kind.drawn)
     ranked = sorted(search.found, key=lambda one: one.error)
     coordinates = coordinates_of([one.design for one in ranked], dimension=dimension)
@@ -431,6 +494,8 @@ def recommend(
         candidates=Listing(ranked),
         skipped=search.skipped,
         changes=Listing(_changes(search, situation, ranked[0], level, kept)),
+        unanswered=search.unanswered,
+        incomplete=incomplete,
         measure=situation.error.of,
         independent=plain.error,
         situation=situation,
@@ -488,7 +553,7 @@ def _measure(curvature: Any, learning_rate: float | None) -> dict[str, Any]:
 
 
 def _with_random_batches(kinds: list[Kind], fixed: FixedEpoch) -> list[Kind]:
-    """Kinds, and those of them that may have random batches, the quickest to solve first."""
+    """Kinds, and those of them that may have random batches."""
     drawn = [
         replace(kind, name=f"{kind.name}{DRAWN}", drawn=True)
         for kind in kinds
@@ -496,12 +561,20 @@ def _with_random_batches(kinds: list[Kind], fixed: FixedEpoch) -> list[Kind]:
         and kind.design != ENDLESS
         and kind.structure.get("joint") not in ("modal", "full")
     ]
-    slow = ("time", "space-time")  # whose random batches are searched for
-    quick = [kind for kind in drawn if kind.independent or kind.design not in slow]
-    rest = [kind for kind in drawn if kind not in quick]
-    endless = [kind for kind in kinds if kind.design == ENDLESS]  # seldom the best
-    fixed_kinds = [kind for kind in kinds if kind.design != ENDLESS]
-    return [*quick, *fixed_kinds, *rest, *endless]
+    return kinds + drawn
+
+
+def _quickest_first(kinds: list[Kind]) -> list[Kind]:
+    """Kinds in the order of the work: without steps, over time, both, and what is searched for."""
+    order = ("space", "time", "space-time")
+
+    def work(kind: Kind) -> int:
+        if kind.independent or kind.design == "space":
+            return 0
+        searched = kind.drawn or kind.design == ENDLESS  # the latter is seldom the best
+        return order.index("time" if kind.design == ENDLESS else kind.design) + 3 * searched
+
+    return sorted(sorted(kinds, key=work), key=lambda kind: kind.design == ENDLESS)
 
 
 def _add_chosen(search: _Search, situation: Situation, *, until: float) -> None:
@@ -511,7 +584,8 @@ def _add_chosen(search: _Search, situation: Situation, *, until: float) -> None:
     ranked = sorted(search.found, key=lambda one: one.error)
     for one in [one for one in ranked if one.kind.design != ENDLESS][:MOST_CHOSEN]:
         if (seconds := search.left - until) <= 0:
-            search.skipped[f"{one.kind.name}, W of least noise"] = search.late
+            name = f"{one.kind.name}, W of least noise"
+            search.skipped[name], search.short[name] = search.late, 0.0
             continue
         plain = one.kind.plain
         if search.progress is not None:
@@ -535,17 +609,20 @@ def _add_chosen(search: _Search, situation: Situation, *, until: float) -> None:
 def _changes(
     search: _Search, situation: Situation, best: Candidate, level: int, kept: int | None
 ) -> Iterator[Change]:
-    """Solve for a larger epsilon, larger batches and more trust."""
+    """Solve for a larger epsilon, larger batches and more trust.
+
+    With batches in a fixed order the noise of a larger epsilon is the same, times a number."""
     aside = _Search(max(search.left, 0.0), search.progress)
     aside.late = search.late
     target = situation.target
-    others = [
-        (
-            f"epsilon {target.epsilon + 1:g} instead of {target.epsilon:g}",
-            replace(situation, target=replace(target, epsilon=target.epsilon + 1)),
-            [best.kind],
-        )
-    ]
+    others: list[tuple[str, Situation, list[Kind]]] = []
+    change = f"epsilon {target.epsilon + 1:g} instead of {target.epsilon:g}"
+    if best.kind.drawn:
+        larger = replace(target, epsilon=target.epsilon + 1)
+        others.append((change, replace(situation, target=larger), [best.kind]))
+    elif search.late != "interrupted":
+        mus = [mu_of(epsilon=target.epsilon + more, delta=target.delta) for more in (0, 1)]
+        yield Change(change=change, error=(mus[0] / mus[1]) ** 2, by=best.kind.name)
     # Expected sizes of drawn batches double only where their number halves.
     halves = not best.kind.drawn or situation.fixed.separation % 2 == 0
     if 2 * situation.batch_size <= situation.records and halves:
@@ -561,12 +638,20 @@ def _changes(
             if kind.trust == higher and kind.structure.get("joint") not in ("modal", "full")
         ]
         others.append((TRUST[higher], situation, kinds))
+    to_come = sum(len(kinds) for *_, kinds in others)
     for change, other, kinds in others:
-        found = [one for kind in kinds if (one := aside.solved(other, kind)) is not None]
+        found = []
+        for kind in kinds:
+            to_come -= 1
+            if (one := aside.solved(other, kind, others=to_come)) is not None:
+                found.append(one)
         if not found:
-            search.skipped[change] = next(iter(aside.skipped.values()), aside.late)
+            search.unanswered[change] = next(iter(aside.skipped.values()), aside.late)
             continue
         least = min(found, key=lambda one: one.error)
+        if least.status == Stop.TIME_LIMIT != best.status:  # which says more of the clock
+            search.unanswered[change] = aside.late
+            continue
         ratio = least.error * other.unit / (best.error * situation.unit)
         yield Change(change=change, error=ratio, by=least.kind.name)
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import networkx as nx
 import numpy as np
 
 from noisedesign.base.checks import Array, InputError
@@ -13,6 +14,7 @@ from noisedesign.forms.structure import SpaceStructure, TimeStructure
 from noisedesign.privacy.target import PrivacyTarget
 from noisedesign.problem.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
 from noisedesign.problem.unbounded import UnboundedProblem
+from noisedesign.surveys.lines import broken
 from noisedesign.system.graph import LEAST_NOISE
 from noisedesign.system.participation import BallsInBins, FixedEpoch
 from noisedesign.system.rules import UNSAID
@@ -26,6 +28,12 @@ KEPT = (1, 2, 4, 8, 16)  # bands and buffers that are tried under a limit of mem
 BUFFERS = 4  # of noise without a horizon: twice as many gain about 1 %, and take thrice as long
 NOTHING_SHARED = "nothing shared"
 FROM_SECRETS = "secret batches, drawn at random"
+GUIDE = "# docs/guides/seeds-without-a-dealer.md"
+SEEDS = (  # where those of a node are from, by the index of TRUST
+    (),
+    ("# seeds: what this node and its neighbours agreed on, see", GUIDE),
+    ("# seeds: what the party deals to this node; who holds all knows all noise, see", GUIDE),
+)
 ENDLESS = "unbounded"  # the design of noise without a horizon
 OF_ONE_STEP, OF_ITS_OWN = "one step", "its own error"  # errors that W is chosen for
 
@@ -112,6 +120,13 @@ def kinds_of(trust: int, *, kept: int | None = None) -> Iterator[Kind]:
             yield Kind(name=name, trust=2, design="space-time", structure={"joint": joint})
 
 
+def links_of(problem: Any) -> nx.Graph:
+    """The graph along whose links the W of a problem sends, with the names of its nodes."""
+    links = nx.from_numpy_array(np.asarray(problem.mixing) > 0)
+    links.remove_edges_from(list(nx.selfloop_edges(links)))
+    return nx.relabel_nodes(links, dict(enumerate(problem.nodes)))
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Situation:
     """Facts of a run, and the problems that they make."""
@@ -126,6 +141,8 @@ class Situation:
     weights: str | None = None  # of a graph; None: the default
     weight: str | None = UNSAID  # attribute of edges that W is made of
     name: str = "recommended"
+    source: str = ""  # the name of the graph, or of its file, where it has one
+    made: str = ""  # lines of Python that make the graph of it
 
     @property
     def run(self) -> dict[str, int]:
@@ -231,33 +248,34 @@ class Situation:
             solved = "nd.solve(problem)"
         elif kind.independent:
             solved = 'nd.baseline(problem, "ldp")'
-        drawn = f"nd.noise(design, node=0, clip={target.clip!r}"
-        drawn += (
-            ")",
-            ", seeds=seeds)  # that neighbours agreed on",
-            ", seeds=seeds)  # of the party; who holds them all knows all noise",
-        )[kind.trust]
+        numbered = self.nodes == tuple(map(str, range(len(self.nodes))))
+        node = 0 if numbered else self.nodes[0]
+        drawn = f"nd.noise(design, node={node!r}, clip={target.clip!r}"
+        drawn += ", seeds=seeds)" if kind.trust else ")"
         said = ", ".join(f"{key}={getattr(target, key)!r}" for key in TARGET)
-        lines = [f"target = nd.PrivacyTarget({said})"]
+        lines = ["import noisedesign as nd", *self.made.splitlines()]
         if self.weights == FASTEST and not kind.chosen:
-            lines.insert(0, "from noisedesign.system.fastest_mixing import fastest_mixing")
+            lines.insert(1, "from noisedesign.system.fastest_mixing import fastest_mixing")
+        lines.append(f"target = nd.PrivacyTarget({said})")
         often = ", ".join(f"{key}={value}" for key, value in self.run.items())
         own = kind.chosen == OF_ITS_OWN  # W is not chosen under batches that are drawn
         if kind.design != ENDLESS and (own or not kind.drawn):
             lines.append(f"fixed = nd.participation.{FixedEpoch.__name__}.from_records({often})")
         if kind.drawn:
             lines.append(f"drawn = nd.participation.{BallsInBins.__name__}.from_records({often})")
-        made = self._made(kind, drawn=kind.drawn)
         if own:
             lines.append(f"plain = {self._made(kind.plain, drawn=False)}")
             lines.append("mixing = nd.graphs.least_noise_mixing(plain).mixing")
-            made = f"{made}.with_mixing(mixing)"
-        lines.append(f"problem = {made}")
-        lines += [f"design = {solved}", f"source = {drawn}"]
+        lines.append(f"problem = {self._made(kind, drawn=kind.drawn)}")
+        if self.weights == FASTEST and self.nodes and kind.design != ENDLESS and not own:
+            lines.append("mixing = fastest_mixing(graph).mixing")
+        if lines[-1].startswith("mixing") or own:
+            lines.append("problem = problem.with_mixing(mixing)")
+        lines += [f"design = {solved}", *SEEDS[kind.trust], f"source = {drawn}"]
         if kind.drawn:
-            by = "  # in secret; no other batches keep this epsilon"
-            lines.append(f"batches = source.batches({self.records}){by}")
-        return "\n".join(lines) + "\n"
+            lines.append("# In secret; no other batches keep this epsilon.")
+            lines.append(f"batches = source.batches({self.records})")
+        return "\n".join(map(broken, lines)) + "\n"
 
     def _made(self, kind: Kind, *, drawn: bool) -> str:
         """The expression of its problem, with batches that are drawn or in a fixed order."""
@@ -303,6 +321,4 @@ class Situation:
         if not self.nodes:  # W itself was given
             name += ".decentralized" if kind.design == "time" else ""
             return f"nd.{name}({', '.join(['mixing=graph', *arguments])})"
-        made = f"nd.{name}.from_graph({', '.join(['graph', *arguments, *chosen])})"
-        fastest = weights == FASTEST and kind.chosen != OF_ITS_OWN
-        return f"{made}.with_mixing(fastest_mixing(graph).mixing)" if fastest else made
+        return f"nd.{name}.from_graph({', '.join(['graph', *arguments, *chosen])})"

@@ -35,11 +35,17 @@ def told() -> SimpleNamespace:
     situation = SimpleNamespace(
         target=target, mixing=[[1.0]], fixed=SimpleNamespace(horizon=12), **run
     )
+    situation.source, situation.made = "towns.edges", "graph = 0"
     change = {"change": "epsilon 3 instead of 2", "error": 0.5, "by": "over time"}
     return SimpleNamespace(
         records=RECORDS,
         sentences=["Its epsilon does not hold before <script>."],
-        values={"changes": [change], "skipped": {"any covariance": "no time was left"}},
+        values={
+            "incomplete": "incomplete: 1 of 3 kinds were not solved in 2 s",
+            "changes": [change],
+            "skipped": {"any covariance": "no time was left"},
+            "changes not solved": {"batches of 20": "interrupted"},
+        },
         code="problem = 1 < 2\n",
         situation=situation,
     )
@@ -68,6 +74,20 @@ def test_the_page_has_the_ranking_changes_and_code_as_plain_text(tmp_path: Path)
     for said in ("epsilon 3 instead of 2", "no time was left", "problem = 1 &lt; 2", "60, 10, 2"):
         assert said in text
     assert "vectors kept" not in text  # a column of nothing
+
+
+def test_the_page_says_what_is_incomplete_of_which_graph_and_no_empty_table(tmp_path: Path) -> None:
+    found = told()
+    text = write_page(page_of_recommendation(found), tmp_path / "page.html").read_text("utf-8")
+    assert "(incomplete)" in text.partition("</title>")[0]
+    assert "Incomplete: 1 of 3 kinds were not solved in 2 s." in text
+    assert "towns.edges" in text
+    kinds, changes = (text.index(f"{of} that were not solved") for of in ("noise", "Changes"))
+    assert kinds < text.index("any covariance") < changes < text.index("batches of 20")
+    found.values |= {"incomplete": "", "changes": [], "changes not solved": {}}
+    text = write_page(page_of_recommendation(found), tmp_path / "other.html").read_text("utf-8")
+    assert "ncomplete" not in text
+    assert "What would change it" not in text
 
 
 def test_report_takes_a_recommendation(tmp_path: Path, endless: None) -> None:

@@ -122,6 +122,8 @@ def test_another_epsilon_and_batch_by_hand() -> None:
     assert change.change == "epsilon 2 instead of 1"
     mus = [mu_of(epsilon=epsilon, delta=1e-5) for epsilon in (1.0, 2.0)]
     np.testing.assert_allclose(change.error, (mus[0] / mus[1]) ** 2, rtol=1e-6)
+    solved = nd.recommend(PATH, weights="metropolis-hastings", **run | {"epsilon": 2.0})
+    np.testing.assert_allclose(change.error, solved.first.error / found.first.error, rtol=1e-6)
     assert not any(one.kind.drawn for one in found.candidates)
     # Two batches of one step each, or one of both: k = 1, and steps that are independent of how
     # many there were. Twice the step and half the noise of a mean: half as many steps count.
@@ -277,7 +279,7 @@ def test_twice_the_batch_may_be_all_records() -> None:
     best = module.solved(situation, drawn, seconds=60.0)  # type: ignore[attr-defined]
     search = module._Search(60.0, None)  # type: ignore[attr-defined]
     changes = [*module._changes(search, situation, best, 2, None)]  # type: ignore[attr-defined]
-    assert not search.skipped
+    assert not search.unanswered
     assert changes[1].by == "independent noise"
 
 
@@ -356,6 +358,9 @@ def test_nothing_begins_after_the_time_limit(monkeypatch: pytest.MonkeyPatch) ->
     # Candidates at 0, 3 and 6, of 6.6 seconds for them; what would change it at 9.
     assert clock.began == [0.0, 3.0, 6.0, 9.0]
     assert len(found.candidates) == 3
+    assert found.sentences[0].startswith("Incomplete: 6 of 9 kinds were not solved in 11 s; a")
+    assert found.values["incomplete"] in repr(found).splitlines()[0]
+    assert not found.unanswered
     late = {name for name, why in found.skipped.items() if why.endswith("left of 11 seconds")}
     assert late >= {kind.name for kind in [*kinds_of(2)][3:] if kind.design != ENDLESS}
     assert all(record["seconds a step"] == 0 for record in found.records)  # by this clock
@@ -369,10 +374,62 @@ def test_ctrl_c_ends_with_what_was_solved(monkeypatch: pytest.MonkeyPatch) -> No
     assert len(found.candidates) == 3
     assert found.skipped["over time"] == "interrupted"
     assert not found.changes
+    assert found.incomplete.endswith("as it was interrupted")
     again = Clock(monkeypatch, seconds=0.0)
     again.stops_at = 1
     with pytest.raises(KeyboardInterrupt):
         nd.recommend(PATH, **RUN, **FIXED)
+
+
+@pytest.mark.parametrize("trust", TRUST)
+def test_quick_kinds_begin_and_none_takes_all_the_time(
+    trust: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each stops early: at most a quarter of what is left, or its share, and the rest is tried."""
+    clock, given = Clock(monkeypatch, seconds=0.0), []
+    module = sys.modules["noisedesign.surveys.recommend"]
+
+    def solved(situation: Any, kind: Kind, *, seconds: float) -> Any:
+        independent = next(one for one in kinds_of(0) if one.independent)
+        found = clock.solved(situation, independent, seconds=seconds)
+        given.append((kind, seconds, 60.0 - clock.now))
+        clock.now += seconds
+        return replace(found, kind=kind, status="time-limit")
+
+    monkeypatch.setattr(module, "solved", solved)
+    found = nd.recommend(PATH, trust=trust, time_limit=100.0, **RUN, weights="max-degree")
+    kinds = [kind for kind, _, left in given if left > 0]
+    quick = [kind.independent or kind.design == "space" for kind in kinds]
+    assert quick == sorted(quick, reverse=True)
+    assert kinds[0] == next(kind for kind in kinds_of(0))
+    assert kinds[-1].design == ENDLESS
+    shares = [seconds / left for _, seconds, left in given if left > 0]
+    assert max(shares[:-3]) == pytest.approx(0.25)
+    assert "stopped early in 100 s" in found.incomplete
+    assert not found.skipped
+
+
+def test_a_change_that_stopped_early_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = sys.modules["noisedesign.surveys.recommend"]
+    real = module.solved  # type: ignore[attr-defined]
+
+    def solved(situation: Any, kind: Kind, *, seconds: float) -> Any:
+        found = real(situation, kind, seconds=1e3)
+        stopped = situation.batch_size == 8
+        return replace(found, status="time-limit") if stopped else found
+
+    monkeypatch.setattr(module, "solved", solved)
+    found = nd.recommend(PATH, **RUN, **FIXED)
+    assert list(found.unanswered) == ["batches of 8, and steps twice as large"]
+    assert not any("batches" in one.change for one in found.changes)
+    assert not found.incomplete
+
+
+@pytest.mark.parametrize("graph", ["towns.edges", "florentine", 3, None, nd.SpaceProblem])
+def test_what_is_no_graph_is_named(graph: Any) -> None:
+    with pytest.raises(InputError, match="graph: expected a networkx graph, or W") as told:
+        nd.recommend(graph, **RUN)
+    assert "nx.read_weighted_edgelist" in told.value.remedy
 
 
 def test_what_was_not_solved_is_listed() -> None:
@@ -410,6 +467,7 @@ def test_a_singular_mixing_is_capped_and_says_so(monkeypatch: pytest.MonkeyPatch
     assert all(one.kind.name.endswith("capped") for one in capped)
     for one in capped:
         code = found.situation.code(one.kind)
+        assert f"max_variance={one.kind.cap!r}" in code
         known: dict[str, Any] = {"nd": nd, "graph": graph, "seeds": {}}
         monkeypatch.setattr(nd, "noise", lambda design, **how: None)
         exec(code, known)
@@ -431,6 +489,6 @@ def test_random_batches_are_drawn_by_the_code_itself() -> None:
     for kind in kinds:
         assert "batches(" not in situation.code(kind)
         drawn = situation.code(replace(kind, drawn=True))
-        assert "drawn = nd.participation.BallsInBins.from_records(records=12, " in drawn
+        assert "drawn = nd.participation.BallsInBins.from_records(\n    records=12," in drawn
         assert kind.design == ENDLESS or "participation=drawn" in drawn
         assert "batches = source.batches(12)" in drawn
