@@ -24,14 +24,14 @@ def chosen_mixings(situation: Situation, kind: Kind, *, seconds: float) -> list[
     with contextlib.suppress(InputError):  # no such problem, or not in time
         known[OF_ITS_OWN] = least_noise_mixing(problem, time_limit=seconds).mixing
     # A search ends some thousandths above its best, which for few steps is that of one step.
-    errors = {name: _least(problem.with_mixing(mixing)) for name, mixing in known.items()}
+    errors = {name: _least(problem.with_mixing(mixing), seconds) for name, mixing in known.items()}
     return [(name, known[name]) for name in sorted(errors, key=errors.__getitem__)]
 
 
-def _least(problem: Problem) -> float:
-    """The error of the optimal noise of a problem; infinite where there is none."""
+def _least(problem: Problem, seconds: float) -> float:
+    """The error of the noise of a problem in so many seconds; infinite where there is none."""
     try:
-        design = solve(problem).design
+        design = solve(problem, time_limit=seconds).design
     except InputError:
         return np.inf
     return np.inf if design is None else design.objective
