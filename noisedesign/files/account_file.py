@@ -159,7 +159,7 @@ class AccountFile(Table):
     name: Text | None = None
     description: str = ""
     graph: GraphOfKind | None = None
-    participation: AnyParticipationTable
+    participation: AnyParticipationTable | None = None
     algorithm: Annotated[AlgorithmTable, of_kind(algorithm_tables)]
     observer: Annotated[ObserverTable, of_kind(observer_tables, key="model")]
 

@@ -633,7 +633,13 @@ def _changes(
         others.append((change, twice, [kind]))
     for higher in range(level + 1, len(TRUST)):
         kinds = [
-            replace(kind, drawn=best.kind.drawn, chosen=best.kind.chosen, weights=best.kind.weights)
+            replace(
+                kind,
+                name=f"{kind.name}{DRAWN}" if best.kind.drawn else kind.name,
+                drawn=best.kind.drawn,
+                chosen=best.kind.chosen,
+                weights=best.kind.weights,
+            )
             for kind in kinds_of(higher, kept=kept)
             if kind.trust == higher and kind.structure.get("joint") not in ("modal", "full")
         ]

@@ -76,7 +76,7 @@ def parse_account(text: str, *, folder: str | Path, name: str = FIELD) -> Accoun
     if isinstance(noise_multiplier, float):
         noise_multiplier = _checks.scale(noise_multiplier, field="algorithm.noise_multiplier")
     delta = _checks.real(file.observer.delta, field="observer.delta", low=0, high=1)
-    participation = file.participation.scheme()
+    adjacency: str = file.observer.adjacency
     design = None
     if isinstance(table, DesignAlgorithm):
         try:
@@ -85,6 +85,11 @@ def parse_account(text: str, *, folder: str | Path, name: str = FIELD) -> Accoun
             raise error.told(field="algorithm.file") from error
         if "noise_multiplier" not in table.model_fields_set:
             noise_multiplier = calibration_of(design.problem).noise_multiplier
+        if (target := design.problem.privacy) is not None:  # what nobody states is the design's own
+            stated = file.observer.model_fields_set
+            delta = delta if "delta" in stated else target.delta
+            adjacency = adjacency if "adjacency" in stated else target.adjacency
+    participation = _participation(file, design)
     keys = ("epochs", "separation") if isinstance(file.participation, HorizonTable) else ()
     with renamed({f"participation.{key}": "participation.horizon" for key in keys}):
         algorithm = _algorithm(file, participation, folder, design)
@@ -103,10 +108,20 @@ def parse_account(text: str, *, folder: str | Path, name: str = FIELD) -> Accoun
         participation=participation,
         noise_multiplier=noise_multiplier,
         delta=delta,
-        adjacency=file.observer.adjacency,
+        adjacency=adjacency,
         responses=file.observer.said(table="observer"),
         victims=file.observer.victims_before(observer, algorithm.nodes),
     )
+
+
+def _participation(file: AccountFile, design: Design | None) -> Participation:
+    """The participation that is stated, or else that of the design."""
+    if file.participation is not None:
+        return file.participation.scheme()
+    if design is None or design.problem.use is None:
+        expected = "a [participation] table"
+        raise InputError("participation", expected=expected, got="nothing")
+    return design.problem.use
 
 
 def _algorithm(

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
+import noisedesign as nd
 from noisedesign.base.checks import InputError
 from noisedesign.files import account_file, tables
 from noisedesign.files.design_file import save_design
@@ -53,6 +54,21 @@ def parse(text: str, folder: Path | str = ".") -> AccountRequest:
 
 
 # --- what a file says -----------------------------------------------------------------------
+
+
+def test_what_nobody_states_is_that_of_the_design(tmp_path: Path) -> None:
+    """Another delta or a shorter participation by default would print an epsilon of another run."""
+    run = nd.participation.FixedEpoch(epochs=2, separation=3)
+    target = nd.PrivacyTarget(epsilon=8.0, delta=1e-5, adjacency="zero-out")
+    graph = nx.path_graph(3)
+    problem = nd.TimeProblem.from_graph(graph, participation=run, privacy=target)
+    nd.save(nd.baseline(problem, "ldp"), tmp_path / "d.npz")
+    request = parse(DESIGN + LDP, tmp_path)
+    assert (request.participation, request.delta, request.adjacency) == (run, 1e-5, "zero-out")
+    assert max(one.epsilon for one in request.run()) == pytest.approx(8.0)
+    stated = LDP + "delta = 1e-6\nadjacency = 'replace'\n"
+    other = parse(DESIGN + ONCE.replace("4", "6") + stated, tmp_path)
+    assert (other.participation.largest_size, other.delta, other.adjacency) == (1, 1e-6, "replace")
 
 
 def test_defaults() -> None:
@@ -253,7 +269,8 @@ PATTERNS = 'kind = "patterns"\nhorizon = 4\n'
 
 REFUSED: list[tuple[str, str, list[str]]] = [
     # file and table level
-    ("", "participation", ["a [participation] table", "nothing"]),
+    ("", "algorithm", ["a [algorithm] table", "nothing"]),
+    (account(participation=""), "participation", ["a [participation] table", "nothing"]),
     (account(top="colour = 1\n"), "colour", ["unknown key", "observer"]),
     (account(top='design = "space"\n'), "design", ["unknown key", "problem files"]),
     (account() + "[budget]\ntau = 1.0\n", "budget", ["problem files, which `noisedesign solve`"]),
