@@ -4,8 +4,9 @@ Arrays come back as float64, C-contiguous and read-only."""
 
 from __future__ import annotations
 
+import difflib
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -321,11 +322,18 @@ def _is_number(value: Any) -> bool:
 def one_of(value: Any, *, field: str, allowed: tuple[str, ...]) -> str:
     """A string out of ``allowed``."""
     if not isinstance(value, str) or value not in allowed:
-        from noisedesign.base.nodes import did_you_mean  # which names errors as this module does
-
         expected, meant = "one of " + ", ".join(allowed), did_you_mean(value, allowed)
         raise InputError(field, expected=expected, got=describe(value), remedy=meant)
     return str(value)
+
+
+def did_you_mean(word: Any, known: Sequence[str]) -> str:
+    """A sentence with the word most like one that is not known, or nothing."""
+    if not isinstance(word, str):
+        return ""
+    short = [name for name in known if len(word) > 1 and name.startswith(word)]
+    close = short or difflib.get_close_matches(word, known, n=1)
+    return f"Did you mean {close[0]}?" if close else ""
 
 
 def flag(value: Any, *, field: str) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from itertools import islice
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from noisedesign.base import checks as _checks
-from noisedesign.base.checks import InputError
+from noisedesign.base.checks import InputError, did_you_mean
 
 Node = int | str  # an integer is the number of a row of W, a string the name of a node
 
@@ -70,12 +69,3 @@ def as_row(node: Any, names: Sequence[str], *, field: str) -> int:
     row = _checks.positive_int(node, field=field, minimum=0)
     _check_no_name(node, names, field=field)
     return Row(row)
-
-
-def did_you_mean(word: Any, known: Sequence[str]) -> str:
-    """A sentence with the word most like one that is not known, or nothing."""
-    if not isinstance(word, str):
-        return ""
-    short = [name for name in known if len(word) > 1 and name.startswith(word)]
-    close = short or difflib.get_close_matches(word, known, n=1)
-    return f"Did you mean {close[0]}?" if close else ""

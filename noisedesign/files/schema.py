@@ -23,8 +23,7 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from noisedesign.base.checks import InputError, describe
-from noisedesign.base.nodes import did_you_mean
+from noisedesign.base.checks import InputError, describe, did_you_mean
 
 Read = TypeVar("Read")
 

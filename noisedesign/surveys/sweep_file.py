@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 
 from noisedesign.base import checks as _checks, settings
-from noisedesign.base.checks import InputError, describe
-from noisedesign.base.nodes import did_you_mean
+from noisedesign.base.checks import InputError, describe, did_you_mean
 from noisedesign.base.shown import Shown, ShownInline
 from noisedesign.design.backends import get_backend
 from noisedesign.files.problem_file import BELONGS, PROBLEM_FILE

@@ -12,9 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from noisedesign.base import checks as _checks
-from noisedesign.base.checks import Array, InputError, describe
+from noisedesign.base.checks import Array, InputError, describe, did_you_mean
 from noisedesign.base.linalg import inverse_of_positive
-from noisedesign.base.nodes import did_you_mean
 from noisedesign.base.shown import Shown
 from noisedesign.design.design import PROTECTS, Design
 from noisedesign.design.solve import INTERRUPTED, solve

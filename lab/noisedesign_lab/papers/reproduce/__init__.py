@@ -6,8 +6,7 @@ from __future__ import annotations
 from importlib import import_module
 from pathlib import Path
 
-from noisedesign.base.checks import InputError
-from noisedesign.base.nodes import did_you_mean
+from noisedesign.base.checks import InputError, did_you_mean
 from noisedesign.files.toml import lookup, opened, parsed
 from noisedesign_lab.papers.reproduce.experiment import Experiment, Settings, settings_of
 

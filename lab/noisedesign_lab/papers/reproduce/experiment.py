@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import Field, TypeAdapter
 
-from noisedesign.base.checks import InputError, describe
-from noisedesign.base.nodes import did_you_mean
+from noisedesign.base.checks import InputError, describe, did_you_mean
 from noisedesign.files.schema import Table, Text, validated
 from noisedesign.surveys.results_file import EXPERIMENT, RESULTS_FORMAT
 
