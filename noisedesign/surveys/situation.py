@@ -102,7 +102,9 @@ def kinds_of(trust: int, *, kept: int | None = None) -> Iterator[Kind]:
     if kept is not None:
         few = [count for count in KEPT if count <= kept]
         in_time = [(f"over time, {p + 1} bands", {"time": "banded", "bands": p + 1}) for p in few]
-        in_time += [(f"over time, {m} buffers", {"time": "blt", "buffers": m}) for m in few]
+        in_time += [
+            (f"over time, {m} buffer{'s' * (m > 1)}", {"time": "blt", "buffers": m}) for m in few
+        ]
     for said, structure in in_time:
         yield Kind(name=said, trust=0, structure=structure)
     if buffers := BUFFERS if kept is None else min(BUFFERS, kept):

@@ -97,7 +97,7 @@ def kinds_note(records: Sequence[Record]) -> str:
         return ""
     return (
         "objectives of designs in space, in time and in both are errors of different noise and "
-        "runs: errors of the run compare, and nd.evaluate gives designs any other error"
+        "runs: errors of one run, with one target, compare; nd.evaluate gives designs any error"
     )
 
 
