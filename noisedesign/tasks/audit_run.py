@@ -16,8 +16,12 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import Array, InputError
+from noisedesign.base.file_kinds import NODE_PLAN, kind_of
+from noisedesign.base.nodes import Row
 from noisedesign.base.shown import Shown
-from noisedesign.noise.batches import Batches, RandomBatches
+from noisedesign.design.design import design_of
+from noisedesign.files.design_file import load_design
+from noisedesign.noise.batches import Batches, RandomBatches, expected_size
 from noisedesign.noise.keys import Secret
 from noisedesign.noise.node.links import public_of
 from noisedesign.noise.node.training import BATCH_SECRET, SECRET, Examples, secrets_in
@@ -35,6 +39,7 @@ from noisedesign.noise.plan import SHARED, Plan
 from noisedesign.noise.source import OVER_CLIP, NodeNoise, noise
 
 HELD, DIFFERS, OPEN = "held", "differs", "not checked"
+REDONE = ("messages", "secrets", "data", "batches", "noise")  # checks that compute a step again
 ROUNDING = 1e-9
 """Of a noisy sum computed again, relative to its largest number and 1: another machine sums the
 gradients of a batch in another order, and noise itself has the same bits everywhere."""
@@ -74,6 +79,22 @@ class Audited(Shown):
     def holds(self) -> bool:
         """Whether nothing differs; some of it may not have been checked."""
         return all(one.result != DIFFERS for one in self.checks)
+
+    @property
+    def outcome(self) -> str:
+        """One sentence."""
+        counts = {word: self.verdicts.count(word) for word in (HELD, DIFFERS, OPEN)}
+        if not self.holds:
+            odd = [t for t, word in enumerate(self.verdicts) if word == DIFFERS]
+            where = f" {len(odd)} of {self.steps} steps, the first {odd[0]}" if odd else ""
+            return f"Node {self.name} did not do what it attests:{where or ' ' + self._odd}."
+        if counts[OPEN]:
+            return f"Node {self.name}: nothing differs, and not all was checked."
+        return f"Node {self.name}: all {self.steps} messages are what the design draws."
+
+    @property
+    def _odd(self) -> str:
+        return next(one.check for one in self.checks if one.result == DIFFERS)
 
     def _title(self) -> str:
         return f"node {self.name}, {self.steps} steps"
@@ -168,13 +189,24 @@ def source_of(plan: Plan, secrets: Mapping[str, Secret]) -> NodeNoise:
     )
 
 
-def batches_of(plan: Plan, source: NodeNoise | None, records: int) -> Batches | RandomBatches | None:
+def batches_of(
+    plan: Plan, source: NodeNoise | None, records: int
+) -> Batches | RandomBatches | None:
     """Who took part when; None where that is drawn and the secret is not known."""
     rule = plan.claim.rule
     assert rule is not None
     if rule.random is None:
         return Batches(rule, horizon=plan.horizon, records=records)
     return None if source is None else source.batches(records)
+
+
+def plan_in(path: str | Path, transcript: str | Path) -> Plan:
+    """The plan of a node's file; of a design that of the node that wrote the transcript."""
+    file = _checks.path(path, field="plan")
+    if kind_of(file) == NODE_PLAN:
+        return Plan.load(file)
+    node = read_transcript(transcript).head["node"]
+    return design_of(load_design(file)).node_plan(Row(node))
 
 
 def audit(
@@ -202,6 +234,23 @@ def audit(
     Raises:
         InputError: a file that cannot be read.
     """
+    try:
+        return _audited(transcript, plan, secrets, data, certificate, neighbours)
+    except (KeyError, TypeError, AttributeError, IndexError, ValueError, OverflowError) as error:
+        if isinstance(error, InputError):
+            raise
+        expected, got = "entries as a node writes them", f"{type(error).__name__}: {error}"
+        raise InputError("transcript", expected=expected, got=got) from None
+
+
+def _audited(
+    transcript: str | Path,
+    plan: Plan,
+    secrets: str | Path | None,
+    data: str | Path | None,
+    certificate: str | Path | None,
+    neighbours: Sequence[str | Path],
+) -> Audited:
     chain, file = read_transcript(transcript), _checks.path(transcript, field="transcript")
     known = None if secrets is None else secrets_in(_folder(secrets), plan)
     shown = None if data is None else Examples.load(data)
@@ -212,8 +261,7 @@ def audit(
         checks += [found.numbers(), found.secrets(), found.data(), found.batches(), found.noise()]
     else:
         why = "the chain, the plan or the order of steps differs: nothing else can be told"
-        names = ("numbers", "secrets", "data", "batches", "noise")
-        checks += [Check(check=name, result=OPEN, why=why) for name in names]
+        checks += [Check(check=name, result=OPEN, why=why) for name in REDONE]
     checks.append(found.mixing([_checks.path(one, field="neighbours") for one in neighbours]))
     return Audited(
         node=plan.node,
@@ -298,7 +346,9 @@ class _Auditor:
     def plan_(self) -> Check:
         """Whether the node was bound to this plan and its rule of batches."""
         head, plan = self.lines.head, self.of
-        rule = None if plan.claim.rule is None else json.loads(json.dumps(plan.claim.rule.to_json()))
+        rule = (
+            None if plan.claim.rule is None else json.loads(json.dumps(plan.claim.rule.to_json()))
+        )
         facts = {
             "design": head["digest"] == plan.digest,
             "node": head["node"] == plan.node,
@@ -318,14 +368,16 @@ class _Auditor:
         if wrong is not None:
             why = f"line {wrong + 2} is of step {steps[wrong]}" if wrong < len(steps) else "its end"
             return Check(check="order", result=DIFFERS, why=why, steps=(wrong,))
-        why = "" if end else f"no end: the run stopped after {len(steps)} of {self.of.horizon} steps"
+        why = (
+            "" if end else f"no end: the run stopped after {len(steps)} of {self.of.horizon} steps"
+        )
         return Check(check="order", result=HELD, why=why)
 
     def numbers(self) -> Check:
         """Whether each message is the model less the noisy sum, bit for bit."""
         if self.kept is None:
             return Check(check="messages", result=OPEN, why=f"no {NUMBERS} beside the transcript")
-        rate, wrong = self._rate(), []
+        rate, wrong = self._rate(self.lines), []
         for t, entry in enumerate(self.lines.steps):
             model, noisy = self.kept.model(t), self.kept.noisy(t)
             if model is None or noisy is None:
@@ -339,16 +391,15 @@ class _Auditor:
         why = f"step {wrong[0]} is not model - eta (noisy sum)" if wrong else "bit for bit"
         return _check("messages", wrong, why)
 
-    def _rate(self) -> float:
-        head, rule = self.lines.head, self.of.claim.rule
+    def _rate(self, chain: _Chain) -> float:
+        """Of a node of this design: eta over the mean number of records that a sum is of."""
+        head, rule, horizon = chain.head, self.of.claim.rule, self.of.horizon
         assert rule is not None
         records, divisor = int(head["records"]), self.of.claim.batch_size or 1
         if rule.random is None:
-            size = Batches(rule, horizon=self.of.horizon, records=records).expected_size
+            size = Batches(rule, horizon=horizon, records=records).expected_size
         else:
-            from noisedesign.noise.batches import expected_size
-
-            size = expected_size(rule, horizon=self.of.horizon, records=records)
+            size = expected_size(rule, horizon=horizon, records=records)
         return float(head["step_size"] * divisor / size)
 
     def secrets(self) -> Check:
@@ -445,7 +496,7 @@ class _Auditor:
                 odd.append(node)
                 continue
             sent[node] = _sent_by(other)
-            messages[node] = _messages_of(other, _Numbers.beside(file, other), self._rate_of(other))
+            messages[node] = _messages_of(other, _Numbers.beside(file, other), self._rate(other))
         if odd:
             why = f"the transcript of node {odd[0]} is of another design, or forged"
             return Check(check="mixing", result=DIFFERS, why=why)
@@ -467,17 +518,13 @@ class _Auditor:
             why += ", averaged bit for bit" if averaged else "; the averages were not checked"
         return _check("mixing", sorted(wrong), why)
 
-    def _rate_of(self, other: _Chain) -> float:
-        scale = int(self.lines.head["records"]) / int(other.head["records"])
-        return self._rate() * scale * other.head["step_size"] / self.lines.head["step_size"]
-
     def _averaged(
         self, heard: Mapping[int, list[dict[str, str]]], messages: Mapping[int, Any]
     ) -> Iterator[int]:
         """Steps whose model is not the average of what was heard."""
         assert self.kept is not None
         messages = dict(messages)
-        messages[self.of.node] = _messages_of(self.lines, self.kept, self._rate())
+        messages[self.of.node] = _messages_of(self.lines, self.kept, self._rate(self.lines))
         digests = [entry["model"] for entry in self.lines.steps[1:]]
         if self.lines.end is not None:
             digests.append(self.lines.end["model"])
@@ -493,24 +540,17 @@ class _Auditor:
     def verdicts(self, checks: Iterable[Check]) -> tuple[str, ...]:
         """Of every step, whether its message is what the design draws."""
         checks = list(checks)
-        whole = [one for one in checks if one.result == DIFFERS and not one.steps]
+        whole = any(one.result == DIFFERS and not one.steps for one in checks)
         wrong = {t for one in checks for t in one.steps}
-        later = min((one.steps[0] for one in checks if one.check in ("chain", "order") and one.steps), default=None)
-        sure = {one.check for one in checks if one.result == HELD} >= {
-            "messages", "secrets", "data", "batches", "noise",
-        }  # fmt: skip
+        last = min((one.steps[0] for one in checks[:4] if one.steps), default=len(self.lines.steps))
+        done = {one.check for one in checks if one.result != OPEN}
 
         def verdict(t: int) -> str:
-            if whole or t in wrong or (later is not None and t >= later):
+            if whole or t in wrong or t >= last:  # after a line that was changed nothing is sure
                 return DIFFERS
-            return HELD if sure or self._checked_with_data(checks) else OPEN
+            return HELD if done >= {*REDONE} else OPEN
 
         return tuple(verdict(t) for t in range(len(self.lines.steps)))
-
-    @staticmethod
-    def _checked_with_data(checks: Iterable[Check]) -> bool:
-        done = {one.check for one in checks if one.result != OPEN}
-        return {"messages", "secrets", "data", "batches", "noise"} <= done
 
 
 def _check(name: str, wrong: Sequence[int], why: str) -> Check:
