@@ -190,7 +190,7 @@ def soak(
                 f"{lost['mu']:.4g}, as designed or better."
             )
         say(
-            f"All runs together: epsilon {found.runs[-1].epsilon:.4g} at delta {found.delta:g}. "
+            f"All runs together: epsilon {found.runs[-1].composed:.4g} at delta {found.delta:g}. "
             "Losses are not private."
         )
         say(found.outcome)

@@ -37,6 +37,7 @@ from noisedesign.noise.node.training import (
 )
 from noisedesign.noise.node.transcript import CHAIN, KEY
 from noisedesign.noise.plan import OWN, SHARED, Plan
+from noisedesign.privacy.accounting import epsilon_of
 from noisedesign.privacy.ledger import Ledger
 from noisedesign.tasks.audit_run import audit, batches_of, read_transcript, source_of
 from noisedesign.tasks.deploy import NODE, PEERS, Deployed, deploy, partition
@@ -70,7 +71,9 @@ class Ran:
         growth: of the process that grew most after its start, MiB; nan where none lived long.
         difference: largest distance of a number of a model from the same training computed here.
         audited: nodes whose transcript holds, checked with secrets, data and neighbours.
-        epsilon: of this run and those before it, composed.
+        epsilon: of this run alone, by its own account.
+        composed: of this run and those before it, by the ledger: under random participation that of
+            any order of records, which is more.
     """
 
     run: int
@@ -84,6 +87,7 @@ class Ran:
     difference: float
     audited: int
     epsilon: float
+    composed: float
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -339,8 +343,9 @@ class _Run:
         model = np.mean([_model_of(states[u], everything.dimension) for u in alive], axis=0)
         memory = [mib for process in processes for life in process.lives for mib in life]
         growth = [process.growth for process in processes]
-        delta = self.design.claim.delta
-        assert delta is not None
+        claim = self.design.claim
+        assert claim.epsilon is not None
+        assert claim.delta is not None
         found = Ran(
             run=self.number,
             steps=taken,
@@ -352,7 +357,8 @@ class _Run:
             growth=max((one for one in growth if one == one), default=math.nan),
             difference=self._difference(states, steps),
             audited=self._audited(states, steps),
-            epsilon=ledger.epsilon(delta=delta),
+            epsilon=min(claim.epsilon, epsilon_of(mu=ledger.entries[-1].mu, delta=claim.delta)),
+            composed=ledger.epsilon(delta=claim.delta),
         )
         self._judge(found, processes, states)
         curve = [[p.losses[t] for p in processes if t in p.losses] for t in range(taken)]
