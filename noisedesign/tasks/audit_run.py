@@ -7,6 +7,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -259,10 +260,10 @@ def _audited(
     checks = [found.chain(), found.signature(certificate), found.plan_(), found.order()]
     if all(one.result == HELD for one in (checks[0], checks[2], checks[3])):
         checks += [found.numbers(), found.secrets(), found.data(), found.batches(), found.noise()]
+        checks.append(found.mixing([_checks.path(one, field="neighbours") for one in neighbours]))
     else:
         why = "the chain, the plan or the order of steps differs: nothing else can be told"
-        checks += [Check(check=name, result=OPEN, why=why) for name in REDONE]
-    checks.append(found.mixing([_checks.path(one, field="neighbours") for one in neighbours]))
+        checks += [Check(check=name, result=OPEN, why=why) for name in (*REDONE, "mixing")]
     return Audited(
         node=plan.node,
         name=plan.name or str(plan.node),
@@ -429,6 +430,7 @@ class _Auditor:
             return None
         return Keyed(self.known[KEY], self.of.digest)
 
+    @cached_property
     def _drawn(self) -> tuple[NodeNoise | None, Batches | RandomBatches | None]:
         """Noise and batches as far as they are known."""
         source = None
@@ -438,7 +440,7 @@ class _Auditor:
 
     def batches(self) -> Check:
         """Whether the batches are those that the rule draws from the secret."""
-        _, batches = self._drawn()
+        _, batches = self._drawn
         if batches is None or self._keyed is None:
             return Check(check="batches", result=OPEN, why="the secrets were not given")
         wrong = [
@@ -451,7 +453,7 @@ class _Auditor:
 
     def noise(self) -> Check:
         """Whether a noisy sum is the clipped sum of its batch and the noise of its step."""
-        source, batches = self._drawn()
+        source, batches = self._drawn
         if source is None or batches is None:
             return Check(check="noise", result=OPEN, why="the secrets were not given")
         if self.kept is None:

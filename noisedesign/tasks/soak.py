@@ -49,7 +49,8 @@ if TYPE_CHECKING:
 GROWTH = 4.0  # MiB that a node may grow by after its start; Python's allocator moves about one
 SAMPLE = 1.0  # seconds between two looks at the memory of the nodes
 LOOK = 0.05  # seconds between two looks at what the nodes did
-SETTLED = 20  # looks at the memory of a process before its growth is judged
+SETTLED = 5  # steps that a process has taken before its memory is judged: by then all is loaded
+LOOKS = 20  # fewest looks at the memory of a process that its growth is told from
 CLOSE = 1e-9  # of models, relative to their largest number and 1: sums in another order
 MOST_RUNS = 1000
 MADE = 6000, 20  # records and features of data that are made where none are given
@@ -257,7 +258,8 @@ class _Process:
     def __init__(self, node: _Node, state: Path, command: list[str]) -> None:
         self.node, self.state, self._command = node, state, command
         self.losses: dict[int, float] = {}
-        self.lives: list[list[float]] = []  # MiB at every look, a list a process
+        self.lives: list[list[float]] = []  # MiB at every look once settled, a list a process
+        self.largest = 0.0  # MiB
         self._read = 0
         self._words = (state / "words.txt").open("ab")
         self.start()
@@ -269,6 +271,13 @@ class _Process:
             self._command, stdin=none, stdout=none, stderr=self._words, env=alone
         )
         self.lives.append([])
+        self._settled = self.look() + SETTLED
+
+    def weigh(self, mib: float) -> None:
+        """Keep its memory at this moment."""
+        self.largest = max(self.largest, mib)
+        if len(self.losses) >= self._settled:
+            self.lives[-1].append(mib)
 
     def kill(self) -> None:
         self.running.kill()
@@ -307,7 +316,7 @@ class _Process:
                 - np.median(life[len(life) // 4 : len(life) // 2])
             )
             for life in self.lives
-            if len(life) >= SETTLED
+            if len(life) >= LOOKS
         ]
         return max(grown, default=math.nan)
 
@@ -341,7 +350,6 @@ class _Run:
         taken = min(steps[u] for u in alive)
         self._book_again(ledger, states)
         model = np.mean([_model_of(states[u], everything.dimension) for u in alive], axis=0)
-        memory = [mib for process in processes for life in process.lives for mib in life]
         growth = [process.growth for process in processes]
         claim = self.design.claim
         assert claim.epsilon is not None
@@ -353,7 +361,7 @@ class _Run:
             accuracy=everything.accuracy(model),
             kills=kills,
             gone=", ".join(self.design.problem.nodes[u] for u in left),
-            memory=max(memory, default=math.nan),
+            memory=max(process.largest for process in processes) or math.nan,
             growth=max((one for one in growth if one == one), default=math.nan),
             difference=self._difference(states, steps),
             audited=self._audited(states, steps),
@@ -450,7 +458,7 @@ class _Run:
         sizes = resident([process.running.pid for process in running])
         for process, mib in zip(running, sizes, strict=True):
             if mib is not None:
-                process.lives[-1].append(mib)
+                process.weigh(mib)
         if known := [mib for mib in sizes if mib is not None]:
             row = (self.watch.now, min(known), float(np.mean(known)), max(known))
             self.watch.memory.append(row)
@@ -599,6 +607,7 @@ def record_of(found: Soaked) -> dict[str, object]:
         "delta": found.delta,
         "runs": [asdict(one) for one in found.runs],
         "dropout": found.dropout,
+        "memory": [list(row) for row in found.memory],
     }
 
 

@@ -145,7 +145,13 @@ _SECURE = (
 
 
 def _listening(
-    board: Board, listen: str, remembered: Path, *, links: Links | None, safe: bool
+    board: Board,
+    listen: str,
+    remembered: Path,
+    *,
+    links: Links | None,
+    safe: bool,
+    freeing: float = FREEING,
 ) -> Server:
     """Listen where it did before, as others know it; elsewhere where that port is taken for good
     and any free one will do."""
@@ -155,7 +161,7 @@ def _listening(
         return Server(board, asked, links=links)
     before = _address(remembered.read_text("utf-8"), field=ADDRESS)
     _check_here(before, field=ADDRESS, safe=safe)
-    deadline = time.monotonic() + FREEING
+    deadline = time.monotonic() + freeing
     while True:
         try:
             return Server(board, before, links=links)

@@ -115,7 +115,9 @@ class Transcript:
                 self._before, self._last, self._count = self._last, line, self._count + 1
                 whole += len(line)
                 if self._count == 1 and line != line_of(head, "", identity):
-                    got = "that of another one, or of other files"
+                    said = json.loads(json.loads(line)["entry"])
+                    other = [key for key in head if said.get(key) != head[key]]
+                    got = f"one with another {', '.join(other) or 'signature'}"
                     raise _of_this_run(self._chain, got)
             os.truncate(self._chain, whole)
         if not self._count:
