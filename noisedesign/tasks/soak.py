@@ -161,11 +161,11 @@ def soak(
     leaves = None if gone is None else row_of(gone, names, field="gone")
     if leaves is not None and len(names) < 3:
         raise InputError("gone", expected="two nodes to be left", got=f"{len(names) - 1}")
-    everything = made_data() if data is None else Examples.load(data)
-    nodes = _prepared(at, plans, partition(everything, len(plans)))
     kept = at / "ledger.json"
     if kept.exists():
         raise InputError("output", expected="a new folder", got=f"{at}, where a soak was")
+    everything = made_data() if data is None else Examples.load(data)
+    nodes = _prepared(at, plans, partition(everything, len(plans)))
     watch = _Watch(began=time.monotonic(), minutes=minutes, progress=progress)
     ledger, ran, losses = Ledger(kept), list[Ran](), list[Array]()
     while not watch.problems and len(ran) < runs and (not ran or not watch.over):
@@ -527,6 +527,9 @@ class _Run:
         """Number of nodes whose transcripts hold, each checked with those of its neighbours."""
         good = 0
         for node, state in zip(self.nodes, states, strict=True):
+            if not (state / CHAIN).exists():  # it did not come to its first message
+                good += steps[node.plan.node] == 0
+                continue
             others = [v for v, _ in node.plan.weights if v != node.plan.node]
             found = audit(
                 state / CHAIN,
@@ -534,7 +537,7 @@ class _Run:
                 secrets=state,
                 data=node.folder / "data.npz",
                 certificate=node.folder.parent.parent / IDENTITIES / f"{node.plan.node}{PEM}",
-                neighbours=[states[v] / CHAIN for v in others],
+                neighbours=[file for v in others if (file := states[v] / CHAIN).exists()],
             )
             good += found.holds and found.steps >= steps[node.plan.node]
         return good
@@ -547,8 +550,8 @@ class _Run:
                 tell(f"node {names[u]} grew by {process.growth:.1f} MiB")
         if not found.difference <= CLOSE:
             tell(f"models are {found.difference:.3g} from the training computed here")
-        if found.audited < len(states):
-            tell(f"{len(states) - found.audited} transcripts do not hold")
+        if found.audited < len(processes):
+            tell(f"{len(processes) - found.audited} transcripts do not hold")
         held: dict[str, set[str]] = {}
         for node, state in zip(self.nodes, states, strict=True):
             for stream in node.plan.streams:
