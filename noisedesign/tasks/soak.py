@@ -113,7 +113,8 @@ class Soaked:
         kills, steps = sum(one.kills for one in self.runs), sum(one.steps for one in self.runs)
         worst = max((one.difference for one in self.runs), default=0.0)
         return (
-            f"{self.nodes} nodes took {steps} steps in {len(self.runs)} runs with {kills} kills; "
+            f"{self.nodes} nodes took {steps} steps in {_counted(len(self.runs), 'run')} with "
+            f"{_counted(kills, 'kill')}; "
             f"memory stayed, all transcripts hold, and models are those of the same training "
             f"computed here ({worst:.2g} apart at most)."
         )
@@ -560,6 +561,10 @@ class _Run:
                     held.setdefault(stream.name, set()).add(seed.fingerprint)
         if apart := [name for name, prints in held.items() if len(prints) > 1]:
             tell(f"nodes disagree on {', '.join(apart)}")
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _step_of(state: Path) -> int:

@@ -20,7 +20,6 @@ import pytest
 import yaml
 
 import noisedesign as nd
-from noisedesign.base.checks import InputError
 from noisedesign.noise.node.__main__ import main
 from tests.support import ROOT
 
@@ -209,8 +208,3 @@ def test_both_clusters_train_together(prepared: Path, tmp_path: Path) -> None:
     folders = [tmp_path / f"kept-{u:02d}" for u in range(15)]
     assert all((folder / "transcript.jsonl").exists() for folder in folders)
     assert all((folder / "secret").stat().st_mode & 0o777 == 0o600 for folder in folders)
-
-
-def test_other_designs_have_other_clusters(prepared: Path, tmp_path: Path) -> None:
-    with pytest.raises((InputError, IndexError)):
-        PREPARE["prepare"](prepared / "none.npz", prepared / "d-data.npz", tmp_path, HOSTS)

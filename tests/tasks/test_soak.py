@@ -113,7 +113,7 @@ def test_a_deployment_that_is_killed_trains_as_one_that_is_not(
     assert str(told[-1]).startswith("soak: 0.")
     assert write_figure(figure_of(found), folder / "r.svg").read_text().count("<path") > 5
     assert json.loads(json.dumps(record_of(found)))["runs"][0]["kills"] == run.kills
-    assert found.outcome.startswith("3 nodes took 12 steps in 1 runs with")
+    assert found.outcome.startswith("3 nodes took 12 steps in 1 run with")
 
 
 @POSIX

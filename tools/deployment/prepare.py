@@ -32,7 +32,7 @@ def prepare(design: Path, data: Path, out: Path, hosts: list[str]) -> None:
     plans = deploy(design_of(nd.load(design)), out / "plans")
     parts = partition(Examples.load(data), len(plans))
     people = [Identity.new() for _ in plans]
-    for (name, nodes), _ in zip(CLUSTERS.items(), hosts, strict=True):
+    for name, nodes in CLUSTERS.items():
         folder = out / name
         (folder / "identities").mkdir(parents=True)
         shutil.copy(HERE / name / "compose.yaml", folder)
