@@ -162,8 +162,6 @@ def soak(
     from noisedesign.files.picture_file import write_figure
     from noisedesign.tasks import soak as task
 
-    if data is None:
-        note("No --data: records are made.")
     found = task.soak(
         design_of(design_in(design)),
         output,
@@ -176,6 +174,8 @@ def soak(
         seconds=seconds,
         progress=_minutes(),
     )
+    if data is None:
+        note("Records were made, as no --data was given.")
     record = task.record_of(found)
     atomic.write_text(f"{output}/report.json", to_json(record))
     if find_spec("matplotlib"):

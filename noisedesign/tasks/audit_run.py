@@ -204,7 +204,7 @@ def batches_of(
 def plan_in(path: str | Path, transcript: str | Path) -> Plan:
     """The plan of a node's file; of a design that of the node that wrote the transcript."""
     file = _checks.path(path, field="plan")
-    if kind_of(file) == NODE_PLAN:
+    if not file.exists() or kind_of(file) == NODE_PLAN:
         return Plan.load(file)
     node = read_transcript(transcript).head["node"]
     return design_of(load_design(file)).node_plan(Row(node))
