@@ -96,6 +96,7 @@ def test_bad_input_is_one_line(tmp_path: Path, design: Path, words: list[str], s
     assert ran.err.strip().count("\n") == 0
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="SIGKILL is of POSIX systems")
 def test_soak_and_audit_run(tmp_path: Path, design: Path) -> None:
     out = tmp_path / "out"

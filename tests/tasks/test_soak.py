@@ -205,6 +205,7 @@ def test_nodes_that_fail_are_problems_and_not_waited_for(
 
 
 @POSIX
+@pytest.mark.slow
 def test_time_that_is_over_ends_a_run(tmp_path: Path, pair: Any, data: Path) -> None:
     """What it cost is booked for the steps whose messages were shown, and no more."""
     found = soak(pair, tmp_path, data=data, minutes=0.03, runs=1, seconds=30)
