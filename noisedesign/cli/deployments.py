@@ -162,8 +162,9 @@ def soak(
     from noisedesign.files.picture_file import write_figure
     from noisedesign.tasks import soak as task
 
+    stored = design_of(design_in(design))
     found = task.soak(
-        design_of(design_in(design)),
+        stored,
         output,
         data=data,
         minutes=minutes,
@@ -183,11 +184,11 @@ def soak(
     show(record if as_json else record["runs"], as_json=as_json)
     if not as_json:
         if found.dropout is not None:
-            lost = found.dropout
+            lost, claim = found.dropout, stored.claim
             say(
                 f"Without {lost['gone']}: the variance of the average is "
-                f"{lost['average_ratio']:.3g} times what it was, and those left have mu "
-                f"{lost['mu']:.4g}, as designed or better."
+                f"{lost['average_ratio']:.3g} times what it was; those left have mu "
+                f"{lost['mu']:.4g} of {claim.mu:.4g}, so that epsilon {claim.epsilon:g} holds."
             )
         say(
             f"All runs together: epsilon {found.runs[-1].composed:.4g} at delta {found.delta:g}. "
@@ -198,7 +199,7 @@ def soak(
 
 
 def _minutes() -> Callable[[Progress], None]:
-    """Where a soak is: a line that changes at a terminal, one a minute elsewhere."""
+    """Tell where a soak is, by a line that changes at a terminal, or one a minute elsewhere."""
     told = -1
 
     def tell(now: Progress) -> None:

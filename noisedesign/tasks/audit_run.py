@@ -1,5 +1,5 @@
-"""What a node attested, checked by somebody who gets its secrets later: whether every message is
-what the certified design draws. What cannot be checked with what is given is said."""
+"""The transcript of a node, checked by somebody who gets its secrets later: whether every message
+is what the certified design draws. It is said what cannot be checked with what is given."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from noisedesign.noise.source import OVER_CLIP, NodeNoise, noise
 HELD, DIFFERS, OPEN = "held", "differs", "not checked"
 REDONE = ("messages", "secrets", "data", "batches", "noise")  # checks that compute a step again
 ROUNDING = 1e-9
-"""Of a noisy sum computed again, relative to its largest number and 1: another machine sums the
+"""The distance of a noisy sum computed again, in its largest number and 1: another machine sums the
 gradients of a batch in another order, and noise itself has the same bits everywhere."""
 
 
@@ -59,7 +59,7 @@ class Check:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Audited(Shown):
-    """What the transcript of one node is worth.
+    """The answers to what can be asked of the transcript of one node.
 
     Attributes:
         node: its row.
@@ -393,7 +393,7 @@ class _Auditor:
         return _check("messages", wrong, why)
 
     def _rate(self, chain: _Chain) -> float:
-        """Of a node of this design: eta over the mean number of records that a sum is of."""
+        """Return eta over the mean number of records that a sum of this node is of."""
         head, rule, horizon = chain.head, self.of.claim.rule, self.of.horizon
         assert rule is not None
         records, divisor = int(head["records"]), self.of.claim.batch_size or 1
@@ -540,7 +540,7 @@ class _Auditor:
                 yield t
 
     def verdicts(self, checks: Iterable[Check]) -> tuple[str, ...]:
-        """Of every step, whether its message is what the design draws."""
+        """Say of every step whether its message is what the design draws."""
         checks = list(checks)
         whole = any(one.result == DIFFERS and not one.steps for one in checks)
         wrong = {t for one in checks for t in one.steps}
@@ -560,7 +560,7 @@ def _check(name: str, wrong: Sequence[int], why: str) -> Check:
 
 
 def _heard_by(chain: _Chain) -> Iterator[tuple[int, list[dict[str, str]]]]:
-    """What was heard in every step: said in the line after it."""
+    """Yield what was heard in every step, which the line after it says."""
     for entry in chain.entries:
         t = entry.get("step", entry.get("end"))
         if t:

@@ -5,7 +5,6 @@ data. What they reached is compared with the same training computed here, step b
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import os
 import subprocess
@@ -25,7 +24,6 @@ from noisedesign.design.prefix import privacy_after
 from noisedesign.files.picture_file import BLUE, GREY, ORANGE, legend_below, new_figure, style
 from noisedesign.noise.agreement import Identity
 from noisedesign.noise.keys import Secret
-from noisedesign.noise.node.__main__ import ADDRESS, GONE
 from noisedesign.noise.node.links import IDENTITIES, IDENTITY, SUFFIX as PEM, certificate
 from noisedesign.noise.node.training import (
     BATCH_SECRET,
@@ -40,7 +38,7 @@ from noisedesign.noise.plan import OWN, SHARED, Plan
 from noisedesign.privacy.accounting import epsilon_of
 from noisedesign.privacy.ledger import Ledger
 from noisedesign.tasks.audit_run import audit, batches_of, read_transcript, source_of
-from noisedesign.tasks.deploy import NODE, PEERS, Deployed, deploy, partition
+from noisedesign.tasks.deploy import NODE, PEERS, Deployed, deploy, partition, tell_addresses
 from noisedesign.tasks.dropout import drop_out
 
 if TYPE_CHECKING:
@@ -122,7 +120,7 @@ class Soaked:
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """Where a soak is."""
+    """The place in a soak that has been reached."""
 
     run: int
     step: int
@@ -211,7 +209,7 @@ def made_data(seed: int = 0) -> Examples:
 
 @dataclass(frozen=True, kw_only=True)
 class _Node:
-    """What a node has for all runs: its data and its identity, in a folder of its own."""
+    """The data and the identity of a node, for all runs, in a folder of its own."""
 
     plan: Plan
     folder: Path
@@ -274,11 +272,13 @@ class _Process:
         self.lives.append([])
         self._settled = self.look() + SETTLED
 
-    def weigh(self, mib: float) -> None:
-        """Keep its memory at this moment."""
+    def weigh(self, mib: float) -> bool:
+        """Keep its memory at this moment; whether all that it needs is loaded by now."""
         self.largest = max(self.largest, mib)
-        if len(self.losses) >= self._settled:
+        settled = len(self.losses) >= self._settled
+        if settled:
             self.lives[-1].append(mib)
+        return settled
 
     def kill(self) -> None:
         self.running.kill()
@@ -404,11 +404,12 @@ class _Run:
     def _attend(self, processes: list[_Process]) -> tuple[int, list[int]]:
         """Kill, start again, watch; return the number of kills, and who is gone."""
         horizon, watch = self.nodes[0].plan.horizon, self.watch
+        states = [process.state for process in processes]
         order = [u for u in range(1, len(processes)) if u != self.gone]
         kills, left, looked, moved, least = 0, list[int](), 0.0, time.monotonic(), -1
         due = self.kill_every or horizon
         while not watch.over and not watch.problems:
-            self._tell_addresses(processes, left)
+            tell_addresses(states, self.folder / PEERS, gone=left)
             steps = [process.look() for process in processes]
             now = min(steps[u] for u in range(len(steps)) if u not in left)
             if now > least:
@@ -457,25 +458,10 @@ class _Run:
     def _measure(self, processes: list[_Process], left: Sequence[int]) -> None:
         running = [p for u, p in enumerate(processes) if u not in left]
         sizes = resident([process.running.pid for process in running])
-        for process, mib in zip(running, sizes, strict=True):
-            if mib is not None:
-                process.weigh(mib)
-        if known := [mib for mib in sizes if mib is not None]:
+        seen = [(one, mib) for one, mib in zip(running, sizes, strict=True) if mib]
+        if known := [mib for process, mib in seen if process.weigh(mib)]:
             row = (self.watch.now, min(known), float(np.mean(known)), max(known))
             self.watch.memory.append(row)
-
-    def _tell_addresses(self, processes: Sequence[_Process], left: Sequence[int]) -> None:
-        try:
-            found = {
-                str(u): GONE if u in left else (process.state / ADDRESS).read_text("utf-8")
-                for u, process in enumerate(processes)
-            }
-        except OSError:  # some node has none yet
-            return
-        path, text = self.folder / PEERS, json.dumps(found)
-        if not path.exists() or path.read_text("utf-8") != text:
-            with atomic.overwriting():
-                atomic.write_text(path, text)
 
     # --- when it is over ------------------------------------------------------------------------
 
@@ -544,7 +530,7 @@ class _Run:
         return good
 
     def _judge(self, found: Ran, processes: Sequence[_Process], states: Sequence[Path]) -> None:
-        """What a user has to know."""
+        """Note what a user has to know."""
         tell, names = self.watch.problems.append, self.design.problem.nodes
         for u, process in enumerate(processes):
             if process.growth > GROWTH:
@@ -631,12 +617,14 @@ def figure_of(found: Soaked) -> Figure:
     loss.set(xlabel="step", ylabel="mean loss of nodes")
     if found.memory:
         minutes, least, mean, most = np.array(found.memory).T
-        memory.fill_between(minutes, least, most, color=GREY, alpha=0.4, label="all nodes")
-        memory.plot(minutes, mean, color=BLUE, label="their mean")
+        mean[1:][np.diff(minutes) > 0.1] = np.nan  # between two runs there is none
+        whole = np.isfinite(mean)
+        memory.fill_between(minutes, least, most, where=whole, color=GREY, alpha=0.4)
+        memory.plot(minutes, mean, color=BLUE)
         memory.set_ylim(bottom=0)
-    memory.set(xlabel="minutes", ylabel="memory (MiB)")
+    memory.set(xlabel="minutes", ylabel="memory (MiB):\nall nodes, mean")
     times = np.sort(found.kills)
-    kills.step(times, np.arange(1, len(times) + 1), where="post", color=ORANGE, label="kills")
+    kills.step(times, np.arange(1, len(times) + 1), where="post", color=ORANGE)
     kills.set(xlabel="minutes", ylabel="kills, all restarted")
     loss.set_title(f"{found.nodes} nodes, {len(found.runs)} runs, {found.minutes:.1f} minutes")
     legend_below(figure)

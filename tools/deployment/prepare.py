@@ -47,7 +47,7 @@ def prepare(design: Path, data: Path, out: Path, hosts: list[str]) -> None:
 
 
 def addresses(cluster: str, hosts: list[str]) -> dict[str, str]:
-    """Of all nodes, as one cluster sees them: its own by their names, the others by their host."""
+    """List all nodes as one cluster sees them: its own by their names, the others by host."""
     found = {}
     for (name, nodes), host in zip(CLUSTERS.items(), hosts, strict=True):
         for u in nodes:

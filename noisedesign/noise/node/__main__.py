@@ -174,7 +174,7 @@ def _listening(
 
 
 def _check_here(address: Address, *, field: str, safe: bool) -> None:
-    """Beyond this machine nobody talks in the clear unless told to."""
+    """Refuse to talk in the clear beyond this machine, unless told to."""
     if safe or _is_here(address[0]):
         return
     expected = "an address of this machine, or identities for TLS"

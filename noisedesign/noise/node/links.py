@@ -173,7 +173,7 @@ _PLAIN = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST", "PACKE
 
 
 def refusal(error: ssl.SSLError, node: int, where: str) -> UnknownCertificateError | None:
-    """What an error of TLS with a node means; None where asking again may help."""
+    """Say what an error of TLS with a node means; None where asking again may help."""
     reason, at = error.reason or "", f"node {node} at {where}"
     if isinstance(error, ssl.SSLCertVerificationError):
         expected, got = f"the certificate of {at}", "another one"

@@ -210,7 +210,7 @@ class Run:
         return Secret.load(file)
 
     def _transcript(self) -> tuple[Keyed, Transcript]:
-        """What hashes in the transcript are keyed by, and the transcript of this run."""
+        """Begin the transcript of this run, or go on with it; its hashes are keyed."""
         secret = self._secret(KEY)
         identity = None if self.links is None else self.links.identity
         keyed = Keyed(secret, self.plan.digest)
@@ -352,7 +352,7 @@ class Run:
         return found.hexdigest()
 
     def _remembered(self, attendance: Attendance, steps: frozenset[int]) -> State:
-        """What it goes on with; ``steps`` are recorded."""
+        """Read what it goes on with; ``steps`` are recorded."""
         file, d = self.folder / "model.npz", self.examples.dimension
         if not file.exists():
             return State(model=np.zeros(d), sent=np.empty((0, d)))
@@ -412,7 +412,7 @@ def secrets_in(folder: Path, plan: Plan) -> dict[str, Secret]:
 
 
 def gone_in(folder: Path) -> dict[int, int]:
-    """By neighbour that is gone for good, the first of its messages that a node did not hear."""
+    """Read, by neighbour that is gone, the first of its messages that a node did not hear."""
     file = folder / GONE
     said = json.loads(file.read_text("utf-8")) if file.exists() else {}
     return {int(v): int(first) for v, first in said.items()}

@@ -1,4 +1,4 @@
-"""What a node attests while it trains: a chain of signed lines, and the numbers that it sent.
+"""The transcript of a node: a chain of signed lines, and the numbers that it sent.
 
 The first line has digests of plan and data, the rule of batches, and fingerprints of the secrets,
 by which the node is bound before it draws. Then each step has a line, on the disk before its

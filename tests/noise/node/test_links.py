@@ -106,6 +106,15 @@ def test_another_certificate_than_the_known_one_is_refused_by_name() -> None:
         asked(server, links(BOB, {0: ANN}), seconds=60)
 
 
+def test_a_neighbour_in_the_place_of_another_is_refused() -> None:
+    """Eve is known, as node 2: at the address of node 0 that is not enough."""
+    with (
+        Server(shown(), links=links(EVE, {1: BOB})) as server,
+        pytest.raises(UnknownCertificateError, match="the certificate of node 0 at"),
+    ):
+        asked(server, links(BOB, {0: ANN, 2: EVE}), seconds=60)
+
+
 def test_plain_and_tls_tell_each_other() -> None:
     with (
         Server(shown(), links=links(ANN, {1: BOB})) as server,
