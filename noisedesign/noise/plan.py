@@ -217,7 +217,7 @@ class Plan:
 
     @property
     def checksum(self) -> str:
-        """SHA-256 of all that its file says, 64 hexadecimal digits: the same before and after."""
+        """SHA-256 of all that its file says, 64 hexadecimal digits."""
         return _checksum(*self._said())
 
     def _said(self) -> tuple[dict[str, Any], dict[str, Array]]:

@@ -9,8 +9,10 @@ import time
 import pytest
 
 from noisedesign.base.checks import InputError
+from noisedesign.noise import Identity
 from noisedesign.noise.node import exchange
 from noisedesign.noise.node.exchange import Board, GoneError, MismatchError, Server, ask
+from noisedesign.noise.node.links import Links, certificate, public_of
 
 DIGEST, OTHER = "a1" * 32, "b2" * 32
 
@@ -175,12 +177,17 @@ def test_a_port_that_is_taken_is_named() -> None:
             Server(board(), ("127.0.0.1", port))
 
 
-def test_a_port_of_nobody_that_answers_itself_is_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("tls", [False, True])
+def test_a_port_of_nobody_that_answers_itself_is_nobody(
+    monkeypatch: pytest.MonkeyPatch, tls: bool
+) -> None:
     """A system may give who asks a port that nobody listens at that very port: it hears itself."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = free.getsockname()
     original, heard = socket.create_connection, []
+    der, public = public_of(certificate(Identity.new()), field="x")
+    own = Links(Identity.new(), {0: der}, {0: public}) if tls else None
 
     def to_itself(to: tuple[str, int], timeout: float) -> socket.socket:
         made = original(to, timeout, source_address=to)
@@ -190,7 +197,7 @@ def test_a_port_of_nobody_that_answers_itself_is_nobody(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(exchange.socket, "create_connection", to_itself)
     with pytest.raises(InputError, match="within 0.2 s, got none"):
-        ask(address, digest=DIGEST, node=3, kind="model", seconds=0.2)
+        ask(address, digest=DIGEST, node=3, kind="model", seconds=0.2, other=0, links=own)
     assert heard
 
 
