@@ -1,0 +1,64 @@
+"""Processes that are the ranks of one node, kept for many checks."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+PRELOADED = ["torch.distributed.fsdp", "noisedesign.adapters.pytorch", "tests.support.trainers"]
+PATIENCE = 120  # seconds until a check is given up, of which all together take a few
+
+
+class Pool:
+    """``world`` processes in one process group of gloo. A call that fails on one rank fails here."""
+
+    def __init__(self, world: int, folder: Path) -> None:
+        self.world = world
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(PRELOADED)
+        self._ends = []
+        self.processes = []
+        for rank in range(world):
+            here, there = context.Pipe()
+            args = (there, rank, world, str(folder / f"store-{world}-{os.getpid()}"))
+            process = context.Process(target=_serve, args=args, daemon=True)
+            process.start()
+            self._ends.append(here)
+            self.processes.append(process)
+
+    def __call__(self, function: Callable[..., Any], *args: Any) -> list[Any]:
+        """What a function of the module level gave on every rank."""
+        for end in self._ends:
+            end.send((function, args))
+        found = []
+        for rank, end in enumerate(self._ends):
+            assert end.poll(PATIENCE), f"rank {rank} does not answer"
+            failed, answer = end.recv()
+            assert not failed, f"rank {rank}:\n{answer}"
+            found.append(answer)
+        return found
+
+    def close(self) -> None:
+        for process in self.processes:
+            process.kill()
+            process.join()
+
+
+def _serve(end: Any, rank: int, world: int, store: str) -> None:
+    import torch
+    from torch import distributed
+
+    torch.set_num_threads(1)
+    distributed.init_process_group(
+        "gloo", store=distributed.FileStore(store, world), rank=rank, world_size=world
+    )
+    while True:
+        function, args = end.recv()
+        try:
+            end.send((False, function(*args)))
+        except BaseException:
+            end.send((True, traceback.format_exc()))
