@@ -27,6 +27,7 @@ from noisedesign.adapters import pytorch_ranks  # noqa: E402
 from noisedesign.adapters.pytorch import Gradients, add_to  # noqa: E402
 
 STEPS = 5
+D = 259  # numbers of the small model
 
 
 @pytest.fixture(scope="module")
@@ -160,3 +161,213 @@ def test_every_bit_is_that_of_one_process_and_is_drawn_once(
     assert sum(drawn for _, _, drawn in answers) == d
     if width == LARGE and made is not shards:
         assert max(drawn for _, _, drawn in answers) < 0.7 * d
+
+
+# --- what ranks agree on --------------------------------------------------------------------------
+
+
+def words(act: Callable[[], Any]) -> str:
+    """What was refused; nothing where nothing was."""
+    try:
+        act()
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+def beginnings(made: Made, folder: str) -> dict[str, str]:
+    """How Gradients are refused where one rank, the last, begins in another way."""
+    last = distributed.get_rank() == distributed.get_world_size() - 1
+    found = {}
+
+    def begin(case: str, source: NodeNoise, *, clip: float = CLIP, width: int = 11) -> None:
+        found[case] = words(lambda: Gradients(made(network(width)), source, clip=clip))
+
+    begin("secret", source_here(8 if last else 7))
+    other = prefix_design(epsilon=5.0 if last else 6.0)
+    begin("plan", node_noise(other, 7))
+    begin("clip", source_here(), clip=2 * CLIP if last else CLIP)
+    record = Path(folder, f"{made.__name__}.sqlite3")
+    begin("record", source_here(record=record if last else False))
+    if made is not replicas:  # which compares shapes itself
+        model = network()
+        model[1 + 2 * last].requires_grad_(False)
+        found["model"] = words(lambda: Gradients(made(model), source_here(), clip=CLIP))
+    begin("right", source_here(record=False if distributed.get_rank() else record))
+    return found
+
+
+REFUSED = {
+    "secret": "secret: expected the same secret on all ranks, got another on rank {} than on rank",
+    "plan": "plan: expected the same plan on all ranks, got another on rank {} than on rank 0",
+    "clip": "clip: expected 0.5",
+    "record": "record: expected record=False on all ranks but rank 0, which records for all, got",
+    "model": "model: expected a model of the same parameters on all ranks, got another on rank {}",
+}
+
+
+@pytest.mark.parametrize("made", [replicas, shards])
+def test_ranks_that_begin_in_different_ways_are_refused_on_all(
+    pool: Pool, made: Made, tmp_path: Path
+) -> None:
+    answers = pool(beginnings, made, str(tmp_path))
+    assert all(found == answers[0] for found in answers), answers
+    assert answers[0].pop("right") == ""
+    for case, said in answers[0].items():
+        assert said.startswith(REFUSED[case].format(pool.world - 1)), said
+        assert f"on rank {pool.world - 1}" in said
+
+
+def mistakes(made: Made) -> dict[str, Any]:
+    """What one rank may do wrong at a step; nothing is added, recorded or moved for it."""
+    last = distributed.get_rank() == distributed.get_world_size() - 1
+    found: dict[str, Any] = {}
+    for case in WRONG:
+        model, source = made(network()), source_here()
+        gradients = Gradients(model, source, clip=CLIP)
+        optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+        give(model, sums_of(D, 0))
+        records: list[Any] = [0, 1]
+        p = next(iter(model.parameters()))
+        if case == "step" and last:
+            gradients.step = 1
+        if case == "records" and last:
+            records = [0]
+        if case == "sums" and last:
+            pytorch_ranks.local(p.grad)[0, 0] += 2.0**-12
+        if case == "no gradient" and last:
+            p.grad = None
+        if case == "half" and last and made is replicas:
+            p.data = p.data.half()
+            p.grad = torch.zeros_like(p)
+        if case == "nan":
+            pytorch_ranks.local(p.grad)[:1] = torch.nan
+        if case == "long":
+            for p in model.parameters():
+                p.grad = 5 * p.grad
+        if case == "checkpoint":
+            state = gradients.state_dict()
+            gradients.load_state_dict({**state, "extra": last})
+        before = held(model)
+        said = words(lambda g=gradients, r=records: g.add_noise_(records=r))
+        if said:
+            assert held(model) == before
+            assert words(optimizer.step).startswith("optimizer: expected gradients with the noise")
+        found[case] = said, sorted(source.steps), gradients.step - (case == "step" and last)
+    return found
+
+
+def held(model: torch.nn.Module) -> list[bytes]:
+    """The bits of all gradients that are here."""
+    here = [pytorch_ranks.local(p.grad) for p in model.parameters() if p.grad is not None]
+    return [part.numpy().tobytes() for part in here]
+
+
+WRONG = {
+    "step": "step: expected the same step on all ranks, got another on rank {}",
+    "records": "records: expected the records of the whole batch, on every rank, got another on",
+    "sums": "sums: expected the same sums on all ranks, got another on rank {}",
+    "no gradient": "parameters[0].grad: expected the sum of clipped gradients, got none, on rank",
+    "half": "parameters[0]: expected float32 or float64, got float16, on rank {}",
+    "nan": "parameters: expected sums of finite numbers, got norm nan, on rank 0",
+    "long": "parameters: expected a sum of norm at most 1, of 2 records clipped to 0.5, got norm 2",
+    "checkpoint": "checkpoint: expected the same checkpoint on all ranks, got another on rank {}",
+}
+
+
+@pytest.mark.parametrize("made", [replicas, shards, replicated_shards])
+def test_a_mistake_of_one_rank_is_refused_on_all_before_anything_is_added(
+    pool: Pool, made: Made
+) -> None:
+    if made is replicated_shards and pool.world == 2:
+        pytest.skip("two copies of two shards are four ranks")
+    answers = pool(mistakes, made)
+    assert all(found == answers[0] for found in answers), answers
+    for case, (said, used, step) in answers[0].items():
+        if case == "half" and made is not replicas:
+            continue
+        if case == "sums" and made is shards:  # no two ranks hold the same number
+            assert (said, used, step) == ("", [0], 1)
+            continue
+        assert said.startswith(WRONG[case].format(pool.world - 1)), said
+        assert (used, step) == ([], 0), case
+
+
+def test_sums_that_differ_where_nobody_notices_get_noise_once(two: Pool) -> None:
+    """Sums of equal bits in another order pass, and are not what gets noise: rank 0's are."""
+    one, exact = source_here(), sums_of(D, 0)
+    for found in two(swapped):
+        np.testing.assert_array_equal(found, expected(exact, 0, one))
+
+
+def swapped() -> np.ndarray:
+    model = replicas(network())
+    gradients = Gradients(model, source_here(), clip=CLIP)
+    flat = sums_of(D, 0)
+    give(model, flat[::-1] if distributed.get_rank() else flat)
+    gradients.add_noise_(records=[0])
+    return flat_gradients(model)
+
+
+def layouts() -> dict[str, str]:
+    """Models that are not taken, and plain ones of which nobody said whose they are."""
+    from torch.distributed.fsdp import FullyShardedDataParallel
+    from torch.distributed.tensor import Shard
+    from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
+
+    mesh = init_device_mesh("cpu", (2,))
+
+    def begin(model: torch.nn.Module, **how: Any) -> str:
+        return words(lambda: Gradients(model, source_here(), clip=CLIP, **how))
+
+    columns = fully_shard(torch.nn.Linear(4, 4), mesh=mesh, shard_placement_fn=lambda p: Shard(p.dim() - 1))
+    tensors = parallelize_module(network(12), mesh, {"0": ColwiseParallel()})
+    some = network()
+    fully_shard(some[0], mesh=mesh)
+    old = FullyShardedDataParallel(network(), device_id=torch.device("cpu"))
+    copies, sharded = replicas(network()), shards(network())
+    run = Gradients(network(), source_here(), clip=CLIP, group=False)
+    add_to([torch.zeros(3)], run, records=[0])  # of a node of its own
+    world = distributed.group.WORLD
+    return {
+        "columns": begin(columns),
+        "tensors": begin(tensors),
+        "some": begin(some),
+        "old": begin(old),
+        "plain": begin(network()),
+        "module": begin(copies.module),
+        "twice": begin(copies, group=world),
+        "alone": begin(sharded, group=False),
+        "add_to": words(lambda: add_to([torch.zeros(3)], _run(), records=[0])),
+        "arrays": words(
+            lambda: Gradients(copies, source_here(), clip=CLIP).add_([np.zeros(3)], records=[0])
+        ),
+    }
+
+
+def _run() -> Any:
+    from noisedesign.adapters.run import Run
+
+    return Run(source_here(), clip=CLIP)
+
+
+WHOLE = "model: expected parameters that are whole on every rank, or in shards by fully_shard, got "
+LAYOUTS = {
+    "columns": WHOLE + "weight as (Shard(dim=1),)",
+    "tensors": WHOLE + "0.weight and 2.weight, which differ",
+    "some": WHOLE + "0.weight and 2.weight, which differ",
+    "old": WHOLE + "FullyShardedDataParallel",
+    "plain": "group: expected which ranks hold the model of this node, got a plain model on one",
+    "module": "group: expected which ranks hold the model of this node, got a plain model on one",
+    "add_to": "group: expected which ranks hold the model of this node, got a plain model on one",
+    "twice": "group: expected none: the model says which ranks hold it, got ",
+    "alone": "group: expected none: the model says which ranks hold it, got False",
+    "arrays": "parameters: expected add_noise_, which all ranks call, got arrays of one rank",
+}
+
+
+def test_other_layouts_and_a_forgotten_group_are_refused_by_name(two: Pool) -> None:
+    for found in two(layouts):
+        assert found.keys() == LAYOUTS.keys()
+        for case, said in found.items():
+            assert said.startswith(LAYOUTS[case]), said

@@ -6,11 +6,12 @@ import multiprocessing
 import os
 import traceback
 from collections.abc import Callable
+from multiprocessing import connection
 from pathlib import Path
 from typing import Any
 
 PRELOADED = ["torch.distributed.fsdp", "noisedesign.adapters.pytorch", "tests.support.trainers"]
-PATIENCE = 120  # seconds until a check is given up, of which all together take a few
+PATIENCE = 60  # seconds until a check is given up, of which all together take a few
 
 
 class Pool:
@@ -20,6 +21,7 @@ class Pool:
         self.world = world
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(PRELOADED)
+        self.broken = False
         self._ends = []
         self.processes = []
         for rank in range(world):
@@ -32,15 +34,21 @@ class Pool:
 
     def __call__(self, function: Callable[..., Any], *args: Any) -> list[Any]:
         """What a function of the module level gave on every rank."""
+        assert not self.broken, "a check before this one failed"
+        self.broken = True
         for end in self._ends:
             end.send((function, args))
-        found = []
-        for rank, end in enumerate(self._ends):
-            assert end.poll(PATIENCE), f"rank {rank} does not answer"
-            failed, answer = end.recv()
-            assert not failed, f"rank {rank}:\n{answer}"
-            found.append(answer)
-        return found
+        found: dict[int, Any] = {}
+        while len(found) < self.world:
+            waiting = [end for rank, end in enumerate(self._ends) if rank not in found]
+            ready = connection.wait(waiting, PATIENCE)
+            assert ready, f"only ranks {sorted(found)} answered"
+            for end in ready:
+                rank = self._ends.index(end)
+                failed, found[rank] = end.recv()
+                assert not failed, f"rank {rank}:\n{found[rank]}"
+        self.broken = False
+        return [found[rank] for rank in range(self.world)]
 
     def close(self) -> None:
         for process in self.processes:
