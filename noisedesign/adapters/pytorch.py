@@ -52,13 +52,14 @@ class Gradients(Run):
         noise: of the node. Where its plan has a batch size, ``p.grad`` is the sum divided by it.
             Rank 0 records what is drawn, and all others have ``record=False``.
         clip: the norm of every record's gradient, over all parameters; must be the design's.
-        group: of ranks that hold copies of a plain model, a process group of
-            ``torch.distributed``; False where every rank is a node of its own. Else the model
-            says it.
+        group: of ranks that hold copies that the model knows nothing of, a process group of
+            ``torch.distributed``; False where all ranks beside those that the model knows of are
+            other nodes. Left out, there are none beside.
 
     Raises:
-        InputError: as :class:`Run`; no parameters; shards that are not of rows; a plain model on
-            one of several ranks, and no group; ranks that differ; a record on another rank than 0.
+        InputError: as :class:`Run`; no parameters; shards that are not of rows; ranks that the
+            model knows nothing of, and no group; ranks that differ; a record on another rank
+            than 0.
 
     Examples:
         >>> import noisedesign as nd
@@ -135,8 +136,8 @@ class Gradients(Run):
         """Compute the gradient of the loss of one record, clip it, and add it to the sum that
         :meth:`collect_` puts into ``p.grad``, which is cleared.
 
-        Copies of a model take records of their own. Ranks that hold shards of one take the same
-        record, one after another, as FSDP averages what ranks compute before anybody can clip it.
+        Copies of a model take records of their own. Ranks of one mesh of ``fully_shard`` take the
+        same record, one after another: FSDP averages what they compute before anybody can clip it.
 
         Args:
             loss: of one record and no other, not averaged. With ``DistributedDataParallel`` of
@@ -155,17 +156,13 @@ class Gradients(Run):
         parameters, ranks = self.parameters, self._ranks
         for p in parameters:
             p.grad = None
-        if ranks is not None and ranks.split and ranks.copied:
-            for part in self.model.modules():
-                if hasattr(part, "set_requires_all_reduce"):  # copies take other records
-                    part.set_requires_all_reduce(False, recurse=False)
         loss.backward()
         found = [None if p.grad is None else local(p.grad) for p in parameters]
         square = sum(float(g.double().square().sum()) for g in found if g is not None)
         if all(p.grad is None for p in parameters):
             raise InputError("loss", expected="a loss of the model", got="one without a gradient")
         norm = math.sqrt(square)
-        if ranks is not None and ranks.split:
+        if ranks is not None and ranks.joint:
             norm = ranks.norm(square, hash_of(name_of(record)))
         if not math.isfinite(norm):
             raise not_finite("loss")
@@ -177,7 +174,7 @@ class Gradients(Run):
                 total.add_(gradient.to(total.device), alpha=factor)
         for p in parameters:
             p.grad = None
-        self._taken = (self._taken or 0) + hash_of_record(record)
+        self._taken = ((self._taken or 0) + hash_of_record(record)) % WRAP
 
     def collect_(self) -> None:
         """Put the sum of what :meth:`backward_` clipped, on all ranks, into ``p.grad``; where the
@@ -188,8 +185,9 @@ class Gradients(Run):
         parameters = self.parameters
         sums = self._sums or [torch.zeros_like(local(p)) for p in parameters]
         for p, total in zip(parameters, sums, strict=True):
-            for group in [] if self._ranks is None else self._ranks.copied:
-                distributed.all_reduce(total, group=group)
+            for side in [] if self._ranks is None else self._ranks.sides:
+                if not side.joint:
+                    distributed.all_reduce(total, group=side.group)
             p.grad = torch.zeros_like(p)
             local(p.grad).copy_(total / (self.noise.claim.batch_size or 1))
         self._sums, self._taken = None, self._taken or 0
@@ -240,7 +238,7 @@ class Gradients(Run):
         hosts: list[torch.Tensor] = []
 
         def say() -> Said:
-            gradients[:] = self._gradients()
+            gradients[:], _ = self._gradients(), self.attendance
             if places_of(gradients) != ranks.places:
                 expected, got = "parameters and shards as they were", "others"
                 raise InputError("parameters", expected=expected, got=got)
@@ -255,15 +253,18 @@ class Gradients(Run):
             own, bits = ranks.hidden(arrays, self.noise), bits_of(arrays)
             return Said(facts, own, bits, self._taken or 0)
 
-        def hide() -> Said:
-            self.noise.hide(step, whole, records=records)
+        def record() -> Said:
+            if ranks.index == 0:
+                self.noise.hide(step, whole, records=records)
             return Said()
 
         heard = ranks.together(say)
         whole = sum((said.hidden for said in heard), Hidden())
         self._check_taken(None if self._taken is None else ranks.taken(heard), records)
         with self.one_step([list(g.shape) for g in gradients]) as step:
-            ranks.together(hide)
+            ranks.together(record)
+            if ranks.index > 0:  # once it is recorded: in memory
+                self.noise.hide(step, whole, records=records)
             ranks.add_([host.numpy() for host in hosts], self.noise, step)
             for gradient, host in zip(gradients, hosts, strict=True):
                 if host.data_ptr() != local(gradient).data_ptr():

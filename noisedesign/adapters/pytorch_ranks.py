@@ -12,7 +12,7 @@ import struct
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -74,18 +74,25 @@ class Said:
         return cls(known, Hidden(*numbers, norm), bits, taken, error)
 
 
+class Side(NamedTuple):
+    """An axis of the mesh of ranks."""
+
+    group: Any  # of torch.distributed
+    same: bool  # whether ranks along it hold the same numbers
+    joint: bool  # whether their backward passes are one, as those of FSDP, so of one record
+
+
 class Ranks:
     """The ranks of one node, on a mesh; rank 0 is the first of it.
 
-    ``sides`` are the process group of every axis of the mesh, and whether ranks along it hold the
-    same numbers; ``places`` the first number, in the flattened model, and the count of what this
-    rank holds of every parameter."""
+    ``places`` are the first number, in the flattened model, and the count of what this rank holds
+    of every parameter."""
 
-    def __init__(self, sides: Sequence[tuple[Any, bool]], places: list[tuple[int, int]]) -> None:
-        self.places, self.held = places, sum(size for _, size in places)
-        self.groups = [group for group, _ in sides]
-        self.copied = [group for group, same in sides if same]
-        self.split = [group for group, same in sides if not same]
+    def __init__(self, sides: Sequence[Side], places: list[tuple[int, int]]) -> None:
+        self.sides, self.places, self.held = sides, places, sum(size for _, size in places)
+        self.groups = [side.group for side in sides]
+        self.copied = [side.group for side in sides if side.same]
+        self.joint = [side.group for side in sides if side.joint]
         self.sizes = [distributed.get_world_size(group) for group in self.groups]
         self.index, self.size = _place(self.groups)
         self.copy, self.copies = _place(self.copied)
@@ -94,16 +101,35 @@ class Ranks:
         self.high = min(self.held, self.low + share)
         nccl = distributed.get_backend(self.groups[0]) == "nccl"
         self.device = torch.device("cuda", torch.cuda.current_device()) if nccl else "cpu"
+        self._check_mesh()
 
-    def gathered(self, data: torch.Tensor, groups: Sequence[Any]) -> torch.Tensor:
-        """The bytes of all ranks of these axes, one rank a row, in their order on the mesh."""
+    def _check_mesh(self) -> None:
+        """Check that every rank is on the mesh once, and that copies are of the same numbers."""
+        said = struct.pack("<q", distributed.get_rank()) + hash_of(repr(self.places))
+        rows = self.gathered(_tensor(said), self.groups)
+        held: dict[tuple[int, ...], bytes] = {}
+        for rank, row in enumerate(rows):
+            if held.setdefault(self._along(rank, "same", False), row[8:]) != row[8:]:
+                expected, got = "ranks that hold the same numbers", "ranks of other shards"
+                raise InputError("group", expected=expected, got=got)
+        if len({row[:8] for row in rows}) < self.size:
+            expected, got = "ranks that the model knows nothing of", "some of those that share it"
+            raise InputError("group", expected=expected, got=got)
+
+    def _along(self, rank: int, what: str, value: bool) -> tuple[int, ...]:
+        """Where a rank is along the axes of which this is so."""
+        places = zip(np.unravel_index(rank, self.sizes), self.sides, strict=True)
+        return tuple(int(at) for at, side in places if getattr(side, what) is value)
+
+    def gathered(self, data: torch.Tensor, groups: Sequence[Any]) -> list[bytes]:
+        """The bytes of all ranks of these axes, in their order on the mesh."""
         found = data.to(self.device)
         for group in reversed(groups):
-            size = found.numel() * distributed.get_world_size(group)
-            out = torch.empty(size, dtype=torch.uint8, device=self.device)
-            distributed.all_gather_into_tensor(out, found.reshape(-1), group=group)
-            found = out
-        return found.cpu().reshape(-1, data.numel())
+            shape = distributed.get_world_size(group), found.numel()
+            rows = torch.empty(shape, dtype=torch.uint8, device=self.device)
+            distributed.all_gather(list(rows), found, group=group)
+            found = rows.reshape(-1)
+        return [row.numpy().tobytes() for row in found.cpu().reshape(-1, data.numel())]
 
     def together(self, say: Callable[[], Said]) -> list[Said]:
         """Say something to all ranks, which hear the same; an error of one rank is that of all."""
@@ -113,8 +139,7 @@ class Ranks:
         except InputError as found:
             error = found
             said = Said(error=(found.field, found.expected, found.got, found.remedy))
-        message = torch.frombuffer(bytearray(said.packed()), dtype=torch.uint8)
-        heard = [Said.heard(bytes(row.numpy())) for row in self.gathered(message, self.groups)]
+        heard = [Said.heard(row) for row in self.gathered(_tensor(said.packed()), self.groups)]
         for rank, other in enumerate(heard):
             name, expected, got, remedy = other.error
             if name:
@@ -132,7 +157,7 @@ class Ranks:
         """Check that ranks that hold the same numbers hold the same sums."""
         first: dict[tuple[int, ...], int] = {}
         for rank, said in enumerate(heard):
-            before = first.setdefault(self._shard(rank), rank)
+            before = first.setdefault(self._along(rank, "same", False), rank)
             if said.bits != heard[before].bits:
                 expected, got = "the same sums on all ranks", f"another on rank {rank}"
                 remedy = (
@@ -142,19 +167,10 @@ class Ranks:
                 got = f"{got} than on rank {before}"
                 raise InputError("sums", expected=expected, got=got, remedy=remedy)
 
-    def _shard(self, rank: int) -> tuple[int, ...]:
-        """Where a rank is along the axes that split the model."""
-        places = np.unravel_index(rank, self.sizes)
-        return tuple(
-            int(at)
-            for at, group in zip(places, self.groups, strict=True)
-            if not any(group is other for other in self.copied)
-        )
-
     def taken(self, heard: list[Said]) -> int:
         """The sum of hashes of all records that were clipped, each counted once."""
-        shard = self._shard(0)
-        return sum(s.taken for rank, s in enumerate(heard) if self._shard(rank) == shard) % WRAP
+        counted = [s.taken for rank, s in enumerate(heard) if not any(self._along(rank, "joint", True))]
+        return sum(counted) % WRAP
 
     def of_first(self, data: bytes) -> bytes:
         """What rank 0 has, on every rank."""
@@ -162,7 +178,7 @@ class Ranks:
         self._from_first(size)
         found = torch.zeros(int(size), dtype=torch.uint8, device=self.device)
         if self.index == 0:
-            found.copy_(torch.frombuffer(bytearray(data), dtype=torch.uint8))
+            found.copy_(_tensor(data))
         self._from_first(found)
         return bytes(found.cpu().numpy())
 
@@ -172,17 +188,18 @@ class Ranks:
 
     def norm(self, square: float, record: bytes) -> float:
         """Norm, not squared, of one record's gradient, of which this rank holds a shard."""
-        message = torch.frombuffer(bytearray(struct.pack("<d", square) + record), dtype=torch.uint8)
-        rows = [bytes(row.numpy()) for row in self.gathered(message, self.split)]
+        rows = self.gathered(_tensor(struct.pack("<d", square) + record), self.joint)
         if any(row[8:] != record for row in rows):
             expected = "one record on all ranks that hold shards of one model, one after another"
             remedy = (
                 "FSDP averages the gradients of ranks before anybody can clip them: give all ranks "
-                "of a shard group the same record."
+                "of a mesh the same record."
             )
             got = "another record on another rank"
             raise InputError("record", expected=expected, got=got, remedy=remedy)
-        return math.sqrt(sum(struct.unpack("<d", row[:8])[0] for row in rows))
+        squares = math.fsum(struct.unpack("<d", row[:8])[0] for row in rows)
+        copies = [side.group for side in self.sides if side.joint and side.same]
+        return math.sqrt(squares / _place(copies)[1])
 
     def slices(
         self, arrays: Sequence[np.ndarray], low: int, high: int
@@ -226,10 +243,10 @@ class Ranks:
             sent = np.zeros(most * largest, dtype=np.uint8)
             for _, part, place in self._packed(arrays, lows[self.copy], highs[self.copy]):
                 sent[place : place + part.nbytes] = part.view(np.uint8)
-            rows = self.gathered(torch.from_numpy(sent), self.copied).numpy()
+            rows = self.gathered(torch.from_numpy(sent), self.copied)
             for low, high, row in zip(lows, highs, rows, strict=True):
                 for _, part, place in self._packed(arrays, low, high):
-                    part[:] = row[place : place + part.nbytes].view(part.dtype)
+                    part[:] = np.frombuffer(row, part.dtype, part.size, place)
 
     def _packed(
         self, arrays: Sequence[np.ndarray], low: int, high: int
@@ -265,39 +282,37 @@ def bits_of(arrays: Iterable[np.ndarray]) -> int:
 def ranks_of(model: torch.nn.Module, group: Any) -> Ranks | None:
     """The ranks that hold this model; None: this process alone.
 
-    ``group`` is the process group of plain replicas, or False where every rank is another node."""
+    ``group`` is of ranks with copies of it that the model says nothing of; False: there are none,
+    and all other ranks are other nodes."""
     parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
     _check_shards(model, parameters)
-    meshes = {p.device_mesh for p in parameters.values() if hasattr(p, "device_mesh")}
-    groups = [
-        part.process_group for part in model.modules() if isinstance(part, DistributedDataParallel)
-    ]
-    if (meshes or groups) and group is not None:
-        expected, got = "none: the model says which ranks hold it", _checks.describe(group)
-        raise InputError("group", expected=expected, got=got)
-    if meshes:
-        return _of_mesh(parameters)
+    sides = []
     if group not in (None, False):
-        groups.append(group)
-    if groups:
-        if any(other is not groups[0] for other in groups):
+        sides.append(Side(group, same=True, joint=False))
+    first: Any = next(iter(parameters.values()), None)
+    for axis, kind in enumerate(getattr(first, "placements", ())):
+        sides.append(Side(first.device_mesh.get_group(axis), not kind.is_shard(), joint=True))
+    parts = [part for part in model.modules() if isinstance(part, DistributedDataParallel)]
+    if parts:
+        sides.append(Side(parts[0].process_group, same=True, joint=False))
+        if any(part.process_group is not parts[0].process_group for part in parts):
             raise InputError("model", expected="one group of ranks", got="parts of several")
-        return Ranks([(groups[0], True)], places_of(parameters.values()))
     if group is None:
-        check_alone()
-    return None
+        check_alone(sides)
+    return Ranks(sides, places_of(parameters.values())) if sides else None
 
 
-def check_alone() -> None:
+def check_alone(sides: Sequence[Side] = ()) -> None:
     """Check that no other rank could hold this model, and draw its noise for other sums."""
     if not distributed.is_available() or not distributed.is_initialized():
         return
-    if (ranks := distributed.get_world_size()) > 1:
-        expected = "which ranks hold the model of this node"
-        got = f"a plain model on one of {ranks} ranks"
+    ranks, known = distributed.get_world_size(), _place([side.group for side in sides])[1]
+    if known < ranks:
+        expected = f"which of {ranks} ranks hold copies of the model of this node"
+        got = f"none, for a model on {known}"
         remedy = (
             "Wrap it (DistributedDataParallel, fully_shard), or say group= of the ranks that hold "
-            "it; group=False where every rank is a node of its own, with a secret of its own."
+            "copies; group=False where all others are nodes of their own, with their own secrets."
         )
         raise InputError("group", expected=expected, got=got, remedy=remedy)
 
@@ -326,15 +341,6 @@ def _check_shards(model: torch.nn.Module, parameters: Mapping[str, Any]) -> None
             raise InputError("model", expected=expected, got=got, remedy=remedy)
 
 
-def _of_mesh(parameters: Mapping[str, Any]) -> Ranks:
-    p = next(iter(parameters.values()))
-    sides = [
-        (p.device_mesh.get_group(axis), not kind.is_shard())
-        for axis, kind in enumerate(p.placements)
-    ]
-    return Ranks(sides, places_of(parameters.values()))
-
-
 def places_of(parameters: Iterable[Any]) -> list[tuple[int, int]]:
     """Where what this rank holds of each begins in the flattened model, and how much it is."""
     places, start = [], 0
@@ -358,6 +364,10 @@ def local(tensor: Any) -> torch.Tensor:
     """What this rank holds of a tensor; changes of it are in place."""
     found: torch.Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
     return found.detach()
+
+
+def _tensor(data: bytes) -> torch.Tensor:
+    return torch.frombuffer(bytearray(data), dtype=torch.uint8)
 
 
 def _place(groups: Sequence[Any]) -> tuple[int, int]:

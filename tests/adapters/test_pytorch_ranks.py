@@ -8,13 +8,19 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import json
+import os
+import shutil
+import signal
+
 import numpy as np
 import pytest
 
 from noisedesign import InputError
 from noisedesign.noise import NodeNoise
+from tests.support.adapters import check_noise, designed_covariance
 from tests.support.ranks import Pool
-from tests.support.trainers import CLIP, node_noise, prefix_design, random_noise
+from tests.support.trainers import CLIP, node_noise, prefix_design, random_noise, sums_by_hand
 
 torch = pytest.importorskip("torch", reason="needs the package torch")
 
@@ -326,6 +332,8 @@ def layouts() -> dict[str, str]:
     fully_shard(some[0], mesh=mesh)
     old = FullyShardedDataParallel(network(), device_id=torch.device("cpu"))
     copies, sharded = replicas(network()), shards(network())
+    parts = [distributed.new_group([rank]) for rank in range(2)]
+    alone = DistributedDataParallel(network(), process_group=parts[distributed.get_rank()])
     run = Gradients(network(), source_here(), clip=CLIP, group=False)
     add_to([torch.zeros(3)], run, records=[0])  # of a node of its own
     world = distributed.group.WORLD
@@ -337,7 +345,8 @@ def layouts() -> dict[str, str]:
         "plain": begin(network()),
         "module": begin(copies.module),
         "twice": begin(copies, group=world),
-        "alone": begin(sharded, group=False),
+        "shards": begin(sharded, group=world),
+        "part": begin(alone),
         "add_to": words(lambda: add_to([torch.zeros(3)], _run(), records=[0])),
         "arrays": words(
             lambda: Gradients(copies, source_here(), clip=CLIP).add_([np.zeros(3)], records=[0])
@@ -352,16 +361,18 @@ def _run() -> Any:
 
 
 WHOLE = "model: expected parameters that are whole on every rank, or in shards by fully_shard, got "
+FORGOTTEN = "group: expected which of 2 ranks hold copies of the model of this node, got none, for a"
 LAYOUTS = {
     "columns": WHOLE + "weight as (Shard(dim=1),)",
     "tensors": WHOLE + "0.weight and 2.weight, which differ",
     "some": WHOLE + "0.weight and 2.weight, which differ",
     "old": WHOLE + "FullyShardedDataParallel",
-    "plain": "group: expected which ranks hold the model of this node, got a plain model on one",
-    "module": "group: expected which ranks hold the model of this node, got a plain model on one",
-    "add_to": "group: expected which ranks hold the model of this node, got a plain model on one",
-    "twice": "group: expected none: the model says which ranks hold it, got ",
-    "alone": "group: expected none: the model says which ranks hold it, got False",
+    "plain": FORGOTTEN,
+    "module": FORGOTTEN,
+    "part": FORGOTTEN,
+    "add_to": FORGOTTEN,
+    "twice": "group: expected ranks that the model knows nothing of, got some of those that share",
+    "shards": "group: expected ranks that the model knows nothing of, got some of those that share",
     "arrays": "parameters: expected add_noise_, which all ranks call, got arrays of one rank",
 }
 
@@ -371,3 +382,364 @@ def test_other_layouts_and_a_forgotten_group_are_refused_by_name(two: Pool) -> N
         assert found.keys() == LAYOUTS.keys()
         for case, said in found.items():
             assert said.startswith(LAYOUTS[case]), said
+
+
+# --- gradients of single records ------------------------------------------------------------------
+
+RECORDS, LIMIT = 9, 0.8  # some gradients are longer, and some shorter
+
+
+def data() -> tuple[np.ndarray, np.ndarray]:
+    random = np.random.default_rng(5)
+    x = random.standard_normal((RECORDS, 13)) * np.linspace(0.01, 3.0, RECORDS)[:, None]
+    return x.astype(np.float32), (random.random(RECORDS) < 0.5).astype(np.float32)
+
+
+def logistic(hidden: int = 5) -> torch.nn.Sequential:
+    torch.manual_seed(1)
+    return torch.nn.Sequential(
+        torch.nn.Linear(13, hidden), torch.nn.Tanh(), torch.nn.Linear(hidden, 1)
+    )
+
+
+def sums_by_formulas(records: Any) -> np.ndarray:
+    """The sum of clipped gradients by the formulas of the logistic loss, in the model's order."""
+    hidden, bias, out, shift = (p.detach().double().numpy() for p in logistic().parameters())
+    numbers = {"hidden": hidden.T, "bias": bias, "out": out[0], "shift": shift[0]}
+    x, y = data()
+    found = sums_by_hand(numbers, x[records], y[records], clip=LIMIT)
+    return np.concatenate([found[name].T.ravel() for name in found])
+
+
+def test_formulas_clip_some_records_and_not_others() -> None:
+    norms = [np.linalg.norm(sums_by_formulas([i])) for i in range(RECORDS)]
+    assert min(norms[:5]) < 0.9 * LIMIT
+    assert sum(norm > 0.999 * LIMIT for norm in norms[:5]) >= 2
+
+
+def loss_of(model: Any, record: int) -> torch.Tensor:
+    x, y = (torch.from_numpy(a[record : record + 1]) for a in data())
+    return torch.nn.functional.binary_cross_entropy_with_logits(model(x)[:, 0], y)
+
+
+class Checkpointed(torch.nn.Sequential):
+    """Its first layers are computed again on the way back."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        def first(z: torch.Tensor) -> torch.Tensor:
+            return self[1](self[0](z))
+
+        return self[2](torch.utils.checkpoint.checkpoint(first, x, use_reentrant=False))
+
+
+def compiled(model: torch.nn.Module) -> Any:
+    return torch.compile(model, backend="aot_eager")
+
+
+def offloaded(model: torch.nn.Module) -> torch.nn.Module:
+    from torch.distributed.fsdp import CPUOffloadPolicy
+
+    return shards(model, offload_policy=CPUOffloadPolicy(pin_memory=False))
+
+
+def shards_and_group(model: torch.nn.Module) -> tuple[torch.nn.Module, Any]:
+    """Two copies of two shards, of which FSDP knows the shards."""
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("copies", "shards"))
+    return shards(model, mesh["shards"]), mesh["copies"].get_group()
+
+
+def clipped(made: Any, how: str, plan: Any = None) -> tuple[np.ndarray, np.ndarray]:
+    """The sums of clipped gradients of two steps, and the same with noise: records of step 0 are
+    0 to 4, which no number of ranks divides, and of step 1 one record alone."""
+    model: Any = Checkpointed(*logistic()) if how == "checkpointed" else logistic()
+    group: Any = False if made is plain else None
+    rank, copy, copies = distributed.get_rank(), 0, 1
+    if made is shards_and_group:
+        model, group = made(model)
+        copy, copies = rank // 2, 2
+    else:
+        model = made(model)
+    if made is replicas:
+        copy, copies = rank, distributed.get_world_size()
+    size = plan.claim.batch_size if plan else None
+    source = node_noise(plan or prefix_design(clip=LIMIT), 7, batch_size=size)
+    gradients = Gradients(model, source, clip=LIMIT, group=group)
+    forward = {"module": lambda: model.module, "compiled": lambda: compiled(model)}.get(
+        how, lambda: model
+    )()
+    sums, noisy = [], []
+    for batch in ([0, 1, 2, 3, 4], [RECORDS - 1]):
+        for record in batch[copy::copies]:
+            if how == "no_sync":
+                with model.no_sync():
+                    gradients.backward_(loss_of(forward, record), record=np.int64(record))
+            else:
+                gradients.backward_(loss_of(forward, record), record=record)
+        gradients.collect_()
+        sums.append(flat_gradients(model))
+        gradients.add_noise_(records=batch)
+        noisy.append(flat_gradients(model))
+    return np.array(sums), np.array(noisy)
+
+
+WAYS = [
+    (plain, ""),
+    (plain, "checkpointed"),
+    (plain, "compiled"),
+    (replicas, "module"),
+    (replicas, "no_sync"),
+    (shards, ""),
+    (shards, "checkpointed"),
+    (shards, "compiled"),
+    (offloaded, ""),
+    (replicated_shards, ""),
+    (shards_and_group, ""),
+]
+
+
+@pytest.mark.parametrize(("made", "how"), WAYS)
+@pytest.mark.parametrize("size", [None, 4])
+def test_sums_of_clipped_gradients_and_noise_are_those_of_one_process(
+    pool: Pool, made: Made, how: str, size: int | None
+) -> None:
+    """With gradients accumulated record by record, some ranks having none."""
+    if (pool.world == 2) is (made in (replicated_shards, shards_and_group)) or (
+        how and (size or pool.world == 4)
+    ):
+        pytest.skip("of shards and copies on four ranks, of ways to compute once")
+    design = prefix_design(clip=LIMIT)
+    plan = None if size is None else design.node_plan(0, batch_size=size)
+    one = node_noise(plan or design, 7, batch_size=size)
+    answers = pool(clipped, made, how, plan)
+    for sums, noisy in answers:
+        np.testing.assert_array_equal(noisy, answers[0][1])
+        for t, batch in enumerate(([0, 1, 2, 3, 4], [RECORDS - 1])):
+            by_hand = sums_by_formulas(batch) / (size or 1)
+            np.testing.assert_allclose(sums[t], by_hand, rtol=2e-5, atol=1e-6)
+            exact = expected(sums[t].astype(np.float32), t, one, size or 1)
+            np.testing.assert_array_equal(noisy[t], exact)
+
+
+def misuse() -> dict[str, str]:
+    """What backward_ and collect_ are not for."""
+    rank, found = distributed.get_rank(), {}
+
+    def begin(made: Made) -> tuple[torch.nn.Module, Gradients]:
+        model = made(logistic())
+        return model, Gradients(model, node_noise(prefix_design(clip=LIMIT), 7), clip=LIMIT)
+
+    model, gradients = begin(replicas)
+    loss = loss_of(model, rank)  # within DistributedDataParallel, which averages gradients
+    found["averaged"] = words(lambda: gradients.backward_(loss, record=rank))
+    with torch.no_grad():
+        loss_of(model, rank)
+    gradients.backward_(loss_of(model.module, rank), record=rank)
+    found["not collected"] = words(lambda: gradients.add_noise_(records=[0, 1]))
+    gradients.collect_()
+    for records in ([0], [0, 1, 2], [0, 2]):
+        found[f"records {records}"] = words(lambda r=records: gradients.add_noise_(records=r))
+    found["right"] = words(lambda: gradients.add_noise_(records=[1, 0]))
+    model, gradients = begin(shards)
+    own = loss_of(model, rank)
+    found["own records"] = words(lambda: gradients.backward_(own, record=rank))
+    loss = loss_of(model, 0) * torch.nan
+    found["nan"] = words(lambda: gradients.backward_(loss, record=0))
+    constant = torch.zeros((), requires_grad=True)
+    found["constant"] = words(lambda: gradients.backward_(constant * 2, record=0))
+    model, gradients = begin(shards)
+    give(model, np.zeros(76, np.float32))
+    if rank:
+        gradients.collect_()
+    found["on one"] = words(lambda: gradients.add_noise_(records=[0]))
+    return found
+
+
+MISUSE = {
+    "averaged": "loss: expected gradients of this rank alone, from model.module(x) or in model.no",
+    "not collected": "parameters[0].grad: expected the sum of clipped gradients, got none",
+    "records [0]": "records: expected those whose gradients backward_ took on all ranks, each once",
+    "records [0, 1, 2]": "records: expected those whose gradients backward_ took on all ranks",
+    "records [0, 2]": "records: expected those whose gradients backward_ took on all ranks",
+    "own records": "record: expected one record on all ranks that hold shards of one model",
+    "nan": "loss: expected finite numbers, got one that is not",
+    "on one": "taken: expected backward_ and collect_ on all ranks, or on none, got another on rank",
+    "constant": "loss: expected a loss of the model, got one without a gradient",
+}
+
+
+def test_gradients_that_are_not_of_one_record_each_are_refused(two: Pool) -> None:
+    for found in two(misuse):
+        assert found.pop("right") == ""
+        assert found.keys() == MISUSE.keys()
+        for case, said in found.items():
+            assert said.startswith(MISUSE[case]), said
+
+
+def drawn_batches() -> tuple[list[list[int]], list[np.ndarray]]:
+    """Random batches, of which some are empty: all ranks draw the same ones from the secret."""
+    model = shards(logistic())
+    gradients = Gradients(model, random_noise(), clip=CLIP)
+    batches, found = gradients.batches(RECORDS), []
+    for batch in batches:
+        for record in batch:
+            gradients.backward_(loss_of(model, int(record)), record=record)
+        gradients.collect_()
+        sums = flat_gradients(model)
+        gradients.add_noise_(records=batch)
+        found.append(flat_gradients(model) - sums)
+    return [batch.tolist() for batch in batches], found
+
+
+def test_batches_of_random_participation_are_those_of_the_node(two: Pool) -> None:
+    one, answers = random_noise(), two(drawn_batches)
+    batches = [batch.tolist() for batch in one.batches(RECORDS)]
+    assert any(not batch for batch in batches)
+    for drawn, noises in answers:
+        assert drawn == batches
+        for t, noise in enumerate(noises):
+            np.testing.assert_allclose(noise, one.step(t, 76, dtype=np.float32), atol=1e-6)
+
+
+# --- restarts -------------------------------------------------------------------------------------
+
+
+def until_killed(folder: str, until: int) -> None:
+    """A run of this many ranks, killed after a step whose state no checkpoint has."""
+    model = shards(network())
+    record = Path(folder, "records.sqlite3") if distributed.get_rank() == 0 else False
+    gradients = Gradients(model, source_here(record=record), clip=CLIP)
+    for t in range(until):
+        give(model, sums_of(D, t))
+        gradients.add_noise_(records=[t % 4])
+        if t == 1 and distributed.get_rank() == 0:
+            state = json.dumps(gradients.state_dict())
+            Path(folder, "state.json").write_text(state)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def going_on(made: Made, folder: str, load: bool) -> dict[str, Any]:
+    """The same run on other ranks: by its checkpoint, or by what rank 0's record knows."""
+    model = made(network())
+    how: dict[str, Any] = {"record": Path(folder, "records.sqlite3"), "resume": True}
+    if made is not plain and distributed.get_rank():
+        how = {"record": False}
+    gradients = Gradients(model, source_here(**how), clip=CLIP)
+    found: dict[str, Any] = {"begun": gradients.step}
+    state = json.loads(Path(folder, "state.json").read_text())
+    if load:
+        gradients.load_state_dict(state)
+    found["first"] = first = gradients.step
+    give(model, sums_of(D, 9 if load else first))
+    found["other data"] = words(lambda: gradients.add_noise_(records=[first % 4]))
+    found["noisy"] = [] if load else [flat_gradients(model)]
+    found["too early"] = words(lambda: gradients.add_noise_(records=[3]))
+    for t in range(gradients.step, 6):
+        give(model, sums_of(D, t))
+        gradients.add_noise_(records=[t % 4])
+        found["noisy"].append(flat_gradients(model))
+    found["state"] = gradients.state_dict()
+    gradients.load_state_dict(state)
+    found["skipped"] = list(gradients.skip_used())
+    return found
+
+
+@pytest.mark.parametrize("load", [True, False])
+def test_a_run_of_two_ranks_goes_on_with_four_or_one(
+    four: Pool, load: bool, tmp_path: Path
+) -> None:
+    """Killed after four steps, of which a checkpoint knows two; the record of rank 0 knows all."""
+    doomed = Pool(2, tmp_path)
+    assert doomed.killed_by(until_killed, str(tmp_path), 4) == [-signal.SIGKILL] * 2
+    one = source_here()
+    exact = [expected(sums_of(D, t), t, one) for t in range(6)]
+    states = []
+    for made in (plain, replicas, shards):
+        folder = tmp_path / made.__name__
+        folder.mkdir()
+        for file in tmp_path.glob("*.*"):
+            shutil.copy(file, folder)
+        args = made, str(folder), load
+        for found in [going_on(*args)] if made is plain else four(going_on, *args):
+            assert (found["begun"], found["first"]) == (4, 2 if load else 4)
+            other = "step: expected noise of every step for one sum" if load else ""
+            assert found["other data"].startswith(other)
+            assert found["too early"].startswith("records: expected every record as often")
+            assert bool(found["other data"]) == load
+            np.testing.assert_array_equal(found["noisy"], exact[found["first"] :])
+            assert found["skipped"] == [2, 3, 4, 5]
+            states.append(found["state"])
+    assert all(state == states[0] for state in states)
+
+
+def saved_in_parts(folder: str, load: bool) -> tuple[list[np.ndarray], np.ndarray, Any]:
+    """A run that torch.distributed.checkpoint keeps after two steps, and brings back."""
+    from torch.distributed import checkpoint
+
+    model = shards(network())
+    record: Any = Path(folder, "records.sqlite3") if distributed.get_rank() == 0 else False
+    source = source_here(record=record, resume=load and distributed.get_rank() == 0)
+    gradients = Gradients(model, source, clip=CLIP)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    states = {"model": model.state_dict(), "noise": gradients}
+    if load:
+        checkpoint.load(states, checkpoint_id=f"{folder}/parts", process_group=None)
+        model.load_state_dict(states["model"])
+    noisy = []
+    for t in range(gradients.step, 6 if load else 4):
+        give(model, sums_of(D, t))
+        gradients.add_noise_(records=[t % 4])
+        noisy.append(flat_gradients(model))
+        optimizer.step()
+        if t == 1 and not load:
+            states["model"] = model.state_dict()
+            checkpoint.save(states, checkpoint_id=f"{folder}/parts")
+    moved = torch.cat([whole(p.detach()).flatten() for p in model.parameters()]).numpy()
+    return noisy, moved, gradients.state_dict()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_checkpoints_of_shards_go_on_with_another_number_of_ranks(
+    two: Pool, four: Pool, tmp_path: Path
+) -> None:
+    one, model = source_here(), network()
+    exact = [expected(sums_of(D, t), t, one) for t in range(6)]
+    for noisy, _, _ in two(saved_in_parts, str(tmp_path), False):
+        np.testing.assert_array_equal(noisy, exact[:4])
+    moved = torch.cat([p.detach().flatten() for p in model.parameters()]).numpy()
+    for noise in exact:
+        moved -= np.float32(0.1) * noise.astype(np.float32)
+    states = []
+    for noisy, found, state in four(saved_in_parts, str(tmp_path), True):
+        np.testing.assert_array_equal(noisy, exact[2:])
+        np.testing.assert_allclose(found, moved, rtol=1e-5, atol=1e-6)
+        states.append(state)
+    assert all(state == states[0] for state in states)
+    assert len(states[0]["attendance"]["steps"]) == 4
+
+
+# --- the noise of a whole run ---------------------------------------------------------------------
+
+
+def whole_run(made: Made) -> np.ndarray:
+    """All noise of a run, on sums of zeros."""
+    model = made(torch.nn.Linear(2000, 2))
+    gradients = Gradients(model, source_here(), clip=CLIP)
+    found = []
+    for t in range(gradients.horizon):
+        give(model, np.zeros(4002, np.float32))
+        gradients.add_noise_(records=[t % 4])
+        found.append(flat_gradients(model))
+    return np.array(found)
+
+
+@pytest.mark.parametrize("made", [replicas, fully_shard])
+def test_covariance_at_every_two_steps_is_that_of_the_design(two: Pool, made: Made) -> None:
+    for noises in two(whole_run, made):
+        assert noises.shape == (12, 4002)
+        check_noise(designed_covariance(prefix_design()), noises)
+
+
+def test_noise_on_several_devices() -> None:
+    if torch.cuda.device_count() < 2:
+        pytest.skip("needs two devices of CUDA, for NCCL")
+    pytest.skip("placeholder")

@@ -50,6 +50,14 @@ class Pool:
         self.broken = False
         return [found[rank] for rank in range(self.world)]
 
+    def killed_by(self, function: Callable[..., Any], *args: Any) -> list[int | None]:
+        """The exit codes of processes that a function ends."""
+        for end in self._ends:
+            end.send((function, args))
+        for process in self.processes:
+            process.join(PATIENCE)
+        return [process.exitcode for process in self.processes]
+
     def close(self) -> None:
         for process in self.processes:
             process.kill()
