@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import distributed
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
@@ -185,9 +184,8 @@ class Gradients(Run):
         parameters = self.parameters
         sums = self._sums or [torch.zeros_like(local(p)) for p in parameters]
         for p, total in zip(parameters, sums, strict=True):
-            for side in [] if self._ranks is None else self._ranks.sides:
-                if not side.joint:
-                    distributed.all_reduce(total, group=side.group)
+            if self._ranks is not None:
+                total = self._ranks.summed(total)
             p.grad = torch.zeros_like(p)
             local(p.grad).copy_(total / (self.noise.claim.batch_size or 1))
         self._sums, self._taken = None, self._taken or 0
@@ -372,40 +370,40 @@ register_optimizer_step_pre_hook(_before_step)
 def add_to(tensors: Sequence[torch.Tensor], run: Run, *, records: Iterable[Hashable]) -> None:
     """Noise of the next step of ``run`` added in place to tensors on any device.
 
-    Args:
-        tensors: the sum of clipped gradients, float32 or float64, which are changed.
-        run: of the node.
-        records: those whose gradients are in the sum, by number or word.
+        Args:
+            tensors: the sum of clipped gradients, float32 or float64, which are changed.
+            run: of the node.
+            records: those whose gradients are in the sum, by number or word.
 
-    Raises:
-        InputError: as :meth:`Run.add_`; tensors that are expanded, not dense, or of another dtype.
+        Raises:
+            InputError: as :meth:`Run.add_`; tensors that are expanded, not dense, or of another dtype.
 
-    Examples:
-        >>> import noisedesign as nd
-        >>> import torch
-        >>> from noisedesign.adapters.pytorch import add_to
-        >>> from noisedesign.adapters.pytorch_ranks import (
-    Ranks,
-    Said,
-    bits_of,
-    check_alone,
-    hash_of,
-    hash_of_record,
-    local,
-    name_of,
-    places_of,
-    ranks_of,
-)
-from noisedesign.adapters.run import Run
-        >>> from noisedesign.noise import noise
-        >>> target = nd.PrivacyTarget(epsilon=1.0, clip=1.0)
-        >>> scheme = nd.participation.single(2)
-        >>> problem = nd.TimeProblem.prefix(participation=scheme, privacy=target)
-        >>> run = Run(noise(nd.solve(problem).design, node=0, record=False), clip=1.0)
-        >>> total = torch.zeros(3)
-        >>> add_to([total], run, records=["ann", "bob"])
-        >>> run.step, bool((total != 0).all())
-        (1, True)
+        Examples:
+            >>> import noisedesign as nd
+            >>> import torch
+            >>> from noisedesign.adapters.pytorch import add_to
+            >>> from noisedesign.adapters.pytorch_ranks import (
+        Ranks,
+        Said,
+        bits_of,
+        check_alone,
+        hash_of,
+        hash_of_record,
+        local,
+        name_of,
+        places_of,
+        ranks_of,
+    )
+    from noisedesign.adapters.run import Run
+            >>> from noisedesign.noise import noise
+            >>> target = nd.PrivacyTarget(epsilon=1.0, clip=1.0)
+            >>> scheme = nd.participation.single(2)
+            >>> problem = nd.TimeProblem.prefix(participation=scheme, privacy=target)
+            >>> run = Run(noise(nd.solve(problem).design, node=0, record=False), clip=1.0)
+            >>> total = torch.zeros(3)
+            >>> add_to([total], run, records=["ann", "bob"])
+            >>> run.step, bool((total != 0).all())
+            (1, True)
     """
     if not getattr(run, "alone", False):
         check_alone()

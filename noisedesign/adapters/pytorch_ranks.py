@@ -169,7 +169,9 @@ class Ranks:
 
     def taken(self, heard: list[Said]) -> int:
         """The sum of hashes of all records that were clipped, each counted once."""
-        counted = [s.taken for rank, s in enumerate(heard) if not any(self._along(rank, "joint", True))]
+        counted = [
+            s.taken for rank, s in enumerate(heard) if not any(self._along(rank, "joint", True))
+        ]
         return sum(counted) % WRAP
 
     def of_first(self, data: bytes) -> bytes:
@@ -185,6 +187,14 @@ class Ranks:
     def _from_first(self, tensor: torch.Tensor) -> None:
         for group in self.groups:
             distributed.broadcast(tensor, distributed.get_global_rank(group, 0), group=group)
+
+    def summed(self, part: torch.Tensor) -> torch.Tensor:
+        """The sum over all ranks that had records of their own."""
+        total = part.to(self.device)
+        for side in self.sides:
+            if not side.joint:
+                distributed.all_reduce(total, group=side.group)
+        return total
 
     def norm(self, square: float, record: bytes) -> float:
         """Norm, not squared, of one record's gradient, of which this rank holds a shard."""

@@ -12,15 +12,27 @@ import json
 import os
 import shutil
 import signal
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 
 from noisedesign import InputError
-from noisedesign.noise import NodeNoise
+from noisedesign.noise import Batches, NodeNoise
+from tests.support import ROOT
 from tests.support.adapters import check_noise, designed_covariance
+from tests.support.pages import blocks, read
 from tests.support.ranks import Pool
-from tests.support.trainers import CLIP, node_noise, prefix_design, random_noise, sums_by_hand
+from tests.support.trainers import (
+    CLIP,
+    a9a,
+    node_noise,
+    prefix_design,
+    random_noise,
+    secret,
+    sums_by_hand,
+)
 
 torch = pytest.importorskip("torch", reason="needs the package torch")
 
@@ -60,10 +72,18 @@ def pool(request: pytest.FixtureRequest) -> Pool:
 
 
 def network(width: int = 11) -> torch.nn.Module:
-    """Rows that no number of ranks divides, and fewer of them than ranks."""
+    """Rows that no number of ranks divides, and fewer of them than ranks; on a rank's device."""
     torch.manual_seed(0)
     layers = torch.nn.Linear(13, width), torch.nn.Tanh(), torch.nn.Linear(width, 7)
-    return torch.nn.Sequential(*layers, torch.nn.LayerNorm(7), torch.nn.Linear(7, 1, bias=False))
+    return torch.nn.Sequential(
+        *layers, torch.nn.LayerNorm(7), torch.nn.Linear(7, 1, bias=False)
+    ).to(here())
+
+
+def here() -> str:
+    """The kind of devices of the ranks of this process."""
+    nccl = distributed.is_initialized() and distributed.get_backend() == "nccl"
+    return "cuda" if nccl else "cpu"
 
 
 def plain(model: torch.nn.Module) -> torch.nn.Module:
@@ -75,7 +95,7 @@ def replicas(model: torch.nn.Module) -> torch.nn.Module:
 
 
 def shards(model: torch.nn.Module, mesh: Any = None, **how: Any) -> torch.nn.Module:
-    mesh = mesh or init_device_mesh("cpu", (distributed.get_world_size(),))
+    mesh = mesh or init_device_mesh(here(), (distributed.get_world_size(),))
     for layer in model:
         if any(True for _ in layer.parameters()):
             fully_shard(layer, mesh=mesh, **how)
@@ -94,7 +114,7 @@ def whole(tensor: Any) -> torch.Tensor:
 
 
 def flat_gradients(model: torch.nn.Module) -> np.ndarray:
-    return torch.cat([whole(p.grad).double().flatten() for p in model.parameters()]).numpy()
+    return torch.cat([whole(p.grad).double().flatten() for p in model.parameters()]).cpu().numpy()
 
 
 def sums_of(d: int, t: int) -> np.ndarray:
@@ -107,7 +127,7 @@ def give(model: torch.nn.Module, flat: np.ndarray) -> None:
     """p.grad = the numbers of a flattened model, where this rank has them."""
     at = 0
     for p in model.parameters():
-        part = torch.from_numpy(flat[at : at + p.numel()].copy()).to(p.dtype).view(p.shape)
+        part = torch.from_numpy(flat[at : at + p.numel()].copy()).to(p).view(p.shape)
         if hasattr(p, "device_mesh"):
             from torch.distributed.tensor import distribute_tensor
 
@@ -326,7 +346,9 @@ def layouts() -> dict[str, str]:
     def begin(model: torch.nn.Module, **how: Any) -> str:
         return words(lambda: Gradients(model, source_here(), clip=CLIP, **how))
 
-    columns = fully_shard(torch.nn.Linear(4, 4), mesh=mesh, shard_placement_fn=lambda p: Shard(p.dim() - 1))
+    columns = fully_shard(
+        torch.nn.Linear(4, 4), mesh=mesh, shard_placement_fn=lambda p: Shard(p.dim() - 1)
+    )
     tensors = parallelize_module(network(12), mesh, {"0": ColwiseParallel()})
     some = network()
     fully_shard(some[0], mesh=mesh)
@@ -361,7 +383,9 @@ def _run() -> Any:
 
 
 WHOLE = "model: expected parameters that are whole on every rank, or in shards by fully_shard, got "
-FORGOTTEN = "group: expected which of 2 ranks hold copies of the model of this node, got none, for a"
+FORGOTTEN = (
+    "group: expected which of 2 ranks hold copies of the model of this node, got none, for a"
+)
 LAYOUTS = {
     "columns": WHOLE + "weight as (Shard(dim=1),)",
     "tensors": WHOLE + "0.weight and 2.weight, which differ",
@@ -739,7 +763,145 @@ def test_covariance_at_every_two_steps_is_that_of_the_design(two: Pool, made: Ma
         check_noise(designed_covariance(prefix_design()), noises)
 
 
-def test_noise_on_several_devices() -> None:
+# --- the guide ------------------------------------------------------------------------------------
+
+GUIDE = "docs/guides/pytorch-on-several-ranks.md"
+RATE = 0.05  # of the script
+STOPPED = "    optimizer.step()\n    if t == 5:\n        raise SystemExit(9)\n"
+
+
+def script(*, stopped: bool = False) -> str:
+    text = next(iter(blocks(read(GUIDE), "py"))).text
+    return text.replace("    optimizer.step()\n", STOPPED) if stopped else text
+
+
+def prepare(folder: Path) -> tuple[np.ndarray, np.ndarray]:
+    """The files that the script reads, of 400 real records."""
+    prefix_design(clip=1.0).node_plan(0).save(folder / "node.plan")
+    secret(7).save(folder / "node.secret")
+    x, y = a9a(400)
+    np.savez(folder / "train.npz", x=x, y=y)
+    return x, y
+
+
+def run_script(text: str, folder: str, *options: str) -> str:
+    """The script as one of the ranks of this pool."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setenv("NOISEDESIGN_RECORDS", f"{folder}/records.sqlite3")
+        patch.setattr(sys, "argv", ["train.py", *options])
+        patch.setattr(distributed, "init_process_group", lambda backend: None)
+        patch.setattr(distributed, "destroy_process_group", lambda: None)
+        scope: dict[str, Any] = {"__name__": "__main__"}
+        try:
+            exec(text, scope)
+        except SystemExit:
+            return "stopped"
+        return str(scope["gradients"].step)
+
+
+def trained_by_hand(x: np.ndarray, y: np.ndarray, skipped: Any) -> np.ndarray:
+    """All parameters after the script, with the noise of one process."""
+    source, (hidden, _, out) = node_noise(prefix_design(clip=1.0), 7), script_model(x.shape[1])
+    arrays = [p.detach().double().numpy() for p in (*hidden.parameters(), *out.parameters())]
+    numbers = dict(zip(("hidden", "bias", "out", "shift"), arrays, strict=True))
+    numbers |= {"hidden": numbers["hidden"].T, "out": numbers["out"][0], "shift": arrays[3][0]}
+    flat = np.concatenate([a.ravel() for a in arrays])
+    batches = Batches(prefix_design(clip=1.0).problem.participation.rule, horizon=12, records=400)
+    for t, batch in enumerate(batches):
+        if t not in skipped:
+            sums = sums_by_hand(numbers, x[batch], y[batch], clip=1.0)
+            moves = np.concatenate([sums[name].T.ravel() for name in sums])
+            flat = flat - RATE * (moves + source.step(t, flat.size, dtype=np.float32))
+            cut = np.split(flat, np.cumsum([a.size for a in arrays])[:-1])
+            numbers = {
+                "hidden": cut[0].reshape(32, -1).T,
+                "bias": cut[1],
+                "out": cut[2],
+                "shift": cut[3][0],
+            }
+    return flat
+
+
+def script_model(features: int) -> torch.nn.Sequential:
+    torch.manual_seed(0)
+    layers = torch.nn.Linear(features, 32), torch.nn.Tanh(), torch.nn.Linear(32, 1)
+    return torch.nn.Sequential(*layers)
+
+
+def check_script(folder: Path, x: np.ndarray, y: np.ndarray, skipped: Any) -> None:
+    from torch.distributed import checkpoint
+
+    state = {"model": script_model(x.shape[1]).state_dict()}
+    checkpoint.load(state, checkpoint_id=folder / "checkpoints" / "000012", no_dist=True)
+    found = torch.cat([part.flatten() for part in state["model"].values()]).numpy()
+    np.testing.assert_allclose(found, trained_by_hand(x, y, skipped), rtol=2e-4, atol=2e-4)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_script_of_the_guide(two: Pool, four: Pool, tmp_path: Path) -> None:
+    """On two ranks with copies; stopped there, on four with shards."""
+    for name, stopped in (("whole", False), ("stopped", True)):
+        folder = tmp_path / name
+        folder.mkdir()
+        x, y = prepare(folder)
+        answers = two(run_script, script(stopped=stopped), str(folder))
+        assert answers == (["stopped"] * 2 if stopped else ["12"] * 2)
+    check_script(tmp_path / "whole", x, y, ())
+    assert four(run_script, script(), str(tmp_path / "stopped"), "--shards") == ["12"] * 4
+    check_script(tmp_path / "stopped", x, y, (4, 5))
+
+
+@pytest.mark.slow
+def test_torchrun_takes_the_script(tmp_path: Path) -> None:
+    x, y = prepare(tmp_path)
+    (tmp_path / "train.py").write_text(script())
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "train.py"]
+    records = {"NOISEDESIGN_RECORDS": str(tmp_path / "records.sqlite3"), "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, **records, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    check_script(tmp_path, x, y, ())
+
+
+def guide_loop(folder: str) -> np.ndarray:
+    """The loop of the guide that computes its part of the sum in one pass."""
+    from tests.adapters.test_pytorch import clipped_sums
+
+    x, y = (torch.from_numpy(a) for a in a9a(400))
+    model = DistributedDataParallel(script_model(x.shape[1]))
+    gradients = Gradients(model, source_here(), clip=CLIP)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    before = torch.cat([p.detach().flatten() for p in model.parameters()])
+    scope = {"gradients": gradients, "batches": gradients.batches(len(x)), "X": x, "Y": y}
+    scope |= {"rank": distributed.get_rank(), "ranks": 2, "model": model, "optimizer": optimizer}
+    exec(list(blocks(read(GUIDE), "py"))[1].text, {**scope, "add_up": clipped_sums, **HELD})
+    after = torch.cat([p.detach().flatten() for p in model.parameters()])
+    return np.array([gradients.step, float((after - before).norm())])
+
+
+HELD = {"distributed": distributed}
+
+
+def test_the_other_loop_of_the_guide(two: Pool, tmp_path: Path) -> None:
+    a9a(400)
+    answers = two(guide_loop, str(tmp_path))
+    np.testing.assert_array_equal(answers[0], answers[1])
+    assert answers[0][0] == 12
+
+
+# --- several devices ------------------------------------------------------------------------------
+
+
+def test_noise_on_several_devices(tmp_path: Path) -> None:
     if torch.cuda.device_count() < 2:
         pytest.skip("needs two devices of CUDA, for NCCL")
-    pytest.skip("placeholder")
+    pool = Pool(2, tmp_path, backend="nccl")
+    try:
+        for made in (replicas, shards):
+            for _, found, _ in pool(steps_of, made, 11, 1 << 20):
+                one = source_here()
+                for t in range(STEPS):
+                    np.testing.assert_array_equal(found[t], expected(sums_of(D, t), t, one))
+    finally:
+        pool.close()

@@ -17,7 +17,7 @@ PATIENCE = 60  # seconds until a check is given up, of which all together take a
 class Pool:
     """``world`` processes in one process group of gloo. A call that fails on one rank fails here."""
 
-    def __init__(self, world: int, folder: Path) -> None:
+    def __init__(self, world: int, folder: Path, *, backend: str = "gloo") -> None:
         self.world = world
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(PRELOADED)
@@ -26,7 +26,7 @@ class Pool:
         self.processes = []
         for rank in range(world):
             here, there = context.Pipe()
-            args = (there, rank, world, str(folder / f"store-{world}-{os.getpid()}"))
+            args = (there, backend, rank, world, str(folder / f"store-{world}-{os.getpid()}"))
             process = context.Process(target=_serve, args=args, daemon=True)
             process.start()
             self._ends.append(here)
@@ -64,13 +64,15 @@ class Pool:
             process.join()
 
 
-def _serve(end: Any, rank: int, world: int, store: str) -> None:
+def _serve(end: Any, backend: str, rank: int, world: int, store: str) -> None:
     import torch
     from torch import distributed
 
     torch.set_num_threads(1)
+    if backend == "nccl":
+        torch.cuda.set_device(rank)
     distributed.init_process_group(
-        "gloo", store=distributed.FileStore(store, world), rank=rank, world_size=world
+        backend, store=distributed.FileStore(store, world), rank=rank, world_size=world
     )
     while True:
         function, args = end.recv()
