@@ -166,7 +166,7 @@ class Gradients(Run):
         if not math.isfinite(norm):
             raise not_finite("loss")
         if self._sums is None:
-            self._sums = [torch.zeros_like(local(p)) for p in parameters]
+            self._sums, self._taken = [torch.zeros_like(local(p)) for p in parameters], 0
         factor = min(1.0, self.clip / norm) if norm else 1.0
         for total, gradient in zip(self._sums, found, strict=True):
             if gradient is not None:
@@ -188,7 +188,7 @@ class Gradients(Run):
                 total = self._ranks.summed(total)
             p.grad = torch.zeros_like(p)
             local(p.grad).copy_(total / (self.noise.claim.batch_size or 1))
-        self._sums, self._taken = None, self._taken or 0
+        self._sums, self._taken = None, 0 if self._sums is None else self._taken
 
     def add_noise_(self, *, records: Iterable[Hashable]) -> None:
         """Noise of the next step added in place to ``p.grad``, the sum of clipped gradients; on an
@@ -370,42 +370,32 @@ register_optimizer_step_pre_hook(_before_step)
 def add_to(tensors: Sequence[torch.Tensor], run: Run, *, records: Iterable[Hashable]) -> None:
     """Noise of the next step of ``run`` added in place to tensors on any device.
 
-        Args:
-            tensors: the sum of clipped gradients, float32 or float64, which are changed.
-            run: of the node.
-            records: those whose gradients are in the sum, by number or word.
+    Args:
+        tensors: the sum of clipped gradients, float32 or float64, which are changed.
+        run: of the node.
+        records: those whose gradients are in the sum, by number or word.
 
-        Raises:
-            InputError: as :meth:`Run.add_`; tensors that are expanded, not dense, or of another dtype.
+    Raises:
+        InputError: as :meth:`Run.add_`; tensors that are expanded, not dense or of another dtype; a
+            rank beside others of which nobody said, by ``run.alone = True``, that they are other
+            nodes.
 
-        Examples:
-            >>> import noisedesign as nd
-            >>> import torch
-            >>> from noisedesign.adapters.pytorch import add_to
-            >>> from noisedesign.adapters.pytorch_ranks import (
-        Ranks,
-        Said,
-        bits_of,
-        check_alone,
-        hash_of,
-        hash_of_record,
-        local,
-        name_of,
-        places_of,
-        ranks_of,
-    )
-    from noisedesign.adapters.run import Run
-            >>> from noisedesign.noise import noise
-            >>> target = nd.PrivacyTarget(epsilon=1.0, clip=1.0)
-            >>> scheme = nd.participation.single(2)
-            >>> problem = nd.TimeProblem.prefix(participation=scheme, privacy=target)
-            >>> run = Run(noise(nd.solve(problem).design, node=0, record=False), clip=1.0)
-            >>> total = torch.zeros(3)
-            >>> add_to([total], run, records=["ann", "bob"])
-            >>> run.step, bool((total != 0).all())
-            (1, True)
+    Examples:
+        >>> import noisedesign as nd
+        >>> import torch
+        >>> from noisedesign.adapters.pytorch import add_to
+        >>> from noisedesign.adapters.run import Run
+        >>> from noisedesign.noise import noise
+        >>> target = nd.PrivacyTarget(epsilon=1.0, clip=1.0)
+        >>> scheme = nd.participation.single(2)
+        >>> problem = nd.TimeProblem.prefix(participation=scheme, privacy=target)
+        >>> run = Run(noise(nd.solve(problem).design, node=0, record=False), clip=1.0)
+        >>> total = torch.zeros(3)
+        >>> add_to([total], run, records=["ann", "bob"])
+        >>> run.step, bool((total != 0).all())
+        (1, True)
     """
-    if not getattr(run, "alone", False):
+    if not run.alone:
         check_alone()
     hosts = [_host(tensor, at) for at, tensor in enumerate(tensors)]
     run.add_([host.numpy() for host in hosts], records=records)

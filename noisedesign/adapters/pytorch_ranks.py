@@ -2,8 +2,8 @@
 (``DistributedDataParallel``), in shards (FSDP2), or both.
 
 Every number of the model is one rank's, which hashes it, adds noise to it, and sends it to the
-ranks that hold it too. So no noise is ever on two sums, whatever the ranks were given. An error of
-one rank is raised on all. What ranks tell each other are bytes of one size; nothing is unpickled."""
+ranks that hold it too. So no noise is ever on two sums, whatever the ranks were given. An error
+of one rank is raised on all. Ranks tell each other bytes of a known size; nothing is unpickled."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ import torch
 from torch import distributed
 from torch.nn.parallel import DistributedDataParallel
 
-from noisedesign.base import checks as _checks
 from noisedesign.base.checks import InputError
 from noisedesign.noise.hidden import HASH_BYTES, WRAP, Hidden, hidden
 from noisedesign.noise.source import BLOCK, NodeNoise
@@ -50,7 +49,7 @@ class Said:
     """What one rank says: facts that all share, and what is its own."""
 
     facts: Mapping[str, Any] = field(default_factory=dict)
-    hidden: Hidden = Hidden()
+    hidden: Hidden = field(default_factory=Hidden)
     bits: int = 0  # sum of all bits that it holds
     taken: int = 0  # sum of hashes of the records that it clipped
     error: tuple[str, ...] = ("", "", "", "")
@@ -66,12 +65,12 @@ class Said:
     @classmethod
     def heard(cls, message: bytes) -> Said:
         """What another rank said, facts as hashes."""
-        facts, *numbers, bits, taken, norm, text = _MESSAGE.unpack(message)
+        facts, narrow, wide, first, second, bits, taken, norm, text = _MESSAGE.unpack(message)
         size = HASH_BYTES
         known = {key: facts[at * size : (at + 1) * size] for at, key in enumerate(_SAME)}
         texts = [text[at : at + _TEXT].rstrip(b"\0") for at in range(0, len(text), _TEXT)]
         error = tuple(part.decode(errors="ignore") for part in texts)
-        return cls(known, Hidden(*numbers, norm), bits, taken, error)
+        return cls(known, Hidden(narrow, wide, first, second, norm), bits, taken, error)
 
 
 class Side(NamedTuple):
@@ -322,7 +321,8 @@ def check_alone(sides: Sequence[Side] = ()) -> None:
         got = f"none, for a model on {known}"
         remedy = (
             "Wrap it (DistributedDataParallel, fully_shard), or say group= of the ranks that hold "
-            "copies; group=False where all others are nodes of their own, with their own secrets."
+            "copies; group=False (run.alone = True) where all others are nodes of their own, with "
+            "secrets of their own."
         )
         raise InputError("group", expected=expected, got=got, remedy=remedy)
 

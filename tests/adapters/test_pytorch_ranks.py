@@ -4,16 +4,15 @@ The truth is one process: sums are made by hand, and noise is drawn whole by ``N
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
-
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -426,12 +425,12 @@ def logistic(hidden: int = 5) -> torch.nn.Sequential:
     )
 
 
-def sums_by_formulas(records: Any) -> np.ndarray:
+def sums_by_formulas(records: Any, *, clip: float = LIMIT) -> np.ndarray:
     """The sum of clipped gradients by the formulas of the logistic loss, in the model's order."""
     hidden, bias, out, shift = (p.detach().double().numpy() for p in logistic().parameters())
     numbers = {"hidden": hidden.T, "bias": bias, "out": out[0], "shift": shift[0]}
-    x, y = data()
-    found = sums_by_hand(numbers, x[records], y[records], clip=LIMIT)
+    (x, y), records = data(), list(records)
+    found = sums_by_hand(numbers, x[records], y[records], clip=clip)
     return np.concatenate([found[name].T.ravel() for name in found])
 
 
@@ -586,7 +585,7 @@ MISUSE = {
     "records [0, 2]": "records: expected those whose gradients backward_ took on all ranks",
     "own records": "record: expected one record on all ranks that hold shards of one model",
     "nan": "loss: expected finite numbers, got one that is not",
-    "on one": "taken: expected backward_ and collect_ on all ranks, or on none, got another on rank",
+    "on one": "taken: expected backward_ and collect_ on all ranks, or on none, got another",
     "constant": "loss: expected a loss of the model, got one without a gradient",
 }
 
@@ -597,6 +596,47 @@ def test_gradients_that_are_not_of_one_record_each_are_refused(two: Pool) -> Non
         assert found.keys() == MISUSE.keys()
         for case, said in found.items():
             assert said.startswith(MISUSE[case]), said
+
+
+def begun_again() -> np.ndarray:
+    """A batch that is given up, after it is collected, leaves nothing."""
+    rank, model = distributed.get_rank(), replicas(logistic())
+    gradients = Gradients(model, node_noise(prefix_design(clip=LIMIT), 7), clip=LIMIT)
+    gradients.backward_(loss_of(model.module, rank), record=rank)
+    gradients.collect_()
+    assert words(lambda: gradients.add_noise_(records=[0])).startswith("records: ")
+    gradients.backward_(loss_of(model.module, 2 + rank), record=2 + rank)
+    gradients.collect_()
+    found = flat_gradients(model)
+    gradients.add_noise_(records=[2, 3])
+    return found
+
+
+def test_a_batch_that_is_given_up_leaves_nothing(two: Pool) -> None:
+    for found in two(begun_again):
+        np.testing.assert_allclose(found, sums_by_formulas([2, 3]), rtol=2e-5, atol=1e-6)
+
+
+def weighted(made: Made) -> np.ndarray:
+    """One pass of losses that are weighted by known norms, every rank's of its own records."""
+    model, ranks = made(logistic()), distributed.get_world_size()
+    gradients = Gradients(model, node_noise(prefix_design(clip=LIMIT), 7), clip=LIMIT)
+    mine = range(distributed.get_rank(), RECORDS, ranks)
+    norms = [np.linalg.norm(sums_by_formulas([record], clip=1e9)) for record in mine]
+    weights = torch.tensor([min(1.0, LIMIT / norm) for norm in norms])
+    x, y = (torch.from_numpy(a[list(mine)]) for a in data())
+    how = {"weight": weights, "reduction": "sum"}
+    loss = torch.nn.functional.binary_cross_entropy_with_logits(model(x)[:, 0], y, **how)
+    (ranks * loss).backward()  # all ranks take the mean
+    found = flat_gradients(model)
+    gradients.add_noise_(records=range(RECORDS))
+    return found
+
+
+@pytest.mark.parametrize("made", [replicas, shards])
+def test_one_pass_of_weighted_losses_gives_the_sum(two: Pool, made: Made) -> None:
+    for found in two(weighted, made):
+        np.testing.assert_allclose(found, sums_by_formulas(range(RECORDS)), rtol=2e-5, atol=1e-6)
 
 
 def drawn_batches() -> tuple[list[list[int]], list[np.ndarray]]:

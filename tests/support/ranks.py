@@ -15,7 +15,7 @@ PATIENCE = 60  # seconds until a check is given up, of which all together take a
 
 
 class Pool:
-    """``world`` processes in one process group of gloo. A call that fails on one rank fails here."""
+    """``world`` processes in one process group; a call that fails on one of them fails here."""
 
     def __init__(self, world: int, folder: Path, *, backend: str = "gloo") -> None:
         self.world = world
