@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from tests.support import ROOT
 from tests.support.adapters import check_noise, designed_covariance
 from tests.support.pages import blocks, read
 from tests.support.ranks import Pool
+from tests.support.trainer_rows import trainer_row
 from tests.support.trainers import (
     CLIP,
     a9a,
@@ -806,7 +808,7 @@ def test_covariance_at_every_two_steps_is_that_of_the_design(two: Pool, made: Ma
 # --- the guide ------------------------------------------------------------------------------------
 
 GUIDE = "docs/guides/pytorch-on-several-ranks.md"
-RATE = 0.05  # of the script
+RATE, SOME = 0.05, 120  # of the script, and how many records it gets
 STOPPED = "    optimizer.step()\n    if t == 5:\n        raise SystemExit(9)\n"
 
 
@@ -816,10 +818,10 @@ def script(*, stopped: bool = False) -> str:
 
 
 def prepare(folder: Path) -> tuple[np.ndarray, np.ndarray]:
-    """The files that the script reads, of 400 real records."""
+    """The files that the script reads, of real records."""
     prefix_design(clip=1.0).node_plan(0).save(folder / "node.plan")
     secret(7).save(folder / "node.secret")
-    x, y = a9a(400)
+    x, y = a9a(SOME)
     np.savez(folder / "train.npz", x=x, y=y)
     return x, y
 
@@ -847,7 +849,7 @@ def trained_by_hand(x: np.ndarray, y: np.ndarray, skipped: Any) -> np.ndarray:
     numbers = dict(zip(("hidden", "bias", "out", "shift"), arrays, strict=True))
     numbers |= {"hidden": numbers["hidden"].T, "out": numbers["out"][0], "shift": arrays[3][0]}
     flat = np.concatenate([a.ravel() for a in arrays])
-    batches = Batches(prefix_design(clip=1.0).problem.participation.rule, horizon=12, records=400)
+    batches = Batches(prefix_design(clip=1.0).problem.participation.rule, horizon=12, records=SOME)
     for t, batch in enumerate(batches):
         if t not in skipped:
             sums = sums_by_hand(numbers, x[batch], y[batch], clip=1.0)
@@ -908,7 +910,7 @@ def guide_loop(folder: str) -> np.ndarray:
     """The loop of the guide that computes its part of the sum in one pass."""
     from tests.adapters.test_pytorch import clipped_sums
 
-    x, y = (torch.from_numpy(a) for a in a9a(400))
+    x, y = (torch.from_numpy(a) for a in a9a(SOME))
     model = DistributedDataParallel(script_model(x.shape[1]))
     gradients = Gradients(model, source_here(), clip=CLIP)
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
@@ -924,10 +926,62 @@ HELD = {"distributed": distributed}
 
 
 def test_the_other_loop_of_the_guide(two: Pool, tmp_path: Path) -> None:
-    a9a(400)
+    a9a(SOME)
     answers = two(guide_loop, str(tmp_path))
     np.testing.assert_array_equal(answers[0], answers[1])
     assert answers[0][0] == 12
+
+
+# --- the rows of the table of trainers ------------------------------------------------------------
+
+
+def processor_time(made: Made, d: int) -> float:
+    """Seconds of this rank's processor for the noise of a step, the median of some."""
+    model = made(torch.nn.Sequential(torch.nn.Linear(d // 1000, 1000, bias=False)))
+    gradients = Gradients(model, source_here(), clip=CLIP, group=False if made is plain else None)
+    spent = []
+    for t in range(6):
+        give(model, np.zeros(d, np.float32))
+        begun = time.process_time()
+        gradients.add_noise_(records=[t % 4])
+        spent.append(time.process_time() - begun)
+    return float(np.median(spent[2:]))
+
+
+ROWS = {
+    "PyTorch DDP": (
+        replicas,
+        ["every bit of one process on 2 and 4 ranks, each drawing its part of the noise"],
+        ["sums that differ", "gradients averaged before they are clipped"],
+    ),
+    "PyTorch FSDP2": (
+        shards,
+        [
+            "every bit of one process in shards, copies of shards, and offloaded",
+            "checkpoints of torch.distributed.checkpoint on another number of ranks",
+        ],
+        ["shards of columns, tensor parallelism, ignored parameters, FSDP1"],
+    ),
+}
+BOTH = (
+    ["per-record clipping by backward_", "torch.compile", "activation checkpointing", "kill -9"],
+    ["ranks that differ in plan, secret, step or records", "a plain model on one of several ranks"],
+)
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_a_row_of_the_table(two: Pool, name: str) -> None:
+    (made, works, refuses), d = ROWS[name], 500_000
+    alone, shared = (max(two(processor_time, how, d)) for how in (plain, made))
+    cost = f"noise takes each of 2 ranks {shared / alone:.2f} of the processor time of one process"
+    packages = ["torch"]
+    trainer_row(
+        name,
+        packages=packages,
+        works=[*works, *BOTH[0]],
+        refuses=[*refuses, *BOTH[1]],
+        cost=f"{cost}, at {d:,} numbers, over gloo",
+    )
 
 
 # --- several devices ------------------------------------------------------------------------------
