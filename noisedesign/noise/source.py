@@ -194,15 +194,20 @@ class NodeSource(ABC):
         raise InputError("noise", expected=expected, got="a pickle of it", remedy=remedy)
 
     def _stepped(self, t: Any, array: Numbers, start: Any) -> None:
+        t, start = self._begins(t, array.size, start)
+        self._fill(t, array.reshape(-1), start)
+
+    def _begins(self, t: Any, size: int, start: Any) -> tuple[int, int]:
+        """Check the step and the start of a slice that is drawn next."""
         t = self._checked_step(t)
         start = _checks.positive_int(start, field="start", minimum=0)
-        if start + array.size > MOST_SAMPLES:
+        if start + size > MOST_SAMPLES:
             expected = f"at most {MOST_SAMPLES} numbers a step"
-            raise InputError("start", expected=expected, got=f"{start + array.size}")
+            raise InputError("start", expected=expected, got=f"{start + size}")
         if self._uses is not None and self._begun != t:  # marked as used: another run may go on
             self._uses.begin()
         self._begun = t
-        self._fill(t, array.reshape(-1), start)
+        return t, start
 
     def _fill(self, t: int, flat: Numbers, start: int) -> None:
         end = start + flat.size

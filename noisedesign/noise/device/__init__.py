@@ -2,4 +2,4 @@
 
 It needs torch, and nothing else of this package imports it."""
 
-# from noisedesign.noise.device.source import DeviceNoise as DeviceNoise, add_ as add_, on as on
+from noisedesign.noise.device.source import DeviceNoise as DeviceNoise, add_ as add_, on as on

@@ -23,14 +23,15 @@ MANTISSA, ONE = int(normals._MANTISSA), int(normals._ONE)
 SQRT_HALF, TWO_52 = int(normals._SQRT_HALF), int(normals._TWO_52)
 HALVES = 2**32 - 1  # of a 64-bit word
 Term = tuple[bytes, float]  # a key and what its normals are multiplied by
-Terms = Callable[[int], list[Term]]  # zero-based step -> what white noise of that step is the sum of
+Terms = Callable[
+    [int], list[Term]
+]  # zero-based step -> what white noise of that step is the sum of
 
 
 class Eager:
     """Draws on one device."""
 
-    name = "operations of torch"
-    piece = 1 << 20  # numbers at a time: a few dozen MB of what is computed on the way
+    chunk = 1 << 20  # numbers at a time: a few dozen MB of what is computed on the way
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
@@ -38,8 +39,8 @@ class Eager:
     def white(self, terms: list[Term], start: int, size: int) -> Tensor:
         """The sum of normals of keys, times their coefficients, in float64."""
         total = torch.empty(size, dtype=torch.float64, device=self.device)
-        for low in range(0, size, self.piece):
-            part = total[low : low + self.piece]
+        for low in range(0, size, self.chunk):
+            part = total[low : low + self.chunk]
             for at, (key, coefficient) in enumerate(terms):
                 drawn = self._drawn(key, start + low, len(part)) * coefficient
                 _ = part.add_(drawn) if at else part.copy_(drawn)
@@ -55,8 +56,8 @@ class Eager:
     def hashed(self, bits: Tensor, key: bytes, start: int) -> Tensor:
         """Both keyed sums of 32-bit numbers, modulo 2^64, shape (2,)."""
         total = torch.zeros(2, dtype=torch.int64, device=self.device)
-        for low in range(0, len(bits), self.piece):
-            part = bits[low : low + self.piece].to(torch.int64).bitwise_and_(HALVES)
+        for low in range(0, len(bits), self.chunk):
+            part = bits[low : low + self.chunk].to(torch.int64).bitwise_and_(HALVES)
             words = self._words(key, start + low, len(part))
             total[0] += ((words & HALVES) * part).sum()
             total[1] += (words.bitwise_right_shift_(32).bitwise_and_(HALVES) * part).sum()
@@ -74,6 +75,11 @@ class Eager:
         blocks = -(-(lead + count) // WORDS)
         found = _blocks(key, block, blocks, self.device).view(torch.int64).reshape(-1)
         return found[lead : lead + count]
+
+
+def divided(noise: Tensor, by: int) -> Tensor:
+    """Noise over a batch size, rounded as of numpy."""
+    return noise / noise.new_full((), by)
 
 
 def _blocks(key: bytes, first: int, count: int, device: torch.device) -> Tensor:
@@ -102,7 +108,8 @@ def _blocks(key: bytes, first: int, count: int, device: torch.device) -> Tensor:
             b, hold = _turned(b, turn, hold)
             c, hold = _turned(c, 2, hold)
             d, hold = _turned(d, -turn, hold)
-    return torch.cat((a, b, c, d)).add_(start).t().contiguous()
+    found = torch.empty((count, 16), dtype=torch.int32, device=device)
+    return found.copy_(torch.cat((a, b, c, d)).add_(start).t())
 
 
 def _turned(rows: Tensor, by: int, hold: Tensor) -> tuple[Tensor, Tensor]:

@@ -4,9 +4,11 @@ along on CUDA: nothing is compiled when this package is installed.
 ``enable_fp_fusion=False`` keeps products and sums apart: LLVM would make one FMA of the two, which
 rounds once. All constants come from a table, so that none is rounded to float32 on its way."""
 
+# mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,14 +20,14 @@ from torch import Tensor
 from noisedesign.noise import normals
 from noisedesign.noise.device import eager
 from noisedesign.noise.device.eager import Eager, Term, Terms
-from noisedesign.noise.filters import Banded, Buffered, Filter, Moving, Recursion
+from noisedesign.noise.filters import Banded, Buffered, Moving, Recursion
 
 BLOCKS = 128  # blocks of ChaCha20 of a program, one a thread of four warps
 LAUNCH: dict[str, Any] = {"num_warps": 4, "enable_fp_fusion": False}
 ALIKE = ["first", "lead", "size", "stride", "streams", "rows", "count", "slot"]
 """Arguments of the kernels that are not worth a kernel of their own where they are 1 or even."""
-TABLE = (*normals._COS, *normals._SIN, *normals._LOG, normals._QUARTER_TURN)
-TABLE += (normals._LN2_LOW, normals._LN2_HIGH, 2.0**52 - 0.5)
+REST = (normals._QUARTER_TURN, normals._LN2_LOW, normals._LN2_HIGH, 2.0**52 - 0.5)
+TABLE = (*normals._COS, *normals._SIN, *normals._LOG, *REST)
 _SIN_AT = tl.constexpr(len(normals._COS))
 _LOG_AT = tl.constexpr(len(normals._COS) + len(normals._SIN))
 _REST_AT = tl.constexpr(len(normals._COS) + len(normals._SIN) + len(normals._LOG))
@@ -169,7 +171,7 @@ def noise_kernel(
     BLOCKS: tl.constexpr,
 ):
     """Noise at ``size`` places from ``lead`` after block ``first`` on, from what is kept."""
-    program = tl.program_id(0).to(tl.int64)
+    program, stride = tl.program_id(0).to(tl.int64), stride.to(tl.int64)
     block = program * BLOCKS + tl.arange(0, BLOCKS) + first
     noise = tl.full((8 * BLOCKS,), -0.0, tl.float64)  # to which adding changes no bit
     for stream in range(streams):
@@ -238,9 +240,6 @@ def hash_kernel(sums, bits, key, first, lead, size, BLOCKS: tl.constexpr):
 class Kernel(Eager):
     """Draws on one device that Triton compiles for."""
 
-    name = "Triton"
-    piece = 1 << 22  # numbers a launch: 16 or 32 MB of noise
-
     def __init__(self, device: torch.device) -> None:
         super().__init__(device)
         self._table = torch.tensor(TABLE, dtype=torch.float64, device=device)
@@ -294,22 +293,44 @@ class Kernel(Eager):
         terms: list[Term],
         start: int,
         kind: int,
-        taps: Any,
+        taps: Sequence[float],
         count: int,
         slot: int,
     ) -> None:
         first, lead = divmod(start, eager.WORDS)
         keys = self._on(b"".join(key for key, _ in terms))
-        factors = self._on(struct.pack(f"<{len(terms)}d", *(by for _, by in terms))).view(torch.float64)
-        numbers = self._on(struct.pack(f"<{max(1, len(taps))}d", *(taps or (0.0,)))).view(torch.float64)
+        factors = self._on(struct.pack(f"<{len(terms)}d", *(by for _, by in terms))).view(
+            torch.float64
+        )
+        numbers = self._on(struct.pack(f"<{max(1, len(taps))}d", *(taps or (0.0,)))).view(
+            torch.float64
+        )
         rows = len(kept) if kept.dim() == 2 else 0
         stride = kept.stride(0) if rows else 0
         grid = triton.cdiv(lead + len(out), 8 * BLOCKS)
         if len(out):
             noise_kernel[(grid,)](
-                out, kept, keys, factors, numbers, self._table, first, lead, len(out), stride,
-                len(terms), rows, count, slot, KIND=kind, BLOCKS=BLOCKS, **LAUNCH,
+                out,
+                kept,
+                keys,
+                factors,
+                numbers,
+                self._table,
+                first,
+                lead,
+                len(out),
+                stride,
+                len(terms),
+                rows,
+                count,
+                slot,
+                KIND=kind,
+                BLOCKS=BLOCKS,
+                **LAUNCH,
             )
+
+    def _numbers(self, numbers: Sequence[float]) -> Tensor:
+        return self._on(struct.pack(f"<{len(numbers)}d", *numbers)).view(torch.float64)
 
     def _on(self, sent: bytes) -> Tensor:
         """Bytes on the device as int32; those of the last few launches are there."""
