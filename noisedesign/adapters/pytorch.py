@@ -19,6 +19,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from noisedesign.adapters.run import Run
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import InputError
+from noisedesign.noise import device
 from noisedesign.noise.source import NodeNoise
 
 _NOISY = "_noisedesign_noisy"  # attribute of a gradient with noise that no optimizer has taken
@@ -221,7 +222,7 @@ def _check_whole(model: torch.nn.Module) -> None:
 
 
 def add_to(tensors: Sequence[torch.Tensor], run: Run, *, records: Iterable[Hashable]) -> None:
-    """Noise of the next step of ``run`` added in place to tensors on any device.
+    """Noise of the next step of ``run`` added in place to tensors on any device, where they are.
 
     Args:
         tensors: the sum of clipped gradients, float32 or float64, which are changed.
@@ -246,6 +247,12 @@ def add_to(tensors: Sequence[torch.Tensor], run: Run, *, records: Iterable[Hasha
         >>> run.step, bool((total != 0).all())
         (1, True)
     """
+    if _on_devices(tensors):
+        for at, tensor in enumerate(tensors):
+            _check_dense(tensor, at)
+        with run.one_step([list(tensor.shape) for tensor in tensors]) as step:
+            device.add_(run.noise, tensors, step, records=records)
+        return
     hosts = [_host(tensor, at) for at, tensor in enumerate(tensors)]
     run.add_([host.numpy() for host in hosts], records=records)
     for tensor, host in zip(tensors, hosts, strict=True):
@@ -253,7 +260,20 @@ def add_to(tensors: Sequence[torch.Tensor], run: Run, *, records: Iterable[Hasha
             tensor.detach().copy_(host)
 
 
+def _on_devices(tensors: Sequence[torch.Tensor]) -> bool:
+    """Whether a tensor is not the processor's; ranks compare sums on the processor."""
+    several = distributed.is_available() and distributed.is_initialized()
+    return not several and any(tensor.device.type != "cpu" for tensor in tensors)
+
+
 def _host(tensor: Any, at: int) -> torch.Tensor:
+    _check_dense(tensor, at)
+    found: torch.Tensor = tensor.detach().cpu().contiguous()
+    return found
+
+
+def _check_dense(tensor: Any, at: int) -> None:
+    """Check that every number of a tensor is one of its own that noise can be added to."""
     field = f"parameters[{at}]"
     if tensor.layout != torch.strided:
         raise InputError(field, expected="a dense tensor", got=str(tensor.layout))
@@ -268,5 +288,3 @@ def _host(tensor: Any, at: int) -> torch.Tensor:
         got = "an expanded tensor, whose entries share theirs"
         remedy = "Make it one of its own: p.grad = p.grad.clone()."
         raise InputError(field, expected=expected, got=got, remedy=remedy)
-    found: torch.Tensor = tensor.detach().cpu().contiguous()
-    return found

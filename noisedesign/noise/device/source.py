@@ -200,7 +200,7 @@ class DeviceNoise:
                     )
                 return engine
             failed += f"; {make.__name__.lower()} draws do not serve: {why}"
-        if self.device.type != "cpu":
+        if failed or self.device.type != "cpu":
             said = f"Noise is drawn on the processor and copied to {self.device}"
             warnings.warn(said + (failed or ", which is no CUDA device"), stacklevel=2)
         return None
