@@ -109,7 +109,7 @@ class Normals:
         _IDLE.append(work)
 
     def _words_into(self, kept: NDArray[np.uint64], start: int, count: int) -> NDArray[np.uint64]:
-        """At most a chunk of words, within an array that is there."""
+        """Draw at most a chunk of words into an array that is there."""
         encryptor, skipped = _cipher(self._key, start, nonce=0)
         stream = kept[: skipped + count]
         encryptor.update_into(_ZEROS[: stream.nbytes], stream.view(np.uint8))

@@ -250,12 +250,14 @@ class NodeSource(ABC):
                 width = max(width, min(BLOCK, 2 * lane.width))
             elif lane is not None:
                 width = lane.width
-            lane = self._lanes[at] = self._lane(at, t, width)
+            lane = self._lane(at, t, width)
         white = self._white_of(block, slice(0, lane.width))
         noise: Numbers = np.empty(0)
+        self._lanes.pop(at, None)  # until it is at t: a step that was interrupted is no step
         while lane.step < t:
             lane.step += 1
             noise = recursion.step(lane.step, white, lane.kept)
+        self._lanes[at] = lane
         found = recursion.latest(t, lane.kept)
         if found is None:
             found = self._latest[at] = noise.astype(dtype, copy=False)

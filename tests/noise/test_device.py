@@ -208,6 +208,26 @@ def test_steps_one_after_another_are_drawn_once(name: str, monkeypatch: pytest.M
     assert drawn_steps[8:] == [0, 1]
 
 
+@pytest.mark.usefixtures("eagerly")
+@pytest.mark.parametrize("name", ["banded", "blt"])
+def test_a_step_that_was_interrupted_is_computed_again(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, exact = drawn(PLANS[name]), drawn(PLANS[name])
+    there = DeviceNoise(source, "cpu")
+    for t in (0, 1, 2):
+        on_tensor(there, t, 9, 0, "float32")
+
+    def interrupted(self: Any, *of: Any) -> torch.Tensor:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as now:
+        now.setattr(eager.Eager, "white", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            on_tensor(there, 3, 9, 0, "float32")
+    assert bits(on_tensor(there, 3, 9, 0, "float32")) == bits(exact.step(3, 9, dtype=np.float32))
+
+
 class Largest(TorchDispatchMode):
     """The bytes of the largest tensor that an operation makes."""
 

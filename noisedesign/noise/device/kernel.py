@@ -20,7 +20,7 @@ from torch import Tensor
 from noisedesign.noise import normals
 from noisedesign.noise.device import eager
 from noisedesign.noise.device.eager import Eager, Term, Terms
-from noisedesign.noise.filters import Banded, Buffered, Moving, Recursion
+from noisedesign.noise.filters import Banded, Buffered, Fresh, Moving, Recursion
 
 BLOCKS = 128  # blocks of ChaCha20 of a program, one a thread of four warps
 LAUNCH: dict[str, Any] = {"num_warps": 4, "enable_fp_fusion": False}
@@ -264,6 +264,10 @@ class Kernel(Eager):
                 return kept[slot]
             case Moving() if rows:
                 taps, kind = list(filter_.noising_coefficients), MOVING
+            case Fresh():
+                noise = torch.empty(size, dtype=kept.dtype, device=self.device)
+                self._launch(noise, self._unused, terms(t), start, WHITE, (), 0, 0)
+                return noise
             case Buffered():
                 turns = getattr(filter_, "buffer_turns", np.zeros(rows))
                 taps = [filter_.strategy_diagonal[0], *filter_.buffer_scales]
@@ -280,7 +284,7 @@ class Kernel(Eager):
         first, lead = divmod(start, eager.WORDS)
         grid = triton.cdiv(lead + len(bits), 8 * BLOCKS)
         sums = torch.empty((grid, 2), dtype=torch.int64, device=self.device)
-        if len(bits):
+        with torch.cuda.device_of(bits):
             hash_kernel[(grid,)](
                 sums, bits, self._on(key), first, lead, len(bits), BLOCKS=BLOCKS, **LAUNCH
             )
@@ -308,7 +312,7 @@ class Kernel(Eager):
         rows = len(kept) if kept.dim() == 2 else 0
         stride = kept.stride(0) if rows else 0
         grid = triton.cdiv(lead + len(out), 8 * BLOCKS)
-        if len(out):
+        with torch.cuda.device_of(out):
             noise_kernel[(grid,)](
                 out,
                 kept,

@@ -116,7 +116,7 @@ class DeviceNoise:
             part.copy_(self._noise(t, first, len(part), part.dtype))
 
     def hidden(self, tensors: Sequence[Tensor], starts: Sequence[int]) -> Hidden:
-        """What noise hides of the sums in tensors, found on the device.
+        """Sum up what noise hides in tensors, where they are.
 
         Args:
             tensors: float32 or float64, contiguous, on this device.
@@ -149,7 +149,7 @@ class DeviceNoise:
                 total += Hidden(first=first % WRAP, second=second % WRAP, norm=norm)
         return total
 
-    def add_(self, flats: Sequence[Tensor], starts: Sequence[int], t: int) -> None:
+    def _add(self, flats: Sequence[Tensor], starts: Sequence[int], t: int) -> None:
         """Add the noise of a step, over the batch size where the plan has one, to flat tensors."""
         divisor = self.source._divisor
         for start, parts in _runs(flats, starts):
@@ -159,8 +159,8 @@ class DeviceNoise:
                 noise = divided(noise, divisor)
             torch._foreach_add_(parts, list(noise.split([len(part) for part in parts])))
 
-    def keep(self, t: int) -> dict[tuple[int, np.dtype[Any]], NDArray[Any]]:
-        """What is kept after a step, by the blocks of the processor."""
+    def _kept(self, t: int) -> dict[tuple[int, np.dtype[Any]], NDArray[Any]]:
+        """Return what is kept after a step, by the blocks of the processor."""
         found = {}
         for (piece, dtype), lane in self._lanes.items():
             if lane.step == t:
@@ -180,7 +180,7 @@ class DeviceNoise:
         raise InputError(field, expected=expected, got=got)
 
     def _engine(self, dtype: torch.dtype) -> Eager | None:
-        """What draws on the device; None: the processor does."""
+        """Return what draws on the device; None: the processor does."""
         if dtype not in self._engines:
             self._engines[dtype] = self._tried(dtype)
         return self._engines[dtype]
@@ -232,12 +232,14 @@ class DeviceNoise:
                 return found
         if lane is None or lane.step >= t or lane.width < width:
             width = max(width, min(PIECE, self._end - piece * PIECE))
-            lane = self._lanes[at] = self._lane(at, t, width)
+            lane = self._lane(at, t, width)
+        self._lanes.pop(at, None)  # until it is at t: a step that was interrupted is no step
         while lane.step < t:
             lane.step += 1
             noise = engine.step(
                 filter_, lane.step, self._terms, piece * PIECE, lane.width, lane.kept
             )
+        self._lanes[at] = lane
         if filter_.latest(t, lane.kept) is None:
             lane.noise = noise.to(dtype)
             self._latest = [one for one in self._latest if one is not lane]
@@ -347,11 +349,11 @@ def add_(
                 raise not_finite(f"{source._sums}[{at}]")
     source.hide(t, total, records=records)
     for there, share in shares.items():
-        there.add_(*share, t)
+        there._add(*share, t)
     for tensor, flat in zip(tensors, whole, strict=True):
         if flat.data_ptr() != tensor.data_ptr():
             tensor.detach().copy_(flat.view(tensor.shape))
     if source._states is not None and source._states.due(t):
-        kept = {at: rows for there in shares for at, rows in there.keep(t).items()}
+        kept = {at: rows for there in shares for at, rows in there._kept(t).items()}
         if kept:
             source._states.keep(t, kept)

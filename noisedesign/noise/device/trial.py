@@ -21,7 +21,7 @@ DIVISOR = 3  # a batch size whose inverse no float is
 def difference(
     engine: Eager, filter_: Recursion, *, horizon: int, dtype: torch.dtype
 ) -> str | None:
-    """What a device does otherwise than the processor, in words; None: nothing."""
+    """Say what a device does otherwise than the processor; None: nothing."""
     exact = np.dtype(np.float32 if dtype == torch.float32 else np.float64)
     kept = np.zeros((filter_.rows, SIZE), exact)
     there = torch.zeros((filter_.rows, SIZE), dtype=dtype, device=engine.device)
