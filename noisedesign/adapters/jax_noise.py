@@ -322,18 +322,27 @@ def _hashed(part: Part, chunk: int, keys: Any, sums: Any) -> tuple[Any, Any]:
     low, half = jnp.uint64(2**32 - 1), jnp.uint64(32)
 
     def step(place: Any, new: Any, carried: Any) -> Any:
-        first, second, square = carried
+        first, second, squares = carried
         numbers = jnp.where(new, lax.dynamic_slice(sums, (place,), (width,)), 0)
         bits = _view(numbers, jnp.uint32).reshape(-1).astype(jnp.uint64)
         words = _words_at(keys[int(wide)], (part.start + place) * (1 + wide), bits.size)
         first += jnp.sum((words & low) * bits, dtype=jnp.uint64)
         second += jnp.sum((words >> half) * bits, dtype=jnp.uint64)
         doubles = numbers.astype(jnp.float64)
-        return first, second, square + jnp.sum(doubles * doubles)
+        return first, second, squares + doubles * doubles
 
-    start = (jnp.uint64(0), jnp.uint64(0), jnp.float64(0))
-    first, second, square = _in_chunks(part, chunk, step, start)
-    return _view(jnp.stack([first, second]), jnp.uint32), _view(square, jnp.uint32)
+    start = (jnp.uint64(0), jnp.uint64(0), jnp.zeros(width))
+    first, second, squares = _in_chunks(part, chunk, step, start)
+    return _view(jnp.stack([first, second]), jnp.uint32), _view(_sum(squares), jnp.uint32)
+
+
+def _sum(x: Any) -> Any:
+    """Of float64, by halves: XLA's own sum ends the process (jaxlib 0.10.2 on processors, where
+    YNNPACK computes sums from some 8000 numbers on)."""
+    while x.size > 1:
+        x = jnp.pad(x, (0, x.size % 2))
+        x = x[: x.size // 2] + x[x.size // 2 :]
+    return x[0]
 
 
 # --- what is called, in any precision of JAX's ------------------------------------------------

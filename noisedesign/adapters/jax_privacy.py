@@ -242,7 +242,7 @@ class Training(Run):
             ]:
                 raise _other_model()
             flats = [
-                jax.numpy.concatenate([leaves[at].ravel() for at in numbers])
+                jax.numpy.concatenate([_gathered(leaves[at]).ravel() for at in numbers])
                 for _, numbers in parts
             ]
             hashes = [
@@ -272,7 +272,7 @@ class Training(Run):
             for (_, numbers), (flat, _) in zip(parts, drawn, strict=True):
                 ends = np.cumsum([leaves[at].size for at in numbers])[:-1]
                 noisy += [
-                    piece.reshape(leaves[at].shape)
+                    _placed(piece.reshape(leaves[at].shape), leaves[at])
                     for at, piece in zip(numbers, jax.numpy.split(flat, ends), strict=True)
                 ]
             if kind.rows:
@@ -400,6 +400,20 @@ def _of_several(axis_size: int, batched: Any, *values: Any) -> Any:
 
 _of_one_model = jax.custom_batching.custom_vmap(lambda *values: values)
 _of_one_model.def_vmap(_of_several)
+
+
+def _gathered(leaf: Any) -> Any:
+    """``leaf`` on every device of a mesh with explicit axes; of other meshes XLA sees to it."""
+    sharding = jax.typeof(leaf).sharding
+    if not any(sharding.spec):
+        return leaf
+    return jax.sharding.reshard(leaf, sharding.update(spec=jax.sharding.PartitionSpec()))
+
+
+def _placed(noisy: Any, leaf: Any) -> Any:
+    """``noisy`` as ``leaf`` is on the devices of such a mesh."""
+    sharding = jax.typeof(leaf).sharding
+    return jax.sharding.reshard(noisy, sharding) if any(sharding.spec) else noisy
 
 
 def _nothing_kept(kind: Kind, part: Part) -> Any:
