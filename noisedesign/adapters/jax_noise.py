@@ -4,9 +4,9 @@
 ChaCha20 is in integers of 32 bits; normals and filters are in float64, one chunk of the model at a
 time, so that memory is what a filter keeps and one chunk. Compilers change bits where they contract
 a product and a sum (XLA does, openxla/xla issue 41579), divide by multiplying with a reciprocal, or
-leave out a rounding to float32. So bits of a product or of a rounding pass an exclusive or with
-``zero``, which is 0 and an argument, and coefficients are arguments: a compiler knows neither. Keys
-are arguments, too: nothing secret is in a compiled program."""
+leave out a rounding to float32. So bits of a product, a divisor or a rounding pass an exclusive or
+with ``zero``, which is 0 and an argument, and coefficients are arguments: a compiler knows neither.
+Keys are arguments, too: nothing secret is in a compiled program."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ from noisedesign.noise.plan import Plan
 
 CHUNK = {"cpu": 1 << 15}  # numbers at a time, which stay in the caches of a processor
 WIDE_CHUNK = 1 << 20  # elsewhere: few launches; some 200 MB of memory
-TESTED = 1 << 16  # normals that are compared with the processor's before a device is used
+TESTED = 1 << 16  # numbers that are compared with the processor's before a device is used
+_TESTED_KEY, _TESTED_SCALE = bytes(range(32)), 1.25
+_TESTED_BANDS = np.array([[0.9, 0.7], [-0.3, 0.0]])  # any that round
 _BLOCK = 8  # words of 64 bits in a block of ChaCha20
 _CONSTANTS = np.frombuffer(b"expand 32-byte k", dtype="<u4")
 _ONE, _MANTISSA, _TWO_52 = (int(bits) for bits in (by_numpy._ONE, by_numpy._MANTISSA, 0x433 << 52))
@@ -77,9 +79,11 @@ def told_of(plan: Plan, t: int, keys: Sequence[bytes]) -> Told:
     """What the program is told of step t, with the key of every stream."""
     numbers = [stream.coefficient for stream in plan.streams]
     numbers += _coefficients(plan.filter, t).tolist()
-    return Told(
-        words_of(keys), np.array(numbers).view(np.uint32).reshape(-1, 2), np.zeros(2, np.uint32)
-    )
+    return Told(words_of(keys), _halves(np.array(numbers)), np.zeros(2, np.uint32))
+
+
+def _halves(numbers: Array) -> np.ndarray:
+    return numbers.view(np.uint32).reshape(-1, 2)
 
 
 def words_of(keys: Sequence[bytes]) -> np.ndarray:
@@ -173,6 +177,10 @@ class _Exact:
             return self(x)
         return _view(_view(x.astype(dtype), jnp.uint32) ^ self.short, dtype)
 
+    def divided(self, x: Any, by: Any) -> Any:
+        """``x`` over one number for all, which a compiler does not see to be one."""
+        return x / _view(_view(by, jnp.uint64) ^ (_view(x, jnp.uint64) & self.long), jnp.float64)
+
     def horner(self, coefficients: Sequence[float], x: Any) -> Any:
         total = self(x * coefficients[0])
         for coefficient in coefficients[1:-1]:
@@ -257,7 +265,7 @@ def _filtered(
             first, second = moved[i], moved[i + 1]
             moved[i] = first - exact(row(i + 1) * turns[i])
             moved[i + 1] = exact(row(i) * turns[i]) + second
-        return noise / diagonal, 0, [one + noise for one in moved]
+        return exact.divided(noise, diagonal), 0, [one + noise for one in moved]
     if kind.filter == "fresh":
         return white, 0, []
     moving = kind.filter == "moving"
@@ -270,7 +278,7 @@ def _filtered(
     noise = exact(draw * numbers[0]) if moving else white
     if rows:
         noise = lax.fori_loop(1, rows + 1, one, noise)
-    noise = noise if moving else noise / numbers[0]
+    noise = noise if moving else exact.divided(noise, numbers[0])
     return noise, t % max(rows, 1), [draw if moving else noise] if rows else []
 
 
@@ -403,15 +411,18 @@ def works() -> bool:
 
 @functools.cache
 def _works(platform: str) -> bool:
-    key, kind, part = bytes(range(32)), Kind("fresh", 0, ()), Part(3, TESTED, np.dtype(np.float64))
-    exact = np.empty(TESTED)
-    by_numpy.Normals(key).fill(exact, start=part.start)
-    told = Told(words_of([key]), np.ones(1).view(np.uint32)[None], np.zeros(2, np.uint32))
+    part, filter_ = Part(3, TESTED, np.dtype(np.float64)), Banded(_TESTED_BANDS)
+    white, kept = np.empty((2, TESTED))
+    for key, out in ((_TESTED_KEY, white), (_TESTED_KEY[::-1], kept)):
+        by_numpy.Normals(key).fill(out, start=part.start)
+    exact = filter_.step(1, lambda _: white * _TESTED_SCALE, kept[None].copy())
+    numbers = np.array([_TESTED_SCALE, *_coefficients(filter_, 1)])
+    told = Told(words_of([_TESTED_KEY]), _halves(numbers), np.zeros(2, np.uint32))
     try:
         with jax.ensure_compile_time_eval(), jax.enable_x64(True):
-            blank = jnp.zeros(TESTED), jnp.zeros((0, TESTED))
-            found = np.asarray(advanced(kind, part, told, np.int32(0), *blank)[0])
-        why = f"{np.count_nonzero(found != exact)} of {TESTED} normals are other ones"
+            given = told, np.int32(1), jnp.zeros(TESTED), jnp.asarray(kept[None])
+            found = np.asarray(advanced(Kind("banded", 1, ()), part, *given)[0])
+        why = f"{np.count_nonzero(found != exact)} of {TESTED} numbers are others"
         if found.tobytes() == exact.tobytes():
             return True
     except Exception as error:  # of a device without float64, whatever it raises
