@@ -15,7 +15,6 @@ import noisedesign as nd
 from noisedesign import InputError
 from noisedesign.noise import NodeNoise
 from tests.support.adapters import audit_noise, check_noise, designed_covariance
-from tests.support.pages import examples
 from tests.support.trainers import (
     CLIP,
     FEATURES,
@@ -26,7 +25,6 @@ from tests.support.trainers import (
     pair_secrets,
     prefix_design,
     random_noise,
-    secret,
     seeds_design,
     sums_by_hand,
 )
@@ -219,17 +217,6 @@ def test_shared_seeds_of_neighbours_cancel() -> None:
     scale = nd.calibrate(design.problem).noise_stddev ** 2
     covariance = scale * np.kron(strategy @ strategy.T, design.covariance)
     check_noise(covariance, np.array(found).transpose(1, 0, 2))
-
-
-def test_the_example_of_the_page(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("NOISEDESIGN_RECORDS", str(tmp_path / "records"))
-    x, y = map(jnp.asarray, a9a())
-    plan = prefix_design().node_plan(0)
-    scope = {"plan": plan, "secret": secret(7), "X": x, "y": y, "loss": loss, "params": model()}
-    exec(examples("docs/guides/trainers.md", "JAX"), scope)
-    assert scope["training"].state_dict()["step"] == 12
-    rate = 8.0 / len(scope["batches"][0])
-    check_learned(numbers(scope["params"]), numbers(model()), scope["batches"], a9a(), rate=rate)
 
 
 def test_audit_of_noise_through_the_adapter_does_not_exceed_mu() -> None:
