@@ -23,10 +23,10 @@ from secrets import token_hex
 
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import InputError
+from noisedesign.noise.hidden import HASH_BYTES
 
 ENVIRONMENT = "NOISEDESIGN_RECORDS"
 _VERSION = 2
-HASH_BYTES = 16  # bytes of a hash of data or names: two of 1e9 names collide with a chance of 1e-21
 _TABLES = """
 CREATE TABLE IF NOT EXISTS uses (
     secret TEXT NOT NULL, node INTEGER NOT NULL, digest TEXT NOT NULL, streams TEXT NOT NULL,

@@ -172,7 +172,6 @@ def test_a_dealers_secret_serves_all_nodes(path: Path) -> None:
     [
         [np.full(5, ONE + 2.0**-59), data()[1]],
         [data()[0], data()[1].astype(np.float64)],
-        [data()[0], data()[1].reshape(-1)],
         data()[::-1],
         [data()[0], data()[1] * np.array([[1, 1], [1, 2]], dtype=np.float32)],
         [np.full(9, ONE)],
