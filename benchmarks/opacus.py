@@ -1,8 +1,9 @@
 """A step of Opacus with designed noise beside one with its own: ``python -m benchmarks.opacus``.
 
 Both train the same network on the same batches, in turn, in this process and on one core; seconds
-are those of the processor, without what the disk takes, of the median step after one warm-up. ``ratio`` is a step with designed
-noise over one with Opacus' own, which are normals of a generator that is not secret.
+are those of the processor, without what the disk takes, of the median step after one warm-up.
+``ratio`` is a step with designed noise over one with Opacus' own, normals of a generator that is
+not secret.
 """
 
 from __future__ import annotations

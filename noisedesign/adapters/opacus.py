@@ -134,9 +134,11 @@ class GhostOptimizer(DesignedOptimizer, DPOptimizerFastGradientClipping):
             a is not c or b != d for (a, b), (c, d) in zip(now, self._left, strict=True)
         ):
             expected = "what backward() of the criterion that make_private returned left in it"
-            got = "gradients that are not clipped, or changed since" if any(
-                grad is not None for grad, _ in now
-            ) else "none"
+            got = (
+                "gradients that are not clipped, or changed since"
+                if any(grad is not None for grad, _ in now)
+                else "none"
+            )
             remedy = (
                 "Take model, optimizer, criterion and loader from make_private, and call "
                 "criterion(...).backward() once before every step."
@@ -534,7 +536,6 @@ class Engine(PrivacyEngine):
             expected_batch_size=expected_batch_size,
             loss_reduction=loss_reduction,
         )
-
 
     def _prepare_criterion(
         self, *, module: Any, optimizer: Any, criterion: Any, loss_reduction: str = "mean", **_: Any

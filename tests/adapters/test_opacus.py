@@ -22,7 +22,6 @@ from tests.support.trainers import (
     node_noise,
     prefix_design,
     random_noise,
-    sums_by_hand,
 )
 
 torch = pytest.importorskip("torch", reason="needs the package torch")
@@ -32,32 +31,7 @@ from opacus.utils.batch_memory_manager import BatchMemoryManager  # noqa: E402
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
 from noisedesign.adapters.opacus import Engine  # noqa: E402
-
-RATE = 8.0
-
-
-def network() -> torch.nn.Module:
-    torch.manual_seed(0)
-    return torch.nn.Sequential(
-        torch.nn.Linear(FEATURES, 32), torch.nn.Tanh(), torch.nn.Linear(32, 1)
-    )
-
-
-def flat(module: torch.nn.Module) -> np.ndarray:
-    return torch.cat([p.detach().flatten() for p in module.parameters()]).double().numpy()
-
-
-def numbers(module: torch.nn.Module) -> dict[str, np.ndarray]:
-    hidden, bias, out, shift = (p.detach().double().numpy() for p in module.parameters())
-    return {"hidden": hidden.T, "bias": bias, "out": out[0], "shift": shift[0]}
-
-
-def by_hand(
-    module: torch.nn.Module, x: torch.Tensor, y: torch.Tensor, clip: float = CLIP
-) -> np.ndarray:
-    """The sum of clipped gradients, in the order of the module's parameters."""
-    found = sums_by_hand(numbers(module), x.numpy(), y.numpy(), clip=clip)
-    return np.concatenate([found[name].T.ravel() for name in found])
+from tests.adapters.torch_networks import RATE, by_hand, flat, network, numbers  # noqa: E402
 
 
 class Training:

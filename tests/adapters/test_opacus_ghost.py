@@ -17,7 +17,8 @@ pytest.importorskip("opacus", reason="needs the package opacus")
 
 from opacus.utils.batch_memory_manager import BatchMemoryManager  # noqa: E402
 
-from tests.adapters.test_opacus import RATE, Training, by_hand, flat, network  # noqa: E402
+from tests.adapters.test_opacus import Training  # noqa: E402
+from tests.adapters.torch_networks import RATE, by_hand, flat, network  # noqa: E402
 
 bce = torch.nn.functional.binary_cross_entropy_with_logits
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # of Opacus' hooks

@@ -86,7 +86,7 @@ def test_the_number_of_unclipped_gradients_in_a_column() -> None:
     from opacus import PrivacyEngine
     from torch.utils.data import DataLoader, TensorDataset
 
-    from tests.adapters.test_opacus import CLIP, by_hand, network
+    from tests.adapters.torch_networks import CLIP, by_hand, network
 
     warnings.filterwarnings("ignore")
     x, y = (torch.from_numpy(a[:500]) for a in a9a())
