@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -36,10 +36,7 @@ _KEPT = {
 }  # fmt: skip
 """Logs that are of no record without noise: the norm is that of the gradient with noise."""
 
-if TYPE_CHECKING:
-    _Base = Trainer
-else:
-    _Base = object
+_Base: Any = object  # a Trainer, which stands behind it
 
 
 class Designed(_Base):
@@ -220,15 +217,14 @@ class Designed(_Base):
         """
         loss = {"loss", "train_loss"} if "loss" in self._public else set()
         claim = self.gradients.noise.claim
-        kept = {
+        kept: dict[str, float] = {
             key: value
             for key, value in logs.items()
             if key in _KEPT | loss or key.startswith("eval_")
         }
-        kept |= {"epsilon": claim.epsilon, "delta": claim.delta}
-        super().log(
-            {key: value for key, value in kept.items() if value is not None}, *args, **kwargs
-        )
+        if claim.epsilon is not None and claim.delta is not None:
+            kept |= {"epsilon": claim.epsilon, "delta": claim.delta}
+        super().log(kept, *args, **kwargs)
 
     def floating_point_ops(self, inputs: Any) -> int:
         """Nothing: they tell of the lengths of records.
@@ -289,7 +285,8 @@ class _Parts(Sampler[list[int]]):
         self._parts = trainer.args.gradient_accumulation_steps
 
     def __len__(self) -> int:
-        return self._batches.round * self._parts
+        length: int = self._batches.round * self._parts
+        return length
 
     def __iter__(self) -> Iterator[list[int]]:
         length = self._batches.round

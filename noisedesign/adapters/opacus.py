@@ -208,8 +208,9 @@ def _kept(name: str) -> Callable[..., Any]:
     return kept
 
 
-for _name in ("truediv", "mul", "add", "sub", "rsub"):
-    setattr(_RecordLosses, f"__{_name}__", _kept(f"__{_name}__"))
+for _name in ("__truediv__", "__mul__", "__add__", "__sub__", "__rsub__"):
+    if hasattr(DPTensorFastGradientClipping, _name):  # since Opacus 1.5.5 or so
+        setattr(_RecordLosses, _name, _kept(_name))
 
 
 class RoundBatches(Sampler[list[int]]):

@@ -317,7 +317,7 @@ def test_a_loader_of_ones_own_is_refused(tmp_path: Path) -> None:
     class Twice(Designed, transformers.Trainer):
         def get_train_dataloader(self) -> Any:
             loader = super().get_train_dataloader()
-            records = list(loader.batch_sampler)[0]
+            records = next(iter(loader.batch_sampler))
             return torch.utils.data.DataLoader(
                 loader.dataset, batch_sampler=[records] * 4, collate_fn=loader.collate_fn
             )

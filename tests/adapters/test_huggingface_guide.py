@@ -19,7 +19,7 @@ torch = pytest.importorskip("torch", reason="needs the package torch")
 transformers = pytest.importorskip("transformers", reason="needs the package transformers")
 pytest.importorskip("accelerate", reason="needs the package accelerate")
 
-from tests.adapters.test_huggingface import BATCH, training  # noqa: E402
+from tests.adapters.test_huggingface import BATCH, speaker, training  # noqa: E402
 
 PAGE = "docs/guides/huggingface.md"
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
@@ -90,7 +90,7 @@ def test_what_a_step_costs_beside_one_of_the_trainer(tmp_path: Path) -> None:
         return time.process_time() - start
 
     ours = training(tmp_path, node_noise(prefix_design()), watch=False)
-    own = transformers.Trainer(model=ours.model, args=ours.args, train_dataset=ours.train_dataset)
+    own = transformers.Trainer(model=speaker(), args=ours.args, train_dataset=ours.train_dataset)
     plain, designed = seconds(own), seconds(ours)
     assert np.isfinite(designed / plain)
     parameters = sum(p.numel() for p in ours.model.parameters())

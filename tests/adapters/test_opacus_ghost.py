@@ -93,9 +93,13 @@ def test_every_record_is_clipped_by_itself(factor: float, change: Any) -> None:
 
 def refused(training: Training, match: str, step: Any) -> None:
     before = flat(training.module)
-    with pytest.raises(InputError, match=match):
+
+    def whole() -> None:
         step(*next(iter(training.loader)))
         training.optimizer.step()
+
+    with pytest.raises(InputError, match=match):
+        whole()
     np.testing.assert_array_equal(flat(training.module), before)
     assert training.engine.run.step == 0
 
