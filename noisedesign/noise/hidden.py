@@ -1,4 +1,4 @@
-"""What the noise of a step hides, in numbers that add up over parts of a model, in any order.
+"""Noise of a step hides sums, here as numbers that add up over parts of a model, in any order.
 
 The record keeps a hash of it, so that no step hides a second sum. The hash is multilinear, with
 keys from ChaCha20, in integers that wrap at 2^64: every part of a model is hashed where it is, on a
@@ -73,7 +73,7 @@ class Hidden:
 
     @property
     def dimension(self) -> int:
-        """How many numbers it has."""
+        """The number of numbers it has."""
         return self.narrow + self.wide
 
     def digest(self, key: bytes) -> bytes:

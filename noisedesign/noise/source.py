@@ -150,7 +150,7 @@ class NodeSource(ABC):
                 raise InputError("batch_secret", expected=expected, got=got)
             entries[print_] = (BATCHES, False)
         if record is not None:
-            uses = Uses(record, tuple(entries), self.plan.node)
+            uses = Uses(record, tuple(entries), self.plan.node, self.plan.horizon)
             uses.claim(entries, digest=self.plan.digest, resume=resume)
             return uses.secrets, uses
         if resume:
