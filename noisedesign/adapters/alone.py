@@ -142,7 +142,7 @@ class Alone(torch.nn.Module):
         return losses.detach()
 
     def _factors(self, squares: Any) -> torch.Tensor:
-        """What makes norms the clip at most; a norm that is no number stays none."""
+        """Return what makes norms the clip at most; a norm that is no number stays none."""
         found: torch.Tensor = (self.clip / squares.sqrt().clamp(min=1e-30)).clamp(max=1.0)
         return found
 

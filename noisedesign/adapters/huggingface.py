@@ -262,7 +262,17 @@ class Designed(_Base):
 
 
 class DesignedTrainer(Designed, Trainer):
-    """``transformers.Trainer`` with designed noise; arguments are those of :class:`Designed`."""
+    """``transformers.Trainer`` with designed noise.
+
+    Args:
+        *args: as of the Trainer.
+        noise: this and the others as of :class:`Designed`.
+        public: likewise.
+        at_once: likewise.
+        skip_used: likewise.
+        seed: likewise.
+        **kwargs: as of the Trainer.
+    """
 
 
 class _Kept(TrainerCallback):
@@ -310,7 +320,7 @@ class _Numbered(Dataset[Any]):
 
 
 class _Collated:
-    """What the collator makes of records, with their numbers; of none an empty batch."""
+    """Batches that the collator makes of records, with their numbers; of none an empty one."""
 
     def __init__(self, collate: Any, records: Any) -> None:
         self._collate, self._records = collate, records

@@ -126,7 +126,7 @@ class DesignedNoise(Callback):
         self.engine.run.load_state_dict(state_dict)
 
     def _configured(self, trainer: Trainer, module: LightningModule, found: Any) -> Any:
-        """What the module's ``configure_optimizers`` returns, with the engine's optimizer."""
+        """Return what the module's ``configure_optimizers`` does, with the engine's optimizer."""
         own, schedulers = _only(found)
         source = trainer.fit_loop._data_source
         loader = source.dataloader()

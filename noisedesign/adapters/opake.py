@@ -69,7 +69,7 @@ class DesignedStrategy:
         object.__setattr__(self, "_records", {})
 
     def schema(self) -> dict[str, Any]:
-        """What the design says of ``mf_gaussian_noise`` and of Opake's ``mf_gaussian``.
+        """Return what the design says of ``mf_gaussian_noise`` and Opake's ``mf_gaussian``.
 
         Returns:
             ``noise_multiplier``, ``n_steps``, ``min_sep`` and ``max_participations``.
@@ -107,7 +107,7 @@ class DesignedStrategy:
             max_participations: the most of a record; None: as many as fit.
 
         Returns:
-            Of the adjacency of the design, in units of the clip, not squared: replacing a record
+            Of the adjacency of the design, in units of the clip, not squared. Replacing a record
             counts twice, though Opake's own strategies take that it is added or removed.
 
         Raises:
@@ -132,8 +132,8 @@ class DesignedStrategy:
     def coefficients(self, **_: Any) -> NoReturn:
         """Refused: amplification of Opake is for its own matrices.
 
-        Args:
-            **_: as of Opake.
+        Returns:
+            Nothing.
 
         Raises:
             InputError: always.
@@ -143,8 +143,8 @@ class DesignedStrategy:
     def gram_matrix(self, **_: Any) -> NoReturn:
         """Refused, as :meth:`coefficients`.
 
-        Args:
-            **_: as of Opake.
+        Returns:
+            Nothing.
 
         Raises:
             InputError: always.
@@ -154,8 +154,8 @@ class DesignedStrategy:
     def streaming_matrix(self, **_: Any) -> NoReturn:
         """Refused: noise is the node's own, and not of Opake's generator.
 
-        Args:
-            **_: as of Opake.
+        Returns:
+            Nothing.
 
         Raises:
             InputError: always.
@@ -163,15 +163,15 @@ class DesignedStrategy:
         raise self._not_theirs("streaming_matrix")
 
     def raw_noise_factory(
-        self, grad_template: Any, *, n_steps: int, **_: Any
+        self, grad_template: Any, *, n_steps: int, key: Any, **_: Any
     ) -> tuple[Callable[..., Any], MFNoiseState, Callable[[int], float]]:
-        """What ``mf_gaussian_noise`` asks for: noise of a step, the first state, and standard
-        deviations relative to the first argument's.
+        """Give ``mf_gaussian_noise`` what it asks for: noise of a step, the first state, and
+        standard deviations relative to the first argument's.
 
         Args:
             grad_template: not used.
             n_steps: at most the horizon of the design.
-            **_: the key and the precision, which are the node's own.
+            key: of Opake, which nothing is drawn by.
 
         Returns:
             These three.
@@ -182,7 +182,7 @@ class DesignedStrategy:
         if n_steps > self.run.horizon:
             expected = f"{self.run.horizon} at most: the design is for that many"
             raise InputError("n_steps", expected=expected, got=f"{n_steps}")
-        state = MFNoiseState(_inner_state=None, _step_counter=self.run.step, _rng_key=_["key"])
+        state = MFNoiseState(_inner_state=None, _step_counter=self.run.step, _rng_key=key)
         deviations = [math.sqrt(v) for v in self.noise.plan.variances]
         unit = self.noise.claim.noise_stddev
         return self._add, state, lambda step: deviations[step] / unit

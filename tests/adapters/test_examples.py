@@ -16,6 +16,8 @@ from tests.support.examples import run_examples
         ("run", "numpy", None),
         ("pytorch", "torch", None),
         ("opacus", "opacus", None),
+        ("alone", "torch", None),
+        ("opake", "opake.dpftrl", None),
         ("flower", "flwr", None),
         ("pfl", "pfl", None),
         ("jax_privacy", "jax_privacy", "2"),
