@@ -17,6 +17,8 @@ from tests.support.examples import run_examples
         ("pytorch", "torch", None),
         ("noisedesign.noise.device.source", "torch", None),
         ("opacus", "opacus", None),
+        ("alone", "torch", None),
+        ("opake", "opake.dpftrl", None),
         ("flower", "flwr", None),
         ("pfl", "pfl", None),
         ("jax_privacy", "jax_privacy", "2"),
