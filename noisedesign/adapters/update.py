@@ -129,7 +129,7 @@ class NoisyUpdate:
             expected = '"node": the difference of two models is the update of a node as a whole'
             raise InputError("unit", expected=expected, got="record")
         before, after = _named(received, "received"), _named(trained, "trained")
-        if list(before) != list(after):
+        if before.keys() != after.keys():
             got = f"{len(after)} others"
             raise InputError("trained", expected="the arrays that were received", got=got)
         moves = {
