@@ -11,6 +11,8 @@ from tests.support import ROOT
 
 VARIABLES = {
     "DECOR": "NOISEDESIGN_DECOR",
+    "FedML": "NOISEDESIGN_FEDML",
+    "GossiPy": "NOISEDESIGN_GOSSIPY",
     "MFDL": "NOISEDESIGN_MFDL",
     "WhisperDSGD": "NOISEDESIGN_WHISPER",
 }
