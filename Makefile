@@ -81,6 +81,7 @@ bench: $(STAMP)
 	$(BIN)/python -m benchmarks.corners
 	$(BIN)/python -m benchmarks.local
 	$(BIN)/python -m benchmarks.noise
+	$(BIN)/python -m benchmarks.record
 	$(BIN)/python -m benchmarks.integer_noise
 	$(BIN)/python -m benchmarks.amplification
 	$(BIN)/python -m benchmarks.rigorous

@@ -19,7 +19,7 @@ since g_t is an integer. So noise can be drawn of any step and any part of the m
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -32,6 +32,7 @@ from noisedesign.base.checks import Array, InputError
 from noisedesign.base.nodes import Node
 from noisedesign.noise.discrete_gaussian import DiscreteGaussian
 from noisedesign.noise.filters import Recursion, White
+from noisedesign.noise.hidden import Hidden
 from noisedesign.noise.keys import Secret
 from noisedesign.noise.lattice import LARGEST, Integers, lattice_of
 from noisedesign.noise.plan import DEALT, OWN, Plan, Stream, agrees
@@ -289,16 +290,16 @@ class IntegerNoise(NodeSource):
         else:
             sums = self.lattice_sum(arrays)
             records = len(arrays[0]) if records is None else records
-        self._add(sums, t, records)
-        return sums
-
-    def _norm(self, sums: Sequence[Integers]) -> float:
         for at, total in enumerate(sums):
             if not _is_below(total, LARGEST):
                 expected = f"sums up to {LARGEST} steps of the lattice"
                 peak = max(int(total.max()), -int(total.min()))
                 raise InputError(f"gradients[{at}]", expected=expected, got=str(peak))
-        return super()._norm(sums) * self.grid
+        self._add(sums, t, records)
+        return sums
+
+    def _scaled(self, sums: Hidden) -> Hidden:
+        return replace(sums, norm=sums.norm * self.grid)
 
     def values(self, released: Iterable[Integers]) -> list[Array]:
         """Released integers in units of the gradients, divided by the batch size where the plan has

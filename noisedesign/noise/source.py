@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import os
 from abc import ABC, abstractmethod
@@ -22,12 +21,12 @@ from noisedesign.base.nodes import Node, Row
 from noisedesign.noise.attendance import Attendance
 from noisedesign.noise.batches import USE as BATCHES, RandomBatches, checked_step
 from noisedesign.noise.filters import DOUBLE, Recursion
+from noisedesign.noise.hidden import HashKeys, Hidden, hidden
 from noisedesign.noise.keys import Secret
 from noisedesign.noise.normals import LARGEST, MOST_SAMPLES, RELATIVE_ERROR, Normals
 from noisedesign.noise.plan import DEALT, OWN, SHARED, Claim, Plan, Stream, agrees
 from noisedesign.noise.record import (
     ALL_OF_THEM,
-    HASH_BYTES,
     OtherNodeError,
     Record,
     Register,
@@ -151,7 +150,7 @@ class NodeSource(ABC):
                 raise InputError("batch_secret", expected=expected, got=got)
             entries[print_] = (BATCHES, False)
         if record is not None:
-            uses = Uses(record, tuple(entries), self.plan.node)
+            uses = Uses(record, tuple(entries), self.plan.node, self.plan.horizon)
             uses.claim(entries, digest=self.plan.digest, resume=resume)
             return uses.secrets, uses
         if resume:
@@ -326,21 +325,17 @@ class NodeSource(ABC):
         expected = f"a sum of norm at most {clip * count / size:g}, of {of}"
         raise InputError(self._sums, expected=expected, got=f"norm {norm:g}", remedy=remedy)
 
-    def _norm(self, sums: Sequence[Numbers]) -> float:
-        """Euclidean norm, not squared, of all numbers together, in float64; no square overflows."""
-        norms = [0.0]
-        for array in sums:
-            flat = array.reshape(-1)
-            for low in range(0, flat.size, BLOCK):
-                part = flat[low : low + BLOCK].astype(np.float64)
-                if peak := float(np.abs(part).max()):
-                    norms.append(peak * float(np.linalg.norm(part / peak)))
-        return math.hypot(*norms)
-
     def _add(self, arrays: Sequence[Numbers], t: int, records: Records | None) -> None:
         """Noise of step t added in place to sums that it hides."""
-        with self._lock:
-            self._hides(arrays, t, records)
+        if not arrays:
+            raise InputError("parameters", expected="at least one array", got="none")
+        total, keys = Hidden(), self.hash_keys
+        for at, array in enumerate(arrays):
+            found = hidden([array], keys=keys, start=total.dimension)
+            if not math.isfinite(found.norm):
+                raise not_finite(f"{self._sums}[{at}]")
+            total += found
+        self.hide(t, self._scaled(total), records=records)
         start = 0
         for array in arrays:
             flat = array.reshape(-1)
@@ -352,14 +347,42 @@ class NodeSource(ABC):
                     noise /= self._divisor
                 part += noise
             start += flat.size
-        self._added = max(self._added, t)
         if self._states is not None and self._states.due(t):
             with self._lock:
                 kept = {at: lane.kept for at, lane in self._lanes.items() if lane.step == t}
                 if kept:
                     self._states.keep(t, kept)
 
-    def _hides(self, arrays: Sequence[Numbers], t: int, records: Records | None) -> None:
+    def hide(self, t: int, sums: Hidden, *, records: Records | None = None) -> None:
+        """Record what the noise of a step hides, before it is drawn by :meth:`step` where the model
+        is: on a device, or in shards whose sums are added up. ``add_`` does both.
+
+        Args:
+            t: the step, zero-based.
+            sums: the whole model's, by :attr:`hash_keys`.
+            records: as of ``add_``.
+
+        Raises:
+            InputError: as ``add_``.
+        """
+        t = self._checked_step(t)
+        if not math.isfinite(sums.norm):
+            expected, got = "sums of finite numbers", f"norm {sums.norm:g}"
+            raise InputError(self._sums, expected=expected, got=got)
+        with self._lock:
+            self._hides(t, sums, records)
+            self._added = max(self._added, t)
+
+    @property
+    def hash_keys(self) -> HashKeys:
+        """Keys of the hash by which the record knows what noise hides."""
+        return HashKeys(self._record_key("32 bits"), self._record_key("64 bits"))
+
+    def _scaled(self, sums: Hidden) -> Hidden:
+        """The same sums with their norm in units of the gradients."""
+        return sums
+
+    def _hides(self, t: int, sums: Hidden, records: Records | None) -> None:
         """Noise of step t hides these sums of the gradients of ``records``, and nothing else."""
         if self.batch_secret is not None and self._batches is None:
             expected = "the batches of this node, drawn in secret, before noise is added"
@@ -369,12 +392,9 @@ class NodeSource(ABC):
                 "by source.attendance(batches); or design for fixed-epoch."
             )
             raise InputError("batches", expected=expected, got=got, remedy=remedy)
-        if not arrays:
-            raise InputError("parameters", expected="at least one array", got="none")
-        dimension = sum(array.size for array in arrays)
-        if dimension > MOST_SAMPLES:
+        if sums.dimension > MOST_SAMPLES:
             expected = f"at most {MOST_SAMPLES} numbers"
-            raise InputError(self._sums, expected=expected, got=f"{dimension}")
+            raise InputError(self._sums, expected=expected, got=f"{sums.dimension}")
         attendance, found = self.attendance(), None
         number = attendance.number(t)
         if isinstance(records, (int, np.integer)):
@@ -384,17 +404,13 @@ class NodeSource(ABC):
             expected = "the records in the sum, a list, or how many they are"
             records = _checks.listed(records, field="records", expected=expected)
             number, found = len(records), attendance._allowed(records, t)
-        self.check_sum(self._norm(arrays), records=number)
-        hashed = hashlib.blake2b(digest_size=HASH_BYTES, key=self._record_key("data"))
-        for array in arrays:
-            hashed.update(repr((array.shape, array.dtype.str)).encode())
-            hashed.update(array.data)
-        who, data = None, hashed.digest()
+        self.check_sum(sums.norm, records=number)
+        who, data = None, sums.digest(self._record_key("data"))
         if self._batches is None:  # of batches that are drawn again nothing is kept
             self._all_told(attendance, t, now=found is not None)
             who = None if found is None else joined(attendance._new(found, t))
         if self._uses is not None:
-            self._uses.use(t, data=data, dimension=dimension, who=who)
+            self._uses.use(t, data=data, dimension=sums.dimension, who=who)
         elif self._hidden.setdefault(t, data) != data:
             raise other_data(t)
         if found is not None:
@@ -751,7 +767,6 @@ def _gradient(array: Any, at: int) -> Floats:
         raise InputError(field, expected="float32 or float64", got=str(array.dtype), remedy=remedy)
     _writeable(array, field=field)
     found: Floats = np.asarray(array)
-    check_finite(found, field=field)
     return found
 
 
@@ -759,8 +774,13 @@ def check_finite(array: Numbers, *, field: str) -> None:
     """Check gradients, a block at a time."""
     flat = array.reshape(-1)
     if not all(np.isfinite(flat[low : low + BLOCK]).all() for low in range(0, flat.size, BLOCK)):
-        remedy = "Drop examples whose gradient is not finite before they are summed."
-        raise InputError(field, expected="finite numbers", got="one that is not", remedy=remedy)
+        raise not_finite(field)
+
+
+def not_finite(field: str) -> InputError:
+    """Make the error for gradients that are no numbers."""
+    remedy = "Drop examples whose gradient is not finite before they are summed."
+    return InputError(field, expected="finite numbers", got="one that is not", remedy=remedy)
 
 
 def list_of_arrays(value: Any, *, field: str) -> list[Any]:

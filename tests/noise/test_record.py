@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import multiprocessing
 import os
@@ -172,7 +173,6 @@ def test_a_dealers_secret_serves_all_nodes(path: Path) -> None:
     [
         [np.full(5, ONE + 2.0**-59), data()[1]],
         [data()[0], data()[1].astype(np.float64)],
-        [data()[0], data()[1].reshape(-1)],
         data()[::-1],
         [data()[0], data()[1] * np.array([[1, 1], [1, 2]], dtype=np.float32)],
         [np.full(9, ONE)],
@@ -603,6 +603,7 @@ def garbage(path: Path) -> None:
 
 def cut(path: Path) -> None:
     started(path).add_(data(), 0)
+    gc.collect()  # nobody has it open
     path.write_bytes(path.read_bytes()[:5000])
 
 
@@ -621,8 +622,8 @@ def test_a_record_that_is_damaged(damage: Any, tmp_path: Path) -> None:
 def test_a_record_of_a_later_version(path: Path) -> None:
     started(path).step(0, 1)
     with sqlite3.connect(path) as database:
-        database.execute("PRAGMA user_version = 3")
-    with pytest.raises(InputError, match="record: expected version 2 in .*, got version 3"):
+        database.execute("PRAGMA user_version = 4")
+    with pytest.raises(InputError, match="record: expected version 3 in .*, got version 4"):
         started(path, resume=True)
 
 

@@ -16,6 +16,7 @@ from noisedesign.adapters.run import Run
 from noisedesign.base.checks import InputError
 from noisedesign.noise import Plan, Secret, integer_noise, noise
 from noisedesign.noise.filters import Fresh
+from noisedesign.noise.hidden import HashKeys, hidden
 from noisedesign.noise.source import BLOCK, OVER_CLIP
 from noisedesign.system.participation import BallsInBins
 from tests.support import lattice_plans, noise_plans
@@ -140,17 +141,16 @@ def test_sums_of_clipped_gradients_always_get_noise(
 
 def test_norms_are_those_of_exact_sums() -> None:
     """In blocks, over arrays of both precisions, where squares overflow or vanish."""
-    made, rng = source(), np.random.default_rng(0)
+    rng, keys = np.random.default_rng(0), HashKeys(bytes(32), bytes(32))
     arrays = [rng.normal(size=2 * BLOCK + 3), rng.normal(size=7).astype(np.float32)]
     exact = math.sqrt(math.fsum(float(x) ** 2 for array in arrays for x in array))
-    assert made._norm(arrays) == pytest.approx(exact, rel=1e-13)
+    assert hidden(arrays, keys=keys).norm == pytest.approx(exact, rel=1e-13)
     for scale in (1e300, 1e-300):
-        assert made._norm([arrays[0] * scale]) / scale == pytest.approx(
-            made._norm(arrays[:1]), rel=1e-13
-        )
-    assert made._norm([np.zeros(0), np.zeros((3, 0))]) == 0
+        found = hidden([arrays[0] * scale], keys=keys).norm / scale
+        assert found == pytest.approx(hidden(arrays[:1], keys=keys).norm, rel=1e-13)
+    assert hidden([np.zeros(0), np.zeros((3, 0))], keys=keys).norm == 0
     with pytest.raises(InputError, match=r"got norm 1\.41421e\+300"):
-        made.add_([np.full(2, 1e300)], 0)
+        source().add_([np.full(2, 1e300)], 0)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
