@@ -14,6 +14,7 @@ from tests.support.examples import run_examples
     ("name", "trainer", "version"),
     [
         ("run", "numpy", None),
+        ("update", "numpy", None),
         ("pytorch", "torch", None),
         ("noisedesign.noise.device.source", "torch", None),
         ("opacus", "opacus", None),
