@@ -196,8 +196,8 @@ def test_a_port_of_nobody_that_answers_itself_is_nobody(
         return made
 
     monkeypatch.setattr(exchange.socket, "create_connection", to_itself)
+    given = {"digest": DIGEST, "node": 3, "kind": "model", "seconds": 0.2}
     with pytest.raises(InputError, match="within 0.2 s, got none"):
-        given = {"digest": DIGEST, "node": 3, "kind": "model", "seconds": 0.2}
         ask(address, other=0, lines=Lines(own), **given)  # type: ignore[arg-type]
     assert heard
 
