@@ -578,7 +578,7 @@ def test_ranks_of_one_model_add_one_noise_to_one_sum(tmp_path: Path) -> None:
             np.testing.assert_allclose(noise, exact.step(t, len(noise)), atol=1e-3)
 
 
-def test_on_an_accelerator_noise_comes_by_a_copy() -> None:
+def test_on_an_accelerator_noise_has_the_same_bits() -> None:
     if not torch.cuda.is_available():
         pytest.skip("needs a device of CUDA")
     design = prefix_design()

@@ -23,7 +23,7 @@ import pytest
 from noisedesign import InputError
 from noisedesign.noise import NodeNoise
 from noisedesign.noise.hidden import hidden
-from tests.support import ROOT, noise_plans
+from tests.support import ROOT, noise_plans, pages
 from tests.support.noise_plans import drawn
 
 torch = pytest.importorskip("torch", reason="needs the package torch")
@@ -105,7 +105,7 @@ def test_the_sums_that_noise_hides(dtype: str) -> None:
     for order in (slice(None), slice(None, None, -1)):
         found = there.hidden(tensors[order], starts[:-1][order])
         assert replace(found, norm=whole.norm) == whole
-        assert found.norm == pytest.approx(whole.norm, rel=1e-6 if dtype == "float32" else 1e-12)
+        assert found.norm == pytest.approx(whole.norm, rel=1e-12)
     halves = there.hidden(tensors[:3], starts[:3]) + there.hidden(tensors[3:], starts[3:-1])
     assert replace(halves, norm=0.0) == replace(whole, norm=0.0)
     tensors[4][2000] = -tensors[4][2000]
@@ -282,14 +282,24 @@ class Narrow(eager.Eager):
 class Stuck(eager.Eager):
     """Integers that do not wrap."""
 
-    def hashed(self, bits: torch.Tensor, key: bytes, start: int) -> torch.Tensor:
-        return super().hashed(bits, key, start) + 1
+    def hidden(self, flat: torch.Tensor, keys: Any, start: int) -> Any:
+        sums, norm = super().hidden(flat, keys, start)
+        return sums + 1, norm
+
+
+class Shorter(eager.Eager):
+    """Norms that would let unclipped sums pass."""
+
+    def hidden(self, flat: torch.Tensor, keys: Any, start: int) -> Any:
+        sums, norm = super().hidden(flat, keys, start)
+        return sums, norm / 2
 
 
 @pytest.mark.usefixtures("eagerly")
 @pytest.mark.parametrize(
     ("wrong", "why"),
     [
+        (Shorter, "norms are others"),
         (Wrong, "noise of step 0 has other bits than the processor's"),
         (Narrow, "TypeError: Cannot convert to float64"),
         (Stuck, "sums of integers do not wrap"),
@@ -382,6 +392,12 @@ def test_wrong_arguments() -> None:
         there.step_(0, np.zeros(3))  # type: ignore[arg-type]
     with pytest.raises(InputError, match="step"):
         there.step_(99, torch.zeros(3))
+
+
+def test_the_guide_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (block,) = pages.blocks(pages.read("docs/guides/noise-on-a-device.md"), "py")
+    exec(block.text, {})
 
 
 def told(*words: str, **environment: str) -> Any:

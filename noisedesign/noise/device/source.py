@@ -139,9 +139,9 @@ class DeviceNoise:
             if engine is None:
                 total += hidden([flat.cpu().numpy()], keys=keys, start=start)
                 continue
-            place, key = (2 * start, keys.wide) if wide else (start, keys.narrow)
-            sums.append(engine.hashed(flat.view(torch.int32), key, place))
-            norms.append(_norm(flat))
+            pair, norm = engine.hidden(flat, keys, start)
+            sums.append(pair)
+            norms.append(norm)
             total += Hidden(0 if wide else len(flat), len(flat) if wide else 0)
         if sums:
             pairs, sizes = torch.stack(sums).tolist(), torch.stack(norms).tolist()
@@ -301,15 +301,6 @@ def _runs(flats: Sequence[Tensor], starts: Sequence[int]) -> Iterator[tuple[int,
             end = place + size
     if parts:
         yield first, parts
-
-
-def _norm(flat: Tensor) -> Tensor:
-    """Euclidean norm, not squared, in float64; no square of a finite number overflows."""
-    if flat.dtype == torch.float32:
-        return torch.linalg.vector_norm(flat, dtype=torch.float64)
-    peak = torch.linalg.vector_norm(flat, math.inf)
-    scale = torch.where(torch.isfinite(peak) & (peak > 0), peak, torch.ones_like(peak))
-    return torch.linalg.vector_norm(flat / scale) * scale
 
 
 def on(source: NodeNoise, device: torch.device) -> DeviceNoise:
