@@ -1,5 +1,5 @@
-"""What the record costs a step: a small model with claims of 64 steps, with a transaction a step, and
-without a record, in turn.
+"""The cost of the record, a step: a small model with claims of 64 steps, with a transaction a step,
+and without a record, in turn.
 
     python -m benchmarks.record --steps 2048 --numbers 2000
 """

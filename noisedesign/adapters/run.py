@@ -50,6 +50,8 @@ class Run:
         6
     """
 
+    alone = False  # whether all other ranks of torch.distributed are nodes of their own
+
     def __init__(
         self,
         noise: NodeNoise,

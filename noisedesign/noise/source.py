@@ -546,6 +546,11 @@ class NodeSource(ABC):
         return self._uses.record.steps(secret=self._used[0], node=self.plan.node)
 
     @property
+    def recorded(self) -> bool:
+        """Whether a record keeps what was drawn."""
+        return self._uses is not None
+
+    @property
     def next_step(self) -> int:
         """The step after the last whose noise was added, as recorded or as the checkpoint says."""
         return self._added + 1

@@ -14,9 +14,12 @@ from tests.support.examples import run_examples
     ("name", "trainer", "version"),
     [
         ("run", "numpy", None),
+        ("update", "numpy", None),
         ("pytorch", "torch", None),
         ("noisedesign.noise.device.source", "torch", None),
         ("opacus", "opacus", None),
+        ("alone", "torch", None),
+        ("opake", "opake.dpftrl", None),
         ("flower", "flwr", None),
         ("pfl", "pfl", None),
         ("jax_privacy", "jax_privacy", "2"),
