@@ -174,8 +174,8 @@ class Run:
         Args:
             shapes: of all arrays of the model.
 
-        Yields:
-            The step.
+        Returns:
+            The step, while it lasts.
 
         Raises:
             InputError: other shapes than before.
