@@ -175,7 +175,7 @@ class Run:
             shapes: of all arrays of the model.
 
         Returns:
-            The step, while it lasts.
+            A context, whose value is the step.
 
         Raises:
             InputError: other shapes than before.
