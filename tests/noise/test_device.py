@@ -46,7 +46,7 @@ needs_triton = pytest.mark.skipif(not HAS_TRITON, reason="needs the package trit
 @pytest.fixture
 def eagerly(monkeypatch: pytest.MonkeyPatch) -> None:
     """The processor is a device that draws by operations of torch, in small pieces."""
-    monkeypatch.setattr(on_device, "engines", lambda device: iter([eager.Eager]))
+    monkeypatch.setattr(on_device, "engines", lambda device: [eager.Eager])
     monkeypatch.setattr(on_device, "PIECE", 1024)
     monkeypatch.setattr(on_device, "BLOCK", 256)
     monkeypatch.setattr("noisedesign.noise.source.BLOCK", 256)
@@ -199,13 +199,35 @@ def test_steps_one_after_another_are_drawn_once(name: str, monkeypatch: pytest.M
     there = DeviceNoise(source, "cpu")
     there._engine(torch.float32)
     monkeypatch.setattr(eager.Eager, "step", counted)
-    there.hidden([torch.zeros(1500)], [0])
+    on_tensor(there, 0, 1500, 0, "float32")
     for t in range(4):
         for start in range(0, 1500, 100):
             on_tensor(there, t, 100, start, "float32")
     assert drawn_steps == [0, 0, 1, 1, 2, 2, 3, 3]  # two pieces
     on_tensor(there, 1, 100, 0, "float32")
     assert drawn_steps[8:] == [0, 1]
+
+
+@pytest.mark.usefixtures("eagerly")
+def test_what_is_kept_is_of_what_was_asked_for() -> None:
+    """Of the shards of one rank, say; slices that overlap are one."""
+    source, exact = drawn(PLANS["banded"]), drawn(PLANS["banded"])
+    there = DeviceNoise(source, "cpu")
+
+    def kept() -> list[tuple[int, int]]:
+        lanes = [one for several in there._lanes.values() for one in several]
+        assert all(one.kept.shape[1] == one.end - one.start for one in lanes)
+        return sorted((one.start, one.end) for one in lanes)
+
+    for t in range(3):
+        for start, size in ((100, 50), (700, 100), (1000, 100)):
+            part = exact.step(t, size, dtype=np.float32, start=start)
+            assert bits(on_tensor(there, t, size, start, "float32")) == bits(part)
+    assert kept() == [(100, 150), (700, 800), (1000, 1024), (1024, 1100)]
+    for t, start, size in ((2, 140, 600), (3, 120, 5), (3, 760, 30), (1, 690, 1)):
+        part = exact.step(t, size, dtype=np.float32, start=start)
+        assert bits(on_tensor(there, t, size, start, "float32")) == bits(part)
+    assert kept() == [(100, 800), (1000, 1024), (1024, 1100)]
 
 
 @pytest.mark.usefixtures("eagerly")
@@ -256,9 +278,10 @@ def test_memory_is_that_of_the_bands_and_of_pieces(
         for t in range(2):
             of_device.add_(source, tensors, t, records=10**6)
     there = on_device.on(source, torch.device("cpu"))
-    kept = sum(lane.kept.nbytes for lane in there._lanes.values())
+    lanes = [lane for several in there._lanes.values() for lane in several]
+    kept = sum(lane.kept.nbytes for lane in lanes)
     assert kept == rows * 4 * size
-    held = sum(lane.noise is not None for lane in there._lanes.values())
+    held = sum(lane.noise is not None for lane in lanes)
     assert held == (0 if name in ("fresh", "banded") else on_device.LATEST)
     assert 8 * piece <= largest.found <= 16 * piece  # a sixth of the model in float64
 
@@ -310,7 +333,7 @@ def test_a_device_that_differs_is_not_used(
 ) -> None:
     """The processor draws, and one warning says why; or other draws on the device do."""
     source, here = drawn(PLANS["banded"]), drawn(PLANS["banded"])
-    monkeypatch.setattr(on_device, "engines", lambda device: iter([wrong]))
+    monkeypatch.setattr(on_device, "engines", lambda device: [wrong])
     tensors = sums_of([torch.float64])
     arrays = [np.array(tensor.numpy(), order="C") for tensor in tensors]
     with warnings.catch_warnings(record=True) as told:
@@ -324,10 +347,22 @@ def test_a_device_that_differs_is_not_used(
         here.add_(arrays, t, records=1000)
     assert all(bits(a.numpy()) == bits(b) for a, b in zip(tensors, arrays, strict=True))
     assert source._hidden == here._hidden
-    monkeypatch.setattr(on_device, "engines", lambda device: iter([wrong, eager.Eager]))
+    monkeypatch.setattr(on_device, "engines", lambda device: [wrong, eager.Eager])
     there = DeviceNoise(source, "cpu")
     with pytest.warns(UserWarning, match=f"drawn more slowly.*{why}"):
         assert type(there._engine(torch.float64)) is eager.Eager
+
+
+@pytest.mark.usefixtures("eagerly")
+@pytest.mark.skipif(HAS_TRITON, reason="the package triton is here")
+def test_without_triton_operations_of_torch_draw(monkeypatch: pytest.MonkeyPatch) -> None:
+    cuda = on_device.engines(torch.device("cpu"))
+    monkeypatch.undo()
+    assert on_device.engines(torch.device("cuda")) == [on_device.triton, *cuda]
+    monkeypatch.setattr(on_device, "engines", lambda device: [on_device.triton, eager.Eager])
+    there = DeviceNoise(drawn(PLANS["fresh"]), "cpu")
+    with pytest.warns(UserWarning, match="more slowly on cpu. By triton: ModuleNotFoundError"):
+        assert type(there._engine(torch.float32)) is eager.Eager
 
 
 def test_the_processor_draws_for_itself() -> None:

@@ -247,7 +247,7 @@ class Kernel(Eager):
     def __init__(self, device: torch.device) -> None:
         super().__init__(device)
         self._table = torch.tensor(TABLE, dtype=torch.float64, device=device)
-        self._unused = torch.empty(0, dtype=torch.float64, device=device)
+        self._unused = torch.zeros(1, dtype=torch.float64, device=device)
         self._sent: dict[bytes, Tensor] = {}
 
     def white(self, terms: list[Term], start: int, size: int) -> Tensor:
