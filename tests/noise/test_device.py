@@ -90,6 +90,17 @@ def test_normals_at_the_ends_of_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
         on_tensor(there, 0, 21, 2**35 - 20, "float64")
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_device_that_is_right_passes_the_whole_trial(
+    dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(on_device, "engines", lambda device: [eager.Eager])
+    there = DeviceNoise(drawn(PLANS["signed-blt"]), "cpu")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert type(there._engine(DTYPES[dtype])) is eager.Eager
+
+
 @pytest.mark.usefixtures("eagerly")
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_the_sums_that_noise_hides(dtype: str) -> None:
