@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from hashlib import blake2b
 from threading import RLock
 from typing import Any, NamedTuple
@@ -122,7 +123,7 @@ class Training(Run):
             leaves, tree = _leaves(sums)
             traced = _traced(records, *state[:3], leaves)
             told = self._told(records, traced=traced)
-            add = self._on_host if kind is None else self._on_device(kind)
+            add = self._on_host if kind is None else partial(self._on_device, kind)
             noisy, state = add(leaves, state, told, traced)
             return tree.unflatten(noisy), state
 
@@ -228,58 +229,52 @@ class Training(Run):
         )
         return noisy, state._replace(step=step)
 
-    def _on_device(self, kind: Kind) -> Callable[..., tuple[list[Any], State]]:
-        """Return the same as :meth:`_on_host` with noise that is drawn where the sums are."""
+    def _on_device(
+        self, kind: Kind, leaves: list[Any], state: State, told: tuple[Any, ...], traced: bool
+    ) -> tuple[list[Any], State]:
+        """Return the same with noise that is drawn where the sums are."""
+        parts = jax_noise.parts_of([_shape(leaf.shape, leaf.dtype) for leaf in leaves])
+        shapes = [list(leaf.shape) for leaf in leaves]
+        blank = [_nothing_kept(kind, part) for part, _ in parts]
+        kept = state.kept if kind.rows else blank
+        if [(k.shape, k.dtype) for k in kept] != [(k.shape, k.dtype) for k in blank]:
+            raise _other_model()
+        flats = [
+            jax.numpy.concatenate([_gathered(leaves[at]).ravel() for at in numbers])
+            for _, numbers in parts
+        ]
+        hashes = [
+            jax_noise.hashed(part, state.hash_keys, flat)
+            for (part, _), flat in zip(parts, flats, strict=True)
+        ]
 
-        def add(
-            leaves: list[Any], state: State, told: tuple[Any, ...], traced: bool
-        ) -> tuple[list[Any], State]:
-            parts = jax_noise.parts_of([_shape(leaf.shape, leaf.dtype) for leaf in leaves])
-            shapes = [list(leaf.shape) for leaf in leaves]
-            kept = state.kept or tuple(_nothing_kept(kind, part) for part, _ in parts)
-            if [(k.shape, k.dtype) for k in kept] != [
-                ((kind.rows, part.size), part.dtype) for part, _ in parts
-            ]:
-                raise _other_model()
-            flats = [
-                jax.numpy.concatenate([_gathered(leaves[at]).ravel() for at in numbers])
-                for _, numbers in parts
-            ]
-            hashes = [
-                jax_noise.hashed(part, state.hash_keys, flat)
-                for (part, _), flat in zip(parts, flats, strict=True)
-            ]
-
-            def host(step: Any, run: Any, hashes: Any, *told: Any) -> tuple[Any, ...]:
-                with self._lock:
-                    records = self._taken(int(step), run, told)
-                    found = [
-                        jax_noise.hidden_of(part, *numbers)
-                        for (part, _), numbers in zip(parts, hashes, strict=True)
-                    ]
-                    said = self._said(self.step)
-                    self._hide(sum(found, Hidden()), shapes, records)
-                    self._announced.pop(int(step), None)
-                    return (np.int32(self.step), *said)
-
-            said = (_COUNT, *jax_noise.shapes_of(self.noise.plan))
-            step, *found = _called(host, said, state.step, state.run, hashes, *told, traced=traced)
-            drawn = [
-                jax_noise.advanced(kind, part, Told(*found), state.step, flat, rows)
-                for (part, _), flat, rows in zip(parts, flats, kept, strict=True)
-            ]
-            noisy: list[Any] = []
-            for (_, numbers), (flat, _) in zip(parts, drawn, strict=True):
-                ends = np.cumsum([leaves[at].size for at in numbers])[:-1]
-                noisy += [
-                    _placed(piece.reshape(leaves[at].shape), leaves[at])
-                    for at, piece in zip(numbers, jax.numpy.split(flat, ends), strict=True)
+        def host(step: Any, run: Any, hashes: Any, *told: Any) -> tuple[Any, ...]:
+            with self._lock:
+                records = self._taken(int(step), run, told)
+                found = [
+                    jax_noise.hidden_of(part, *numbers)
+                    for (part, _), numbers in zip(parts, hashes, strict=True)
                 ]
-            if kind.rows:
-                state = state._replace(kept=tuple(rows for _, rows in drawn))
-            return noisy, state._replace(step=step)
+                said = self._said(self.step)
+                self._hide(sum(found, Hidden()), shapes, records)
+                self._announced.pop(int(step), None)
+                return (np.int32(self.step), *said)
 
-        return add
+        said = (_COUNT, *jax_noise.shapes_of(self.noise.plan))
+        step, *found = _called(host, said, state.step, state.run, hashes, *told, traced=traced)
+        drawn = [
+            jax_noise.advanced(kind, part, Told(*found), state.step, flat, rows)
+            for (part, _), flat, rows in zip(parts, flats, kept, strict=True)
+        ]
+        noisy: list[Any] = []
+        for (_, numbers), (flat, _) in zip(parts, drawn, strict=True):
+            ends = np.cumsum([leaves[at].size for at in numbers])[:-1]
+            noisy += [
+                _placed(piece.reshape(leaves[at].shape), leaves[at])
+                for at, piece in zip(numbers, jax.numpy.split(flat, ends), strict=True)
+            ]
+        later = tuple(rows for _, rows in drawn) if kind.rows else ()
+        return noisy, state._replace(step=step, kept=later)
 
     def _hide(self, sums: Hidden, shapes: list[list[int]], records: Iterable[Any]) -> None:
         """Record what the noise of the next step hides, which ends the step."""
