@@ -94,11 +94,11 @@ class Training(Run):
     def privatizer(self) -> Any:
         """Adds the noise of the next step to a sum of clipped gradients.
 
-        ``init(model)`` gives its :class:`State`, which computes the noise of earlier steps again
-        where there were some; ``update(sums, state, params=None, records=None)`` the sums with
-        noise, in their own dtype, and the next state. ``records`` are numbers or words, an array of
-        integers where ``update`` is compiled, and not needed within :meth:`batch_selection`. A
-        state is used once.
+        ``init(model)`` gives its state, for which it draws the noise of earlier steps again where
+        there were some; ``update(sums, state, params=None, records=None)`` the sums with noise, in
+        their own dtype, and the next state. ``records`` are numbers or words, an array of integers
+        where ``update`` is compiled, and not needed within :meth:`batch_selection`. A state is used
+        once, and who has it can take noise off.
 
         Noise is drawn on the device; on the host of a dense or full design, and where the device
         has not the bits of a processor (a warning says so).
@@ -289,7 +289,7 @@ class Training(Run):
         self.step += 1
 
     def _said(self, t: int) -> Told:
-        """What a device is told of a step."""
+        """Tell a device of a step."""
         plan, t = self.noise.plan, self.noise._checked_step(t)
         keys = [self.noise._step_key(stream.name, t) for stream in plan.streams]
         return jax_noise.told_of(plan, t, keys)
@@ -416,7 +416,7 @@ def _nothing_kept(kind: Kind, part: Part) -> Any:
 
 
 def _precision(leaf: Any) -> Any:
-    """Of the sums for an array of the model: that of its own, or float32 where it has half."""
+    """Return the precision of sums for an array of the model: its own, or float32 for half."""
     double = jax.numpy.result_type(leaf) == np.float64
     return np.float64 if double else np.float32
 

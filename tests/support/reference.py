@@ -60,7 +60,7 @@ GIVEN: dict[str, str] = {
 ADAPTERS: dict[str, str] = {
     "noisedesign.adapters.decentralizepy": "NoisyTraining DesignedSharing plan_at",
     "noisedesign.adapters.flower": "DesignedNoise dropout_metrics",
-    "noisedesign.adapters.jax_privacy": "Training State streaming_matrix",
+    "noisedesign.adapters.jax_privacy": "Training streaming_matrix",
     "noisedesign.adapters.opacus": "Engine DesignedOptimizer RoundBatches RoundLoader Accountant",
     "noisedesign.adapters.pfl": "DesignedMechanism",
     "noisedesign.adapters.pytorch": "Gradients add_to",
