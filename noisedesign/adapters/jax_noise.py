@@ -369,7 +369,7 @@ def advanced(
 
 
 def hashed(part: Part, keys: Any, sums: Any, *, chunk: int | None = None) -> tuple[Any, Any]:
-    """Hash what the noise of a part hides, for :func:`hidden_of`; ``keys`` are those of its hash."""
+    """Hash what the noise of a part hides, for :func:`hidden_of`, by these ``keys``."""
     if not part.size:
         return jnp.zeros((2, 2), jnp.uint32), jnp.zeros(2, jnp.uint32)
     with jax.enable_x64(True):
