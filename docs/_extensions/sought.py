@@ -21,6 +21,7 @@ SOUGHT = {
     "guides/which-design": ("batch size", "records", "best noise", "choose a design"),
     "guides/seeds-without-a-dealer": ("shared seed", "trusted party", "pairwise noise"),
     "guides/trainers": ("pytorch", "opacus", "flower", "ddp"),
+    "guides/whole-deployment": ("tls", "certificate", "docker", "soak test", "transcript"),
     "guides/who-sees-what": ("observer", "eavesdropper", "honest-but-curious", "coalition"),
     "tutorial": ("first steps", "getting started"),
 }
