@@ -56,7 +56,7 @@ test-trainers: .venv-trainers/.installed .venv-trainers-jax/.installed .venv-tra
 	rm -rf $(NOISEDESIGN_TRAINER_ROWS)
 	$(PYTHON) tools/clones.py
 	.venv-trainers/bin/python -m pytest tests/adapters
-	.venv-trainers-jax/bin/python -m pytest tests/adapters/test_jax_privacy.py tests/adapters/test_examples.py \
+	.venv-trainers-jax/bin/python -m pytest tests/adapters/test_jax_*.py tests/adapters/test_examples.py \
 		tests/privacy/amplification/test_published.py
 	.venv-trainers-numpy1/bin/python -m pytest tests/adapters/test_p2pfl.py tests/adapters/test_gossipy.py \
 		tests/adapters/test_fedml.py tests/files/exports/test_decor.py \
