@@ -19,6 +19,7 @@ import torch
 from torch import distributed
 from torch.nn.parallel import DistributedDataParallel
 
+from noisedesign.base import checks as _checks
 from noisedesign.base.checks import InputError
 from noisedesign.noise.hidden import HASH_BYTES, WRAP, Hidden, hidden
 from noisedesign.noise.source import BLOCK, NodeNoise
@@ -46,7 +47,7 @@ _MESSAGE = struct.Struct(f"<{len(_SAME) * HASH_BYTES}s6Qd{4 * _TEXT}s")
 
 @dataclass(frozen=True)
 class Said:
-    """What one rank says: facts that all share, and what is its own."""
+    """One rank says facts that all share, and what is its own."""
 
     facts: Mapping[str, Any] = field(default_factory=dict)
     hidden: Hidden = field(default_factory=Hidden)
@@ -64,7 +65,7 @@ class Said:
 
     @classmethod
     def heard(cls, message: bytes) -> Said:
-        """What another rank said, facts as hashes."""
+        """Read what another rank said, facts as hashes."""
         facts, narrow, wide, first, second, bits, taken, norm, text = _MESSAGE.unpack(message)
         size = HASH_BYTES
         known = {key: facts[at * size : (at + 1) * size] for at, key in enumerate(_SAME)}
@@ -116,7 +117,7 @@ class Ranks:
             raise InputError("group", expected=expected, got=got)
 
     def _along(self, rank: int, what: str, value: bool) -> tuple[int, ...]:
-        """Where a rank is along the axes of which this is so."""
+        """Return where a rank is along the axes of which this is so."""
         places = zip(np.unravel_index(rank, self.sizes), self.sides, strict=True)
         return tuple(int(at) for at, side in places if getattr(side, what) is value)
 
@@ -174,7 +175,7 @@ class Ranks:
         return sum(counted) % WRAP
 
     def of_first(self, data: bytes) -> bytes:
-        """What rank 0 has, on every rank."""
+        """Return what rank 0 has, on every rank."""
         size = torch.tensor([len(data)], device=self.device)
         self._from_first(size)
         found = torch.zeros(int(size), dtype=torch.uint8, device=self.device)
@@ -223,7 +224,7 @@ class Ranks:
             at += size
 
     def hidden(self, arrays: Sequence[np.ndarray], noise: NodeNoise) -> Hidden:
-        """What the noise that this rank draws hides."""
+        """Sum up what the noise that this rank draws hides."""
         total, keys = Hidden(), noise.hash_keys
         for start, flat in self.slices(arrays, self.low, self.high):
             total += hidden([flat], keys=keys, start=start)
@@ -296,7 +297,11 @@ def ranks_of(model: torch.nn.Module, group: Any) -> Ranks | None:
     parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
     _check_shards(model, parameters)
     sides = []
-    if group not in (None, False):
+    if group is not None and group is not False:
+        expected = "a process group of torch.distributed that this rank is in, or False"
+        _checks.instance(group, distributed.ProcessGroup, field="group", expected=expected)
+        if distributed.get_rank(group) < 0:
+            raise InputError("group", expected=expected, got="one of others")
         sides.append(Side(group, same=True, joint=False))
     first: Any = next(iter(parameters.values()), None)
     for axis, kind in enumerate(getattr(first, "placements", ())):
@@ -352,7 +357,7 @@ def _check_shards(model: torch.nn.Module, parameters: Mapping[str, Any]) -> None
 
 
 def places_of(parameters: Iterable[Any]) -> list[tuple[int, int]]:
-    """Where what this rank holds of each begins in the flattened model, and how much it is."""
+    """Return where what this rank holds of each begins in the flattened model, and its size."""
     places, start = [], 0
     for at, p in enumerate(parameters):
         first, size = 0, p.numel()
@@ -371,7 +376,7 @@ def places_of(parameters: Iterable[Any]) -> list[tuple[int, int]]:
 
 
 def local(tensor: Any) -> torch.Tensor:
-    """What this rank holds of a tensor; changes of it are in place."""
+    """Return what this rank holds of a tensor; changes of it are in place."""
     found: torch.Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
     return found.detach()
 
