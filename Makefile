@@ -10,9 +10,11 @@ LOCK := uv pip compile --universal --generate-hashes --python-version 3.11 \
 SHOWN := --extra pages --extra pictures
 EXTRAS := $(SHOWN) --extra dask --extra data --extra mosek --extra parallel --extra parquet \
 	--extra safetensors --extra solvers --extra test
-TRAINERS := --extra flower --extra opacus --extra pfl --extra torch --group trainers
+TRAINERS := --extra flower --extra huggingface --extra keras --extra lightning --extra nvflare \
+	--extra opacus --extra opake --extra pfl --extra torch --group trainers
 # PyTorch for the processor alone; where this index is out of reach, as pip finds it elsewhere.
 TORCH := torch==2.13.0
+TORCHVISION := torchvision==0.28.0
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 
 # Two processes; a file's tests stay in one, where they share what they set up.
@@ -45,13 +47,21 @@ test-slow: $(STAMP)
 test-kernels: $(STAMP)
 	$(BIN)/python -m tests.support.kernels $(KERNELS)
 
-# Adapters against the trainers themselves. pfl and JAX Privacy need other versions of the same
-# package, so there are two environments.
-test-trainers: export PYTHONPATH := $(CURDIR)
-test-trainers: .venv-trainers/.installed .venv-trainers-jax/.installed
-	.venv-trainers/bin/python -m pytest tests/adapters tests/files/exports/test_decor.py
+# Adapters against the trainers themselves, and the table of trainers in the documentation, which is
+# made of what they saw. pfl, JAX Privacy and p2pfl need other versions of the same packages, so there
+# are three environments. What is in no package index is cloned, or skipped.
+test-trainers: export PYTHONPATH := $(CURDIR):$(CURDIR)/lab
+test-trainers: export NOISEDESIGN_TRAINER_ROWS := $(CURDIR)/out/trainer-rows
+test-trainers: .venv-trainers/.installed .venv-trainers-jax/.installed .venv-trainers-numpy1/.installed
+	rm -rf $(NOISEDESIGN_TRAINER_ROWS)
+	$(PYTHON) tools/clones.py
+	.venv-trainers/bin/python -m pytest tests/adapters
 	.venv-trainers-jax/bin/python -m pytest tests/adapters/test_jax_privacy.py tests/adapters/test_examples.py \
 		tests/privacy/amplification/test_published.py
+	.venv-trainers-numpy1/bin/python -m pytest tests/adapters/test_p2pfl.py tests/adapters/test_gossipy.py \
+		tests/adapters/test_fedml.py tests/files/exports/test_decor.py \
+		tests/files/exports/test_trainers_themselves.py
+	$(PYTHON) tools/trainers_table.py $(NOISEDESIGN_TRAINER_ROWS)
 
 # The site in a browser: how wide pages are, letters of pictures, searches, screenshots.
 test-browser: $(STAMP) .venv-browser/.installed
@@ -82,6 +92,7 @@ bench: $(STAMP)
 	$(BIN)/python -m benchmarks.local
 	$(BIN)/python -m benchmarks.noise
 	$(BIN)/python -m benchmarks.record
+	$(BIN)/python -m benchmarks.device
 	$(BIN)/python -m benchmarks.integer_noise
 	$(BIN)/python -m benchmarks.amplification
 	$(BIN)/python -m benchmarks.rigorous
@@ -125,10 +136,12 @@ lock:
 		-o requirements-trainers.lock
 	$(LOCK) --extra jax --group trainers-jax $(UPGRADE) pyproject.toml \
 		-o requirements-trainers-jax.lock
+	$(LOCK) --group trainers-numpy1 --no-emit-package torch --no-emit-package torchvision $(UPGRADE) \
+		-o requirements-trainers-numpy1.lock
 	$(LOCK) --group browser $(UPGRADE) -o requirements-browser.lock
 
 clean:
-	rm -rf .venv .venv-browser .venv-trainers .venv-trainers-jax .venv-pythons out build dist docs/_build docs/gallery/*.ipynb docs/reference/names *.egg-info .mypy_cache \
+	rm -rf .venv .venv-browser .venv-trainers .venv-trainers-jax .venv-trainers-numpy1 .venv-pythons .trainers out build dist docs/_build docs/gallery/*.ipynb docs/reference/names *.egg-info .mypy_cache \
 		.pytest_cache .ruff_cache .hypothesis .import_linter_cache
 
 $(NEEDED): requirements-demo.lock pyproject.toml
@@ -154,6 +167,15 @@ $(STAMP): $(NEEDED) requirements.lock
 .venv-trainers-jax/.installed: requirements-trainers-jax.lock
 	$(PYTHON) -m venv --clear .venv-trainers-jax
 	@.venv-trainers-jax/bin/python tools/install.py $<
+	@touch $@
+
+# MFDL is written for Python 3.12; where there is none, its test is skipped.
+.venv-trainers-numpy1/.installed: requirements-trainers-numpy1.lock
+	$$(cd tools && $(PYTHON) -c "import pythons; print(pythons.interpreter('3.12') or '$(PYTHON)')") \
+		-m venv --clear .venv-trainers-numpy1
+	.venv-trainers-numpy1/bin/python -m pip install --quiet --retries 1 \
+		--extra-index-url $(TORCH_INDEX) $(TORCH) $(TORCHVISION)
+	@.venv-trainers-numpy1/bin/python tools/install.py $<
 	@touch $@
 
 .venv-browser/.installed: requirements-browser.lock

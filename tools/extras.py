@@ -26,10 +26,15 @@ IMPORTS = {
     "docs": "sphinx, furo, myst_nb, sphinx_click",
     "flower": "noisedesign.adapters.flower",
     "gpu": "torch",
+    "huggingface": "noisedesign.adapters.huggingface",
     "jax": "noisedesign.adapters.jax_privacy, optax",
+    "keras": "keras",
     "ledger": "dp_accounting, noisedesign.privacy.ledger",
+    "lightning": "noisedesign.adapters.lightning",
     "mosek": "mosek",
+    "nvflare": "nvflare.client, noisedesign.adapters.update",
     "opacus": "noisedesign.adapters.opacus",
+    "opake": "noisedesign.adapters.opake",
     "pages": "jinja2, noisedesign.pages.write, noisedesign.pages.demo",
     "parallel": "joblib",
     "parquet": "pyarrow.parquet",
@@ -45,7 +50,7 @@ IMPORTS = {
 NOT_TO_BE_HAD = {("pfl", "3.13"): "no: pfl has no release for this Python"}
 """Extras whose packages are not for a Python, as their authors say."""
 
-LARGE = ("gpu", "opacus", "torch")
+LARGE = ("gpu", "huggingface", "lightning", "opacus", "opake", "torch")
 """Extras with PyTorch, which on Linux brings gigabytes of CUDA."""
 
 TRIED = "noisedesign solve whisper/florentine --json"

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import cast
 
-import numpy as np
 from flwr.app import (
     Array,
     ArrayRecord,
@@ -27,6 +26,7 @@ from flwr.common.constant import ErrorCode
 from flwr.serverapp.strategy.strategy_utils import aggregate_metricrecords
 
 from noisedesign.adapters.run import Run
+from noisedesign.adapters.update import clip_whole, difference
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import InputError
 from noisedesign.noise.source import NodeNoise
@@ -98,10 +98,10 @@ class DesignedNoise:
             raise InputError("reply", expected="the arrays of the message", got="others")
         before = [array.numpy() for array in received.values()]
         update = [
-            _difference(name, array.numpy(), old)
+            difference(f"reply[{name!r}]", array.numpy(), old)
             for (name, array), old in zip(trained.items(), before, strict=True)
         ]
-        _clip(update, run.clip)
+        clip_whole(update, run.clip)
         step = run.step
         run.add_(update, records=[run.noise.plan.node])
         model = ArrayRecord(
@@ -195,24 +195,3 @@ def _model(content: RecordDict, field: str) -> tuple[str, ArrayRecord]:
         raise InputError(field, expected="one ArrayRecord, the model", got=got)
     ((name, model),) = content.array_records.items()
     return name, model
-
-
-def _difference(name: str, trained: np.ndarray, received: np.ndarray) -> np.ndarray:
-    if trained.dtype not in (np.float32, np.float64) or trained.shape != received.shape:
-        expected = f"float32 or float64 of shape {received.shape}, as it was sent"
-        got, remedy = _checks.describe(trained), "Send what is trained, and nothing that counts."
-        raise InputError(f"reply[{name!r}]", expected=expected, got=got, remedy=remedy)
-    return np.asarray(trained - received, dtype=trained.dtype, order="C")
-
-
-def _clip(update: list[np.ndarray], clip: float) -> None:
-    """Clip in place to the norm ``clip``, taken in float64 over the largest entry."""
-    peak = max((float(np.abs(u).max(initial=0.0)) for u in update), default=0.0)
-    if not 0 < peak < np.inf:  # what is not finite is left for the noise to refuse
-        return
-    square = sum(np.sum(np.square(np.divide(u, peak, dtype=np.float64))) for u in update)
-    length = float(np.sqrt(square))  # from 1 on
-    if clip / peak < length:
-        scale = clip * (1 - 2.0**-22) / length  # no norm is above the clip once rounded to float32
-        for array in update:
-            array[...] = np.divide(array, peak, dtype=np.float64) * scale

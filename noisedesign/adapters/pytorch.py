@@ -31,6 +31,7 @@ from noisedesign.adapters.pytorch_ranks import (
 from noisedesign.adapters.run import Run
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import InputError
+from noisedesign.noise import device
 from noisedesign.noise.hidden import WRAP, Hidden
 from noisedesign.noise.source import NodeNoise, not_finite
 
@@ -368,7 +369,7 @@ register_optimizer_step_pre_hook(_before_step)
 
 
 def add_to(tensors: Sequence[torch.Tensor], run: Run, *, records: Iterable[Hashable]) -> None:
-    """Noise of the next step of ``run`` added in place to tensors on any device.
+    """Noise of the next step of ``run`` added in place to tensors on any device, where they are.
 
     Args:
         tensors: the sum of clipped gradients, float32 or float64, which are changed.
@@ -397,6 +398,12 @@ def add_to(tensors: Sequence[torch.Tensor], run: Run, *, records: Iterable[Hasha
     """
     if not run.alone:
         check_alone()
+    if any(tensor.device.type != "cpu" for tensor in tensors):
+        for at, tensor in enumerate(tensors):
+            _check_dense(tensor, at)
+        with run.one_step([list(tensor.shape) for tensor in tensors]) as step:
+            device.add_(run.noise, tensors, step, records=records)
+        return
     hosts = [_host(tensor, at) for at, tensor in enumerate(tensors)]
     run.add_([host.numpy() for host in hosts], records=records)
     for tensor, host in zip(tensors, hosts, strict=True):
@@ -405,6 +412,13 @@ def add_to(tensors: Sequence[torch.Tensor], run: Run, *, records: Iterable[Hasha
 
 
 def _host(tensor: Any, at: int) -> torch.Tensor:
+    _check_dense(tensor, at)
+    found: torch.Tensor = tensor.detach().cpu().contiguous()
+    return found
+
+
+def _check_dense(tensor: Any, at: int) -> None:
+    """Check that every number of a tensor is one of its own that noise can be added to."""
     field = f"parameters[{at}]"
     if tensor.layout != torch.strided:
         raise InputError(field, expected="a dense tensor", got=str(tensor.layout))
@@ -419,5 +433,3 @@ def _host(tensor: Any, at: int) -> torch.Tensor:
         got = "an expanded tensor, whose entries share theirs"
         remedy = "Make it one of its own: p.grad = p.grad.clone()."
         raise InputError(field, expected=expected, got=got, remedy=remedy)
-    found: torch.Tensor = tensor.detach().cpu().contiguous()
-    return found

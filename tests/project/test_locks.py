@@ -15,6 +15,7 @@ import pytest
 from packaging.version import Version
 
 from tests.support import ROOT
+from tests.support.clones import VARIABLES
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
@@ -48,16 +49,26 @@ def test_the_trainers_are_locked_without_what_only_a_graphics_card_needs() -> No
     """PyTorch itself is installed before, from an index of its own, in the version of the group."""
     extras = PROJECT["project"]["optional-dependencies"]
     groups = PROJECT["dependency-groups"]
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     needed = PROJECT["project"]["dependencies"]
     trainers = names(locked("requirements-trainers.lock"))
-    wanted = [*needed, *groups["trainers"], *extras["opacus"], *extras["flower"], *extras["pfl"]]
+    (chosen,) = re.findall(r"^TRAINERS := ((?:.|\\\n)*?)--group", makefile, re.MULTILINE)
+    chosen = re.findall(r"--extra (\w+)", chosen)
+    wanted = [*needed, *groups["trainers"], *(one for name in chosen for one in extras[name])]
     assert trainers >= names([*wanted, "ray"]) - {"torch"}
-    assert not {name for name in trainers if re.match(r"torch$|nvidia|cuda|triton", name)}
+    old = names(locked("requirements-trainers-numpy1.lock"))
+    assert old >= names(groups["trainers-numpy1"]) - {"torch", "torchvision"}
+    for lock in (trainers, old):
+        large = r"torch$|torchvision|nvidia|cuda|triton"
+        assert not {name for name in lock if re.match(large, name)}
     assert names(locked("requirements-trainers-jax.lock")) >= names(
         [*needed, *groups["trainers-jax"], *extras["jax"]]
     )
-    (version,) = re.findall(r"^TORCH := (\S+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    (version,) = re.findall(r"^TORCH := (\S+)$", makefile, re.MULTILINE)
     assert version in groups["trainers"]
+    assert version in groups["trainers-numpy1"]
+    (vision,) = re.findall(r"^TORCHVISION := (\S+)$", makefile, re.MULTILINE)
+    assert vision in groups["trainers-numpy1"]
     metadata = PROJECT["tool"]["uv"]["dependency-metadata"]
     assert [f"{one['name']}=={one['version']}" for one in metadata] == [version]
 
@@ -117,6 +128,36 @@ def test_the_lowest_versions_are_those_asked_for() -> None:
         assert found >= Version(bound)
         # The first that is out there: a bound may name a version that was never released.
         assert found.release[: len(Version(bound).release)] == Version(bound).release, one
+
+
+def test_trainers_with_numpy_1_have_what_tests_need_of_our_dependencies() -> None:
+    """All but click, of which p2pfl wants an older one: nothing that tests of trainers load."""
+    needed = names(PROJECT["project"]["dependencies"])
+    group = PROJECT["dependency-groups"]["trainers-numpy1"]
+    assert needed - names(group) == {"click"}
+
+
+def test_trainers_that_no_index_has_are_cloned_or_said_not_to_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module, begun = tool("clones"), []
+    assert set(module.COMMITS) == set(VARIABLES)
+
+    def git(command: list[str], **_: Any) -> Any:
+        begun.append(command)
+        (tmp_path / ".MFDL").mkdir(exist_ok=True)
+        failed = "fetch" in command and len(begun) < 4
+        return subprocess.CompletedProcess(command, int(failed), "", "fatal: no network\n")
+
+    monkeypatch.setattr(module.subprocess, "run", git)
+    assert module.clone("MFDL", tmp_path) == "not to be had: fatal: no network"
+    begun.extend([[], []])
+    assert module.clone("MFDL", tmp_path) == "there"
+    assert [command[-1] for command in begun[-2:]] == [module.COMMITS["MFDL"][1], "FETCH_HEAD"]
+    assert (tmp_path / "MFDL").is_dir()
+    count = len(begun)
+    assert module.clone("MFDL", tmp_path) == "there"
+    assert len(begun) == count
 
 
 # --- the oldest and the newest Python -------------------------------------------------------------

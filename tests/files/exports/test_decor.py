@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib.util
 import itertools
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -25,8 +24,10 @@ import noisedesign as nd
 from noisedesign.base.checks import InputError
 from noisedesign.files.exports import takers
 from tests.support import ROOT
+from tests.support.clones import clone
 from tests.support.made_designs import with_matrix
 from tests.support.small_designs import PATH_3, TARGET, space_design
+from tests.support.trainer_rows import trainer_row
 
 LAPLACIAN = np.array([[1.0, -1, 0], [-1, 2, -1], [0, -1, 1]])
 STEPS = 4
@@ -265,17 +266,23 @@ def test_too_few_batches_stop_the_trainer(trainer: Path, tmp_path: Path) -> None
     assert not (trainer / "noise.npy").exists()
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(
-    "NOISEDESIGN_DECOR" not in os.environ,
-    reason="DECOR is in no package index: NOISEDESIGN_DECOR names a folder with it",
-)
 def test_the_trainer_itself_runs_to_the_end(tmp_path: Path) -> None:
     pytest.importorskip("torchvision", reason="DECOR needs torchvision, which is not installed")
+    folder = shutil.copytree(clone("DECOR"), tmp_path / "trainer")
     _, program = exported(decor_design(), tmp_path)
     words = "--dataset libsvm --model libsvm_model --loss BCELoss --criterion libsvm_topk"
     words += " --num-labels 2 --dirichlet-alpha 10 --batch-size 64 --learning-rate 0.1"
     words += " --privacy example --device cpu --evaluation-delta 1 --metric Loss"
-    done = started(program, *words.split(), folder=Path(os.environ["NOISEDESIGN_DECOR"]))
+    done = started(program, *words.split(), folder=folder)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("Mean Loss (step ") == STEPS
+    trainer_row(
+        "DECOR",
+        packages=("torch", "torchvision", "numpy"),
+        works=[
+            "its own training to the end, by the program of `export --to decor`",
+            "noise of edges drawn afresh at every step",
+        ],
+        refuses=["what the design says, said again", "too few batches"],
+        cost="its own",
+    )
