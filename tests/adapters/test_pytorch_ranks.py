@@ -152,13 +152,13 @@ def steps_of(made: Made, width: int, sent: int) -> tuple[int, list[np.ndarray], 
     model = made(network(width))
     d, source, drawn = sum(p.numel() for p in model.parameters()), source_here(), []
     gradients = Gradients(model, source, clip=CLIP)
-    step = source.step
+    fill = source._fill
 
-    def counted(t: int, **how: Any) -> Any:
-        drawn.append(how["out"].size if t == 0 else 0)
-        return step(t, **how)
+    def counted(t: int, flat: Any, start: int) -> None:
+        drawn.append(flat.size if t == 0 else 0)
+        fill(t, flat, start)
 
-    source.step = counted  # type: ignore[method-assign]
+    source._fill = counted  # type: ignore[method-assign]
     found = []
     for t in range(STEPS):
         give(model, sums_of(d, t))
