@@ -320,6 +320,33 @@ def test_a_mistake_of_one_rank_is_refused_on_all_before_anything_is_added(
         assert (used, step) == ([], 0), case
 
 
+def changed() -> dict[str, str]:
+    """Models whose parameters, or shards, are others than those that Gradients was made of."""
+    found = {}
+    for made in (replicas, shards):
+        model = network()
+        model[0].requires_grad_(False)
+        model = made(model)
+        gradients = Gradients(model, source_here(), clip=CLIP)
+        model.requires_grad_(True)
+        give(model, sums_of(D, 0))
+        found[made.__name__] = words(lambda g=gradients: g.add_noise_(records=[0]))
+    gradients = Gradients(model, source_here(), clip=CLIP)
+    for part in model.modules():
+        if hasattr(part, "set_reshard_after_backward"):
+            part.set_reshard_after_backward(False, recurse=False)
+    model(torch.ones(2, 13)).sum().backward()
+    found["unsharded"] = words(lambda: gradients.add_noise_(records=[0]))
+    return found
+
+
+def test_a_model_that_changes_is_refused(two: Pool) -> None:
+    for found in two(changed):
+        for made in ("replicas", "shards"):
+            assert found[made].startswith("parameters: expected parameters and shards as they were")
+        assert found["unsharded"].startswith("parameters")
+
+
 def test_sums_that_differ_where_nobody_notices_get_noise_once(two: Pool) -> None:
     """Sums of equal bits in another order pass, and are not what gets noise: rank 0's are."""
     one, exact = source_here(), sums_of(D, 0)
