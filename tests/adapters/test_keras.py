@@ -98,12 +98,13 @@ def test_fit_moves_by_hand_clipped_sums_and_designed_noise() -> None:
 
 def test_a_model_learns_what_the_right_one_learns() -> None:
     design, data = prefix_design(epochs=10, separation=4, epsilon=1e3), a9a(RECORDS)
-    model = net()
+    rate = 4.0
+    model = net(optimizer=keras.optimizers.SGD(rate))
     start = network(model)
     private = model.private(data[0], data[1][:, None], node_noise(design), clip=CLIP)
     model.fit(private, verbose=0)
     batches = [private.batches[t] for t in range(40)]
-    check_learned(network(model), start, batches, data, rate=RATE / (RECORDS / 4))
+    check_learned(network(model), start, batches, data, rate=rate / (RECORDS / 4))
 
 
 def test_batches_that_are_drawn_are_divided_by_their_mean() -> None:

@@ -163,5 +163,5 @@ def row(data: tuple[np.ndarray, np.ndarray]) -> None:
             "a job begun again after a kill: the same noise for the same round",
         ],
         refuses=["rounds past the horizon", "what `NoisyUpdate` refuses"],
-        cost=f"{share:.2g} of the gradients of {len(due)} records in numpy",
+        cost=f"{share:.2g} times the gradients of {len(due)} records, 2,000 parameters",
     )

@@ -160,5 +160,5 @@ def row() -> None:
             "a network begun again after a kill: with noise that was not used",
         ],
         refuses=["rounds past the horizon", "what `NoisyUpdate` refuses"],
-        cost=f"{share:.2g} of five epochs of {RECORDS} records in numpy",
+        cost=f"{share:.2g} times five epochs of {RECORDS} records, 1,500 parameters",
     )
