@@ -92,6 +92,7 @@ bench: $(STAMP)
 	$(BIN)/python -m benchmarks.local
 	$(BIN)/python -m benchmarks.noise
 	$(BIN)/python -m benchmarks.record
+	$(BIN)/python -m benchmarks.device
 	$(BIN)/python -m benchmarks.integer_noise
 	$(BIN)/python -m benchmarks.amplification
 	$(BIN)/python -m benchmarks.rigorous

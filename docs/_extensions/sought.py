@@ -12,6 +12,7 @@ SOUGHT = {
     "guides/data": ("data set", "facebook", "movielens"),
     "guides/deploy-and-rehearse": ("deployment", "secret"),
     "guides/dropout": ("node failure", "dropout"),
+    "guides/jax": ("jax", "optax", "jax privacy"),
     "guides/large-problems": ("large graph", "memory", "sparse"),
     "guides/ledger": ("several runs", "privacy budget"),
     "guides/mixing-weights": ("weighted graph", "edge weights", "mixing matrix"),
@@ -19,7 +20,8 @@ SOUGHT = {
     "guides/random-participation": ("random batches", "amplification", "shuffling", "poisson"),
     "guides/which-design": ("batch size", "records", "best noise", "choose a design"),
     "guides/seeds-without-a-dealer": ("shared seed", "trusted party", "pairwise noise"),
-    "guides/trainers": ("pytorch", "opacus", "flower", "jax", "ddp"),
+    "guides/trainers": ("pytorch", "opacus", "flower", "ddp"),
+    "guides/whole-deployment": ("tls", "certificate", "docker", "soak test", "transcript"),
     "guides/who-sees-what": ("observer", "eavesdropper", "honest-but-curious", "coalition"),
     "tutorial": ("first steps", "getting started"),
 }

@@ -1,20 +1,25 @@
 """JAX: designed noise as an optax transformation, which is what JAX Privacy calls a privatizer.
 
-Noise is drawn on the host, once a step, also where ``update`` is compiled: then JAX makes a
-RuntimeError of an InputError, as soon as the result is used. The privatizers of JAX Privacy seed
-themselves from numpy's global generator where they are given no key, see no records, and go on past
-the horizon, where the one of a dense matrix repeats its last noise."""
+Noise is drawn where the model is, bit for bit that of the node. Before, the host checks and records
+what it hides: it gets a hash and a norm, and answers with the keys of the step, which are in no
+compiled program, and without which there is no noise. In compiled code JAX makes a RuntimeError of
+an InputError, as soon as the result is used. The privatizers of JAX Privacy seed themselves from
+numpy's global generator where they are given no key, see no records, and go on past the horizon,
+where the one of a dense matrix repeats its last noise."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from hashlib import blake2b
+from threading import RLock
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 import optax
 from jax.experimental import io_callback
-from jax_privacy import batch_selection, clipping, noise_addition
+from jax_privacy import batch_selection, clipping
 from jax_privacy.matrix_factorization import (
     banded,
     buffered_toeplitz,
@@ -22,11 +27,32 @@ from jax_privacy.matrix_factorization import (
     toeplitz,
 )
 
+from noisedesign.adapters import jax_noise
+from noisedesign.adapters.jax_noise import Kind, Part, Told
 from noisedesign.adapters.run import Run
 from noisedesign.base.checks import InputError, describe
 from noisedesign.noise.filters import Banded, Buffered, Filter, Fresh, Moving, Toeplitz
+from noisedesign.noise.hidden import Hidden
 from noisedesign.noise.plan import OWN, Plan
-from noisedesign.noise.source import NodeNoise
+from noisedesign.noise.source import NodeNoise, not_finite
+
+_RUN_BYTES = 8  # of a hash by which states of two runs are told apart
+
+
+class State(NamedTuple):
+    """The state of a privatizer. Who has it can take noise off, as who has the secret can.
+
+    Attributes:
+        step: the next step, zero-based.
+        run: tells runs apart.
+        hash_keys: of the hash by which the record knows what noise hides, (2, 8).
+        kept: what the noise of later steps needs of earlier noise.
+    """
+
+    step: Any
+    run: Any
+    hash_keys: Any
+    kept: tuple[Any, ...] = ()
 
 
 class Training(Run):
@@ -52,7 +78,7 @@ class Training(Run):
         >>> privatizer = training.privatizer()
         >>> sums = jnp.zeros(3)  # of clipped gradients
         >>> noisy, state = privatizer.update(sums, privatizer.init(sums), records=["ann"])
-        >>> int(state), bool((noisy != 0).all())
+        >>> int(state.step), bool((noisy != 0).all())
         (1, True)
     """
 
@@ -60,70 +86,45 @@ class Training(Run):
         super().__init__(noise, clip=clip)
         self._announced: dict[int, np.ndarray] = {}
         """Records of the steps that :meth:`batch_selection` has handed out."""
+        plan, self._lock = noise.plan, RLock()
+        said = repr((plan.digest, plan.node, noise.fingerprints)).encode()
+        self._run = blake2b(said, digest_size=_RUN_BYTES).digest()
 
     def privatizer(self) -> Any:
         """Adds the noise of the next step to a sum of clipped gradients.
 
-        ``init(model)`` gives its state, the next step; ``update(sums, state, params=None,
-        records=None)`` the sums with noise, in their own dtype, and the next state. ``records`` are
-        numbers or words, an array of integers where ``update`` is compiled, and not needed within
-        :meth:`batch_selection`. A state is used once.
+        ``init(model)`` gives its :class:`State`, which computes the noise of earlier steps again
+        where there were some; ``update(sums, state, params=None, records=None)`` the sums with
+        noise, in their own dtype, and the next state. ``records`` are numbers or words, an array of
+        integers where ``update`` is compiled, and not needed within :meth:`batch_selection`. A
+        state is used once.
 
-        Returns:
-            An ``optax.GradientTransformationExtraArgs``.
-        """
-
-        def add(records: Iterable[Any], *leaves: Any) -> list[Any]:
-            arrays = [np.array(leaf) for leaf in leaves]
-            self.add_(arrays, records=records)
-            return arrays
-
-        def update(sums: Any, state: Any, params: Any = None, *, records: Any = None) -> Any:
-            leaves, tree = _leaves(sums)
-            state, noisy = self._on_host(
-                add, state, records, leaves, traced=_traced(state, records, leaves)
-            )
-            return tree.unflatten(noisy), state
-
-        return optax.GradientTransformationExtraArgs(lambda _: self._first_state(), update)
-
-    def streaming_privatizer(self) -> Any:
-        """The privatizer of JAX Privacy with :func:`streaming_matrix`, keyed by the node's secret.
-
-        Its noise is drawn on the device, from a key of 64 bits, all that JAX's generator takes. It
-        stops and counts records as :meth:`privatizer` does; but what noise is added to is recorded
-        nowhere, and a run goes on from a checkpoint of this state and of :meth:`state_dict`.
+        Noise is drawn on the device; on the host of a dense or full design, and where the device
+        has not the bits of a processor (a warning says so).
 
         Returns:
             An ``optax.GradientTransformationExtraArgs``.
 
         Raises:
-            InputError: as :func:`streaming_matrix`; a run that has begun otherwise.
+            InputError: several processes of JAX.
         """
-        theirs = noise_addition.matrix_factorization_privatizer(
-            streaming_matrix(self.noise.plan),
-            stddev=1.0,
-            prng_key=self._prng_key(),
-            dtype=jax.numpy.result_type(float),
-        )
+        if jax.process_count() > 1:
+            expected, got = "one process, of any number of devices", f"{jax.process_count()}"
+            raise InputError("jax.process_count", expected=expected, got=got)
+        kind = jax_noise.kind_of(self.noise.plan)
+        if kind is not None and not jax_noise.works():
+            kind = None
 
-        def count(records: Sequence[Any], norm: Any) -> list[Any]:
-            self.noise.check_sum(float(norm), records=len(records))
-            self.skip(records)
-            return [norm]
+        def init(model: Any) -> State:
+            return self._first_state(kind, jax.tree.leaves(model))
 
-        def init(model: Any) -> Any:
-            return self._first_state(), theirs.init(model)
-
-        def update(sums: Any, state: Any, params: Any = None, *, records: Any = None) -> Any:
+        def update(sums: Any, state: State, params: Any = None, *, records: Any = None) -> Any:
             leaves, tree = _leaves(sums)
-            step, inner = state
-            norm = optax.tree.norm(leaves)
-            step, _ = self._on_host(
-                count, step, records, [norm], traced=_traced(state, records, leaves)
-            )
-            noisy, inner = theirs.update(tree.unflatten(leaves), inner)
-            return noisy, (step, inner)
+            traced = _traced(records, *state[:3], leaves)
+            told = self._told(records, traced=traced)
+            add = self._on_host if kind is None else self._on_device(kind)
+            noisy, state = add(leaves, state, told, traced)
+            return tree.unflatten(noisy), state
 
         return optax.GradientTransformationExtraArgs(init, update)
 
@@ -195,38 +196,115 @@ class Training(Run):
         jax.effects_barrier()
         return super().state_dict()
 
-    def _on_host(
-        self, function: Any, step: Any, records: Any, leaves: list[Any], *, traced: bool
-    ) -> tuple[Any, list[Any]]:
-        """Return the next state and ``function(records, *leaves)``, of traced values when run."""
+    def _told(self, records: Any, *, traced: bool) -> tuple[Any, ...]:
+        """The records that an update is told of, if any."""
         if records is None:
             if not self._announced:
                 raise _nobody()
-            told: tuple[Any, ...] = ()
-        else:
-            if traced and not (
-                hasattr(records, "dtype") and jax.numpy.issubdtype(records.dtype, np.integer)
-            ):
-                expected = "an array of integers, where update is compiled"
-                raise InputError("records", expected=expected, got=describe(records))
-            told = (records,)
+            return ()
+        if traced and not (
+            hasattr(records, "dtype") and jax.numpy.issubdtype(records.dtype, np.integer)
+        ):
+            expected = "an array of integers, where update is compiled"
+            raise InputError("records", expected=expected, got=describe(records))
+        return (records,)
 
-        def host(step: Any, *rest: Any) -> tuple[Any, ...]:
-            taken = self._taken(int(step), rest[: len(told)])
-            found = function(taken, *rest[len(told) :])
-            self._announced.pop(int(step), None)
-            return (np.int32(self.step), *found)
+    def _on_host(
+        self, leaves: list[Any], state: State, told: tuple[Any, ...], traced: bool
+    ) -> tuple[list[Any], State]:
+        """Return sums with noise that is drawn on the host, and the next state."""
 
-        if traced:
-            shapes = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves]
-            counted = jax.ShapeDtypeStruct((), np.int32)
-            step, *found = io_callback(host, (counted, *shapes), step, *told, *leaves, ordered=True)
-        else:
-            step, *found = map(jax.numpy.asarray, host(step, *told, *leaves))
-        return step, found
+        def host(step: Any, run: Any, *rest: Any) -> tuple[Any, ...]:
+            with self._lock:
+                records = self._taken(int(step), run, rest[: len(told)])
+                arrays = [np.array(leaf) for leaf in rest[len(told) :]]
+                self.add_(arrays, records=records)
+                self._announced.pop(int(step), None)
+                return (np.int32(self.step), *arrays)
 
-    def _taken(self, step: int, told: tuple[Any, ...]) -> Iterable[Any]:
+        shapes = [_shape(leaf.shape, leaf.dtype) for leaf in leaves]
+        step, *noisy = _called(
+            host, (_COUNT, *shapes), state.step, state.run, *told, *leaves, traced=traced
+        )
+        return noisy, state._replace(step=step)
+
+    def _on_device(self, kind: Kind) -> Callable[..., tuple[list[Any], State]]:
+        """Return the same as :meth:`_on_host` with noise that is drawn where the sums are."""
+
+        def add(
+            leaves: list[Any], state: State, told: tuple[Any, ...], traced: bool
+        ) -> tuple[list[Any], State]:
+            parts = jax_noise.parts_of([_shape(leaf.shape, leaf.dtype) for leaf in leaves])
+            shapes = [list(leaf.shape) for leaf in leaves]
+            kept = state.kept or tuple(_nothing_kept(kind, part) for part, _ in parts)
+            if [(k.shape, k.dtype) for k in kept] != [
+                ((kind.rows, part.size), part.dtype) for part, _ in parts
+            ]:
+                raise _other_model()
+            flats = [
+                jax.numpy.concatenate([_gathered(leaves[at]).ravel() for at in numbers])
+                for _, numbers in parts
+            ]
+            hashes = [
+                jax_noise.hashed(part, state.hash_keys, flat)
+                for (part, _), flat in zip(parts, flats, strict=True)
+            ]
+
+            def host(step: Any, run: Any, hashes: Any, *told: Any) -> tuple[Any, ...]:
+                with self._lock:
+                    records = self._taken(int(step), run, told)
+                    found = [
+                        jax_noise.hidden_of(part, *numbers)
+                        for (part, _), numbers in zip(parts, hashes, strict=True)
+                    ]
+                    said = self._said(self.step)
+                    self._hide(sum(found, Hidden()), shapes, records)
+                    self._announced.pop(int(step), None)
+                    return (np.int32(self.step), *said)
+
+            said = (_COUNT, *jax_noise.shapes_of(self.noise.plan))
+            step, *found = _called(host, said, state.step, state.run, hashes, *told, traced=traced)
+            drawn = [
+                jax_noise.advanced(kind, part, Told(*found), state.step, flat, rows)
+                for (part, _), flat, rows in zip(parts, flats, kept, strict=True)
+            ]
+            noisy: list[Any] = []
+            for (_, numbers), (flat, _) in zip(parts, drawn, strict=True):
+                ends = np.cumsum([leaves[at].size for at in numbers])[:-1]
+                noisy += [
+                    _placed(piece.reshape(leaves[at].shape), leaves[at])
+                    for at, piece in zip(numbers, jax.numpy.split(flat, ends), strict=True)
+                ]
+            if kind.rows:
+                state = state._replace(kept=tuple(rows for _, rows in drawn))
+            return noisy, state._replace(step=step)
+
+        return add
+
+    def _hide(self, sums: Hidden, shapes: list[list[int]], records: Iterable[Any]) -> None:
+        """Record what the noise of the next step hides, which ends the step."""
+        if not shapes:
+            raise InputError("sums", expected="at least one array", got="none")
+        if self._shapes not in (None, shapes):
+            raise _other_model()
+        if not math.isfinite(sums.norm):
+            raise not_finite("sums")
+        self.noise.hide(self.step, sums, records=records)
+        self._shapes = shapes
+        self.step += 1
+
+    def _said(self, t: int) -> Told:
+        """What a device is told of a step."""
+        plan, t = self.noise.plan, self.noise._checked_step(t)
+        keys = [self.noise._step_key(stream.name, t) for stream in plan.streams]
+        return jax_noise.told_of(plan, t, keys)
+
+    def _taken(self, step: int, run: Any, told: Sequence[Any]) -> Iterable[Any]:
         """The records of a step, which is the next one."""
+        if np.asarray(run).tobytes() != self._run:
+            expected, got = "a state of this run", "that of another"
+            remedy = "Begin with privatizer.init(model)."
+            raise InputError("state", expected=expected, got=got, remedy=remedy)
         if step != self.step:
             expected = f"the state of step {self.step}, which is next"
             remedy = "A state is used once: noise on other data would show their difference."
@@ -238,16 +316,37 @@ class Training(Run):
             return np.asarray(records).ravel().tolist()
         return tuple(records)
 
-    def _first_state(self) -> Any:
-        return jax.numpy.asarray(self.step, dtype=np.int32)
+    def _first_state(self, kind: Kind | None, leaves: Sequence[Any]) -> State:
+        """The state of the next step: noise of earlier ones is drawn again, and kept."""
+        traced = _traced(leaves)
 
-    def _prng_key(self) -> Any:
-        """Make a key of the secret, the design and the node; the secret is used from now on."""
-        self.noise.step(0, (0,))
-        secret, plan = self.noise.secret, self.noise.plan
-        assert secret is not None
-        bits = secret.step_key(f"jax {plan.streams[0].name}", 0, digest=plan.digest)
-        return jax.random.wrap_key_data(np.frombuffer(bits[:8], np.uint32), impl="threefry2x32")
+        def begin() -> tuple[Any, ...]:
+            keys = jax_noise.words_of(self.noise.hash_keys)
+            return np.int32(self.step), np.frombuffer(self._run, np.uint32), keys
+
+        shapes = (_COUNT, _shape((_RUN_BYTES // 4,), np.uint32), _shape((2, 8), np.uint32))
+        state = State(*_called(begin, shapes, traced=traced))
+        if kind is None or not kind.rows:
+            return state
+        widened = [_shape(np.shape(leaf), _precision(leaf)) for leaf in leaves]
+        parts = [part for part, _ in jax_noise.parts_of(widened)]
+
+        def again(carried: Any) -> Any:
+            t, kept = carried
+            told = jax_noise.shapes_of(self.noise.plan)
+            found = Told(*_called(lambda t: tuple(self._said(int(t))), told, t, traced=traced))
+            return t + 1, tuple(
+                jax_noise.advanced(kind, part, found, t, None, rows)[1]
+                for part, rows in zip(parts, kept, strict=True)
+            )
+
+        carried = jax.numpy.int32(0), tuple(_nothing_kept(kind, part) for part in parts)
+        if traced:
+            carried = jax.lax.while_loop(lambda c: c[0] < state.step, again, carried)
+        else:
+            for _ in range(int(state.step)):
+                carried = again(carried)
+        return state._replace(kept=carried[1])
 
 
 def _numbered(arguments: int | Iterable[int]) -> tuple[int, ...]:
@@ -280,6 +379,62 @@ def _check_rows(args: Sequence[Any], of_records: Sequence[int], others: Iterable
             raise InputError("batch_argnums", expected=expected, got=got, remedy=remedy)
 
 
+_shape = jax.ShapeDtypeStruct
+_COUNT = _shape((), np.int32)
+
+
+def _called(host: Callable[..., Any], shapes: Any, *values: Any, traced: bool) -> Any:
+    """Return what ``host`` returns, of traced values when run: once, and before what needs it.
+
+    Steps are in order without ordered callbacks, which are for one device alone: each needs the
+    state that the one before returned."""
+    if traced:
+        return io_callback(host, shapes, *_of_one_model(*values))
+    return jax.tree.map(jax.numpy.asarray, tuple(host(*values)))
+
+
+def _of_several(axis_size: int, batched: Any, *values: Any) -> Any:
+    expected, got = "one model", f"{axis_size} at once, by vmap: they would have one noise"
+    raise InputError("sums", expected=expected, got=got)
+
+
+_of_one_model = jax.custom_batching.custom_vmap(lambda *values: values)
+_of_one_model.def_vmap(_of_several)
+
+
+def _gathered(leaf: Any) -> Any:
+    """``leaf`` on every device of a mesh with explicit axes; of other meshes XLA sees to it."""
+    sharding = jax.typeof(leaf).sharding
+    if not any(sharding.spec):
+        return leaf
+    return jax.sharding.reshard(leaf, sharding.update(spec=jax.sharding.PartitionSpec()))
+
+
+def _placed(noisy: Any, leaf: Any) -> Any:
+    """``noisy`` as ``leaf`` is on the devices of such a mesh."""
+    sharding = jax.typeof(leaf).sharding
+    return jax.sharding.reshard(noisy, sharding) if any(sharding.spec) else noisy
+
+
+def _nothing_kept(kind: Kind, part: Part) -> Any:
+    return jax.numpy.zeros((kind.rows, part.size), part.dtype)
+
+
+def _precision(leaf: Any) -> Any:
+    """Of the sums for an array of the model: that of its own, or float32 where it has half."""
+    double = jax.numpy.result_type(leaf) == np.float64
+    return np.float64 if double else np.float32
+
+
+def _other_model() -> InputError:
+    expected = "the shapes and precision of the steps before"
+    remedy = (
+        "Noise of one design is for one model; for another one draw a new secret. Where sums are "
+        "in another precision than the model, begin with privatizer.init(sums)."
+    )
+    return InputError("parameters", expected=expected, got="others", remedy=remedy)
+
+
 def _traced(*values: Any) -> bool:
     """Whether a program is being made, which is run later."""
     return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(values))
@@ -307,8 +462,10 @@ def streaming_matrix(plan: Plan) -> Any:
     """Noise of a node over time as a ``StreamingMatrix`` of JAX Privacy.
 
     It is C^-1 times ``noise_stddev``, for
-    ``matrix_factorization_privatizer(matrix, stddev=1.0, prng_key=...)``, which does not stop after
-    the T steps of the design. Numbers are float64 where ``jax_enable_x64`` is set, else float32.
+    ``matrix_factorization_privatizer(matrix, stddev=1.0, prng_key=...)``. That does not stop after
+    the T steps of the design, checks and records nothing, and has a key of 64 bits, all that JAX's
+    generator takes; :meth:`Training.privatizer` does, and has 256. Numbers are float64 where
+    ``jax_enable_x64`` is set, else float32.
 
     Args:
         plan: of a node whose noise is its own alone, with C banded, Toeplitz, of banded inverse or

@@ -4,19 +4,24 @@ Noise is added to the sums of clipped gradients; Opacus divides by the expected 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import inspect
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from opacus import PrivacyEngine
 from opacus.accountants import IAccountant
 from opacus.accountants.analysis.gdp import eps_from_mu
-from opacus.optimizers import DPOptimizer
+from opacus.optimizers import DPOptimizer, DPOptimizerFastGradientClipping
 from opacus.optimizers.optimizer import _check_processed_flag, _mark_as_processed
+from opacus.utils.fast_gradient_clipping_utils import (
+    DPLossFastGradientClipping,
+    DPTensorFastGradientClipping,
+)
 from torch.utils._pytree import tree_map
 from torch.utils.data import DataLoader, Sampler
 
-from noisedesign.adapters.pytorch import add_to
+from noisedesign.adapters.pytorch import _NOISY, _RUNS, Gradients, add_to
 from noisedesign.adapters.run import Run
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import InputError
@@ -69,13 +74,30 @@ class DesignedOptimizer(DPOptimizer):
         if not self._is_last_step_skipped:
             self._samples = 0
 
+    def attach_step_hook(self, fn: Callable[[DPOptimizer], None]) -> None:
+        """Attach a hook as to ``DPOptimizer``, but none of an accountant of independent noise.
+
+        Args:
+            fn: likewise.
+
+        Raises:
+            InputError: the hook of an accountant of Opacus.
+        """
+        owner = inspect.getclosurevars(fn).nonlocals.get("self") if inspect.isfunction(fn) else None
+        if isinstance(owner, IAccountant) and not isinstance(owner, Accountant):
+            raise _not_theirs("step_hook", type(owner).__name__)
+        super().attach_step_hook(fn)
+
     def add_noise(self) -> None:
         """Noise of the next step in ``p.grad``, to the sum over the batch of that step.
 
         Raises:
-            InputError: as :meth:`Run.add_`; gradients of another batch; a clip that was changed.
+            InputError: as :meth:`Run.add_`; gradients of another batch; a clip or a noise
+                multiplier that was changed, as schedulers of Opacus do.
         """
         agrees("max_grad_norm", self.max_grad_norm, self._run.clip)
+        stated = self._run.noise.claim.noise_stddev / self._run.clip
+        agrees("noise_multiplier", self.noise_multiplier, stated)
         records = self._batches._of_next_step(self._samples)
         for p in self.params:
             _check_processed_flag(p.summed_grad)
@@ -83,7 +105,112 @@ class DesignedOptimizer(DPOptimizer):
         add_to(noisy, self._run, records=records)
         for p, grad in zip(self.params, noisy, strict=True):
             p.grad = grad.view_as(p)
+            setattr(p.grad, _NOISY, True)
             _mark_as_processed(p.summed_grad)
+
+
+class GhostOptimizer(DesignedOptimizer, DPOptimizerFastGradientClipping):
+    """The same for ghost clipping, where the loss that :meth:`Engine.make_private` returns leaves
+    the sum of clipped gradients in ``p.grad``, and nothing else may."""
+
+    _left: tuple[tuple[torch.Tensor, int], ...] = ()  # gradients of the last pass and versions
+
+    def clip_and_accumulate(self) -> None:
+        """Nothing: gradients are clipped by the loss."""
+
+    def _clipped(self, samples: int) -> None:
+        """Note what ``p.grad`` of all parameters is, the sum over so many records."""
+        self._samples += samples
+        self._left = tuple((p.grad, p.grad._version) for p in self.params)
+
+    def accumulate(self) -> None:
+        """Accumulate as Opacus does, but only what its loss has clipped.
+
+        Raises:
+            InputError: gradients of another loss, or changed since.
+        """
+        now = tuple((p.grad, -1 if p.grad is None else p.grad._version) for p in self.params)
+        if len(now) != len(self._left) or any(
+            a is not c or b != d for (a, b), (c, d) in zip(now, self._left, strict=True)
+        ):
+            expected = "what backward() of the criterion that make_private returned left in it"
+            got = (
+                "gradients that are not clipped, or changed since"
+                if any(grad is not None for grad, _ in now)
+                else "none"
+            )
+            remedy = (
+                "Take model, optimizer, criterion and loader from make_private, and call "
+                "criterion(...).backward() once before every step."
+            )
+            raise InputError("grad", expected=expected, got=got, remedy=remedy)
+        self._left = ()
+        super().accumulate()
+
+
+class GhostLoss(DPLossFastGradientClipping):
+    """Opacus' loss of ghost clipping, which holds every record to the clip of the design."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return _RecordLosses._of(super().__call__(*args, **kwargs))
+
+
+class _RecordLosses(DPTensorFastGradientClipping):
+    """The loss of every record, one number each; arithmetic keeps it that."""
+
+    @classmethod
+    def _of(cls, losses: DPTensorFastGradientClipping) -> _RecordLosses:
+        return cls(losses.module, losses.optimizer, losses.loss_per_sample, losses.loss_reduction)
+
+    def backward(self) -> None:
+        """The two passes of ghost clipping: norms, then the sum of clipped gradients."""
+        losses, hooks, optimizer = self.loss_per_sample, self.module, self.optimizer
+        if losses.dim() == 2 and losses.shape[1] == 1:
+            losses = losses[:, 0]
+        agrees("max_grad_norm", hooks.max_grad_norm, optimizer._run.clip)
+        known = {id(p) for p in hooks.trainable_parameters}
+        if not {id(p) for p in optimizer.params} <= known:
+            expected, got = "parameters that are trained from the start", "one unfrozen since"
+            raise InputError("module", expected=expected, got=got)
+        for p in hooks.trainable_parameters:
+            p._norm_sample = None  # no norm of an earlier batch
+        (losses.mean() if self.loss_reduction == "mean" else losses.sum()).backward(
+            retain_graph=True
+        )
+        optimizer.zero_grad()
+        if any(p._norm_sample is None for p in hooks.trainable_parameters):
+            expected, got = "parameters that all take part in the loss", "one that does not"
+            remedy = "Freeze it before make_private: requires_grad_(False)."
+            raise InputError("module", expected=expected, got=got, remedy=remedy)
+        shapes = {tuple(p._norm_sample.shape) for p in hooks.trainable_parameters}
+        if shapes != {tuple(losses.shape)} or losses.dim() != 1:
+            expected = "one loss a record, and layers whose first axis is that of records"
+            got = f"losses of shape {tuple(losses.shape)}, norms of {sorted(shapes)}"
+            remedy = (
+                "Give outputs and targets one row a record, a criterion with a reduction, and "
+                "shape= where it has one loss a token."
+            )
+            raise InputError("criterion", expected=expected, got=got, remedy=remedy)
+        hooks.disable_hooks()
+        try:
+            (hooks.get_clipping_coef().to(losses.device) * losses).sum().backward()
+        finally:
+            hooks.enable_hooks()
+        optimizer._clipped(len(losses))
+
+
+def _kept(name: str) -> Callable[..., Any]:
+    operation = getattr(DPTensorFastGradientClipping, name)
+
+    def kept(self: _RecordLosses, other: Any) -> _RecordLosses:
+        return _RecordLosses._of(operation(self, other))
+
+    return kept
+
+
+for _name in ("__truediv__", "__mul__", "__add__", "__sub__", "__rsub__"):
+    if hasattr(DPTensorFastGradientClipping, _name):  # since Opacus 1.5.5 or so
+        setattr(_RecordLosses, _name, _kept(_name))
 
 
 class RoundBatches(Sampler[list[int]]):
@@ -249,15 +376,28 @@ class Accountant(IAccountant):
         self._run.load_state_dict(state_dict.get("run", {}))
 
 
+class _Moves:
+    """The guard of one model: no optimizer of PyTorch moves it by a gradient without noise."""
+
+    _check_move = Gradients._check_move
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        self.model = model
+        _RUNS.add(self)  # type: ignore[arg-type]
+
+
 class Engine(PrivacyEngine):
     """Opacus' engine for one run of one node; checkpoints of Opacus keep where it is.
 
     Args:
         noise: of the node; its plan is for sums, so without a batch size.
         seed: of the order of records, as of :meth:`Run.batches`.
+        accountant: not to be given: those of Opacus are for independent noise and Poisson
+            sampling, and say nothing of this run.
+        secure_mode: False; the generator of all noise is a cipher anyway.
 
     Raises:
-        InputError: as :class:`Run`; a seed where participation is random.
+        InputError: as :class:`Run`; a seed where participation is random; an accountant.
 
     Examples:
         >>> import noisedesign as nd
@@ -283,12 +423,26 @@ class Engine(PrivacyEngine):
         (2, 1.0)
     """
 
-    def __init__(self, noise: NodeNoise, *, seed: int | None = None) -> None:
+    def __init__(
+        self,
+        noise: NodeNoise,
+        *,
+        seed: int | None = None,
+        accountant: None = None,
+        secure_mode: bool = False,
+    ) -> None:
+        if accountant is not None:
+            raise _not_theirs("accountant", _checks.describe(accountant))
+        if secure_mode:
+            expected = "False: noise is of ChaCha20, keyed by the node's secret"
+            remedy = "Against what the last bits of floats tell take noise in integers."
+            raise InputError("secure_mode", expected=expected, got="True", remedy=remedy)
         self.run = Run(noise)
         self.accountant = Accountant(self.run)
         self.secure_mode, self.secure_rng, self.dataset = False, None, None
         self._seed, self._batch_first = seed, True
         self._batches: RoundBatches | None = None
+        self._moves: _Moves | None = None
 
     def make_private(
         self,
@@ -300,7 +454,7 @@ class Engine(PrivacyEngine):
         max_grad_norm: float | None = None,
         poisson_sampling: bool = False,
         **kwargs: Any,
-    ) -> tuple[Any, DesignedOptimizer, DataLoader[Any]]:
+    ) -> Any:
         """Wrap as Opacus does, but the design says noise, clip and who takes part when.
 
         Args:
@@ -310,12 +464,13 @@ class Engine(PrivacyEngine):
                 pass over the loader that comes back is one round.
             noise_multiplier: not to be given.
             max_grad_norm: the design's, or left out.
-            poisson_sampling: False.
-            **kwargs: ``batch_first``, ``loss_reduction``, ``wrap_model`` and ``grad_sample_mode``
-                (but not "ghost") as of Opacus.
+            poisson_sampling: False. Opacus' own default is True; left out, batches are those that
+                the design is for.
+            **kwargs: ``criterion``, ``batch_first``, ``loss_reduction``, ``wrap_model`` and
+                ``grad_sample_mode`` (of "ghost" modes that one) as of Opacus.
 
         Returns:
-            Model, optimizer and loader to train with.
+            Model, optimizer and loader to train with; with "ghost" the criterion before the loader.
 
         Raises:
             InputError: an argument that contradicts the design, or a second call.
@@ -325,12 +480,12 @@ class Engine(PrivacyEngine):
         _without(kwargs.get("noise_generator") is not None, "noise_generator", "one")
         _without(kwargs.get("clipping", "flat") != "flat", "clipping", kwargs.get("clipping"))
         mode = kwargs.get("grad_sample_mode", "hooks")
-        _without("ghost" in mode, "grad_sample_mode", mode)
+        _without("ghost_" in mode, "grad_sample_mode", mode)
         agrees("max_grad_norm", max_grad_norm, self.run.clip)
         if self._batches is not None:
             raise InputError("engine", expected="a new one for every model", got="a second call")
         self._batch_first = bool(kwargs.get("batch_first", True))
-        found: tuple[Any, DesignedOptimizer, DataLoader[Any]] = super().make_private(
+        found = super().make_private(
             module=module,
             optimizer=optimizer,
             data_loader=data_loader,
@@ -339,6 +494,7 @@ class Engine(PrivacyEngine):
             poisson_sampling=False,
             **kwargs,
         )
+        self._moves = _Moves(module)
         return found
 
     def make_private_with_epsilon(self, **kwargs: Any) -> Any:
@@ -370,16 +526,28 @@ class Engine(PrivacyEngine):
         optimizer: torch.optim.Optimizer,
         expected_batch_size: int,
         loss_reduction: str = "mean",
+        grad_sample_mode: str = "hooks",
         **_: Any,
     ) -> DesignedOptimizer:
         assert self._batches is not None
-        return DesignedOptimizer(
+        return (GhostOptimizer if grad_sample_mode == "ghost" else DesignedOptimizer)(
             optimizer.original_optimizer if isinstance(optimizer, DPOptimizer) else optimizer,
             run=self.run,
             batches=self._batches,
             expected_batch_size=expected_batch_size,
             loss_reduction=loss_reduction,
         )
+
+    def _prepare_criterion(
+        self, *, module: Any, optimizer: Any, criterion: Any, loss_reduction: str = "mean", **_: Any
+    ) -> GhostLoss:
+        return GhostLoss(module, optimizer, criterion, loss_reduction)
+
+
+def _not_theirs(field: str, got: str) -> InputError:
+    expected = "none of Opacus: its accountants are for independent noise of Poisson batches"
+    remedy = "Steps of a design are correlated: ask engine.get_epsilon(delta), which is of the run."
+    return InputError(field, expected=expected, got=got, remedy=remedy)
 
 
 def _without(wrong: bool, field: str, got: Any) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,8 @@ class Run:
         >>> run.step
         6
     """
+
+    alone = False  # whether all other ranks of torch.distributed are nodes of their own
 
     def __init__(
         self,
@@ -161,12 +164,27 @@ class Run:
                 before.
         """
         arrays = list_of_arrays(arrays, field="parameters")
-        shapes = [list(np.shape(array)) for array in arrays]
+        with self.one_step([list(np.shape(array)) for array in arrays]):
+            self.noise.add_(arrays, self.step, records=records)
+
+    @contextmanager
+    def one_step(self, shapes: list[list[int]]) -> Iterator[int]:
+        """The next step, of a model of these shapes; without an error it is done.
+
+        Args:
+            shapes: of all arrays of the model.
+
+        Yields:
+            The step.
+
+        Raises:
+            InputError: other shapes than before.
+        """
         if self._shapes not in (None, shapes):
             expected = "the shapes of the steps before"
             remedy = "Noise of one design is for one model; for another one draw a new secret."
             raise InputError("parameters", expected=expected, got="others", remedy=remedy)
-        self.noise.add_(arrays, self.step, records=records)
+        yield self.step
         self._shapes = shapes
         self.step += 1
 

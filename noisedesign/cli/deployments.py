@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import click
 
@@ -10,6 +13,7 @@ import noisedesign as nd
 from noisedesign.base.checks import InputError
 from noisedesign.base.file_kinds import PICTURE
 from noisedesign.cli._shared import (
+    EXIT_FAILED,
     NewFile,
     Writing,
     attributes,
@@ -22,7 +26,11 @@ from noisedesign.cli._shared import (
     output_option,
     say,
     show,
+    transient,
 )
+
+if TYPE_CHECKING:
+    from noisedesign.tasks.soak import Progress
 
 
 @click.command(cls=Writing)
@@ -116,3 +124,126 @@ def rehearse(
     if output is not None:
         write_figure(run.figure_of(found), output)
         note(output)
+
+
+@click.command(cls=Writing)
+@design_argument
+@folder_option
+@click.option("--data", metavar="FILE.npz", help="Arrays features and labels [made ones].")
+@click.option("--minutes", default=30.0, show_default=True, help="When it stops, at the latest.")
+@click.option("--runs", default=1000, show_default=True, help="Most runs, one after another.")
+@click.option(
+    "--kill-every", default=10, show_default=True, help="Steps between two kills; 0: none."
+)
+@click.option("--gone", metavar="NODE", help="Leaves for good at half of every run.")
+@click.option("--step-size", default=1.0, show_default=True, help="eta.")
+@click.option("--seconds", default=120.0, show_default=True, help="How long a node waits.")
+@json_option
+def soak(
+    design: str,
+    output: str,
+    data: str | None,
+    minutes: float,
+    runs: int,
+    kill_every: int,
+    gone: str | None,
+    step_size: float,
+    seconds: float,
+    as_json: bool,
+) -> int:
+    """Train with DESIGN for minutes: a process a node, TLS, kills and restarts.
+
+    Checks memory, transcripts, and models against the same training computed here."""
+    from importlib.util import find_spec
+
+    from noisedesign.base import atomic
+    from noisedesign.base.tables import to_json
+    from noisedesign.design.design import design_of
+    from noisedesign.files.picture_file import write_figure
+    from noisedesign.tasks import soak as task
+
+    stored = design_of(design_in(design))
+    found = task.soak(
+        stored,
+        output,
+        data=data,
+        minutes=minutes,
+        kill_every=kill_every,
+        gone=gone,
+        runs=runs,
+        step_size=step_size,
+        seconds=seconds,
+        progress=_minutes(),
+    )
+    if data is None:
+        note("Records were made, as no --data was given.")
+    record = task.record_of(found)
+    atomic.write_text(f"{output}/report.json", to_json(record))
+    if find_spec("matplotlib"):
+        note(str(write_figure(task.figure_of(found), f"{output}/report.svg")))
+    show(record if as_json else record["runs"], as_json=as_json)
+    if not as_json:
+        if found.dropout is not None:
+            lost, claim = found.dropout, stored.claim
+            say(
+                f"Without {lost['gone']}: the variance of the average is "
+                f"{lost['average_ratio']:.3g} times what it was; those left have mu "
+                f"{lost['mu']:.4g} of {claim.mu:.4g}, so that epsilon {claim.epsilon:g} holds."
+            )
+        say(
+            f"All runs together: epsilon {found.runs[-1].composed:.4g} at delta {found.delta:g}. "
+            "Losses are not private."
+        )
+        say(found.outcome)
+    return EXIT_FAILED if found.problems else 0
+
+
+def _minutes() -> Callable[[Progress], None]:
+    """Tell where a soak is, by a line that changes at a terminal, or one a minute elsewhere."""
+    told = -1
+
+    def tell(now: Progress) -> None:
+        nonlocal told
+        if sys.stderr.isatty():
+            transient(str(now))
+        elif int(now.minutes) > told:
+            told = int(now.minutes)
+            note(str(now))
+
+    return tell
+
+
+@click.command(name="audit-run")
+@click.argument("transcript", type=click.Path())
+@click.option("--plan", required=True, metavar="FILE", help="The node's file, or a design.")
+@click.option("--secrets", metavar="FOLDER", help="Its secrets, as its own folder has them.")
+@click.option("--data", metavar="FILE.npz", help="Its examples.")
+@click.option("--certificate", metavar="FILE.pem", help="That others know it by.")
+@click.option("--neighbour", multiple=True, metavar="FILE", help="Transcript of a neighbour.")
+@json_option
+def audit_run(
+    transcript: str,
+    plan: str,
+    secrets: str | None,
+    data: str | None,
+    certificate: str | None,
+    neighbour: tuple[str, ...],
+    as_json: bool,
+) -> int:
+    """Check by a node's TRANSCRIPT that its noise was drawn as designed."""
+    from noisedesign.tasks import audit_run as task
+
+    found = task.audit(
+        transcript,
+        plan=task.plan_in(plan, transcript),
+        secrets=secrets,
+        data=data,
+        certificate=certificate,
+        neighbours=neighbour,
+    )
+    checks = [attributes(one, ["check", "result", "why"]) for one in found.checks]
+    told = {"node": found.name, "steps": found.steps, "checks": checks}
+    show(told | {"verdicts": list(found.verdicts)} if as_json else checks, as_json=as_json)
+    if not as_json:
+        say(found.outcome)
+    return 0 if found.holds else EXIT_FAILED

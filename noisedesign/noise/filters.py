@@ -4,7 +4,9 @@ is asked for first, and in whatever pieces.
 Each filter keeps ``rows`` arrays between steps, in the precision of what it gives away, and
 computes in float64 from these. So noise in float32 is not rounded noise of float64: every step is
 rounded as it leaves, and what follows sees it rounded. ``products`` of arrays are never matrix
-products, whose order of summation depends on their size."""
+products, whose order of summation depends on their size.
+
+Steps take arrays of numpy, and tensors of torch as well, which this module does not import."""
 
 from __future__ import annotations
 
@@ -150,8 +152,8 @@ class Banded(Filter):
     def step(self, t: int, white: White, kept: Array) -> Array:
         noise, bands = white(t), self.strategy_bands
         for i in range(1, min(t, self.rows) + 1):
-            noise -= np.multiply(kept[(t - i) % self.rows], bands[i, t - i], dtype=np.float64)
-        noise /= bands[0, t]
+            noise -= _product(kept[(t - i) % self.rows], bands[i, t - i])
+        noise /= _divisor(noise, bands[0, t])
         if self.rows:
             kept[t % self.rows] = noise
         return noise
@@ -213,11 +215,10 @@ class Moving(Filter):
 
     def step(self, t: int, white: White, kept: Array) -> Array:
         draw, taps = white(t), self.noising_coefficients
-        if kept.dtype != np.float64:
-            draw = draw.astype(kept.dtype).astype(np.float64)
+        draw = _rounded(draw, kept)
         noise: Array = draw * taps[0]
         for i in range(1, min(t, self.rows) + 1):
-            noise += np.multiply(kept[(t - i) % self.rows], taps[i], dtype=np.float64)
+            noise += _product(kept[(t - i) % self.rows], taps[i])
         if self.rows:
             kept[t % self.rows] = draw
         return noise
@@ -251,14 +252,14 @@ class Buffered(Filter):
         if t == 0:
             kept[:] = 0
         for i, scale in enumerate(self.buffer_scales):
-            noise -= np.multiply(kept[i], scale, dtype=np.float64)
+            noise -= _product(kept[i], scale)
         self._move(kept, noise)
-        noise /= self.strategy_diagonal[0]
+        noise /= _divisor(noise, self.strategy_diagonal[0])
         return noise
 
     def _move(self, kept: Array, fed: Array) -> None:
         for i, decay in enumerate(self.buffer_decays):
-            kept[i] = np.multiply(kept[i], decay, dtype=np.float64) + fed
+            kept[i] = _product(kept[i], decay) + fed
 
     def amplification(self, horizon: int) -> float:
         """Twice the first coefficient of C^-1 bounds it where all others are negative, as they are
@@ -317,11 +318,11 @@ class SignedBuffers(Buffered):
         for i, (decay, turn) in enumerate(zip(self.buffer_decays, self.buffer_turns, strict=True)):
             if turn < 0:
                 continue  # it was moved with the first of its pair
-            moved = np.multiply(kept[i], decay, dtype=np.float64)
+            moved = _product(kept[i], decay)
             if turn:
-                turned = np.multiply(kept[i], turn, dtype=np.float64)
-                moved -= np.multiply(kept[i + 1], turn, dtype=np.float64)
-                turned += np.multiply(kept[i + 1], decay, dtype=np.float64)
+                turned = _product(kept[i], turn)
+                moved -= _product(kept[i + 1], turn)
+                turned += _product(kept[i + 1], decay)
                 kept[i + 1] = turned + fed
             kept[i] = moved + fed
 
@@ -334,6 +335,25 @@ class SignedBuffers(Buffered):
         entering = np.where(self.buffer_turns, np.sqrt(2) * (1 + 8 * DOUBLE), 1.0)
         lasting = np.hypot(self.buffer_decays, self.buffer_turns) * (1 + 8 * DOUBLE)
         return self._rounding(unit, horizon, lasting, entering=entering, steps=4)
+
+
+def _product(row: Any, by: float) -> Any:
+    """A kept row in float64, times a number."""
+    if isinstance(row, np.ndarray):
+        return np.multiply(row, by, dtype=np.float64)
+    return row.double() * by
+
+
+def _rounded(draw: Any, kept: Any) -> Any:
+    """A draw in float64 as it is kept."""
+    if isinstance(draw, np.ndarray):
+        return draw.astype(kept.dtype, copy=False).astype(np.float64, copy=False)
+    return draw.to(kept.dtype).double()
+
+
+def _divisor(noise: Any, by: float) -> Any:
+    """A number to divide by: on CUDA torch multiplies by the inverse of one that is no tensor."""
+    return by if isinstance(noise, np.ndarray) else noise.new_full((), by)
 
 
 def _accumulated(operations: int) -> float:

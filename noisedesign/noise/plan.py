@@ -215,19 +215,13 @@ class Plan:
             return np.asarray(np.square(self.couplings * weights).sum(axis=(1, 2)))
         return float(weights @ weights) * self.filter.row_sums(self.horizon, np.square)
 
-    def save(self, path: str | Path) -> Path:
-        """Written whole or not at all.
+    @property
+    def checksum(self) -> str:
+        """SHA-256 of all that its file says, 64 hexadecimal digits."""
+        return _checksum(*self._said())
 
-        Args:
-            path: of the file.
-
-        Returns:
-            ``path``.
-
-        Raises:
-            InputError: ``path`` is no path, a folder or a device.
-            StorageError: the file cannot be written; an existing one stays as it was.
-        """
+    def _said(self) -> tuple[dict[str, Any], dict[str, Array]]:
+        """The manifest of its file, but for the checksum, and the arrays beside it."""
         arrays = self.filter.arrays()
         if self.couplings is not None:
             arrays["couplings"] = self.couplings
@@ -241,6 +235,22 @@ class Plan:
             "streams": [asdict(stream) for stream in self.streams],
             "arrays": {name: list(array.shape) for name, array in arrays.items()},
         }
+        return manifest, arrays
+
+    def save(self, path: str | Path) -> Path:
+        """Written whole or not at all.
+
+        Args:
+            path: of the file.
+
+        Returns:
+            ``path``.
+
+        Raises:
+            InputError: ``path`` is no path, a folder or a device.
+            StorageError: the file cannot be written; an existing one stays as it was.
+        """
+        manifest, arrays = self._said()
         manifest["checksum"] = _checksum(manifest, arrays)
         content = io.BytesIO()
         with zipfile.ZipFile(content, "w", zipfile.ZIP_STORED) as archive:

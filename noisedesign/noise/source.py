@@ -194,15 +194,20 @@ class NodeSource(ABC):
         raise InputError("noise", expected=expected, got="a pickle of it", remedy=remedy)
 
     def _stepped(self, t: Any, array: Numbers, start: Any) -> None:
+        t, start = self._begins(t, array.size, start)
+        self._fill(t, array.reshape(-1), start)
+
+    def _begins(self, t: Any, size: int, start: Any) -> tuple[int, int]:
+        """Check the step and the start of a slice that is drawn next."""
         t = self._checked_step(t)
         start = _checks.positive_int(start, field="start", minimum=0)
-        if start + array.size > MOST_SAMPLES:
+        if start + size > MOST_SAMPLES:
             expected = f"at most {MOST_SAMPLES} numbers a step"
-            raise InputError("start", expected=expected, got=f"{start + array.size}")
+            raise InputError("start", expected=expected, got=f"{start + size}")
         if self._uses is not None and self._begun != t:  # marked as used: another run may go on
             self._uses.begin()
         self._begun = t
-        self._fill(t, array.reshape(-1), start)
+        return t, start
 
     def _fill(self, t: int, flat: Numbers, start: int) -> None:
         end = start + flat.size
@@ -245,12 +250,14 @@ class NodeSource(ABC):
                 width = max(width, min(BLOCK, 2 * lane.width))
             elif lane is not None:
                 width = lane.width
-            lane = self._lanes[at] = self._lane(at, t, width)
+            lane = self._lane(at, t, width)
         white = self._white_of(block, slice(0, lane.width))
         noise: Numbers = np.empty(0)
+        self._lanes.pop(at, None)  # until it is at t: a step that was interrupted is no step
         while lane.step < t:
             lane.step += 1
             noise = recursion.step(lane.step, white, lane.kept)
+        self._lanes[at] = lane
         found = recursion.latest(t, lane.kept)
         if found is None:
             found = self._latest[at] = noise.astype(dtype, copy=False)
@@ -537,6 +544,11 @@ class NodeSource(ABC):
         if self._uses is None:
             return frozenset(self._hidden)
         return self._uses.record.steps(secret=self._used[0], node=self.plan.node)
+
+    @property
+    def recorded(self) -> bool:
+        """Whether a record keeps what was drawn."""
+        return self._uses is not None
 
     @property
     def next_step(self) -> int:

@@ -23,7 +23,7 @@ from noisedesign.base.nodes import Row
 from noisedesign.design.design import Design, design_of, fixed_mixing
 from noisedesign.design.unbounded import UnboundedDesign
 from noisedesign.files.picture_file import BLUE, GREY, legend_below, new_figure, style
-from noisedesign.noise.node.__main__ import ADDRESS
+from noisedesign.noise.node.__main__ import ADDRESS, GONE
 from noisedesign.noise.node.training import Examples
 from noisedesign.noise.plan import DEALT, Plan
 
@@ -142,7 +142,7 @@ def rehearse(
             processes.append(_Process(one, [*NODE, *map(str, [one.path, *given])]))
             stack.callback(processes[-1].stop)
         while sum(process.working() for process in processes):
-            _tell_addresses(states, at / PEERS)
+            tell_addresses(states, at / PEERS)
             if progress is not None:
                 progress(min(len(_lines(state)) for state in states), horizon)
             time.sleep(0.05)
@@ -195,9 +195,13 @@ class _Process:
         self._running.stderr.close()
 
 
-def _tell_addresses(states: Sequence[Path], path: Path) -> None:
+def tell_addresses(states: Sequence[Path], path: Path, *, gone: Sequence[int] = ()) -> None:
+    """Write the file of addresses, once every node has one."""
     try:
-        found = {str(u): (state / ADDRESS).read_text("utf-8") for u, state in enumerate(states)}
+        found = {
+            str(u): GONE if u in gone else (state / ADDRESS).read_text("utf-8")
+            for u, state in enumerate(states)
+        }
     except OSError:  # some node has none yet
         return
     text = json.dumps(found)

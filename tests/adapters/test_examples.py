@@ -16,7 +16,10 @@ from tests.support.examples import run_examples
         ("run", "numpy", None),
         ("update", "numpy", None),
         ("pytorch", "torch", None),
+        ("noisedesign.noise.device.source", "torch", None),
         ("opacus", "opacus", None),
+        ("alone", "torch", None),
+        ("opake", "opake.dpftrl", None),
         ("flower", "flwr", None),
         ("pfl", "pfl", None),
         ("jax_privacy", "jax_privacy", "2"),
@@ -28,5 +31,6 @@ def test_examples(
 ) -> None:
     needed = f"needs the package {trainer} {version or ''}".strip()
     pytest.importorskip(trainer, minversion=version, reason=needed)
-    module = importlib.import_module(f"noisedesign.adapters.{name}")
+    path = name if "." in name else f"noisedesign.adapters.{name}"
+    module = importlib.import_module(path)
     run_examples(module, tmp_path, monkeypatch)

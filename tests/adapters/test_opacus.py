@@ -22,7 +22,6 @@ from tests.support.trainers import (
     node_noise,
     prefix_design,
     random_noise,
-    sums_by_hand,
 )
 
 torch = pytest.importorskip("torch", reason="needs the package torch")
@@ -32,30 +31,7 @@ from opacus.utils.batch_memory_manager import BatchMemoryManager  # noqa: E402
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
 from noisedesign.adapters.opacus import Engine  # noqa: E402
-
-RATE = 8.0
-
-
-def network() -> torch.nn.Module:
-    torch.manual_seed(0)
-    return torch.nn.Sequential(
-        torch.nn.Linear(FEATURES, 32), torch.nn.Tanh(), torch.nn.Linear(32, 1)
-    )
-
-
-def flat(module: torch.nn.Module) -> np.ndarray:
-    return torch.cat([p.detach().flatten() for p in module.parameters()]).double().numpy()
-
-
-def numbers(module: torch.nn.Module) -> dict[str, np.ndarray]:
-    hidden, bias, out, shift = (p.detach().double().numpy() for p in module.parameters())
-    return {"hidden": hidden.T, "bias": bias, "out": out[0], "shift": shift[0]}
-
-
-def by_hand(module: torch.nn.Module, x: torch.Tensor, y: torch.Tensor) -> np.ndarray:
-    """The sum of clipped gradients, in the order of the module's parameters."""
-    found = sums_by_hand(numbers(module), x.numpy(), y.numpy())
-    return np.concatenate([found[name].T.ravel() for name in found])
+from tests.adapters.torch_networks import RATE, by_hand, flat, network, numbers  # noqa: E402
 
 
 class Training:
@@ -79,15 +55,17 @@ class Training:
         self.engine = Engine(noise)
         sgd = torch.optim.SGD(self.module.parameters(), lr=RATE)
         loader = DataLoader(dataset, batch_size=batch_size, shuffle=True, num_workers=workers)
-        self.model, self.optimizer, self.loader = self.engine.make_private(
+        model, self.optimizer, *criterion, self.loader = self.engine.make_private(
             module=self.module, optimizer=sgd, data_loader=loader, **kwargs
         )
+        self.model = model if kwargs.get("wrap_model", True) else self.module
+        mean = torch.nn.functional.binary_cross_entropy_with_logits
+        self.criterion = criterion[0] if criterion else mean
         self.noises: list[np.ndarray] = []
 
     def gradients(self, x: torch.Tensor, y: torch.Tensor) -> None:
         self.optimizer.zero_grad()
-        loss = torch.nn.functional.binary_cross_entropy_with_logits
-        loss(self.model(x)[:, 0], y).backward()
+        self.criterion(self.model(x)[:, 0], y).backward()
 
     def step(self, x: torch.Tensor, y: torch.Tensor) -> None:
         self.gradients(x, y)
@@ -336,7 +314,7 @@ def test_batch_sizes_that_are_not_the_designs_are_refused(size: int, got: str) -
         ("max_grad_norm", 1.0),
         ("poisson_sampling", True),
         ("clipping", "per_layer"),
-        ("grad_sample_mode", "ghost"),
+        ("grad_sample_mode", "ghost_fsdp"),
         ("noise_generator", torch.Generator()),
     ],
 )
@@ -350,6 +328,40 @@ def test_arguments_that_say_what_the_design_says_are_taken() -> None:
     claim = training.engine.run.noise.claim
     assert training.optimizer.noise_multiplier == claim.noise_stddev / CLIP
     assert training.optimizer.max_grad_norm == CLIP
+
+
+def test_accounts_of_independent_noise_are_refused() -> None:
+    for option in ({"accountant": "rdp"}, {"secure_mode": True}):
+        with pytest.raises(InputError, match=f"^{next(iter(option))}: expected"):
+            Engine(node_noise(prefix_design()), **option)
+    training = Training(node_noise(prefix_design()))
+    theirs = opacus.accountants.RDPAccountant()
+    with pytest.raises(InputError, match="step_hook: expected none of Opacus.*RDPAccountant"):
+        training.optimizer.attach_step_hook(theirs.get_optimizer_hook_fn(sample_rate=0.25))
+    seen: list[Any] = []
+    training.optimizer.attach_step_hook(seen.append)  # of a user's own
+    training.step(*next(iter(training.loader)))
+    assert seen == [training.optimizer]
+
+
+def test_a_schedule_of_noise_is_refused() -> None:
+    training = Training(node_noise(prefix_design()))
+    training.gradients(*next(iter(training.loader)))
+    schedule = opacus.schedulers.ExponentialNoise(training.optimizer, gamma=0.5)
+    schedule.step()
+    with pytest.raises(InputError, match="noise_multiplier: expected .* the design is for"):
+        training.optimizer.step()
+
+
+def test_the_optimizer_that_was_wrapped_moves_nothing_by_itself() -> None:
+    training = Training(node_noise(prefix_design()))
+    x, y = next(iter(training.loader))
+    training.gradients(x, y)
+    with pytest.raises(InputError, match="optimizer: expected gradients with the noise of a step"):
+        training.optimizer.original_optimizer.step()
+    np.testing.assert_array_equal(flat(training.module), flat(network()))
+    training.step(x, y)
+    assert training.engine.run.step == 1
 
 
 def test_other_ways_around_the_design_are_refused() -> None:

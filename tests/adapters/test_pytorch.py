@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from noisedesign import InputError
-from noisedesign.noise import NodeNoise, noise
+from noisedesign.noise import NodeNoise
 from tests.support import ROOT
 from tests.support.adapters import audit_noise, check_noise, designed_covariance
 from tests.support.trainers import (
@@ -479,103 +479,6 @@ def test_averages_of_batches_are_refused() -> None:
     model.scratch += 1  # leaves with no checkpoint
     backward(model)
     gradients.add_noise_(records=[0])
-
-
-# --- several processes ----------------------------------------------------------------------------
-
-
-def test_shards_are_refused() -> None:
-    from torch import distributed
-    from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
-
-    store = distributed.HashStore()
-    distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
-    try:
-        for shard in (
-            lambda model: fully_shard(model),
-            lambda model: FullyShardedDataParallel(model, device_id=torch.device("cpu")),
-        ):
-            with pytest.raises(
-                InputError, match="model: expected parameters that are whole on every rank"
-            ):
-                Gradients(shard(network()), node_noise(prefix_design()), clip=CLIP)
-    finally:
-        distributed.destroy_process_group()
-
-
-def rank_of_two(rank: int, folder: str) -> None:
-    """One of two processes that train one model by DistributedDataParallel; what it found is in a
-    file of its own."""
-    from torch import distributed
-    from torch.nn.parallel import DistributedDataParallel
-
-    store = distributed.FileStore(f"{folder}/store", 2)
-    distributed.init_process_group("gloo", store=store, rank=rank, world_size=2)
-    x, y = (torch.from_numpy(a) for a in a9a())
-
-    def step(case: str) -> str:
-        torch.manual_seed(rank)  # DistributedDataParallel sends the model of rank 0
-        model = DistributedDataParallel(network())
-        number = rank if case == "secret" else 7
-        gradients = Gradients(model, node_noise(prefix_design(), number), clip=CLIP)
-        if case == "step" and rank:
-            gradients.step = 1
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-        batches = gradients.batches(len(x))
-        for t in range(3):
-            mine = batches[t][rank::2]
-            clipped_sums(model.module, x[mine], y[mine])
-            if case != "sums":
-                for p in model.parameters():
-                    distributed.all_reduce(p.grad)
-            before, sums = flat(model), flat_by_hand(model.module, batches[t])
-            try:
-                gradients.add_noise_(records=mine if case == "records" else batches[t])
-            except InputError as error:
-                return str(error)
-            optimizer.step()
-            np.save(f"{folder}/{t}-{rank}.npy", (before - flat(model)) / 0.01 - sums)
-        return "moved"
-
-    found = {case: step(case) for case in ("secret", "step", "records", "sums", "right")}
-    os.chdir(Path(folder, str(rank)))
-    model = DistributedDataParallel(network())
-    scope = {"torch": torch, "model": model, "X": x, "Y": y, "add_up": clipped_sums}
-    scope |= {"noise": noise, "Gradients": Gradients}
-    scope["optimizer"] = torch.optim.SGD(model.parameters(), lr=RATE / 1500)
-    with pytest.MonkeyPatch.context() as patch:
-        plan = prefix_design(clip=1.0).node_plan(0)
-        follow("PyTorch on several ranks", scope, plan, patch)
-    check_learned(numbers(model), numbers(network()), scope["batches"], a9a(), rate=RATE / 1500)
-    found["guide"] = flat(model).tobytes().hex()
-    Path(f"../{rank}.json").write_text(json.dumps(found))
-    distributed.destroy_process_group()
-
-
-def test_ranks_of_one_model_add_one_noise_to_one_sum(tmp_path: Path) -> None:
-    a9a()
-    for rank in range(2):
-        (tmp_path / str(rank)).mkdir()
-    function = "from tests.adapters.test_pytorch import rank_of_two as f"
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-c", f"{function}; f({rank}, {str(tmp_path)!r})"], env=environment
-        )
-        for rank in range(2)
-    ]
-    assert [process.wait(timeout=120) for process in started] == [0, 0]
-    exact = node_noise(prefix_design(), 7)
-    said = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
-    assert said[0].pop("guide") == said[1].pop("guide")
-    for rank, found in enumerate(said):
-        assert found.pop("right") == "moved"
-        for case, words in found.items():
-            assert words.startswith(f"{case}: expected the "), words
-            assert f"got another on rank {1 - rank}" in words
-        for t in range(3):
-            noise = np.load(tmp_path / f"{t}-{rank}.npy")
-            np.testing.assert_allclose(noise, exact.step(t, len(noise)), atol=1e-3)
 
 
 def test_on_an_accelerator_noise_comes_by_a_copy() -> None:

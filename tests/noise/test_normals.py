@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 
 import mpmath
 import numpy as np
 import pytest
 import scipy.stats
 
+from noisedesign.noise import normals
 from noisedesign.noise.normals import (
     CHUNK,
     LARGEST,
@@ -165,6 +167,32 @@ def test_slices_in_any_order_have_the_same_bits() -> None:
         start = int(rng.integers(0, len(whole)))
         count = int(rng.integers(0, len(whole) - start + 1))
         np.testing.assert_array_equal(drawn(KEY, start, count), whole[start : start + count])
+
+
+def test_draws_within_draws_have_arrays_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in another thread, or in the handler of a signal."""
+    whole, real = drawn(KEY, 0, CHUNK + 5), normals.box_muller
+
+    def interrupted(words: np.ndarray, **where: np.ndarray) -> np.ndarray:
+        with monkeypatch.context() as once:
+            once.setattr(normals, "box_muller", real)
+            drawn(bytes(reversed(KEY)), 7, CHUNK)
+        return real(words, **where)
+
+    monkeypatch.setattr(normals, "box_muller", interrupted)
+    np.testing.assert_array_equal(drawn(KEY, 0, CHUNK + 5), whole)
+
+
+def test_a_chunk_takes_no_fresh_arrays() -> None:
+    out = np.empty(3 * CHUNK)
+    Normals(KEY).fill(out)
+    tracemalloc.start()
+    try:
+        Normals(KEY).fill(out)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 20_000  # bytes
 
 
 def test_the_distribution_is_normal() -> None:

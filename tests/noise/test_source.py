@@ -649,3 +649,25 @@ def test_the_bound_on_rounding_counts_what_the_filter_makes_larger() -> None:
     white = sum(abs(stream.coefficient) for stream in plan.streams) * LARGEST
     assert source.rounding_error_bound(np.float32) >= HORIZON * white * 2.0**-24
     assert source.rounding_error_bound() >= HORIZON * white * RELATIVE_ERROR
+
+
+@pytest.mark.parametrize("name", ["banded", "banded-inverse", "blt"])
+def test_a_step_that_was_interrupted_is_computed_again(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a key, say: the noise of an older step would be there in its place."""
+    source, exact = drawn(PLANS[name]), drawn(PLANS[name])
+    draw = source._draw
+
+    def interrupted(stream: Any, s: int, *rest: Any) -> Any:
+        if s == 3:
+            raise KeyboardInterrupt
+        return draw(stream, s, *rest)
+
+    for t in (0, 1, 2):
+        source.step(t, 9)
+    with monkeypatch.context() as now:
+        now.setattr(source, "_draw", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            source.step(3, 9)
+    np.testing.assert_array_equal(source.step(3, 9), exact.step(3, 9))

@@ -23,6 +23,7 @@ from noisedesign import cli
 from tests.support import ROOT, pages
 
 APART = {
+    "docs/guides/jax.md",
     "docs/guides/ledger.md",
     "docs/guides/noise-in-integers.md",
     "docs/guides/seeds-without-a-dealer.md",

@@ -32,9 +32,12 @@ WITHOUT_EXAMPLE = {
     *(f"noisedesign.adapters.decentralizepy.{name}" for name in ("NoisyTraining", "plan_at")),
     *(f"noisedesign.adapters.opacus.{name}" for name in ("Accountant", "DesignedOptimizer")),
     *(f"noisedesign.adapters.opacus.{name}" for name in ("RoundBatches", "RoundLoader")),
+    *(f"noisedesign.adapters.huggingface.{name}" for name in ("DesignedTrainer", "Designed")),
+    "noisedesign.adapters.lightning.DesignedNoise",
     "noisedesign.adapters.decentralizepy.DesignedSharing",
 }
-"""Of a trainer that no package index has; and what ``Engine`` makes, whose example has them."""
+"""Of a trainer that no package index has; what ``Engine`` makes, whose example has them; and what
+takes a model and a folder, of which a guide has a script."""
 
 CLASSES: dict[str, Any] = {
     name: value for name, value in REFERENCE.items() if inspect.isclass(value)

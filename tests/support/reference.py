@@ -58,16 +58,23 @@ GIVEN: dict[str, str] = {
 """What public functions give, which nobody imports."""
 
 ADAPTERS: dict[str, str] = {
+    "noisedesign.adapters.alone": "Alone",
     "noisedesign.adapters.decentralizepy": "NoisyTraining DesignedSharing plan_at",
     "noisedesign.adapters.flower": "DesignedNoise dropout_metrics",
-    "noisedesign.adapters.jax_privacy": "Training streaming_matrix",
+    "noisedesign.adapters.huggingface": "DesignedTrainer Designed",
+    "noisedesign.adapters.jax_privacy": "Training State streaming_matrix",
+    "noisedesign.adapters.lightning": "DesignedNoise",
     "noisedesign.adapters.opacus": "Engine DesignedOptimizer RoundBatches RoundLoader Accountant",
+    "noisedesign.adapters.opake": "DesignedStrategy",
     "noisedesign.adapters.pfl": "DesignedMechanism",
     "noisedesign.adapters.pytorch": "Gradients add_to",
 }
 """The same of modules that need a trainer."""
 
-TRAINERS = ("decentralizepy", "flwr", "jax", "jax_privacy", "opacus", "optax", "pfl", "torch")
+TRAINERS = (
+    "decentralizepy", "flwr", "jax", "jax_privacy", "lightning", "opacus", "opake", "optax", "pfl",
+    "torch", "transformers",
+)  # fmt: skip
 
 
 def reference() -> dict[str, Any]:

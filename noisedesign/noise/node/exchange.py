@@ -1,35 +1,46 @@
 """Messages between neighbours: each node shows what it has to say, and asks the others. Who asks
-waits until the answer is there, and asks again where a connection breaks. Nothing is encrypted:
-what is sent may be seen by anybody, which is what the noise is for."""
+waits until the answer is there, and asks again where a connection breaks. Plain unless there are
+``links``: models have noise, which is for those who see them; TLS keeps others from changing them,
+from asking in the name of a node, and from seeing more than the observers of a design do."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import socketserver
+import ssl
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from noisedesign.base.checks import InputError
+from noisedesign.noise.node.links import HANDSHAKE, Links, UnknownCertificateError, refusal
 
 LONGEST_LINE = 1 << 16
 LARGEST_BODY = 1 << 34
 PAUSE = 0.05  # seconds between two attempts to reach a neighbour
+SILENCE = 60.0  # seconds without a word after which whoever asked is left alone
 PATIENCE = 2.0  # seconds a question waits at the other side before it is asked again
+LETTER = "letter to "  # before the node that a letter of an agreement is for
 MODEL = "model"  # the kind of message of which there is one a gossip round
 KEPT = 2
 """Rounds whose models are kept where a step has one round: a neighbour is at most one behind, and
 goes back to the first round of a step where it is started again."""
 
 Address = tuple[str, int]
-Peers = Callable[[], Mapping[int, Address]]
-"""Function that gives the address of every neighbour now."""
+Peers = Callable[[], Mapping[int, Address | None]]
+"""Function that gives the address of every neighbour now; None of one that is gone for good."""
 
 
 class MismatchError(InputError):
     """The other side runs something else: asking again does not help."""
+
+
+class GoneError(InputError):
+    """The other side is gone for good, as the addresses say."""
 
 
 class Board:
@@ -51,11 +62,19 @@ class Board:
                 self._bodies.pop((kind, step - self._kept), None)
             self._changed.notify_all()
 
-    def answer(self, question: Mapping[str, Any]) -> tuple[dict[str, Any], bytes]:
-        """Return head and body; "refused" where nothing will ever come, "later" where not yet."""
+    def answer(
+        self, question: Mapping[str, Any], known: int | None = None
+    ) -> tuple[dict[str, Any], bytes]:
+        """Return head and body; "refused" where nothing will ever come, "later" where not yet.
+        ``known`` is who asks by its certificate, where it has one."""
         if question.get("digest") != self.digest:
             return self._refused(f"node {self.node} runs the design {self.digest[:12]}")
         kind, step = str(question.get("kind")), question.get("step")
+        if known is not None:
+            if question.get("from") != known:
+                return self._refused(f"node {self.node} sees the certificate of node {known}")
+            if kind.startswith(LETTER) and kind != f"{LETTER}{known}":
+                return self._refused(f"node {self.node} has no such letter for node {known}")
         if type(step) is not int or step < 0 or type(question.get("from", -1)) is not int:
             return self._refused("a question of another program")
         if kind == MODEL and step >= self.horizon:
@@ -93,23 +112,50 @@ class Board:
 class Server:
     """Answers for a board until it is left, used by ``with``; ``address`` is where."""
 
-    def __init__(self, board: Board, address: Address = ("127.0.0.1", 0)) -> None:
-        class Handler(socketserver.StreamRequestHandler):
-            timeout = 60
+    def __init__(
+        self, board: Board, address: Address = ("127.0.0.1", 0), *, links: Links | None = None
+    ) -> None:
+        secured = links if links is not None and links.tls else None
 
+        class Handler(socketserver.BaseRequestHandler):
             def handle(self) -> None:
-                try:
-                    question = json.loads(self.rfile.readline(LONGEST_LINE))
-                    head, body = board.answer(question)
-                except (ValueError, AttributeError):
-                    head, body = {"refused": "a question of another program"}, b""
-                self.wfile.write(json.dumps(head).encode() + b"\n" + body)
+                self.request.settimeout(SILENCE)
+                first = self.request.recv(1, socket.MSG_PEEK)
+                talks_tls = first == bytes([HANDSHAKE])
+                if talks_tls != (secured is not None):
+                    what = "plain" if secured is None else "over TLS"
+                    if not talks_tls:  # read, or it would be lost what is answered
+                        with self.request.makefile("rb") as stream:
+                            stream.readline(LONGEST_LINE)
+                    told = {"refused": f"node {board.node} talks {what} alone"}
+                    self.request.sendall(json.dumps(told).encode() + b"\n")
+                elif secured is None:
+                    self._answer(self.request, None)
+                else:
+                    made, known = secured.accepted(self.request)
+                    with made:
+                        self._answer(made, known)
+
+            def _answer(self, connection: socket.socket, known: int | None) -> None:
+                with connection.makefile("rb") as stream:
+                    try:
+                        question = json.loads(stream.readline(LONGEST_LINE))
+                        head, body = board.answer(question, known)
+                    except (ValueError, AttributeError):
+                        head, body = {"refused": "a question of another program"}, b""
+                connection.sendall(json.dumps(head).encode() + b"\n" + body)
                 if "bytes" in head:
                     board.told(question)
 
         class Listener(socketserver.ThreadingTCPServer):
             allow_reuse_address = True
             daemon_threads = True
+            request_queue_size = 64  # of many neighbours that ask at one moment, none is sent away
+
+            def handle_error(self, request: Any, client_address: Any) -> None:
+                """Neighbours that break off ask again: a word about each would fill a pipe."""
+                if not isinstance(sys.exception(), OSError):
+                    super().handle_error(request, client_address)
 
         try:
             self._listener = Listener(address, Handler)
@@ -130,7 +176,7 @@ class Server:
 
 
 def ask(
-    address: Address,
+    address: Address | Callable[[], Address | None],
     *,
     digest: str,
     node: int,
@@ -138,15 +184,28 @@ def ask(
     step: int = 0,
     seconds: float,
     most: int = LARGEST_BODY,
+    other: int = -1,
+    links: Links | None = None,
 ) -> bytes:
-    """Return what a node shows; a MismatchError says that asking again does not help."""
+    """Return what a node shows; a MismatchError says that asking again does not help. Its address
+    may be a function, which is asked before every attempt: None says that it is gone for good."""
     question = {"digest": digest, "from": node, "kind": kind, "step": step}
     line, deadline = json.dumps(question).encode() + b"\n", time.monotonic() + seconds
     while True:
+        at = address() if callable(address) else address
+        if at is None:
+            raise GoneError(
+                "peer", expected=f"an answer of node {other}", got="word that it is gone"
+            )
+        where = f"{at[0]}:{at[1]}"
         try:
-            head, body = _asked(address, line, most=most)
-        except MismatchError:
+            head, body = _asked(at, line, most=most, other=other, links=links)
+        except (MismatchError, UnknownCertificateError):
             raise
+        except ssl.SSLError as error:
+            if refused := refusal(error, other, where):
+                raise refused from None
+            head, body = {"later": True}, b""
         except (OSError, ValueError, AttributeError):
             head, body = {"later": True}, b""
         if "refused" in head:
@@ -155,23 +214,33 @@ def ask(
         if "later" not in head:
             return body
         if time.monotonic() >= deadline:
-            expected = f"an answer from {address[0]}:{address[1]} within {seconds:g} s"
+            expected = f"an answer from {where} within {seconds:g} s"
             remedy = "Start that node, or start it again: it goes on where it was."
             raise InputError("peer", expected=expected, got="none", remedy=remedy)
         time.sleep(PAUSE)
 
 
-def _asked(address: Address, line: bytes, *, most: int) -> tuple[dict[str, Any], bytes]:
-    with socket.create_connection(address, timeout=10 * PATIENCE) as connection:
+def _asked(
+    address: Address, line: bytes, *, most: int, other: int, links: Links | None
+) -> tuple[dict[str, Any], bytes]:
+    with contextlib.ExitStack() as stack:
+        raw = stack.enter_context(socket.create_connection(address, timeout=10 * PATIENCE))
+        connection: socket.socket = raw
+        if links is not None and links.tls:
+            connection = stack.enter_context(links.asked(raw, other))
         connection.sendall(line)
-        with connection.makefile("rb") as stream:
-            head = json.loads(stream.readline(LONGEST_LINE))
-            size = head.get("bytes", 0)
-            if type(size) is not int or size < 0:
-                raise ValueError("bytes")
-            if size > most:
-                raise MismatchError("peer", expected=f"at most {most} bytes", got=f"{size}")
-            body = stream.read(size)
+        stream = stack.enter_context(connection.makefile("rb"))
+        head = json.loads(stream.readline(LONGEST_LINE))
+        if not {"bytes", "later", "refused"} & head.keys():
+            # A port of this machine that nobody listens at may be given to who asks for it, who
+            # then hears itself.
+            raise ValueError("head")
+        size = head.get("bytes", 0)
+        if type(size) is not int or size < 0:
+            raise ValueError("bytes")
+        if size > most:
+            raise MismatchError("peer", expected=f"at most {most} bytes", got=f"{size}")
+        body = stream.read(size)
     if len(body) != size:
         raise ValueError("an answer cut short")
     return head, body

@@ -1,9 +1,11 @@
 """D-SGD of one node: theta_u <- sum_v W_uv (theta_v - eta (sum of clipped gradients + noise) / B),
 averaged once more a further gossip round. All it must remember is in its folder, so that it can be
-killed and started again: it computes the same step with the same noise, and neighbours wait."""
+killed and started again: it computes the same step with the same noise, and neighbours wait. Where
+addresses say that a neighbour is gone for good, its own model takes that one's place."""
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import hashlib
 import io
@@ -14,10 +16,11 @@ import threading
 import time
 import zipfile
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,12 +31,17 @@ from noisedesign.noise.agreement import MOST_BYTES, Agreement, Letters
 from noisedesign.noise.attendance import Attendance
 from noisedesign.noise.batches import Batches, RandomBatches
 from noisedesign.noise.keys import Secret
-from noisedesign.noise.node.exchange import MODEL, Address, Board, Peers, ask
+from noisedesign.noise.node.exchange import LETTER, MODEL, Board, GoneError, Peers, ask
+from noisedesign.noise.node.links import Links
+from noisedesign.noise.node.transcript import KEY, Keyed, Transcript, digest_of, head_of
 from noisedesign.noise.plan import DEALT, OWN, SHARED, Plan
 from noisedesign.noise.source import NodeNoise, noise
 
 DONE = "done"
+GONE = "gone.json"  # by neighbour that is gone, the first of its messages that was not heard
+SECRET, BATCH_SECRET, SEEDS = "secret", "batch-secret", "seeds"  # files of a node, and a folder
 Places = NDArray[np.intp]
+Heard = list[dict[str, str]]  # a gossip round of one step, digests of messages by node
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,11 +92,22 @@ class Examples:
         return np.asarray((2.0 * self.labels - 1.0) * (self.features @ model))
 
 
+@dataclass(kw_only=True, eq=False)
+class State:
+    """All that a node goes on with: its model before ``step``, what it heard in the step before and
+    sent in it, (rounds, d): a neighbour may not have it yet."""
+
+    model: Array
+    step: int = 0
+    heard: Heard = field(default_factory=list)
+    sent: Array
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Run:
     """One node in one run: its plan and data, the folder that it remembers in, eta over the mean of
-    clipped gradients, how long it waits for a neighbour, and a function that is told step and loss,
-    which is not private and for rehearsals."""
+    clipped gradients, how long it waits for a neighbour, a function that is told step and loss,
+    which is not private and for rehearsals, and what it and its neighbours know each other by."""
 
     plan: Plan
     examples: Examples
@@ -96,6 +115,7 @@ class Run:
     step_size: float = 1.0
     seconds: float = 120.0
     report: Callable[[int, float], None] | None = None
+    links: Links | None = None
 
     def __post_init__(self) -> None:
         for name in ("step_size", "seconds"):
@@ -114,24 +134,36 @@ class Run:
     def train(self, peers: Peers, board: Board) -> Array:
         """Return the model after the whole horizon, shape (d,), once its neighbours need nothing
         more. Their addresses are asked for again at every step."""
-        source = self._source(peers, board)
+        source, rounds = self._source(peers, board), self.plan.rounds
         schedule, attendance = self._schedule(source)
-        model, start = self._remembered(attendance, source.steps)
+        now = self._remembered(attendance, source.steps)
+        keyed, transcript = self._transcript()
+        for k, sent in enumerate(now.sent, (now.step - 1) * rounds):
+            board.show(MODEL, k, sent.tobytes())
         claim = self.plan.claim
         assert claim.clip is not None
         divisor = claim.batch_size or 1
         rate = self.step_size * divisor / schedule.expected_size
-        for t in range(start, self.plan.horizon):
-            total = self.examples.clipped_sum(model, schedule[t], clip=claim.clip) / divisor
-            source.add_([total], t, records=schedule[t].tolist())
-            model = model - rate * total
-            for k in range(t * self.plan.rounds, (t + 1) * self.plan.rounds):
-                board.show(MODEL, k, model.astype("<f8").tobytes())
-                model = self._mixed(model, k, peers())
-            self._log(t, model)  # first: a step that is computed again is logged again
-            self._remember(model, t + 1, attendance)
+        for t in range(now.step, self.plan.horizon):
+            batch, model = schedule[t], now.model
+            noisy = self.examples.clipped_sum(model, batch, clip=claim.clip) / divisor
+            source.add_([noisy], t, records=batch.tolist())
+            own = model - rate * noisy
+            hashed = keyed.batch(t, batch)
+            transcript.step(t, batch=hashed, model=model, noisy=noisy, sent=own, heard=now.heard)
+            heard: Heard = []
+            sent = np.empty((rounds, len(own)), dtype="<f8")
+            for k in range(rounds):
+                sent[k] = own
+                board.show(MODEL, t * rounds + k, sent[k].tobytes())
+                own, said = self._mixed(own, t * rounds + k, peers)
+                heard.append(said)
+            now = State(model=own, step=t + 1, heard=heard, sent=sent)
+            self._log(t, own)  # first: a step that is computed again is logged again
+            self._remember(now, attendance)
+        transcript.end(now.step, model=now.model, heard=now.heard)
         self._wait_for_all(peers, board)
-        return model
+        return now.model
 
     def _schedule(self, source: NodeNoise) -> tuple[Batches | RandomBatches, Attendance]:
         """Who takes part when, and the check of it: drawn where the design says so."""
@@ -144,37 +176,59 @@ class Run:
         return batches, source.attendance()
 
     def _wait_for_all(self, peers: Peers, board: Board) -> None:
-        """Neighbours that are restarted at the last step still need our message of it."""
+        """Neighbours that are restarted at the last step still need our message of it. Those that
+        have all and are over do not answer any more: nothing is wrong then."""
         board.show(DONE, 0, b"")
+        deadline = time.monotonic() + self.seconds
         for v in self.plan.others:
-            self._ask(peers()[v], DONE, 0)
-        board.wait_until_told(DONE, self.plan.others, seconds=self.seconds)
+            with contextlib.suppress(InputError):
+                self._ask(peers, v, DONE, 0, seconds=max(0.0, deadline - time.monotonic()))
+        left = [v for v in self.plan.others if peers()[v] is not None]
+        board.wait_until_told(DONE, left, seconds=max(0.0, deadline - time.monotonic()))
 
     def _source(self, peers: Peers, board: Board) -> NodeNoise:
         claim, begun, own = self.plan.claim, self.folder / "begun", OWN in self.plan.sources
         drawn = not own and claim.rule is not None and claim.rule.random is not None
         found = noise(
             self.plan,
-            secret=self._secret("secret") if own else None,
+            secret=self._secret(SECRET) if own else None,
             seeds=self._seeds(peers, board),
             batch_size=claim.batch_size,
             record=self.folder / "record.sqlite3",
             resume=begun.exists() or (self.folder / "model.npz").exists(),
-            batch_secret=self._secret("batch-secret") if drawn else None,
+            batch_secret=self._secret(BATCH_SECRET) if drawn else None,
         )
         begun.touch()  # the record knows the run: from now on one that does not was lost
         return found
 
     def _secret(self, name: str) -> Secret:
         file = self.folder / name
-        if not file.exists():
-            Secret.new().save(file)
+        if not file.exists():  # whole or not at all, whenever the node is killed
+            partial = self.folder / f"{name}.partial"
+            partial.unlink(missing_ok=True)
+            Secret.new().save(partial).rename(file)
         return Secret.load(file)
+
+    def _transcript(self) -> tuple[Keyed, Transcript]:
+        """Begin the transcript of this run, or go on with it; its hashes are keyed."""
+        secret = self._secret(KEY)
+        identity = None if self.links is None else self.links.identity
+        keyed = Keyed(secret, self.plan.digest)
+        head = head_of(
+            self.plan,
+            secrets=secrets_in(self.folder, self.plan),
+            identity=identity,
+            data=keyed.data(self.examples.features, self.examples.labels),
+            records=len(self.examples.labels),
+            dimension=self.examples.dimension,
+            step_size=self.step_size,
+        )
+        return keyed, Transcript(self.folder, head, identity)
 
     def _seeds(self, peers: Peers, board: Board) -> dict[str, Secret]:
         """Return the secrets of shared streams: those in the folder, or new ones all confirmed."""
         names = [stream.name for stream in self.plan.streams if stream.source == SHARED]
-        kept = self.folder / "seeds"
+        kept = self.folder / SEEDS
         # A node killed before they are here cannot agree with those that went on: all start afresh.
         if names and not kept.exists():
             found = self._agreement(peers, board).secrets()
@@ -188,20 +242,27 @@ class Run:
 
     def _agreement(self, peers: Peers, board: Board) -> Agreement:
         """Agree over the board: letters for a node are shown in order, and asked for in it."""
-        found, shown = Agreement(self.plan), Counter[int]()
+        known: dict[str, Any] = {}
+        if self.links is not None:
+            known = {"identity": self.links.identity, "identities": self.links.publics}
+        found, shown = Agreement(self.plan, **known), Counter[int]()
         heard: queue.Queue[bytes | InputError] = queue.Queue()
         over = threading.Event()
 
         def show(letters: Letters) -> None:
             for receiver, letter in letters:
-                board.show(f"letter to {receiver}", shown[receiver], letter)
+                board.show(f"{LETTER}{receiver}", shown[receiver], letter)
                 shown[receiver] += 1
 
         def listen(peer: int) -> None:
-            kind, at = f"letter to {self.plan.node}", 0
+            kind, at = f"{LETTER}{self.plan.node}", 0
+
+            def until_over() -> dict[int, Any]:
+                return {peer: None if over.is_set() else peers()[peer]}
+
             while not over.is_set():
                 try:
-                    heard.put(self._ask(peers()[peer], kind, at, most=MOST_BYTES))
+                    heard.put(self._ask(until_over, peer, kind, at, most=MOST_BYTES))
                 except InputError as error:
                     heard.put(error)
                     return
@@ -226,20 +287,32 @@ class Run:
             over.set()
         return found
 
-    def _mixed(self, own: Array, t: int, peers: Mapping[int, Address]) -> Array:
-        """Return sum_v W_uv x_v, in the order of the nodes: the same bits after a restart."""
-        total = np.zeros_like(own)
+    def _mixed(self, own: Array, k: int, peers: Peers) -> tuple[Array, dict[str, str]]:
+        """Return sum_v W_uv x_v, in the order of the nodes: the same bits after a restart; and what
+        was heard."""
+        total, heard = np.zeros_like(own), {}
         for v, weight in self.plan.weights:
             sent = own
-            if v != self.plan.node:
-                sent = self._asked(peers[v], t, v, len(own))
+            if v != self.plan.node and k < self._gone.get(v, k + 1):
+                try:
+                    sent = self._asked(peers, k, v, len(own))
+                except GoneError:
+                    self._gone[v] = k
+                    told = json.dumps({str(u): first for u, first in self._gone.items()})
+                    with atomic.overwriting():
+                        atomic.write_text(self.folder / GONE, told)
+            if sent is not own or v == self.plan.node:
+                heard[str(v)] = digest_of(sent)
             total += weight * sent
-        return total
+        return total, heard
 
-    def _asked(self, address: Address, t: int, v: int, dimension: int) -> Array:
-        body = self._ask(
-            address, MODEL, t, most=8 * dimension + (1 << 20)
-        )  # to tell of another size
+    @cached_property
+    def _gone(self) -> dict[int, int]:
+        return gone_in(self.folder)
+
+    def _asked(self, peers: Peers, t: int, v: int, dimension: int) -> Array:
+        most = 8 * dimension + (1 << 20)  # to tell of another size
+        body = self._ask(peers, v, MODEL, t, most=most)
         if len(body) != 8 * dimension:
             expected, got = f"{dimension} numbers from node {v}", f"{len(body) / 8:g}"
             raise InputError("model", expected=expected, got=got, remedy="Give all the same data.")
@@ -248,15 +321,26 @@ class Run:
             raise InputError("model", expected=f"finite numbers from node {v}", got="others")
         return found
 
-    def _ask(self, address: Address, kind: str, step: int, *, most: int = 0) -> bytes:
+    def _ask(
+        self,
+        peers: Peers,
+        v: int,
+        kind: str,
+        step: int,
+        *,
+        most: int = 0,
+        seconds: float | None = None,
+    ) -> bytes:
         return ask(
-            address,
+            lambda: peers()[v],
             digest=self.plan.digest,
             node=self.plan.node,
             kind=kind,
             step=step,
-            seconds=self.seconds,
+            seconds=self.seconds if seconds is None else seconds,
             most=most,
+            other=v,
+            links=self.links,
         )
 
     @cached_property
@@ -267,16 +351,20 @@ class Run:
             found.update(np.ascontiguousarray(array, dtype="<f8").data)
         return found.hexdigest()
 
-    def _remembered(self, attendance: Attendance, steps: frozenset[int]) -> tuple[Array, int]:
-        """The model, and the step that comes; ``steps`` are recorded."""
-        file = self.folder / "model.npz"
+    def _remembered(self, attendance: Attendance, steps: frozenset[int]) -> State:
+        """Read what it goes on with; ``steps`` are recorded."""
+        file, d = self.folder / "model.npz", self.examples.dimension
         if not file.exists():
-            return np.zeros(self.examples.dimension), 0
+            return State(model=np.zeros(d), sent=np.empty((0, d)))
         remedy = "Name another folder."
         try:
             with np.load(file, allow_pickle=False) as arrays:
-                model, step = arrays["model"], int(arrays["step"])
-                told, same = str(arrays["attendance"]), str(arrays["run"]) == self._name
+                heard, told = (
+                    json.loads(str(arrays["heard"])),
+                    json.loads(str(arrays["attendance"])),
+                )
+                model, step, sent = arrays["model"], int(arrays["step"]), arrays["sent"]
+                same = str(arrays["run"]) == self._name
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
             got = f"{file}: {error}"
             raise InputError("folder", expected="a whole state", got=got, remedy=remedy) from None
@@ -287,15 +375,17 @@ class Run:
             got = f"none of step {min(set(range(step)) - steps)}, in a run that took {step}"
             expected = "the record of what noise was added"
             raise InputError("folder", expected=expected, got=got, remedy=remedy)
-        attendance.load_state_dict(json.loads(told))
-        return model, step
+        attendance.load_state_dict(told)
+        return State(model=model, step=step, heard=heard, sent=sent)
 
-    def _remember(self, model: Array, step: int, attendance: Attendance) -> None:
+    def _remember(self, now: State, attendance: Attendance) -> None:
         content = io.BytesIO()
         np.savez(
             content,
-            model=model,
-            step=np.array(step),
+            model=now.model,
+            step=np.array(now.step),
+            sent=now.sent,
+            heard=np.array(json.dumps(now.heard)),
             run=np.array(self._name),
             attendance=np.array(json.dumps(attendance.state_dict())),
         )
@@ -307,3 +397,22 @@ class Run:
             csv.writer(stream).writerow((t, loss, right))
         if self.report is not None:
             self.report(t, loss)
+
+
+def secrets_in(folder: Path, plan: Plan) -> dict[str, Secret]:
+    """All secrets of a node, by the names of their files; seeds by those of their streams."""
+    found = {}
+    for name in (SECRET, BATCH_SECRET, KEY):
+        if (folder / name).exists():
+            found[name] = Secret.load(folder / name)
+    for stream in plan.streams:
+        if stream.source == SHARED:
+            found[stream.name] = Secret.load(folder / SEEDS / stream.name)
+    return found
+
+
+def gone_in(folder: Path) -> dict[int, int]:
+    """Read, by neighbour that is gone, the first of its messages that a node did not hear."""
+    file = folder / GONE
+    said = json.loads(file.read_text("utf-8")) if file.exists() else {}
+    return {int(v): int(first) for v, first in said.items()}

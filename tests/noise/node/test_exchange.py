@@ -1,5 +1,6 @@
 """Questions and answers over real sockets of this machine."""
 
+import contextlib
 import json
 import socket
 import threading
@@ -8,7 +9,10 @@ import time
 import pytest
 
 from noisedesign.base.checks import InputError
-from noisedesign.noise.node.exchange import Board, MismatchError, Server, ask
+from noisedesign.noise import Identity
+from noisedesign.noise.node import exchange
+from noisedesign.noise.node.exchange import Board, GoneError, MismatchError, Server, ask
+from noisedesign.noise.node.links import Links, certificate, public_of
 
 DIGEST, OTHER = "a1" * 32, "b2" * 32
 
@@ -171,3 +175,74 @@ def test_a_port_that_is_taken_is_named() -> None:
         assert server.address[1] != port
         with pytest.raises(InputError, match=f"a free port at 127.0.0.1:{port}"):
             Server(board(), ("127.0.0.1", port))
+
+
+@pytest.mark.parametrize("tls", [False, True])
+def test_a_port_of_nobody_that_answers_itself_is_nobody(
+    monkeypatch: pytest.MonkeyPatch, tls: bool
+) -> None:
+    """A system may give who asks a port that nobody listens at that very port: it hears itself."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = free.getsockname()
+    original, heard = socket.create_connection, []
+    der, public = public_of(certificate(Identity.new()), field="x")
+    own = Links(Identity.new(), {0: der}, {0: public}) if tls else None
+
+    def to_itself(to: tuple[str, int], timeout: float) -> socket.socket:
+        made = original(to, timeout, source_address=to)
+        assert made.getsockname() == made.getpeername()
+        heard.append(made)
+        return made
+
+    monkeypatch.setattr(exchange.socket, "create_connection", to_itself)
+    with pytest.raises(InputError, match="within 0.2 s, got none"):
+        ask(address, digest=DIGEST, node=3, kind="model", seconds=0.2, other=0, links=own)
+    assert heard
+
+
+def test_an_echo_is_no_answer() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    connection, _ = listener.accept()
+                    with connection:
+                        connection.sendall(connection.recv(1000))
+
+        threading.Thread(target=serve, daemon=True).start()
+        with pytest.raises(InputError, match="got none"):
+            ask(listener.getsockname(), digest=DIGEST, node=3, kind="model", seconds=0.1)
+
+
+def test_who_breaks_off_leaves_no_word(capfd: pytest.CaptureFixture[str]) -> None:
+    """A traceback for each would fill the pipe of whoever started the node, and stop it there."""
+    shown = board()
+    shown.show("model", 0, bytes(1 << 22))
+    with Server(shown) as server:
+        for _ in range(3):
+            with socket.create_connection(server.address) as connection:
+                said = f'{{"digest": "{DIGEST}", "from": 3, "kind": "model", "step": 0}}'
+                connection.sendall(said.encode() + b"\n")
+                connection.recv(10)
+                reset = b"\x01\x00\x00\x00\x00\x00\x00\x00"  # closed by a reset, as by kill -9
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
+        assert len(asked(server, 0)) == 1 << 22
+        time.sleep(0.1)
+    assert capfd.readouterr().err == ""
+
+
+def test_an_address_is_asked_for_at_every_attempt() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        nobody = free.getsockname()
+    shown = board()
+    shown.show("model", 0, b"here")
+    of = {"digest": DIGEST, "node": 3, "kind": "model", "seconds": 20, "other": 7}
+    with Server(shown) as server:
+        known = iter([nobody, nobody, server.address])
+        assert ask(lambda: next(known), **of) == b"here"
+    gone = iter([nobody, None])
+    with pytest.raises(GoneError, match="an answer of node 7, got word that it is gone"):
+        ask(lambda: next(gone), **of)

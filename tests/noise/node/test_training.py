@@ -1,8 +1,10 @@
 """Nodes in threads and in processes against D-SGD written out."""
 
+import json
 import os
 import shutil
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -10,6 +12,7 @@ import threading
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,7 +22,9 @@ from noisedesign.base.checks import InputError
 from noisedesign.design.design import Design
 from noisedesign.design.solve import solve
 from noisedesign.noise import Batches, NodeNoise, Plan, Secret, noise
-from noisedesign.noise.node.exchange import Board, Server
+from noisedesign.noise.node.__main__ import _listening, main
+from noisedesign.noise.node.exchange import Board, Server, ask
+from noisedesign.noise.node.links import public_of
 from noisedesign.noise.node.training import Examples, Run
 from noisedesign.problem.problem import SpaceProblem, TimeProblem
 from noisedesign.system.participation import BallsInBins
@@ -272,6 +277,115 @@ def test_plans_that_no_node_can_run(tmp_path: Path, missing: str) -> None:
         Run(plan=plan, examples=data(1)[0], folder=tmp_path)
 
 
+# --- restarts and absence -------------------------------------------------------------------------
+
+
+class KilledError(Exception):
+    """Stands for kill -9."""
+
+
+def test_a_node_that_comes_back_still_has_what_a_neighbour_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Node 0 averaged, remembered and was killed before node 1 had read its message."""
+    design, parts = design_of(private_problems.path_of_seeds(2)), data(2)
+    plan = design.node_plan(0)
+    seeds = {s.name: Secret(bytes(range(32))) for s in plan.streams if s.source == "shared"}
+    (tmp_path / "seeds").mkdir()
+    for name, seed in seeds.items():
+        seed.save(tmp_path / "seeds" / name)
+    run = Run(plan=plan, examples=parts[0], folder=tmp_path, seconds=20)
+    other = Board(digest=plan.digest, node=1, horizon=plan.horizon, rounds=plan.horizon)
+    other.show("model", 0, np.ones(3).tobytes())
+    shown: list[bytes] = []
+    remember = Run._remember
+
+    def remember_and_die(self: Run, *given: Any) -> None:
+        remember(self, *given)
+        raise KilledError
+
+    with Server(other) as server:
+        with monkeypatch.context() as patched:
+            patched.setattr(Run, "_remember", remember_and_die)
+            board = Board(digest=plan.digest, node=0, horizon=plan.horizon)
+            with pytest.raises(KilledError):
+                run.train(lambda: {1: server.address}, board)
+            shown.append(board._bodies["model", 0])
+        board = Board(digest=plan.digest, node=0, horizon=plan.horizon)
+        threading.Thread(
+            target=lambda: run.train(lambda: {1: server.address}, board), daemon=True
+        ).start()
+        with Server(board) as again:
+            found = [
+                ask(again.address, digest=plan.digest, node=1, kind="model", step=t, seconds=20)
+                for t in (1, 0)  # it shows the next step by now, and the one before as well
+            ]
+            assert found[1] == shown[0]
+            for t in range(1, plan.horizon):
+                other.show("model", t, np.ones(3).tobytes())
+            other.show("done", 0, b"")
+            ask(again.address, digest=plan.digest, node=1, kind="done", seconds=20)
+
+
+def test_neighbours_that_are_over_do_not_hold_a_node(tmp_path: Path) -> None:
+    """All of them have its last message; it was killed while it waited for their word."""
+    design, parts = design_of(private_problems.ring()), data(3)
+    first = train(design, tmp_path, parts)
+    board = Board(digest=design.node_plan(0).digest, node=0, horizon=6)
+    quick = {"step_size": ETA, "seconds": 0.2}
+    run = Run(plan=design.node_plan(0), examples=parts[0], folder=tmp_path / "0", **quick)
+    nobody = {1: ("127.0.0.1", 9), 2: ("127.0.0.1", 9)}
+    np.testing.assert_array_equal(run.train(lambda: nobody, board), first[0])
+
+
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_without_a_node_that_is_gone_its_weight_is_ones_own(tmp_path: Path, rounds: int) -> None:
+    """Node 2 of a triangle never was there: the others go on as a pair whose W has its weight on
+    themselves, and their noise is as it was."""
+    problem = replace(private_problems.ring(), rounds=rounds)
+    design, parts = design_of(problem), data(3)
+    plans = [design.node_plan(u) for u in range(2)]
+    boards = [
+        Board(digest=p.digest, node=p.node, horizon=p.horizon, rounds=p.rounds) for p in plans
+    ]
+    servers = [Server(board).__enter__() for board in boards]
+    peers = {0: servers[0].address, 1: servers[1].address, 2: None}
+    found: dict[int, Any] = {}
+
+    def one(u: int) -> None:
+        (tmp_path / str(u)).mkdir()
+        examples, folder = parts[u], tmp_path / str(u)
+        run = Run(plan=plans[u], examples=examples, folder=folder, step_size=ETA, seconds=20)
+        found[u] = run.train(lambda: peers, boards[u])
+
+    threads = [threading.Thread(target=one, args=(u,)) for u in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for server in servers:
+        server.__exit__()
+    weights = design.problem.mixing
+    assert weights is not None
+    pair = np.array([[1 - weights[0, 1], weights[0, 1]], [weights[1, 0], 1 - weights[1, 0]]])
+
+    of_two: Any = SimpleNamespace(
+        problem=SimpleNamespace(mixing=pair, rounds=rounds), node_plan=design.node_plan
+    )
+    expected = by_hand(of_two, tmp_path, parts[:2], 3.0)
+    np.testing.assert_allclose([found[0], found[1]], expected, rtol=1e-10)
+    assert json.loads((tmp_path / "0/gone.json").read_text()) == {"2": 0}
+
+
+def test_a_secret_is_whole_or_not_there(tmp_path: Path) -> None:
+    (tmp_path / "secret.partial").write_text("")  # killed while it was written
+    plan = replace(design_of(private_problems.ring()).node_plan(0), weights=((0, 1.0),))
+    run = Run(plan=plan, examples=data(1)[0], folder=tmp_path)
+    run.train(dict, Board(digest=plan.digest, node=0, horizon=plan.horizon))
+    assert Secret.load(tmp_path / "secret")
+    assert not (tmp_path / "secret.partial").exists()
+
+
 # --- processes ------------------------------------------------------------------------------------
 
 
@@ -406,3 +520,79 @@ def test_a_seed_that_is_gone_stops_the_node(tmp_path: Path, missing: str) -> Non
         Run(plan=design.node_plan(1), examples=parts[1], folder=tmp_path / "1").train(
             dict, Board(digest="0" * 64, node=1, horizon=4)
         )
+
+
+# --- the command ----------------------------------------------------------------------------------
+
+
+def node_command(folder: Path, *more: str) -> list[str]:
+    plan = design_of(private_problems.ring()).node_plan(0)
+    plan.save(folder / "plan")
+    part = data(1)[0]
+    np.savez(folder / "data.npz", features=part.features[:, :-1], labels=part.labels)
+    where = [
+        "--data",
+        folder / "data.npz",
+        "--folder",
+        folder / "kept",
+        "--peers",
+        folder / "peers",
+    ]
+    return [*map(str, [folder / "plan", *where]), "--seconds", "0.2", *more]
+
+
+HERE, FAR = '{"1": "127.0.0.1:9", "2": "127.0.0.1:9"}', '{"1": "127.0.0.1:9", "2": "10.0.0.1:9"}'
+
+
+@pytest.mark.parametrize(
+    ("peers", "more", "words"),
+    [
+        (HERE, ["--listen", "0.0.0.0:0"], "listen: expected an address of this machine, or"),
+        (HERE, ["--listen", "node-0:7000"], "listen: expected an address of this machine, or"),
+        (FAR, [], "peers.2: expected an address of this machine, or identities for TLS, got 10"),
+        (HERE, [], "peer: expected an answer from 127.0.0.1:9 within"),
+        (FAR, ["--plain"], "peer: expected an answer from 127.0.0.1:9 within"),
+        (HERE, ["--plain", "--listen", "0.0.0.0:0"], "peer: expected an answer from 127.0.0.1:9"),
+    ],
+)
+def test_nobody_talks_in_the_clear_beyond_this_machine_unless_told_to(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], peers: str, more: list[str], words: str
+) -> None:
+    (tmp_path / "peers").write_text(peers)
+    assert main(node_command(tmp_path, *more)) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_an_identity_is_made_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["identity", str(tmp_path / "ann")]) == 0
+    first = capsys.readouterr().out
+    assert main(["identity", str(tmp_path / "ann")]) == 0
+    assert capsys.readouterr().out == first
+    assert (tmp_path / "ann/identity").stat().st_mode & 0o077 == 0
+    assert len(public_of(first.encode(), field="x")[1]) == 32
+    (tmp_path / "ann/identity").write_text("no secret")
+    assert main(["identity", str(tmp_path / "ann")]) == 2
+
+
+def test_an_identity_alone_is_not_enough(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "peers").write_text(HERE)
+    assert main(["identity", str(tmp_path / "kept")]) == 0
+    assert main(node_command(tmp_path)) == 2
+    assert "identities: expected the certificate of node 1 at" in capsys.readouterr().err
+
+
+def test_a_port_that_is_taken_for_good_is_left(tmp_path: Path) -> None:
+    """Any free one will do, and neighbours ask for addresses again."""
+    plan = design_of(private_problems.ring()).node_plan(0)
+    board = Board(digest=plan.digest, node=0, horizon=plan.horizon)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        (tmp_path / "address").write_text(f"127.0.0.1:{taken.getsockname()[1]}")
+        given: dict[str, Any] = {"links": None, "safe": False, "freeing": 0.1}
+        server = _listening(board, "127.0.0.1:0", tmp_path / "address", **given)
+        server.__enter__()
+        assert server.address[1] != taken.getsockname()[1]
+        server.__exit__()
+        with pytest.raises(InputError, match="address: expected a free port"):
+            _listening(board, "127.0.0.1:7001", tmp_path / "address", **given)

@@ -1,0 +1,153 @@
+"""The sum of clipped gradients of a torch model, each of a record that is alone in the model.
+
+Whatever a loss averages over, and whatever a model computes over its batch, no record's gradient
+depends on another record, as clipping needs it to."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch.func import functional_call, grad_and_value, vmap
+
+from noisedesign.base import checks as _checks
+from noisedesign.base.checks import InputError
+
+Batch = Mapping[str, Any]
+
+
+class Alone(torch.nn.Module):
+    """Adds sums of clipped gradients to ``p.grad`` of all parameters that need one.
+
+    Records are computed side by side by ``torch.func.vmap`` where the model allows it, and one
+    after another where it does not, which is said once in a warning.
+
+    Args:
+        model: all that is trained.
+        loss: of the model and a batch of one record, one number.
+        clip: the norm of every record's gradient, over all parameters, not squared.
+        at_once: how many records side by side, which memory has to hold the gradients of; 1: one
+            after another; None: all of a batch.
+
+    Raises:
+        InputError: no module, no positive clip or number of records.
+
+    Examples:
+        >>> import torch
+        >>> from noisedesign.adapters.alone import Alone
+        >>> model = torch.nn.Linear(2, 1, bias=False)
+        >>> alone = Alone(model, lambda model, batch: model(batch["x"]).sum(), clip=1.0)
+        >>> losses = alone.add_({"x": torch.tensor([[3.0, 4.0], [0.6, 0.0]])})
+        >>> [round(number, 6) for number in model.weight.grad[0].tolist()]  # (3, 4) / 5 + (0.6, 0)
+        [1.2, 0.8]
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        loss: Callable[[Any, Any], torch.Tensor],
+        *,
+        clip: float,
+        at_once: int | None = None,
+    ) -> None:
+        super().__init__()
+        _checks.instance(model, torch.nn.Module, field="model", expected="a module")
+        self.model, self._loss = model, loss
+        self.clip = _checks.real(clip, field="clip", low=0)
+        if at_once is not None:
+            at_once = _checks.positive_int(at_once, field="at_once")
+        self._at_once = at_once
+
+    def forward(self, batch: Batch) -> torch.Tensor:
+        """The loss of a batch of one record.
+
+        Args:
+            batch: tensors of one row each.
+
+        Returns:
+            One number.
+        """
+        return self._loss(self.model, batch)
+
+    def add_(self, batch: Batch) -> torch.Tensor:
+        """The clipped gradients of a batch, added to ``p.grad``.
+
+        Args:
+            batch: tensors with a row a record, by name; what is no tensor is every record's.
+
+        Returns:
+            The loss of every record, which no noise hides.
+
+        Raises:
+            InputError: tensors of another number of rows; a loss that is not one number.
+        """
+        moved = {name: p for name, p in self.named_parameters() if p.requires_grad}
+        for p in moved.values():
+            if p.grad is None:
+                p.grad = torch.zeros_like(p)
+        rows = {name: part for name, part in batch.items() if torch.is_tensor(part)}
+        rest = {name: part for name, part in batch.items() if name not in rows}
+        counts = {len(part) if part.dim() else -1 for part in rows.values()}
+        if len(counts) != 1 or -1 in counts:
+            expected = "tensors of one row a record each"
+            got = f"rows {sorted(counts)}" if counts else "no tensor"
+            raise InputError("batch", expected=expected, got=got)
+        (count,) = counts
+        if not count:
+            return torch.zeros(0)
+        if self._at_once != 1:
+            state = torch.get_rng_state()
+            try:
+                return self._side_by_side(moved, rows, rest)
+            except InputError:
+                raise
+            except Exception as error:
+                warnings.warn(
+                    "Records are computed one after another, as the model cannot be under "
+                    f"torch.func.vmap: {str(error).splitlines()[0][:200]}",
+                    stacklevel=2,
+                )
+                self._at_once = 1
+                torch.set_rng_state(state)  # so that a restart draws the same dropout
+        losses = []
+        for i in range(count):
+            loss = self({**{name: part[i : i + 1] for name, part in rows.items()}, **rest})
+            self._check(loss)
+            parts = torch.autograd.grad(loss, list(moved.values()), allow_unused=True)
+            squares = [part.float().square().sum() for part in parts if part is not None]
+            factor = self._factors(torch.stack(squares).sum())
+            for p, part in zip(moved.values(), parts, strict=True):
+                if part is not None and p.grad is not None:
+                    p.grad += (factor * part).to(p.grad)
+            losses.append(loss.detach())
+        return torch.stack(losses)
+
+    def _side_by_side(self, moved: Any, rows: Batch, rest: Batch) -> torch.Tensor:
+        def one(parameters: Any, record: Batch) -> torch.Tensor:
+            alone = {name: part[None] for name, part in record.items()}
+            loss: torch.Tensor = functional_call(self, parameters, ({**alone, **rest},))
+            self._check(loss)
+            return loss
+
+        named = {name: p.detach() for name, p in moved.items()}
+        each, losses = vmap(
+            grad_and_value(one), in_dims=(None, 0), randomness="different", chunk_size=self._at_once
+        )(named, dict(rows))
+        squares = sum(part.float().flatten(1).square().sum(1) for part in each.values())
+        factors = self._factors(squares)
+        for name, p in moved.items():
+            p.grad += torch.tensordot(factors.to(each[name].dtype), each[name], dims=1).to(p.grad)
+        return losses.detach()
+
+    def _factors(self, squares: Any) -> torch.Tensor:
+        """Return what makes norms the clip at most; a norm that is no number stays none."""
+        found: torch.Tensor = (self.clip / squares.sqrt().clamp(min=1e-30)).clamp(max=1.0)
+        return found
+
+    def _check(self, loss: Any) -> None:
+        if not torch.is_tensor(loss) or loss.dim():
+            expected = "one number for a record"
+            got = f"shape {tuple(loss.shape)}" if torch.is_tensor(loss) else _checks.describe(loss)
+            raise InputError("loss", expected=expected, got=got)

@@ -1,0 +1,71 @@
+"""Scripts of guides, run as users run them: in processes of their own, killed and started again."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.support import ROOT
+from tests.support.pages import blocks
+
+DIES = """
+import os
+from noisedesign.adapters.run import Run
+_add = Run.add_
+def _add_and_die(self, *args, **kwargs):
+    _add(self, *args, **kwargs)
+    if self.step == {step} + 1:
+        os.kill(os.getpid(), 9)
+Run.add_ = _add_and_die
+"""
+"""Before a script: the process is killed once the noise of a step was added, before it is used."""
+
+
+def block(page: str, language: str, at: int = 0) -> str:
+    """One of the blocks of a language of a page of the documentation."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    return [found.text for found in blocks(text) if found.language == language][at]
+
+
+def sides(diff: str) -> tuple[str, str, list[str]]:
+    """What a diff of whole files is from, what it makes of it, and the lines that it adds."""
+    lines = diff.splitlines()
+    assert all(line[:1] in (" ", "-", "+") for line in lines if line), "not a diff"
+    before = "\n".join(line[1:] for line in lines if line[:1] != "+")
+    after = "\n".join(line[1:] for line in lines if line[:1] != "-")
+    return before, after, [line[1:] for line in lines if line[:1] == "+" and line[1:].strip()]
+
+
+def run_script(text: str, folder: Path, *, dies_at: int | None = None) -> str:
+    """Run it in a folder that has the data beside it; what it printed.
+
+    Args:
+        dies_at: step after whose noise it is killed, without any warning.
+    """
+    data = Path(os.environ["NOISEDESIGN_DATA"]) / "a9a" / "a9a"
+    if not (folder / "a9a").exists():
+        (folder / "a9a").symlink_to(data)
+    script = folder / "script.py"
+    script.write_text(("" if dies_at is None else DIES.format(step=dies_at)) + text, "utf-8")
+    here = {
+        "PYTHONPATH": str(ROOT),
+        "NOISEDESIGN_RECORDS": str(folder / "records.sqlite3"),
+        "HF_HUB_OFFLINE": "1",
+        "CUDA_VISIBLE_DEVICES": "",
+        "OMP_NUM_THREADS": "1",
+    }
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "script.py"],
+        cwd=folder,
+        env={**os.environ, **here},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    expected = 0 if dies_at is None else -signal.SIGKILL
+    assert done.returncode == expected, done.stderr[-4000:]
+    return done.stdout
