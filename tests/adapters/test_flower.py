@@ -352,7 +352,7 @@ def test_the_client_of_the_guide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     plan = prefix_design(**EVERY_ROUND, clip=1.0).node_plan(0)
     plan.save("0.plan")
     scope: dict[str, Any] = {"seeds_of": lambda u: {}}
-    follow("Flower", scope, plan, monkeypatch)
+    follow("flower", scope, plan, monkeypatch)
     app = scope["app"]
 
     @app.train()

@@ -58,7 +58,7 @@ def site_data(u: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def prepare(folder: Path) -> None:
-    for block in pages.blocks(pages.read("docs/guides/nvflare.md"), "python"):
+    for block in pages.blocks(pages.read("docs/guides/nvflare.md"), "py"):
         name = re.match(r"# (\w+\.py)", block.text)
         assert name is not None
         text = KEEPS + block.text if name[1] == "client.py" else block.text

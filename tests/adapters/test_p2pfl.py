@@ -48,7 +48,7 @@ def records(u: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def prepare(folder: Path) -> None:
-    noisy, whole = pages.blocks(pages.read("docs/guides/p2pfl.md"), "python")
+    noisy, whole = pages.blocks(pages.read("docs/guides/p2pfl.md"), "py")
     start, main = whole.text.split("if __name__")
     before, after = start.split("class NoisyLogistic")
     text = (

@@ -219,7 +219,7 @@ def test_the_mechanism_of_the_guide(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         "val_data": None,
     }
     plan = prefix_design(clip=0.4, epsilon=1e4).node_plan(0)
-    follow("pfl-research", scope, plan, monkeypatch)
+    follow("pfl", scope, plan, monkeypatch)
     training.backend, training.cohort = scope["backend"], 50
     training.backend._postprocessors.insert(0, training.sums)  # of updates as they come
     before = training.module.loss(x, y).item()

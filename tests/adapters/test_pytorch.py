@@ -125,7 +125,7 @@ def test_the_loop_of_the_guide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     x, y = (torch.from_numpy(a) for a in a9a())
     scope = {"model": model, "X": x, "Y": y, "criterion": lambda out, y: loss(out[:, 0], y)}
     scope["optimizer"] = torch.optim.SGD(model.parameters(), lr=rate)
-    follow("PyTorch", scope, prefix_design(clip=1.0).node_plan(0), monkeypatch)
+    follow("pytorch", scope, prefix_design(clip=1.0).node_plan(0), monkeypatch)
     assert scope["gradients"].step == 12
     start, batches = numbers(network()), scope["batches"]
     check_learned(numbers(model), start, batches, a9a(), rate=rate, clip=1.0)
