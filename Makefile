@@ -59,7 +59,7 @@ test-trainers: .venv-trainers/.installed .venv-trainers-jax/.installed .venv-tra
 	.venv-trainers-jax/bin/python -m pytest tests/adapters/test_jax_privacy.py tests/adapters/test_examples.py \
 		tests/privacy/amplification/test_published.py
 	.venv-trainers-numpy1/bin/python -m pytest tests/adapters/test_p2pfl.py tests/adapters/test_gossipy.py \
-		tests/adapters/test_fedml.py tests/files/exports/test_decor.py \
+		tests/adapters/test_fedml.py tests/adapters/test_decentralizepy.py tests/files/exports/test_decor.py \
 		tests/files/exports/test_trainers_themselves.py
 	$(PYTHON) tools/trainers_table.py $(NOISEDESIGN_TRAINER_ROWS)
 

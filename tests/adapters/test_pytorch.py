@@ -18,6 +18,7 @@ from noisedesign import InputError
 from noisedesign.noise import NodeNoise
 from tests.support import ROOT
 from tests.support.adapters import audit_noise, check_noise, designed_covariance
+from tests.support.trainer_rows import times, trainer_row
 from tests.support.trainers import (
     CLIP,
     FEATURES,
@@ -129,6 +130,29 @@ def test_the_loop_of_the_guide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert scope["gradients"].step == 12
     start, batches = numbers(network()), scope["batches"]
     check_learned(numbers(model), start, batches, a9a(), rate=rate, clip=1.0)
+    total = np.zeros(sum(p.numel() for p in model.parameters()), dtype=np.float32)
+    source, steps = node_noise(prefix_design()), iter(range(12))
+    cost = times(
+        lambda: source.step(next(steps), out=total),
+        lambda: clipped_sums(model, x[batches[0]], y[batches[0]]),
+    )
+    trainer_row(
+        "PyTorch",
+        packages=("torch",),
+        works=[
+            "sums of a loop of your own",
+            "random batches",
+            "noise before or after division",
+            "checkpoints",
+        ],
+        refuses=[
+            "a move without noise, or of parameters outside",
+            "buffers that change",
+            "half precision",
+            "closures",
+        ],
+        cost=f"{cost} the gradients of 1,500 records one by one, {total.size:,} parameters",
+    )
 
 
 def test_noise_for_divided_sums() -> None:
