@@ -19,7 +19,7 @@ COMMITS = {
     "decentralizepy": ("sacs-epfl/decentralizepy", "a5d46be907bc745652d5482c34117be388324439"),
     "WhisperDSGD": ("arodio/WhisperDSGD", "31c7cc35b55f9d1bfa41cc6fd571d9ccda174a31"),
 }
-"""By name of the trainer, where it is on GitHub, and at which commit."""
+"""Trainers by name: where each is on GitHub, and at which commit."""
 
 
 def clone(name: str, folder: Path = FOLDER) -> str:

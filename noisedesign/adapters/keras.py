@@ -49,7 +49,7 @@ class DesignedNoise:
     def private(
         self, x: Any, y: Any, noise: NodeNoise, *, clip: float, steps: int | None = None
     ) -> PrivateData:
-        """What ``fit`` trains on: the batches of the design, in its order, from the next step on.
+        """Give what ``fit`` trains on: the batches of the design, in its order, from the next step.
 
         Args:
             x: a row a record, what the model takes.
