@@ -62,7 +62,7 @@ ADAPTERS: dict[str, str] = {
     "noisedesign.adapters.decentralizepy": "NoisyTraining DesignedSharing plan_at",
     "noisedesign.adapters.flower": "DesignedNoise dropout_metrics",
     "noisedesign.adapters.huggingface": "DesignedTrainer Designed",
-    "noisedesign.adapters.jax_privacy": "Training State streaming_matrix",
+    "noisedesign.adapters.jax_privacy": "Training streaming_matrix",
     "noisedesign.adapters.lightning": "DesignedNoise",
     "noisedesign.adapters.opacus": "Engine DesignedOptimizer RoundBatches RoundLoader Accountant",
     "noisedesign.adapters.opake": "DesignedStrategy",
