@@ -406,7 +406,7 @@ class _Run:
         horizon, watch = self.nodes[0].plan.horizon, self.watch
         states = [process.state for process in processes]
         order = [u for u in range(1, len(processes)) if u != self.gone]
-        kills, left, looked, moved, least = 0, list[int](), 0.0, time.monotonic(), -1
+        turn, left, looked, moved, least = 0, list[int](), 0.0, time.monotonic(), -1
         due = self.kill_every or horizon
         while not watch.over and not watch.problems:
             tell_addresses(states, self.folder / PEERS, gone=left)
@@ -420,12 +420,12 @@ class _Run:
                 processes[self.gone].kill()
                 left.append(self.gone)
             if order and due <= now < horizon - 1:
-                victim = processes[order[kills % len(order)]]
+                victim, due = processes[order[turn % len(order)]], now + self.kill_every
                 if victim.running.poll() is None:
                     victim.kill()
                     victim.start()
                     watch.kills.append(watch.now)
-                kills, due = kills + 1, now + self.kill_every
+                turn += 1
             if not self._working(processes, left):
                 break
             if time.monotonic() - looked > SAMPLE:
@@ -439,7 +439,7 @@ class _Run:
         for process in processes:
             process.kill()
             process.look()
-        return kills, left
+        return sum(len(process.lives) - 1 for process in processes), left
 
     def _working(self, processes: list[_Process], left: Sequence[int]) -> bool:
         """Whether any node has still to do; one that failed is a problem."""

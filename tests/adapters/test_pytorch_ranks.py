@@ -152,13 +152,13 @@ def steps_of(made: Made, width: int, sent: int) -> tuple[int, list[np.ndarray], 
     model = made(network(width))
     d, source, drawn = sum(p.numel() for p in model.parameters()), source_here(), []
     gradients = Gradients(model, source, clip=CLIP)
-    step = source.step
+    fill = source._fill
 
-    def counted(t: int, **how: Any) -> Any:
-        drawn.append(how["out"].size if t == 0 else 0)
-        return step(t, **how)
+    def counted(t: int, flat: Any, start: int) -> None:
+        drawn.append(flat.size if t == 0 else 0)
+        fill(t, flat, start)
 
-    source.step = counted  # type: ignore[method-assign]
+    source._fill = counted  # type: ignore[method-assign]
     found = []
     for t in range(STEPS):
         give(model, sums_of(d, t))
@@ -318,6 +318,33 @@ def test_a_mistake_of_one_rank_is_refused_on_all_before_anything_is_added(
             continue
         assert said.startswith(WRONG[case].format(pool.world - 1)), said
         assert (used, step) == ([], 0), case
+
+
+def changed() -> dict[str, str]:
+    """Models whose parameters, or shards, are others than those that Gradients was made of."""
+    found = {}
+    for made in (replicas, shards):
+        model = network()
+        model[0].requires_grad_(False)
+        model = made(model)
+        gradients = Gradients(model, source_here(), clip=CLIP)
+        model.requires_grad_(True)
+        give(model, sums_of(D, 0))
+        found[made.__name__] = words(lambda g=gradients: g.add_noise_(records=[0]))
+    gradients = Gradients(model, source_here(), clip=CLIP)
+    for part in model.modules():
+        if hasattr(part, "set_reshard_after_backward"):
+            part.set_reshard_after_backward(False, recurse=False)
+    model(torch.ones(2, 13)).sum().backward()
+    found["unsharded"] = words(lambda: gradients.add_noise_(records=[0]))
+    return found
+
+
+def test_a_model_that_changes_is_refused(two: Pool) -> None:
+    for found in two(changed):
+        for made in ("replicas", "shards"):
+            assert found[made].startswith("parameters: expected parameters and shards as they were")
+        assert found["unsharded"].startswith("parameters")
 
 
 def test_sums_that_differ_where_nobody_notices_get_noise_once(two: Pool) -> None:

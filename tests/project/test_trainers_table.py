@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from tests.project.test_locks import tool
+from tests.support import ROOT
 from tests.support.trainer_rows import FOLDER, trainer_row
 
 TABLE = tool("trainers_table")
@@ -17,6 +19,22 @@ def test_the_table_is_that_of_the_stored_rows() -> None:
     rows = TABLE.read_rows()
     text = (TABLE.GUIDES / "trainers.md").read_text(encoding="utf-8")
     assert TABLE.page(text, rows) == text
+
+
+SHARED = {"__init__", "alone", "jax_noise", "pytorch_ranks", "run", "update"}
+"""Modules of adapters that are parts of others, or of several trainers."""
+
+
+def test_every_adapter_has_a_row_that_a_test_of_it_writes() -> None:
+    written: dict[str, set[str]] = {}
+    for path in [*ROOT.glob("tests/adapters/test_*.py"), *ROOT.glob("tests/files/exports/*.py")]:
+        text = path.read_text(encoding="utf-8")
+        if names := set(re.findall(r'trainer_row\(\s*"([^"]+)"', text)):
+            written[text] = names
+    rows = TABLE.read_rows().keys()
+    assert rows == set().union(*written.values())
+    for adapter in {path.stem for path in ROOT.glob("noisedesign/adapters/*.py")} - SHARED:
+        assert any(adapter in text for text in written), adapter
 
 
 def test_rows_become_lines_and_those_of_other_runs_stay(
