@@ -234,22 +234,23 @@ class Gradients(Run):
     def _add_on_ranks(self, ranks: Ranks, records: list[Any]) -> list[torch.Tensor]:
         """Add the noise of the next step on all ranks, each its part; or on none."""
         gradients: list[torch.Tensor] = []
-        hosts: list[torch.Tensor] = []
+        flats: list[torch.Tensor] = []
 
         def say() -> Said:
             gradients[:], _ = self._gradients(), self.attendance
             if places_of(gradients) != ranks.places:
                 expected, got = "parameters and shards as they were", "others"
                 raise InputError("parameters", expected=expected, got=got)
-            hosts[:] = [_host(local(g), at) for at, g in enumerate(gradients)]
-            arrays = [host.numpy() for host in hosts]
+            for at, gradient in enumerate(gradients):
+                _check_dense(local(gradient), at)
+            flats[:] = [local(gradient).contiguous().view(-1) for gradient in gradients]
             facts = {
                 "checkpoint": self._checkpoint,
                 "step": self.step,
                 "records": sorted(name_of(record) for record in records),
                 "taken": self._taken is None,
             }
-            own, bits = ranks.hidden(arrays, self.noise), bits_of(arrays)
+            own, bits = ranks.hidden(flats, self.noise), bits_of(flats)
             return Said(facts, own, bits, self._taken or 0)
 
         def record() -> Said:
@@ -264,10 +265,10 @@ class Gradients(Run):
             ranks.together(record)
             if ranks.index > 0:  # once it is recorded: in memory
                 self.noise.hide(step, whole, records=records)
-            ranks.add_([host.numpy() for host in hosts], self.noise, step)
-            for gradient, host in zip(gradients, hosts, strict=True):
-                if host.data_ptr() != local(gradient).data_ptr():
-                    local(gradient).copy_(host)
+            ranks.add_(flats, self.noise, step)
+            for gradient, flat in zip(gradients, flats, strict=True):
+                if flat.data_ptr() != local(gradient).data_ptr():
+                    local(gradient).copy_(flat.view_as(local(gradient)))
         return gradients
 
     def _check_taken(self, taken: int | None, records: list[Any]) -> None:
@@ -398,7 +399,7 @@ def add_to(tensors: Sequence[torch.Tensor], run: Run, *, records: Iterable[Hasha
     """
     if not run.alone:
         check_alone()
-    if any(tensor.device.type != "cpu" for tensor in tensors):
+    if _on_devices(tensors):
         for at, tensor in enumerate(tensors):
             _check_dense(tensor, at)
         with run.one_step([list(tensor.shape) for tensor in tensors]) as step:
@@ -409,6 +410,11 @@ def add_to(tensors: Sequence[torch.Tensor], run: Run, *, records: Iterable[Hasha
     for tensor, host in zip(tensors, hosts, strict=True):
         if host.data_ptr() != tensor.data_ptr():
             tensor.detach().copy_(host)
+
+
+def _on_devices(tensors: Sequence[torch.Tensor]) -> bool:
+    """Whether one is not the processor's, so that noise is drawn where it is."""
+    return any(tensor.device.type != "cpu" for tensor in tensors)
 
 
 def _host(tensor: Any, at: int) -> torch.Tensor:

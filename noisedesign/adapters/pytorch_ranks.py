@@ -19,8 +19,10 @@ import torch
 from torch import distributed
 from torch.nn.parallel import DistributedDataParallel
 
+from noisedesign.base import checks as _checks
 from noisedesign.base.checks import InputError
-from noisedesign.noise.hidden import HASH_BYTES, WRAP, Hidden, hidden
+from noisedesign.noise.device.source import DeviceNoise, on
+from noisedesign.noise.hidden import HASH_BYTES, WRAP, Hidden
 from noisedesign.noise.source import BLOCK, NodeNoise
 
 SENT = 1 << 20  # numbers that a rank sends at a time: 4 or 8 MB a rank are held for it
@@ -46,7 +48,7 @@ _MESSAGE = struct.Struct(f"<{len(_SAME) * HASH_BYTES}s6Qd{4 * _TEXT}s")
 
 @dataclass(frozen=True)
 class Said:
-    """What one rank says: facts that all share, and what is its own."""
+    """One rank says facts that all share, and what is its own."""
 
     facts: Mapping[str, Any] = field(default_factory=dict)
     hidden: Hidden = field(default_factory=Hidden)
@@ -64,7 +66,7 @@ class Said:
 
     @classmethod
     def heard(cls, message: bytes) -> Said:
-        """What another rank said, facts as hashes."""
+        """Read what another rank said, facts as hashes."""
         facts, narrow, wide, first, second, bits, taken, norm, text = _MESSAGE.unpack(message)
         size = HASH_BYTES
         known = {key: facts[at * size : (at + 1) * size] for at, key in enumerate(_SAME)}
@@ -105,7 +107,7 @@ class Ranks:
     def _check_mesh(self) -> None:
         """Check that every rank is on the mesh once, and that copies are of the same numbers."""
         said = struct.pack("<q", distributed.get_rank()) + hash_of(repr(self.places))
-        rows = self.gathered(_tensor(said), self.groups)
+        rows = self.gathered(said, self.groups)
         held: dict[tuple[int, ...], bytes] = {}
         for rank, row in enumerate(rows):
             if held.setdefault(self._along(rank, "same", False), row[8:]) != row[8:]:
@@ -116,19 +118,24 @@ class Ranks:
             raise InputError("group", expected=expected, got=got)
 
     def _along(self, rank: int, what: str, value: bool) -> tuple[int, ...]:
-        """Where a rank is along the axes of which this is so."""
+        """Return where a rank is along the axes of which this is so."""
         places = zip(np.unravel_index(rank, self.sizes), self.sides, strict=True)
         return tuple(int(at) for at, side in places if getattr(side, what) is value)
 
-    def gathered(self, data: torch.Tensor, groups: Sequence[Any]) -> list[bytes]:
+    def gathered(self, data: bytes, groups: Sequence[Any]) -> list[bytes]:
         """The bytes of all ranks of these axes, in their order on the mesh."""
-        found = data.to(self.device)
+        rows = self._rows(_tensor(data).to(self.device), groups).cpu()
+        return [row.numpy().tobytes() for row in rows]
+
+    def _rows(self, data: torch.Tensor, groups: Sequence[Any]) -> torch.Tensor:
+        """The same on the device of the group, a row a rank."""
+        found = data
         for group in reversed(groups):
             shape = distributed.get_world_size(group), found.numel()
             rows = torch.empty(shape, dtype=torch.uint8, device=self.device)
             distributed.all_gather(list(rows), found, group=group)
             found = rows.reshape(-1)
-        return [row.numpy().tobytes() for row in found.cpu().reshape(-1, data.numel())]
+        return found.reshape(-1, data.numel())
 
     def together(self, say: Callable[[], Said]) -> list[Said]:
         """Say something to all ranks, which hear the same; an error of one rank is that of all."""
@@ -138,7 +145,7 @@ class Ranks:
         except InputError as found:
             error = found
             said = Said(error=(found.field, found.expected, found.got, found.remedy))
-        heard = [Said.heard(row) for row in self.gathered(_tensor(said.packed()), self.groups)]
+        heard = [Said.heard(row) for row in self.gathered(said.packed(), self.groups)]
         for rank, other in enumerate(heard):
             name, expected, got, remedy = other.error
             if name:
@@ -174,7 +181,7 @@ class Ranks:
         return sum(counted) % WRAP
 
     def of_first(self, data: bytes) -> bytes:
-        """What rank 0 has, on every rank."""
+        """Return what rank 0 has, on every rank."""
         size = torch.tensor([len(data)], device=self.device)
         self._from_first(size)
         found = torch.zeros(int(size), dtype=torch.uint8, device=self.device)
@@ -197,7 +204,7 @@ class Ranks:
 
     def norm(self, square: float, record: bytes) -> float:
         """Norm, not squared, of one record's gradient, of which this rank holds a shard."""
-        rows = self.gathered(_tensor(struct.pack("<d", square) + record), self.joint)
+        rows = self.gathered(struct.pack("<d", square) + record, self.joint)
         if any(row[8:] != record for row in rows):
             expected = "one record on all ranks that hold shards of one model, one after another"
             remedy = (
@@ -210,61 +217,67 @@ class Ranks:
         copies = [side.group for side in self.sides if side.joint and side.same]
         return math.sqrt(squares / _place(copies)[1])
 
-    def slices(
-        self, arrays: Sequence[np.ndarray], low: int, high: int
-    ) -> Iterator[tuple[int, np.ndarray]]:
+    def _slices(
+        self, flats: Sequence[torch.Tensor], low: int, high: int
+    ) -> Iterator[tuple[int, torch.Tensor]]:
         """Numbers ``low`` to ``high`` of those that this rank holds, with their places in the
         flattened model."""
         at = 0
-        for (start, size), array in zip(self.places, arrays, strict=True):
+        for (start, size), flat in zip(self.places, flats, strict=True):
             first, last = max(low - at, 0), min(high - at, size)
             if first < last:
-                yield start + first, array.reshape(-1)[first:last]
+                yield start + first, flat[first:last]
             at += size
 
-    def hidden(self, arrays: Sequence[np.ndarray], noise: NodeNoise) -> Hidden:
-        """What the noise that this rank draws hides."""
-        total, keys = Hidden(), noise.hash_keys
-        for start, flat in self.slices(arrays, self.low, self.high):
-            total += hidden([flat], keys=keys, start=start)
-        return total
+    def _own(
+        self, flats: Sequence[torch.Tensor], noise: NodeNoise
+    ) -> Iterator[tuple[DeviceNoise, list[torch.Tensor], list[int]]]:
+        """Yield what this rank draws for, by devices: parts, and where each begins."""
+        found: dict[DeviceNoise, tuple[list[torch.Tensor], list[int]]] = {}
+        for start, part in self._slices(flats, self.low, self.high):
+            parts, starts = found.setdefault(on(noise, part.device), ([], []))
+            parts.append(part)
+            starts.append(start)
+        for there, (parts, starts) in found.items():
+            yield there, parts, starts
 
-    def add_(self, arrays: Sequence[np.ndarray], noise: NodeNoise, t: int) -> None:
+    def hidden(self, flats: Sequence[torch.Tensor], noise: NodeNoise) -> Hidden:
+        """Sum up what the noise that this rank draws hides."""
+        own = self._own(flats, noise)
+        return sum((there.hidden(parts, starts) for there, parts, starts in own), Hidden())
+
+    def add_(self, flats: Sequence[torch.Tensor], noise: NodeNoise, t: int) -> None:
         """Noise of a step, which was hidden, added to all numbers that this rank holds."""
-        divisor = noise.claim.batch_size or 1
-        for start, flat in self.slices(arrays, self.low, self.high):
-            low = 0
-            while low < flat.size:
-                part = flat[low : low + BLOCK - (start + low) % BLOCK]
-                part += noise.step(t, out=np.empty_like(part), start=start + low) / divisor
-                low += part.size
+        for there, parts, starts in self._own(flats, noise):
+            there._add(parts, starts, t)
         if self.copies > 1:
-            self._exchange(arrays)
+            self._exchange(flats)
 
-    def _exchange(self, arrays: Sequence[np.ndarray]) -> None:
+    def _exchange(self, flats: Sequence[torch.Tensor]) -> None:
         """Give the numbers of every rank to all ranks that hold them too."""
-        largest = max((array.itemsize for array in arrays), default=0)
+        largest = max((flat.element_size() for flat in flats), default=0)
         for at in range(0, min(self.share, self.held), SENT):
             ends = [min((copy + 1) * self.share, self.held) for copy in range(self.copies)]
             lows = [min(copy * self.share + at, end) for copy, end in enumerate(ends)]
             highs = [min(low + SENT, end) for low, end in zip(lows, ends, strict=True)]
             most = max(high - low for low, high in zip(lows, highs, strict=True))
-            sent = np.zeros(most * largest, dtype=np.uint8)
-            for _, part, place in self._packed(arrays, lows[self.copy], highs[self.copy]):
-                sent[place : place + part.nbytes] = part.view(np.uint8)
-            rows = self.gathered(torch.from_numpy(sent), self.copied)
+            sent = torch.zeros(most * largest, dtype=torch.uint8, device=self.device)
+            for part, there in self._packed(flats, sent, lows[self.copy], highs[self.copy]):
+                there.copy_(part)
+            rows = self._rows(sent, self.copied)
             for low, high, row in zip(lows, highs, rows, strict=True):
-                for _, part, place in self._packed(arrays, low, high):
-                    part[:] = np.frombuffer(row, part.dtype, part.size, place)
+                for part, there in self._packed(flats, row, low, high):
+                    part.copy_(there)
 
     def _packed(
-        self, arrays: Sequence[np.ndarray], low: int, high: int
-    ) -> Iterator[tuple[int, np.ndarray, int]]:
-        """The same slices, with their places among bytes one after another."""
+        self, flats: Sequence[torch.Tensor], row: torch.Tensor, low: int, high: int
+    ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """The bytes of slices, and where they are in a row of them."""
         place = 0
-        for start, part in self.slices(arrays, low, high):
-            yield start, part, place
-            place += part.nbytes
+        for _, part in self._slices(flats, low, high):
+            found = part.view(torch.uint8)
+            yield found, row[place : place + found.numel()]
+            place += found.numel()
 
 
 def hash_of(text: str, size: int = 8) -> bytes:
@@ -282,10 +295,9 @@ def hash_of_record(record: Hashable) -> int:
     return int.from_bytes(hash_of(name_of(record)), "little")
 
 
-def bits_of(arrays: Iterable[np.ndarray]) -> int:
+def bits_of(flats: Iterable[torch.Tensor]) -> int:
     """The sum of all bits, by which different sums are noticed; no secret is in it."""
-    flat = (array.reshape(-1).view(np.uint32) for array in arrays)
-    return sum(int(bits.sum(dtype=np.uint64)) for bits in flat) % WRAP
+    return sum(int(flat.view(torch.int32).sum(dtype=torch.int64)) for flat in flats) % WRAP
 
 
 def ranks_of(model: torch.nn.Module, group: Any) -> Ranks | None:
@@ -296,7 +308,11 @@ def ranks_of(model: torch.nn.Module, group: Any) -> Ranks | None:
     parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
     _check_shards(model, parameters)
     sides = []
-    if group not in (None, False):
+    if group is not None and group is not False:
+        expected = "a process group of torch.distributed that this rank is in, or False"
+        _checks.instance(group, distributed.ProcessGroup, field="group", expected=expected)
+        if distributed.get_rank(group) < 0:
+            raise InputError("group", expected=expected, got="one of others")
         sides.append(Side(group, same=True, joint=False))
     first: Any = next(iter(parameters.values()), None)
     for axis, kind in enumerate(getattr(first, "placements", ())):
@@ -352,7 +368,7 @@ def _check_shards(model: torch.nn.Module, parameters: Mapping[str, Any]) -> None
 
 
 def places_of(parameters: Iterable[Any]) -> list[tuple[int, int]]:
-    """Where what this rank holds of each begins in the flattened model, and how much it is."""
+    """Return where what this rank holds of each begins in the flattened model, and its size."""
     places, start = [], 0
     for at, p in enumerate(parameters):
         first, size = 0, p.numel()
@@ -371,7 +387,7 @@ def places_of(parameters: Iterable[Any]) -> list[tuple[int, int]]:
 
 
 def local(tensor: Any) -> torch.Tensor:
-    """What this rank holds of a tensor; changes of it are in place."""
+    """Return what this rank holds of a tensor; changes of it are in place."""
     found: torch.Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
     return found.detach()
 

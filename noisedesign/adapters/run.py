@@ -174,8 +174,8 @@ class Run:
         Args:
             shapes: of all arrays of the model.
 
-        Yields:
-            The step.
+        Returns:
+            A context, whose value is the step.
 
         Raises:
             InputError: other shapes than before.

@@ -152,13 +152,13 @@ def steps_of(made: Made, width: int, sent: int) -> tuple[int, list[np.ndarray], 
     model = made(network(width))
     d, source, drawn = sum(p.numel() for p in model.parameters()), source_here(), []
     gradients = Gradients(model, source, clip=CLIP)
-    step = source.step
+    fill = source._fill
 
-    def counted(t: int, **how: Any) -> Any:
-        drawn.append(how["out"].size if t == 0 else 0)
-        return step(t, **how)
+    def counted(t: int, flat: Any, start: int) -> None:
+        drawn.append(flat.size if t == 0 else 0)
+        fill(t, flat, start)
 
-    source.step = counted  # type: ignore[method-assign]
+    source._fill = counted  # type: ignore[method-assign]
     found = []
     for t in range(STEPS):
         give(model, sums_of(d, t))
@@ -318,6 +318,33 @@ def test_a_mistake_of_one_rank_is_refused_on_all_before_anything_is_added(
             continue
         assert said.startswith(WRONG[case].format(pool.world - 1)), said
         assert (used, step) == ([], 0), case
+
+
+def changed() -> dict[str, str]:
+    """Models whose parameters, or shards, are others than those that Gradients was made of."""
+    found = {}
+    for made in (replicas, shards):
+        model = network()
+        model[0].requires_grad_(False)
+        model = made(model)
+        gradients = Gradients(model, source_here(), clip=CLIP)
+        model.requires_grad_(True)
+        give(model, sums_of(D, 0))
+        found[made.__name__] = words(lambda g=gradients: g.add_noise_(records=[0]))
+    gradients = Gradients(model, source_here(), clip=CLIP)
+    for part in model.modules():
+        if hasattr(part, "set_reshard_after_backward"):
+            part.set_reshard_after_backward(False, recurse=False)
+    model(torch.ones(2, 13)).sum().backward()
+    found["unsharded"] = words(lambda: gradients.add_noise_(records=[0]))
+    return found
+
+
+def test_a_model_that_changes_is_refused(two: Pool) -> None:
+    for found in two(changed):
+        for made in ("replicas", "shards"):
+            assert found[made].startswith("parameters: expected parameters and shards as they were")
+        assert found["unsharded"].startswith("parameters")
 
 
 def test_sums_that_differ_where_nobody_notices_get_noise_once(two: Pool) -> None:
@@ -543,6 +570,22 @@ def test_sums_of_clipped_gradients_and_noise_are_those_of_one_process(
             np.testing.assert_allclose(sums[t], by_hand, rtol=2e-5, atol=1e-6)
             exact = expected(sums[t].astype(np.float32), t, one, size or 1)
             np.testing.assert_array_equal(noisy[t], exact)
+
+
+@pytest.mark.slow
+def test_sums_of_a_compiled_model_are_those_of_one_that_is_not() -> None:
+    """By PyTorch's own compiler, which takes a while; that of the others is not it."""
+    model, design = logistic(), prefix_design(clip=LIMIT)
+    gradients = Gradients(model, node_noise(design, 7), clip=LIMIT)
+    forward = torch.compile(model)
+    for record in range(RECORDS):
+        gradients.backward_(loss_of(forward, record), record=record)
+    gradients.collect_()
+    sums = flat_gradients(model)
+    gradients.add_noise_(records=range(RECORDS))
+    np.testing.assert_allclose(sums, sums_by_formulas(range(RECORDS)), rtol=2e-5, atol=1e-6)
+    exact = expected(sums.astype(np.float32), 0, node_noise(design, 7))
+    np.testing.assert_array_equal(flat_gradients(model), exact)
 
 
 def misuse() -> dict[str, str]:
