@@ -55,11 +55,11 @@ test-trainers: export NOISEDESIGN_TRAINER_ROWS := $(CURDIR)/out/trainer-rows
 test-trainers: .venv-trainers/.installed .venv-trainers-jax/.installed .venv-trainers-numpy1/.installed
 	rm -rf $(NOISEDESIGN_TRAINER_ROWS)
 	$(PYTHON) tools/clones.py
-	.venv-trainers/bin/python -m pytest tests/adapters
-	.venv-trainers-jax/bin/python -m pytest tests/adapters/test_jax_privacy.py tests/adapters/test_examples.py \
+	.venv-trainers/bin/python -m pytest tests/adapters tests/noise/test_device.py
+	.venv-trainers-jax/bin/python -m pytest tests/adapters/test_jax_*.py tests/adapters/test_examples.py \
 		tests/privacy/amplification/test_published.py
 	.venv-trainers-numpy1/bin/python -m pytest tests/adapters/test_p2pfl.py tests/adapters/test_gossipy.py \
-		tests/adapters/test_fedml.py tests/files/exports/test_decor.py \
+		tests/adapters/test_fedml.py tests/adapters/test_decentralizepy.py tests/files/exports/test_decor.py \
 		tests/files/exports/test_trainers_themselves.py
 	$(PYTHON) tools/trainers_table.py $(NOISEDESIGN_TRAINER_ROWS)
 

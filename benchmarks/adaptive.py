@@ -35,14 +35,14 @@ Floats = NDArray[np.float64]
 FEATURES, HIDDEN = 123, 32
 SHAPES = ((FEATURES, HIDDEN), (HIDDEN,), (HIDDEN,), ())
 SIZES = [int(np.prod(shape)) for shape in SHAPES]
-CLIP = 0.5  # norm of a record's gradient
+CLIP = 2.0  # norm of a record's gradient, not squared; less biases what all methods learn
 BETAS = (0.9, 0.99)  # of AdamW and of what scales: momentum and squares
 FLOOR = 1e-8  # below the root of squares
 RATES: dict[str, list[float]] = {
-    "SGD": [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0],
+    "SGD": [0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0],
     "AdamW": [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1],
-    "Muon": [0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5],
-    "scale, then privatize": [0.06, 0.12, 0.25, 0.5, 1.0, 2.0, 4.0],
+    "Muon": [0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2],
+    "scale, then privatize": [0.06, 0.125, 0.25, 0.5, 1.0, 2.0, 4.0],
 }
 
 
@@ -97,7 +97,7 @@ class Torch:
             made = [torch.optim.AdamW(self._tensors, lr=rate, betas=BETAS, weight_decay=0.0)]
         else:
             made = [torch.optim.Muon(self._tensors[:1], lr=rate, weight_decay=0.0)]
-            made.append(torch.optim.SGD(self._tensors[1:], lr=8.0))
+            made.append(torch.optim.SGD(self._tensors[1:], lr=1.0))
         self._made, self._name = made, name
 
     def step(self, noisy: Floats, added: Floats) -> Floats:
@@ -116,10 +116,13 @@ class Torch:
 
 
 class Scaled:
-    """Scale, then privatize: ``scale`` is of the steps before, and what it makes is the step."""
+    """Scale, then privatize: ``scale`` is of the steps before, and what it makes is the step.
 
-    def __init__(self, w: Floats, rate: float) -> None:
-        self._w, self._rate = w, rate
+    Without ``floor``, numbers that are noise alone would get all of the clip: it is the standard
+    deviation of independent noise in the mean of a batch."""
+
+    def __init__(self, w: Floats, rate: float, floor: float) -> None:
+        self._w, self._rate, self._floor = w, rate, floor
         self.scale, self._moment, self._squares = (
             np.ones(w.size),
             np.zeros(w.size),
@@ -133,20 +136,28 @@ class Scaled:
         self._w -= self._rate * self._moment / (1 - BETAS[0] ** self._steps)
         self._squares *= BETAS[1]
         self._squares += (1 - BETAS[1]) * (noisy / self.scale) ** 2
-        scale = 1 / (np.sqrt(self._squares / (1 - BETAS[1] ** self._steps)) + FLOOR)
+        scale = 1 / (np.sqrt(self._squares / (1 - BETAS[1] ** self._steps)) + self._floor)
         self.scale = scale / np.sqrt(np.mean(scale**2))  # of rms 1, as the clip is fixed
         return added
 
 
 def run(
-    optimizer: str, rate: float, plan: Plan | None, seed: int, batch: int, data: Any, horizon: int
+    optimizer: str,
+    rate: float,
+    plan: Plan | None,
+    seed: int,
+    *,
+    batch: int,
+    data: Any,
+    horizon: int,
+    floor: float,
 ) -> tuple[float, float, float]:
     """Test loss, accuracy and the noise that was kept."""
     (x, y), test = data
     rng = np.random.default_rng(seed)
     w = np.concatenate([rng.standard_normal(SIZES[0]) / math.sqrt(14), np.zeros(HIDDEN)])
     w = np.concatenate([w, rng.standard_normal(HIDDEN) / math.sqrt(HIDDEN), [0.0]])
-    made = Scaled(w, rate) if "scale" in optimizer else None
+    made = Scaled(w, rate, floor) if "scale" in optimizer else None
     moves: Any = made or Torch(optimizer, w, rate)
     source = None
     if plan is not None:
@@ -193,6 +204,7 @@ def row_of(
         "test loss": found[:, 0].mean(),
         "standard error": error,
         "accuracy": found[:, 1].mean(),
+        "its error": found[:, 1].std(ddof=1) / math.sqrt(runs),
         "kept": found[:, 2].mean(),
     }
 
@@ -215,11 +227,15 @@ def main() -> None:
         epochs=given.epochs, separation=given.batches, epsilon=given.epsilon, bands=given.bands
     )
     horizon, rows = given.epochs * given.batches, []
+    independent = made["independent"]
+    assert independent is not None
+    how = {"batch": given.batch_size, "data": data, "horizon": horizon}
+    how["floor"] = independent.claim.noise_stddev / given.batch_size
     for optimizer in RATES:
         for name, plan in made.items():
 
             def trained(rate: float, seed: int, of: str = optimizer, by: Any = plan) -> Any:
-                return run(of, rate, by, seed, given.batch_size, data, horizon)
+                return run(of, rate, by, seed, **how)
 
             rows.append(row_of(optimizer, name, trained, tune=given.tune, runs=given.runs))
     title = f"a9a, {records} records, {horizon} steps, epsilon {given.epsilon:g}"

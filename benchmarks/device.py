@@ -1,4 +1,4 @@
-"""Noise of a node with four bands beside plain normals, large models: ``python -m benchmarks.device``.
+"""Noise of a node with four bands beside plain normals: ``python -m benchmarks.device``.
 
 A step in float32 into one array, and the normals behind it alone, against
 ``numpy.random.Generator`` (PCG64) and ``torch.Tensor.normal_`` drawing as many normals in float32:

@@ -16,9 +16,10 @@ COMMITS = {
     "FedML": ("FedML-AI/FedML", "03e11dfee69a458a9820ec4e05b531a5f935eb2b"),
     "GossiPy": ("makgyver/gossipy", "ea85ab1da0048df41df82ba958a635dd968f1f01"),
     "MFDL": ("dimiarbre/MFDL", "c8529295985853ced4f31d940fe82ab9bb56c42c"),
+    "decentralizepy": ("sacs-epfl/decentralizepy", "a5d46be907bc745652d5482c34117be388324439"),
     "WhisperDSGD": ("arodio/WhisperDSGD", "31c7cc35b55f9d1bfa41cc6fd571d9ccda174a31"),
 }
-"""By name of the trainer, where it is on GitHub, and at which commit."""
+"""Trainers by name: where each is on GitHub, and at which commit."""
 
 
 def clone(name: str, folder: Path = FOLDER) -> str:

@@ -20,6 +20,8 @@ SOUGHT = {
     "guides/random-participation": ("random batches", "amplification", "shuffling", "poisson"),
     "guides/which-design": ("batch size", "records", "best noise", "choose a design"),
     "guides/seeds-without-a-dealer": ("shared seed", "trusted party", "pairwise noise"),
+    "guides/noisy-updates": ("federated learning", "gossipy", "fedml"),
+    "guides/keras": ("keras", "tensorflow", "tensorflow privacy"),
     "guides/trainers": ("pytorch", "opacus", "flower", "ddp"),
     "guides/whole-deployment": ("tls", "certificate", "docker", "soak test", "transcript"),
     "guides/who-sees-what": ("observer", "eavesdropper", "honest-but-curious", "coalition"),

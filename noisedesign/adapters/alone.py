@@ -71,19 +71,31 @@ class Alone(torch.nn.Module):
         """
         return self._loss(self.model, batch)
 
-    def add_(self, batch: Batch) -> torch.Tensor:
+    def add_(
+        self, batch: Batch, *, scale: Mapping[str, torch.Tensor] | None = None
+    ) -> torch.Tensor:
         """The clipped gradients of a batch, added to ``p.grad``.
 
         Args:
             batch: tensors with a row a record, by name; what is no tensor is every record's.
+            scale: what every record's gradient is multiplied by before it is clipped, by name of
+                a parameter of the model, and made of nothing that no noise hides; None: 1.
 
         Returns:
             The loss of every record, which no noise hides.
 
         Raises:
-            InputError: tensors of another number of rows; a loss that is not one number.
+            InputError: tensors of another number of rows; a loss that is not one number; a scale
+                of other parameters or shapes.
         """
-        moved = {name: p for name, p in self.named_parameters() if p.requires_grad}
+        moved = {
+            name.removeprefix("model."): p for name, p in self.named_parameters() if p.requires_grad
+        }
+        if scale is not None and {n: s.shape for n, s in scale.items()} != {
+            name: p.shape for name, p in moved.items()
+        }:
+            expected = "a tensor for every parameter that needs a gradient, of its shape"
+            raise InputError("scale", expected=expected, got=f"{len(scale)} that differ")
         for p in moved.values():
             if p.grad is None:
                 p.grad = torch.zeros_like(p)
@@ -100,7 +112,7 @@ class Alone(torch.nn.Module):
         if self._at_once != 1:
             state = torch.get_rng_state()
             try:
-                return self._side_by_side(moved, rows, rest)
+                return self._side_by_side(moved, rows, rest, scale)
             except InputError:
                 raise
             except Exception as error:
@@ -115,7 +127,11 @@ class Alone(torch.nn.Module):
         for i in range(count):
             loss = self({**{name: part[i : i + 1] for name, part in rows.items()}, **rest})
             self._check(loss)
-            parts = torch.autograd.grad(loss, list(moved.values()), allow_unused=True)
+            parts = list(torch.autograd.grad(loss, list(moved.values()), allow_unused=True))
+            if scale is not None:
+                parts = [
+                    None if g is None else g * scale[n] for n, g in zip(moved, parts, strict=True)
+                ]
             squares = [part.float().square().sum() for part in parts if part is not None]
             factor = self._factors(torch.stack(squares).sum())
             for p, part in zip(moved.values(), parts, strict=True):
@@ -124,10 +140,11 @@ class Alone(torch.nn.Module):
             losses.append(loss.detach())
         return torch.stack(losses)
 
-    def _side_by_side(self, moved: Any, rows: Batch, rest: Batch) -> torch.Tensor:
+    def _side_by_side(self, moved: Any, rows: Batch, rest: Batch, scale: Any) -> torch.Tensor:
         def one(parameters: Any, record: Batch) -> torch.Tensor:
             alone = {name: part[None] for name, part in record.items()}
-            loss: torch.Tensor = functional_call(self, parameters, ({**alone, **rest},))
+            named = {f"model.{name}": p for name, p in parameters.items()}
+            loss: torch.Tensor = functional_call(self, named, ({**alone, **rest},))
             self._check(loss)
             return loss
 
@@ -135,6 +152,8 @@ class Alone(torch.nn.Module):
         each, losses = vmap(
             grad_and_value(one), in_dims=(None, 0), randomness="different", chunk_size=self._at_once
         )(named, dict(rows))
+        if scale is not None:
+            each = {name: part * scale[name] for name, part in each.items()}
         squares = sum(part.float().flatten(1).square().sum(1) for part in each.values())
         factors = self._factors(squares)
         for name, p in moved.items():

@@ -46,7 +46,7 @@ class Kind(NamedTuple):
 
 
 class Told(NamedTuple):
-    """What a program is told of a step: arrays of 32-bit integers."""
+    """Arrays of 32-bit integers that tell a program of a step."""
 
     keys: Any  # of ChaCha20, (streams, 8)
     numbers: Any  # float64 as two integers each: coefficients of streams, then of the filter
@@ -76,7 +76,7 @@ def kind_of(plan: Plan) -> Kind | None:
 
 
 def told_of(plan: Plan, t: int, keys: Sequence[bytes]) -> Told:
-    """What the program is told of step t, with the key of every stream."""
+    """Tell a program of step t, with the key of every stream."""
     numbers = [stream.coefficient for stream in plan.streams]
     numbers += _coefficients(plan.filter, t).tolist()
     return Told(words_of(keys), _halves(np.array(numbers)), np.zeros(2, np.uint32))
@@ -345,7 +345,7 @@ def _hashed(part: Part, chunk: int, keys: Any, sums: Any) -> tuple[Any, Any]:
 
 
 def _sum(x: Any) -> Any:
-    """Of float64, by halves: XLA's own sum ends the process (jaxlib 0.10.2 on processors, where
+    """Sum float64 by halves: XLA's own sum ends the process (jaxlib 0.10.2 on processors, where
     YNNPACK computes sums from some 8000 numbers on)."""
     while x.size > 1:
         x = jnp.pad(x, (0, x.size % 2))
@@ -369,7 +369,7 @@ def advanced(
 
 
 def hashed(part: Part, keys: Any, sums: Any, *, chunk: int | None = None) -> tuple[Any, Any]:
-    """What the noise of a part hides, for :func:`hidden_of`; ``keys`` are those of its hash."""
+    """Hash what the noise of a part hides, for :func:`hidden_of`, by these ``keys``."""
     if not part.size:
         return jnp.zeros((2, 2), jnp.uint32), jnp.zeros(2, jnp.uint32)
     with jax.enable_x64(True):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from hashlib import blake2b
 from threading import RLock
 from typing import Any, NamedTuple
@@ -93,11 +94,11 @@ class Training(Run):
     def privatizer(self) -> Any:
         """Adds the noise of the next step to a sum of clipped gradients.
 
-        ``init(model)`` gives its :class:`State`, which computes the noise of earlier steps again
-        where there were some; ``update(sums, state, params=None, records=None)`` the sums with
-        noise, in their own dtype, and the next state. ``records`` are numbers or words, an array of
-        integers where ``update`` is compiled, and not needed within :meth:`batch_selection`. A
-        state is used once.
+        ``init(model)`` gives its state, for which it draws the noise of earlier steps again where
+        there were some; ``update(sums, state, params=None, records=None)`` the sums with noise, in
+        their own dtype, and the next state. ``records`` are numbers or words, an array of integers
+        where ``update`` is compiled, and not needed within :meth:`batch_selection`. A state is used
+        once, and who has it can take noise off.
 
         Noise is drawn on the device; on the host of a dense or full design, and where the device
         has not the bits of a processor (a warning says so).
@@ -122,7 +123,7 @@ class Training(Run):
             leaves, tree = _leaves(sums)
             traced = _traced(records, *state[:3], leaves)
             told = self._told(records, traced=traced)
-            add = self._on_host if kind is None else self._on_device(kind)
+            add = self._on_host if kind is None else partial(self._on_device, kind)
             noisy, state = add(leaves, state, told, traced)
             return tree.unflatten(noisy), state
 
@@ -228,58 +229,52 @@ class Training(Run):
         )
         return noisy, state._replace(step=step)
 
-    def _on_device(self, kind: Kind) -> Callable[..., tuple[list[Any], State]]:
-        """Return the same as :meth:`_on_host` with noise that is drawn where the sums are."""
+    def _on_device(
+        self, kind: Kind, leaves: list[Any], state: State, told: tuple[Any, ...], traced: bool
+    ) -> tuple[list[Any], State]:
+        """Return the same with noise that is drawn where the sums are."""
+        parts = jax_noise.parts_of([_shape(leaf.shape, leaf.dtype) for leaf in leaves])
+        shapes = [list(leaf.shape) for leaf in leaves]
+        blank = [_nothing_kept(kind, part) for part, _ in parts]
+        kept = state.kept if kind.rows else blank
+        if [(k.shape, k.dtype) for k in kept] != [(k.shape, k.dtype) for k in blank]:
+            raise _other_model()
+        flats = [
+            jax.numpy.concatenate([_gathered(leaves[at]).ravel() for at in numbers])
+            for _, numbers in parts
+        ]
+        hashes = [
+            jax_noise.hashed(part, state.hash_keys, flat)
+            for (part, _), flat in zip(parts, flats, strict=True)
+        ]
 
-        def add(
-            leaves: list[Any], state: State, told: tuple[Any, ...], traced: bool
-        ) -> tuple[list[Any], State]:
-            parts = jax_noise.parts_of([_shape(leaf.shape, leaf.dtype) for leaf in leaves])
-            shapes = [list(leaf.shape) for leaf in leaves]
-            kept = state.kept or tuple(_nothing_kept(kind, part) for part, _ in parts)
-            if [(k.shape, k.dtype) for k in kept] != [
-                ((kind.rows, part.size), part.dtype) for part, _ in parts
-            ]:
-                raise _other_model()
-            flats = [
-                jax.numpy.concatenate([_gathered(leaves[at]).ravel() for at in numbers])
-                for _, numbers in parts
-            ]
-            hashes = [
-                jax_noise.hashed(part, state.hash_keys, flat)
-                for (part, _), flat in zip(parts, flats, strict=True)
-            ]
-
-            def host(step: Any, run: Any, hashes: Any, *told: Any) -> tuple[Any, ...]:
-                with self._lock:
-                    records = self._taken(int(step), run, told)
-                    found = [
-                        jax_noise.hidden_of(part, *numbers)
-                        for (part, _), numbers in zip(parts, hashes, strict=True)
-                    ]
-                    said = self._said(self.step)
-                    self._hide(sum(found, Hidden()), shapes, records)
-                    self._announced.pop(int(step), None)
-                    return (np.int32(self.step), *said)
-
-            said = (_COUNT, *jax_noise.shapes_of(self.noise.plan))
-            step, *found = _called(host, said, state.step, state.run, hashes, *told, traced=traced)
-            drawn = [
-                jax_noise.advanced(kind, part, Told(*found), state.step, flat, rows)
-                for (part, _), flat, rows in zip(parts, flats, kept, strict=True)
-            ]
-            noisy: list[Any] = []
-            for (_, numbers), (flat, _) in zip(parts, drawn, strict=True):
-                ends = np.cumsum([leaves[at].size for at in numbers])[:-1]
-                noisy += [
-                    _placed(piece.reshape(leaves[at].shape), leaves[at])
-                    for at, piece in zip(numbers, jax.numpy.split(flat, ends), strict=True)
+        def host(step: Any, run: Any, hashes: Any, *told: Any) -> tuple[Any, ...]:
+            with self._lock:
+                records = self._taken(int(step), run, told)
+                found = [
+                    jax_noise.hidden_of(part, *numbers)
+                    for (part, _), numbers in zip(parts, hashes, strict=True)
                 ]
-            if kind.rows:
-                state = state._replace(kept=tuple(rows for _, rows in drawn))
-            return noisy, state._replace(step=step)
+                said = self._said(self.step)
+                self._hide(sum(found, Hidden()), shapes, records)
+                self._announced.pop(int(step), None)
+                return (np.int32(self.step), *said)
 
-        return add
+        said = (_COUNT, *jax_noise.shapes_of(self.noise.plan))
+        step, *found = _called(host, said, state.step, state.run, hashes, *told, traced=traced)
+        drawn = [
+            jax_noise.advanced(kind, part, Told(*found), state.step, flat, rows)
+            for (part, _), flat, rows in zip(parts, flats, kept, strict=True)
+        ]
+        noisy: list[Any] = []
+        for (_, numbers), (flat, _) in zip(parts, drawn, strict=True):
+            ends = np.cumsum([leaves[at].size for at in numbers])[:-1]
+            noisy += [
+                _placed(piece.reshape(leaves[at].shape), leaves[at])
+                for at, piece in zip(numbers, jax.numpy.split(flat, ends), strict=True)
+            ]
+        later = tuple(rows for _, rows in drawn) if kind.rows else ()
+        return noisy, state._replace(step=step, kept=later)
 
     def _hide(self, sums: Hidden, shapes: list[list[int]], records: Iterable[Any]) -> None:
         """Record what the noise of the next step hides, which ends the step."""
@@ -294,7 +289,7 @@ class Training(Run):
         self.step += 1
 
     def _said(self, t: int) -> Told:
-        """What a device is told of a step."""
+        """Tell a device of a step."""
         plan, t = self.noise.plan, self.noise._checked_step(t)
         keys = [self.noise._step_key(stream.name, t) for stream in plan.streams]
         return jax_noise.told_of(plan, t, keys)
@@ -421,7 +416,7 @@ def _nothing_kept(kind: Kind, part: Part) -> Any:
 
 
 def _precision(leaf: Any) -> Any:
-    """Of the sums for an array of the model: that of its own, or float32 where it has half."""
+    """Return the precision of sums for an array of the model: its own, or float32 for half."""
     double = jax.numpy.result_type(leaf) == np.float64
     return np.float64 if double else np.float32
 

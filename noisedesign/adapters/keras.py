@@ -49,7 +49,7 @@ class DesignedNoise:
     def private(
         self, x: Any, y: Any, noise: NodeNoise, *, clip: float, steps: int | None = None
     ) -> PrivateData:
-        """What ``fit`` trains on: the batches of the design, in its order, from the next step on.
+        """Give what ``fit`` trains on: the batches of the design, in its order, from the next step.
 
         Args:
             x: a row a record, what the model takes.
@@ -68,11 +68,12 @@ class DesignedNoise:
         _check(self)
         return PrivateData(x, y, Run(noise, clip=clip), steps)
 
-    def fit(self, x: Any, **how: Any) -> Any:
+    def fit(self, x: Any, *others: Any, **how: Any) -> Any:
         """Keras's ``fit`` on what :meth:`private` gives, and on nothing else.
 
         Args:
             x: that.
+            *others: nothing; labels are in it.
             **how: epochs, callbacks and so on, as Keras has them.
 
         Returns:
@@ -81,9 +82,11 @@ class DesignedNoise:
         Raises:
             InputError: other data.
         """
-        if not isinstance(x, PrivateData):
+        if not isinstance(x, PrivateData) or others:
             expected = "what model.private(x, y, noise, clip=...) gives"
-            raise InputError("fit", expected=expected, got=type(x).__name__)
+            raise InputError(
+                "fit", expected=expected, got=type(x).__name__ if not others else "more"
+            )
         _check(self)
         self._private = x
         try:
@@ -120,9 +123,9 @@ class PrivateData(keras.utils.PyDataset):
         left = self.run.horizon - self.run.step
         return left if self._steps is None else min(left, self._steps)
 
-    def __getitem__(self, _: int) -> tuple[np.ndarray]:
-        """Nothing, of which Keras makes a step: records are looked up when it is taken."""
-        return (np.zeros(1, dtype=np.float32),)
+    def __getitem__(self, _: int) -> tuple[Any, Any]:
+        """Zeros that Keras makes a step of: whose records are due is looked up when it is taken."""
+        return torch.zeros_like(self._x[:1]), torch.zeros_like(self._y[:1])
 
     def step(self, model: Any) -> None:
         """Clip, sum, add noise, divide by one number for all steps, and move the model."""
@@ -175,10 +178,9 @@ def _check(model: Any) -> None:
     if model.losses:
         remedy = "Use weight_decay of the optimizer, which needs no data."
         raise InputError("model", expected="no regularisers", got="some", remedy=remedy)
-    optimizer = model.optimizer
-    if optimizer is None or model.loss is None:
+    if not (model.compiled and model.loss and model.optimizer):
         raise InputError("model", expected="a compiled model", got="one without loss or optimizer")
-    if optimizer.loss_scale_factor is not None:
+    if model.optimizer.loss_scale_factor is not None:
         raise InputError("optimizer", expected="losses as they are", got="loss_scale_factor")
     if model.jit_compile:
         raise InputError("jit_compile", expected="False", got="True")

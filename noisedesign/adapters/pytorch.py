@@ -399,7 +399,7 @@ def add_to(tensors: Sequence[torch.Tensor], run: Run, *, records: Iterable[Hasha
     """
     if not run.alone:
         check_alone()
-    if any(tensor.device.type != "cpu" for tensor in tensors):
+    if _on_devices(tensors):
         for at, tensor in enumerate(tensors):
             _check_dense(tensor, at)
         with run.one_step([list(tensor.shape) for tensor in tensors]) as step:
@@ -410,6 +410,11 @@ def add_to(tensors: Sequence[torch.Tensor], run: Run, *, records: Iterable[Hasha
     for tensor, host in zip(tensors, hosts, strict=True):
         if host.data_ptr() != tensor.data_ptr():
             tensor.detach().copy_(host)
+
+
+def _on_devices(tensors: Sequence[torch.Tensor]) -> bool:
+    """Whether one is not the processor's, so that noise is drawn where it is."""
+    return any(tensor.device.type != "cpu" for tensor in tensors)
 
 
 def _host(tensor: Any, at: int) -> torch.Tensor:

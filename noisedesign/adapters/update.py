@@ -62,7 +62,7 @@ class NoisyUpdate:
 
     @property
     def epsilon(self) -> float | None:
-        """That of the whole run, from the first step to the horizon."""
+        """The epsilon of the whole run, from the first step to the horizon."""
         return self.run.noise.claim.epsilon
 
     def __call__(
@@ -111,8 +111,8 @@ class NoisyUpdate:
         return {name: noisy[str(name)] for name in arrays}
 
     def model(self, received: Arrays, trained: Arrays, *, step: int | None = None) -> Any:
-        """What a node sends that received a model and trained it: the model that came, plus the
-        clipped update, plus noise.
+        """The model that a node sends after training: the one that came, plus the clipped update,
+        plus noise.
 
         Args:
             received: its arrays before training, as all know them.

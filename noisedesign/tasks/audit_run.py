@@ -150,7 +150,7 @@ def read_transcript(path: str | Path) -> _Chain:
     except OSError as error:
         got = error.strerror or str(error)
         raise InputError("transcript", expected=f"a file {file}", got=got) from None
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         if isinstance(error, InputError):
             raise
         got = f"{type(error).__name__}: {error}"
@@ -518,6 +518,10 @@ class _Auditor:
         if not wrong:
             why = f"heard from {len(sent)} of {len(wanted)} neighbours what they sent"
             why += ", averaged bit for bit" if averaged else "; the averages were not checked"
+            absent = {v for v in wanted for said in heard.values() if str(v) not in said[0]}
+            why += (
+                f"; at times without node {', '.join(map(str, sorted(absent)))}" if absent else ""
+            )
         return _check("mixing", sorted(wrong), why)
 
     def _averaged(

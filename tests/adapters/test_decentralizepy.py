@@ -6,6 +6,7 @@ The trainer is in no package index: it is tested where it is installed.
 from __future__ import annotations
 
 import configparser
+import importlib.util
 import itertools
 import json
 import os
@@ -25,11 +26,15 @@ from noisedesign.base.checks import InputError
 from noisedesign.noise import Secret
 from noisedesign.problem.calibration import calibrate
 from tests.support.adapters import audit_noise, check_noise
+from tests.support.clones import clone
 from tests.support.small_designs import PATH_3, TARGET
+from tests.support.trainer_rows import trainer_row
 from tests.support.trainers import CLIP, FEATURES, a9a, accuracy, random_plan, secret, sums_by_hand
 
 torch = pytest.importorskip("torch", reason="decentralizepy is of torch, which is not installed")
-pytest.importorskip("decentralizepy", reason="decentralizepy is not installed: it is on GitHub")
+if importlib.util.find_spec("decentralizepy") is None:
+    sys.path.insert(0, str(clone("decentralizepy") / "src"))
+    pytest.importorskip("localconfig", reason="decentralizepy needs localconfig")
 
 from decentralizepy.graphs.Graph import Graph  # noqa: E402
 from decentralizepy.mappings.Linear import Linear  # noqa: E402
@@ -459,3 +464,14 @@ def test_nodes_of_the_trainer_run_to_the_horizon_and_no_further(tmp_path: Path) 
     assert done.returncode == 0, done.stderr
     results = [json.loads((tmp_path / f"{rank}_results.json").read_text()) for rank in range(3)]
     assert all(len(result["total_bytes"]) == 4 for result in results)
+    trainer_row(
+        "decentralizepy",
+        packages=("torch", "numpy"),
+        works=[
+            "its nodes over sockets, to the horizon",
+            "a config of `export --to decentralizepy`, and its W",
+            "random batches",
+        ],
+        refuses=["`full_epochs`, `shuffle`", "models with buffers", "a secret that served a run"],
+        cost="not measured",
+    )

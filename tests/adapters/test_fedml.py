@@ -114,7 +114,7 @@ def test_what_is_played_is_as_the_source_has_it(path: str) -> None:
 
 def trainer_of_the_guide(model: Any, args: Any) -> Any:
     scope = {"MyTrainer": ModelTrainerCLS, "torch": torch}
-    exec(pages.examples("docs/guides/noisy-updates.md", "FedML"), scope)
+    exec(pages.examples("docs/guides/noisy-updates.md", "FedML", "py"), scope)
     made = scope["NoisyTrainer"](model, args)
     made.noisy = {
         u: NoisyUpdate(node_noise(prefix_design(**EVERY), u + 1), clip=CLIP, unit="node")

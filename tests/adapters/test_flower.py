@@ -15,6 +15,7 @@ from noisedesign import InputError
 from noisedesign.noise import Secret, noise
 from noisedesign.problem.calibration import calibrate
 from tests.support.adapters import audit_noise, check_noise, designed_covariance
+from tests.support.trainer_rows import times, trainer_row
 from tests.support.trainers import (
     CLIP,
     california,
@@ -197,6 +198,25 @@ def test_noise_of_all_clients_is_that_of_the_design_for_the_whole_horizon(tmp_pa
         assert metrics["noise-answered"] == [0, 1, 2, 3]
         assert metrics["noise-missing"] == []
         assert metrics["epsilon"] == 6.0
+    parts, noise_of = flat(start()), prefix_design(**EVERY_ROUND)
+    x, y = california()
+    cost = times(
+        lambda: client(DesignedNoise(node_noise(noise_of), clip=CLIP), same)(
+            sent({"a": parts}, 1), context()
+        ),
+        lambda: trained(start(), x, y),
+    )
+    trainer_row(
+        "Flower",
+        packages=("flwr", "ray"),
+        works=["its simulation", "one client protected", "shared seeds, and who is missing"],
+        refuses=[
+            "random participation",
+            "replies with more than a model",
+            "a client too often, or past the horizon",
+        ],
+        cost=f"{cost} three epochs of {len(y):,} records, {parts.size:,} parameters",
+    )
 
 
 # --- one message at a time ---
@@ -352,7 +372,7 @@ def test_the_client_of_the_guide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     plan = prefix_design(**EVERY_ROUND, clip=1.0).node_plan(0)
     plan.save("0.plan")
     scope: dict[str, Any] = {"seeds_of": lambda u: {}}
-    follow("Flower", scope, plan, monkeypatch)
+    follow("flower", scope, plan, monkeypatch)
     app = scope["app"]
 
     @app.train()

@@ -92,7 +92,7 @@ simulator.start(n_rounds=8)
 
 
 def run(folder: Path, mode: str) -> subprocess.CompletedProcess[str]:
-    glue = pages.examples("docs/guides/noisy-updates.md", "GossiPy")
+    glue = pages.examples("docs/guides/noisy-updates.md", "GossiPy", "py")
     (folder / "gossip.py").write_text(SCRIPT.format(glue=glue), encoding="utf-8")
     x, y = a9a(NODES * RECORDS)
     rng = np.random.default_rng(3)

@@ -280,6 +280,14 @@ def test_a_state_of_another_model_is_refused() -> None:
             privatizer.update(other, privatizer.init(jnp.zeros(20)), records=[0])
 
 
+def test_a_state_without_the_noise_before_is_refused() -> None:
+    """As one that came from a machine whose host draws: noise would have another covariance."""
+    privatizer, sums = Training(drawn(PLANS["banded"])).privatizer(), jnp.zeros(20)
+    _, state = privatizer.update(sums, privatizer.init(sums), records=[0])
+    with pytest.raises(InputError, match="parameters: expected the shapes and precision"):
+        privatizer.update(sums, state._replace(kept=()), records=[1])
+
+
 def test_models_in_half_precision_have_sums_in_float32() -> None:
     privatizer = Training(drawn(PLANS["banded"])).privatizer()
     state = privatizer.init(jnp.zeros(20, jnp.bfloat16))

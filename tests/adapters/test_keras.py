@@ -17,6 +17,7 @@ from noisedesign import InputError
 from noisedesign.adapters.run import Run
 from tests.support import ROOT
 from tests.support.adapters import check_noise, designed_covariance
+from tests.support.pages import examples
 from tests.support.trainer_rows import trainer_row
 from tests.support.trainers import (
     CLIP,
@@ -25,6 +26,7 @@ from tests.support.trainers import (
     node_noise,
     prefix_design,
     random_noise,
+    secret,
     sums_by_hand,
 )
 
@@ -98,12 +100,13 @@ def test_fit_moves_by_hand_clipped_sums_and_designed_noise() -> None:
 
 def test_a_model_learns_what_the_right_one_learns() -> None:
     design, data = prefix_design(epochs=10, separation=4, epsilon=1e3), a9a(RECORDS)
-    model = net()
+    rate = 4.0
+    model = net(optimizer=keras.optimizers.SGD(rate))
     start = network(model)
     private = model.private(data[0], data[1][:, None], node_noise(design), clip=CLIP)
     model.fit(private, verbose=0)
     batches = [private.batches[t] for t in range(40)]
-    check_learned(network(model), start, batches, data, rate=RATE / (RECORDS / 4))
+    check_learned(network(model), start, batches, data, rate=rate / (RECORDS / 4))
 
 
 def test_batches_that_are_drawn_are_divided_by_their_mean() -> None:
@@ -221,6 +224,30 @@ def test_a_killed_fit_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
     for step in (6, 7, 8):
         one, two = (np.load(tmp_path / f"{step}-{again}.npy") for again in (False, True))
         np.testing.assert_array_equal(one, two)
+
+
+def test_the_script_of_the_guide_goes_on_where_it_was(tmp_path: Path) -> None:
+    a9a(10)  # or skipped
+    os.symlink(Path(os.environ["NOISEDESIGN_DATA"], "a9a", "a9a"), tmp_path / "a9a")
+    prefix_design().node_plan(0).save(tmp_path / "node.plan")
+    secret(7).save(tmp_path / "node.secret")
+    text = examples("docs/guides/keras.md", language="py")
+    variables = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "NOISEDESIGN_RECORDS": str(tmp_path / "records"),
+    }
+    for epochs, told in ((1, "steps 4 epsilon 6.0\n"), (2, "steps 12 epsilon 6.0\n")):
+        script = text.replace("epochs=3", f"epochs={epochs}")
+        done = subprocess.run(
+            [sys.executable, "-c", script],
+            cwd=tmp_path,
+            env=variables,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.stdout == told, done.stderr[-3000:]
 
 
 def row(x: np.ndarray, y: np.ndarray) -> None:

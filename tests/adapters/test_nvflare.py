@@ -58,7 +58,7 @@ def site_data(u: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def prepare(folder: Path) -> None:
-    for block in pages.blocks(pages.read("docs/guides/nvflare.md"), "python"):
+    for block in pages.blocks(pages.read("docs/guides/nvflare.md"), "py"):
         name = re.match(r"# (\w+\.py)", block.text)
         assert name is not None
         text = KEEPS + block.text if name[1] == "client.py" else block.text
@@ -163,5 +163,5 @@ def row(data: tuple[np.ndarray, np.ndarray]) -> None:
             "a job begun again after a kill: the same noise for the same round",
         ],
         refuses=["rounds past the horizon", "what `NoisyUpdate` refuses"],
-        cost=f"{share:.2g} of the gradients of {len(due)} records in numpy",
+        cost=f"{share:.2g} times the gradients of {len(due)} records, 2,000 parameters",
     )

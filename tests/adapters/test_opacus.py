@@ -18,7 +18,6 @@ from tests.support.trainers import (
     FEATURES,
     a9a,
     check_learned,
-    follow,
     node_noise,
     prefix_design,
     random_noise,
@@ -90,25 +89,6 @@ def test_noise_in_the_parameters_is_that_of_the_design_for_the_whole_horizon() -
     data = tuple(part[:2000] for part in a9a())
     batches = training.engine.run.batches(2000, batch_size=500)
     check_learned(numbers(training.module), numbers(network()), batches, data, rate=RATE / 500)
-
-
-def test_the_loop_of_the_guide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    loss, module = torch.nn.functional.binary_cross_entropy_with_logits, network()
-    data = TensorDataset(*(torch.from_numpy(part[:2000]) for part in a9a()))
-    scope = {
-        "model": module,
-        "sgd": torch.optim.SGD(module.parameters(), lr=RATE),
-        "loader": DataLoader(data, batch_size=500),
-        "criterion": lambda out, y: loss(out[:, 0], y),
-        "epochs": 3,
-    }
-    follow("Opacus", scope, prefix_design().node_plan(0), monkeypatch)
-    run = scope["engine"].run
-    assert run.step == 12
-    start, batches = numbers(network()), run.batches(2000, batch_size=500)
-    half = tuple(part[:2000] for part in a9a())
-    check_learned(numbers(module), start, batches, half, rate=RATE / 500)
 
 
 def test_records_whose_order_is_free() -> None:

@@ -48,7 +48,7 @@ def records(u: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def prepare(folder: Path) -> None:
-    noisy, whole = pages.blocks(pages.read("docs/guides/p2pfl.md"), "python")
+    noisy, whole = pages.blocks(pages.read("docs/guides/p2pfl.md"), "py")
     start, main = whole.text.split("if __name__")
     before, after = start.split("class NoisyLogistic")
     text = (
@@ -160,5 +160,5 @@ def row() -> None:
             "a network begun again after a kill: with noise that was not used",
         ],
         refuses=["rounds past the horizon", "what `NoisyUpdate` refuses"],
-        cost=f"{share:.2g} of five epochs of {RECORDS} records in numpy",
+        cost=f"{share:.2g} times five epochs of {RECORDS} records, 1,500 parameters",
     )

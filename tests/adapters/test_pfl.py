@@ -12,6 +12,7 @@ import pytest
 from noisedesign import InputError
 from noisedesign.noise import NodeNoise
 from tests.support.adapters import audit_noise, check_noise, designed_covariance
+from tests.support.trainer_rows import times, trainer_row
 from tests.support.trainers import CLIP, california, follow, node_noise, prefix_design, random_noise
 
 torch = pytest.importorskip("torch", reason="needs the package torch")
@@ -219,13 +220,25 @@ def test_the_mechanism_of_the_guide(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         "val_data": None,
     }
     plan = prefix_design(clip=0.4, epsilon=1e4).node_plan(0)
-    follow("pfl-research", scope, plan, monkeypatch)
+    follow("pfl", scope, plan, monkeypatch)
     training.backend, training.cohort = scope["backend"], 50
     training.backend._postprocessors.insert(0, training.sums)  # of updates as they come
     before = training.module.loss(x, y).item()
     training.run(local_rate=0.01)
     assert scope["mechanism"].run.step == 12
     assert training.module.loss(x, y).item() < 0.6 * before
+    total, steps = np.zeros(flat(training.module).size, dtype=np.float32), iter(range(12))
+    source = node_noise(prefix_design())
+    cost = times(
+        lambda: source.step(next(steps), out=total), lambda: [training.module.loss(x, y).backward()]
+    )
+    trainer_row(
+        "pfl-research",
+        packages=("pfl", "torch"),
+        works=["its simulated backend", "one user protected", "its checkpoints"],
+        refuses=["random participation", "postprocessors after it", "users too often"],
+        cost=f"{cost} a gradient of {len(y):,} records, {total.size:,} parameters",
+    )
 
 
 def test_metrics_say_the_deviation_of_every_step_and_no_norm_of_an_update() -> None:

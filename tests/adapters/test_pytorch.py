@@ -18,6 +18,7 @@ from noisedesign import InputError
 from noisedesign.noise import NodeNoise
 from tests.support import ROOT
 from tests.support.adapters import audit_noise, check_noise, designed_covariance
+from tests.support.trainer_rows import times, trainer_row
 from tests.support.trainers import (
     CLIP,
     FEATURES,
@@ -125,10 +126,33 @@ def test_the_loop_of_the_guide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     x, y = (torch.from_numpy(a) for a in a9a())
     scope = {"model": model, "X": x, "Y": y, "criterion": lambda out, y: loss(out[:, 0], y)}
     scope["optimizer"] = torch.optim.SGD(model.parameters(), lr=rate)
-    follow("PyTorch", scope, prefix_design(clip=1.0).node_plan(0), monkeypatch)
+    follow("pytorch", scope, prefix_design(clip=1.0).node_plan(0), monkeypatch)
     assert scope["gradients"].step == 12
     start, batches = numbers(network()), scope["batches"]
     check_learned(numbers(model), start, batches, a9a(), rate=rate, clip=1.0)
+    total = np.zeros(sum(p.numel() for p in model.parameters()), dtype=np.float32)
+    source, steps = node_noise(prefix_design()), iter(range(12))
+    cost = times(
+        lambda: source.step(next(steps), out=total),
+        lambda: clipped_sums(model, x[batches[0]], y[batches[0]]),
+    )
+    trainer_row(
+        "PyTorch",
+        packages=("torch",),
+        works=[
+            "sums of a loop of your own",
+            "random batches",
+            "noise before or after division",
+            "checkpoints",
+        ],
+        refuses=[
+            "a move without noise, or of parameters outside",
+            "buffers that change",
+            "half precision",
+            "closures",
+        ],
+        cost=f"{cost} the gradients of 1,500 records one by one, {total.size:,} parameters",
+    )
 
 
 def test_noise_for_divided_sums() -> None:
@@ -481,7 +505,7 @@ def test_averages_of_batches_are_refused() -> None:
     gradients.add_noise_(records=[0])
 
 
-def test_on_an_accelerator_noise_comes_by_a_copy() -> None:
+def test_on_an_accelerator_noise_has_the_same_bits() -> None:
     if not torch.cuda.is_available():
         pytest.skip("needs a device of CUDA")
     design = prefix_design()

@@ -27,7 +27,7 @@ def drawn_there(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tensors of the processor are taken for those of a device."""
     monkeypatch.setattr(pytorch, "_on_devices", lambda tensors: True)
     if not torch.cuda.is_available():
-        monkeypatch.setattr(on_device, "engines", lambda device: iter([eager.Eager]))
+        monkeypatch.setattr(on_device, "engines", lambda device: [eager.Eager])
 
 
 def model_on(device: str) -> torch.nn.Module:

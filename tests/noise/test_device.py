@@ -23,7 +23,7 @@ import pytest
 from noisedesign import InputError
 from noisedesign.noise import NodeNoise
 from noisedesign.noise.hidden import hidden
-from tests.support import ROOT, noise_plans
+from tests.support import ROOT, noise_plans, pages
 from tests.support.noise_plans import drawn
 
 torch = pytest.importorskip("torch", reason="needs the package torch")
@@ -46,7 +46,7 @@ needs_triton = pytest.mark.skipif(not HAS_TRITON, reason="needs the package trit
 @pytest.fixture
 def eagerly(monkeypatch: pytest.MonkeyPatch) -> None:
     """The processor is a device that draws by operations of torch, in small pieces."""
-    monkeypatch.setattr(on_device, "engines", lambda device: iter([eager.Eager]))
+    monkeypatch.setattr(on_device, "engines", lambda device: [eager.Eager])
     monkeypatch.setattr(on_device, "PIECE", 1024)
     monkeypatch.setattr(on_device, "BLOCK", 256)
     monkeypatch.setattr("noisedesign.noise.source.BLOCK", 256)
@@ -90,6 +90,17 @@ def test_normals_at_the_ends_of_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
         on_tensor(there, 0, 21, 2**35 - 20, "float64")
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_device_that_is_right_passes_the_whole_trial(
+    dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(on_device, "engines", lambda device: [eager.Eager])
+    there = DeviceNoise(drawn(PLANS["signed-blt"]), "cpu")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert type(there._engine(DTYPES[dtype])) is eager.Eager
+
+
 @pytest.mark.usefixtures("eagerly")
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_the_sums_that_noise_hides(dtype: str) -> None:
@@ -105,7 +116,7 @@ def test_the_sums_that_noise_hides(dtype: str) -> None:
     for order in (slice(None), slice(None, None, -1)):
         found = there.hidden(tensors[order], starts[:-1][order])
         assert replace(found, norm=whole.norm) == whole
-        assert found.norm == pytest.approx(whole.norm, rel=1e-6 if dtype == "float32" else 1e-12)
+        assert found.norm == pytest.approx(whole.norm, rel=1e-12)
     halves = there.hidden(tensors[:3], starts[:3]) + there.hidden(tensors[3:], starts[3:-1])
     assert replace(halves, norm=0.0) == replace(whole, norm=0.0)
     tensors[4][2000] = -tensors[4][2000]
@@ -199,13 +210,35 @@ def test_steps_one_after_another_are_drawn_once(name: str, monkeypatch: pytest.M
     there = DeviceNoise(source, "cpu")
     there._engine(torch.float32)
     monkeypatch.setattr(eager.Eager, "step", counted)
-    there.hidden([torch.zeros(1500)], [0])
+    on_tensor(there, 0, 1500, 0, "float32")
     for t in range(4):
         for start in range(0, 1500, 100):
             on_tensor(there, t, 100, start, "float32")
     assert drawn_steps == [0, 0, 1, 1, 2, 2, 3, 3]  # two pieces
     on_tensor(there, 1, 100, 0, "float32")
     assert drawn_steps[8:] == [0, 1]
+
+
+@pytest.mark.usefixtures("eagerly")
+def test_what_is_kept_is_of_what_was_asked_for() -> None:
+    """Of the shards of one rank, say; slices that overlap are one."""
+    source, exact = drawn(PLANS["banded"]), drawn(PLANS["banded"])
+    there = DeviceNoise(source, "cpu")
+
+    def kept() -> list[tuple[int, int]]:
+        lanes = [one for several in there._lanes.values() for one in several]
+        assert all(one.kept.shape[1] == one.end - one.start for one in lanes)
+        return sorted((one.start, one.end) for one in lanes)
+
+    for t in range(3):
+        for start, size in ((100, 50), (700, 100), (1000, 100)):
+            part = exact.step(t, size, dtype=np.float32, start=start)
+            assert bits(on_tensor(there, t, size, start, "float32")) == bits(part)
+    assert kept() == [(100, 150), (700, 800), (1000, 1024), (1024, 1100)]
+    for t, start, size in ((2, 140, 600), (3, 120, 5), (3, 760, 30), (1, 690, 1)):
+        part = exact.step(t, size, dtype=np.float32, start=start)
+        assert bits(on_tensor(there, t, size, start, "float32")) == bits(part)
+    assert kept() == [(100, 800), (1000, 1024), (1024, 1100)]
 
 
 @pytest.mark.usefixtures("eagerly")
@@ -256,9 +289,10 @@ def test_memory_is_that_of_the_bands_and_of_pieces(
         for t in range(2):
             of_device.add_(source, tensors, t, records=10**6)
     there = on_device.on(source, torch.device("cpu"))
-    kept = sum(lane.kept.nbytes for lane in there._lanes.values())
+    lanes = [lane for several in there._lanes.values() for lane in several]
+    kept = sum(lane.kept.nbytes for lane in lanes)
     assert kept == rows * 4 * size
-    held = sum(lane.noise is not None for lane in there._lanes.values())
+    held = sum(lane.noise is not None for lane in lanes)
     assert held == (0 if name in ("fresh", "banded") else on_device.LATEST)
     assert 8 * piece <= largest.found <= 16 * piece  # a sixth of the model in float64
 
@@ -282,14 +316,24 @@ class Narrow(eager.Eager):
 class Stuck(eager.Eager):
     """Integers that do not wrap."""
 
-    def hashed(self, bits: torch.Tensor, key: bytes, start: int) -> torch.Tensor:
-        return super().hashed(bits, key, start) + 1
+    def hidden(self, flat: torch.Tensor, keys: Any, start: int) -> Any:
+        sums, norm = super().hidden(flat, keys, start)
+        return sums + 1, norm
+
+
+class Shorter(eager.Eager):
+    """Norms that would let unclipped sums pass."""
+
+    def hidden(self, flat: torch.Tensor, keys: Any, start: int) -> Any:
+        sums, norm = super().hidden(flat, keys, start)
+        return sums, norm / 2
 
 
 @pytest.mark.usefixtures("eagerly")
 @pytest.mark.parametrize(
     ("wrong", "why"),
     [
+        (Shorter, "norms are others"),
         (Wrong, "noise of step 0 has other bits than the processor's"),
         (Narrow, "TypeError: Cannot convert to float64"),
         (Stuck, "sums of integers do not wrap"),
@@ -300,7 +344,7 @@ def test_a_device_that_differs_is_not_used(
 ) -> None:
     """The processor draws, and one warning says why; or other draws on the device do."""
     source, here = drawn(PLANS["banded"]), drawn(PLANS["banded"])
-    monkeypatch.setattr(on_device, "engines", lambda device: iter([wrong]))
+    monkeypatch.setattr(on_device, "engines", lambda device: [wrong])
     tensors = sums_of([torch.float64])
     arrays = [np.array(tensor.numpy(), order="C") for tensor in tensors]
     with warnings.catch_warnings(record=True) as told:
@@ -314,10 +358,22 @@ def test_a_device_that_differs_is_not_used(
         here.add_(arrays, t, records=1000)
     assert all(bits(a.numpy()) == bits(b) for a, b in zip(tensors, arrays, strict=True))
     assert source._hidden == here._hidden
-    monkeypatch.setattr(on_device, "engines", lambda device: iter([wrong, eager.Eager]))
+    monkeypatch.setattr(on_device, "engines", lambda device: [wrong, eager.Eager])
     there = DeviceNoise(source, "cpu")
     with pytest.warns(UserWarning, match=f"drawn more slowly.*{why}"):
         assert type(there._engine(torch.float64)) is eager.Eager
+
+
+@pytest.mark.usefixtures("eagerly")
+@pytest.mark.skipif(HAS_TRITON, reason="the package triton is here")
+def test_without_triton_operations_of_torch_draw(monkeypatch: pytest.MonkeyPatch) -> None:
+    cuda = on_device.engines(torch.device("cpu"))
+    monkeypatch.undo()
+    assert on_device.engines(torch.device("cuda")) == [on_device.triton, *cuda]
+    monkeypatch.setattr(on_device, "engines", lambda device: [on_device.triton, eager.Eager])
+    there = DeviceNoise(drawn(PLANS["fresh"]), "cpu")
+    with pytest.warns(UserWarning, match="more slowly on cpu. By triton: ModuleNotFoundError"):
+        assert type(there._engine(torch.float32)) is eager.Eager
 
 
 def test_the_processor_draws_for_itself() -> None:
@@ -382,6 +438,12 @@ def test_wrong_arguments() -> None:
         there.step_(0, np.zeros(3))  # type: ignore[arg-type]
     with pytest.raises(InputError, match="step"):
         there.step_(99, torch.zeros(3))
+
+
+def test_the_guide_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (block,) = pages.blocks(pages.read("docs/guides/noise-on-a-device.md"), "py")
+    exec(block.text, {})
 
 
 def told(*words: str, **environment: str) -> Any:

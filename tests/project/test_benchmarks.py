@@ -376,5 +376,23 @@ def test_the_dense_c_is_that_of_prefix_sums(monkeypatch: pytest.MonkeyPatch) -> 
     np.testing.assert_allclose(root @ root, np.tri(12), atol=1e-12)
 
 
+def test_a_large_model_beside_plain_normals(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On a machine without a device; three of four bands are kept."""
+    monkeypatch.syspath_prepend(str(ROOT))
+    from benchmarks import device
+
+    monkeypatch.setitem(sys.modules, "torch", None)
+    device.main(["--size", "300000", "--runs", "1"])
+    told = capsys.readouterr().out
+    assert "torch is not installed: its normals were not measured" in told
+    (row,) = [line.split() for line in told.splitlines() if line.startswith("a step of four")]
+    assert float(row[-2]) > 0
+    assert 3 <= float(row[-1]) < 6
+
+
 def test_make_bench_runs_it() -> None:
-    assert "-m benchmarks.noise\n" in (ROOT / "Makefile").read_text(encoding="utf-8")
+    made = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert "-m benchmarks.noise\n" in made
+    assert "-m benchmarks.device\n" in made

@@ -59,7 +59,7 @@ def test_the_trainers_are_locked_without_what_only_a_graphics_card_needs() -> No
     old = names(locked("requirements-trainers-numpy1.lock"))
     assert old >= names(groups["trainers-numpy1"]) - {"torch", "torchvision"}
     for lock in (trainers, old):
-        large = r"torch$|torchvision|nvidia|cuda|triton"
+        large = r"torch$|torchvision|nvidia|cuda"
         assert not {name for name in lock if re.match(large, name)}
     assert names(locked("requirements-trainers-jax.lock")) >= names(
         [*needed, *groups["trainers-jax"], *extras["jax"]]

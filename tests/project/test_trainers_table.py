@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from tests.project.test_locks import tool
+from tests.support import ROOT
 from tests.support.trainer_rows import FOLDER, trainer_row
 
 TABLE = tool("trainers_table")
@@ -17,6 +19,23 @@ def test_the_table_is_that_of_the_stored_rows() -> None:
     rows = TABLE.read_rows()
     text = (TABLE.GUIDES / "trainers.md").read_text(encoding="utf-8")
     assert TABLE.page(text, rows) == text
+
+
+SHARED = {"__init__", "alone", "jax_noise", "pytorch_ranks", "run", "update"}
+"""Modules of adapters that are parts of others, or of several trainers."""
+
+
+def test_every_adapter_has_a_row_that_a_test_of_it_writes() -> None:
+    paths = [*ROOT.glob("tests/adapters/test_*.py"), *ROOT.glob("tests/files/exports/test_*.py")]
+    texts = [text for path in paths if "trainer_row(" in (text := path.read_text("utf-8"))]
+    rows = TABLE.read_rows().keys()
+    for text in texts:
+        for name in re.findall(r'trainer_row\(\s*"([^"]+)"', text):
+            assert name in rows, name
+    for name in rows:
+        assert any(f'"{name}"' in text for text in texts), name
+    for adapter in {path.stem for path in ROOT.glob("noisedesign/adapters/*.py")} - SHARED:
+        assert any(adapter in text for text in texts), adapter
 
 
 def test_rows_become_lines_and_those_of_other_runs_stay(

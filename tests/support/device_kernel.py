@@ -19,7 +19,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from noisedesign.noise.device import kernel
-from noisedesign.noise.hidden import HashKeys, hidden
+from noisedesign.noise.hidden import WRAP, HashKeys, hidden
 from noisedesign.noise.normals import Normals
 from tests.support import noise_plans
 
@@ -43,27 +43,28 @@ def terms(step: int) -> list[tuple[bytes, float]]:
 
 
 def different(kinds: list[str]) -> list[str]:
-    """Filters, with the step, the place and the precision, and hashes."""
+    """Filters, with the step, the place and the precision, which alternate, and hashes."""
     kernel.BLOCKS = 128
     there, found = kernel.Kernel(torch.device("cpu")), []
     for at, kind in enumerate(kinds):
         filter_, start = noise_plans.filters()[kind], STARTS[at % 2]
-        for dtype in (np.float32, np.float64) if kind != "fresh" else (np.float64,):
-            kept = np.zeros((filter_.rows, SIZE), dtype)
-            rows = torch.from_numpy(kept.copy())
-            for t in range(4):
-                exact = filter_.step(t, lambda s, first=start: white(s, first), kept).astype(dtype)
-                noise = there.step(filter_, t, terms, start, SIZE, rows).to(rows.dtype).numpy()
-                if noise.tobytes() != exact.tobytes() or rows.numpy().tobytes() != kept.tobytes():
-                    found.append(f"{kind}, step {t}, from {start}, {np.dtype(dtype)}")
+        dtype = (np.float32, np.float64)[at % 2]
+        kept = np.zeros((filter_.rows, SIZE), dtype)
+        rows = torch.from_numpy(kept.copy())
+        for t in range(4):
+            exact = filter_.step(t, lambda s, first=start: white(s, first), kept).astype(dtype)
+            noise = there.step(filter_, t, terms, start, SIZE, rows).to(rows.dtype).numpy()
+            if noise.tobytes() != exact.tobytes() or rows.numpy().tobytes() != kept.tobytes():
+                found.append(f"{kind}, step {t}, from {start}, {np.dtype(dtype)}")
     keys = HashKeys(*KEYS)
     for dtype in (np.float32, np.float64):
         sums = np.random.default_rng(0).standard_normal(SIZE).astype(dtype)
-        known, wide = hidden([sums], keys=keys, start=13), dtype is np.float64
-        place, key = (26, keys.wide) if wide else (13, keys.narrow)
-        pair = there.hashed(torch.from_numpy(sums).view(torch.int32), key, place).tolist()
-        if [word % 2**64 for word in pair] != [known.first, known.second]:
+        known = hidden([sums], keys=keys, start=13)
+        pair, norm = there.hidden(torch.from_numpy(sums), keys, 13)
+        if [word % WRAP for word in pair.tolist()] != [known.first, known.second]:
             found.append(f"hash, {np.dtype(dtype)}")
+        if not np.isclose(float(norm), known.norm, rtol=1e-12):
+            found.append(f"norm, {np.dtype(dtype)}")
     return found
 
 
@@ -73,6 +74,7 @@ def operations(capabilities: list[int]) -> dict[str, int]:
     whole = ("lead", "size", "stride", "streams", "rows", "count", "slot")
     known = dict.fromkeys(whole, "i32") | {"first": "i64", "keys": "*i32", "key": "*i32"}
     known |= dict.fromkeys(("factors", "taps", "table"), "*fp64") | {"sums": "*i64", "bits": "*i32"}
+    known["squares"] = "*fp64"
     for capability in capabilities:
         target = GPUTarget("cuda", capability, 32)
         cases = [(kernel.noise_kernel, kind, of) for kind in range(4) for of in ("*fp32", "*fp64")]

@@ -62,12 +62,13 @@ ADAPTERS: dict[str, str] = {
     "noisedesign.adapters.decentralizepy": "NoisyTraining DesignedSharing plan_at",
     "noisedesign.adapters.flower": "DesignedNoise dropout_metrics",
     "noisedesign.adapters.huggingface": "DesignedTrainer Designed",
-    "noisedesign.adapters.jax_privacy": "Training State streaming_matrix",
+    "noisedesign.adapters.jax_privacy": "Training streaming_matrix",
     "noisedesign.adapters.lightning": "DesignedNoise",
     "noisedesign.adapters.opacus": "Engine DesignedOptimizer RoundBatches RoundLoader Accountant",
     "noisedesign.adapters.opake": "DesignedStrategy",
     "noisedesign.adapters.pfl": "DesignedMechanism",
     "noisedesign.adapters.pytorch": "Gradients add_to",
+    "noisedesign.noise.device": "DeviceNoise",
 }
 """The same of modules that need a trainer."""
 
@@ -92,14 +93,19 @@ def adapters() -> dict[str, Any]:
     and not to be run."""
     from sphinx.ext.autodoc.mock import mock
 
-    loaded = {path: module for path in ADAPTERS if (module := sys.modules.pop(path, None))}
+    loaded = {path: sys.modules.pop(path) for path in _of_trainers()}
     try:
         with mock(list(TRAINERS)):
             return _listed(ADAPTERS)
     finally:
-        for path in ADAPTERS:
-            sys.modules.pop(path, None)
+        for path in _of_trainers():
+            del sys.modules[path]
         sys.modules.update(loaded)
+
+
+def _of_trainers() -> list[str]:
+    """The modules that are loaded and import a trainer."""
+    return [p for p in sys.modules if any(f"{p}.".startswith(f"{of}.") for of in ADAPTERS)]
 
 
 def _listed(modules: dict[str, str]) -> dict[str, Any]:

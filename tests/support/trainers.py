@@ -185,9 +185,9 @@ def check_learned(
 # --- following the guide --------------------------------------------------------------------------
 
 
-def follow(heading: str, scope: dict[str, Any], plan: Plan, patch: pytest.MonkeyPatch) -> None:
-    """Run what stands below a heading of the guide, in this folder, with the files of node 0."""
+def follow(page: str, scope: dict[str, Any], plan: Plan, patch: pytest.MonkeyPatch) -> None:
+    """Run the guide to a trainer, in this folder, with the files of node 0."""
     patch.setenv("NOISEDESIGN_RECORDS", str(Path("records.sqlite3").resolve()))
     plan.save("node.plan")
     secret(7).save("node.secret")
-    exec(examples("docs/guides/trainers.md", heading, "py"), scope)
+    exec(examples(f"docs/guides/{page}.md", language="py"), scope)

@@ -378,6 +378,15 @@ def test_a_model_that_is_no_average(run: Path, design: Design) -> None:
     assert 2 in next(one.steps for one in found.checks if one.check == "mixing")
 
 
+def test_who_was_not_heard_is_said(run: Path, design: Design) -> None:
+    """A node may leave out a neighbour that was gone; nobody has to believe that it was."""
+    forger = Forger(run)
+    del forger.entries[-1]["heard"][0]["2"]
+    forger.write()
+    assert "at times without node 2" in audited(run, design, neighbours=[
+        run / "0/transcript.jsonl"]).checks[-1].why  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -385,6 +394,7 @@ def test_a_model_that_is_no_average(run: Path, design: Design) -> None:
         (b"12 monkeys\n", "lines of a node"),
         (b'{"entry": "{}", "signature": ""}\n', "noisedesign-transcript, version 1"),
         (b"[1]\n", "lines of a node"),
+        (b"[" * 100_000 + b"\n", "lines of a node"),
     ],
 )
 def test_files_that_are_no_transcripts(

@@ -204,6 +204,14 @@ def test_nodes_that_fail_are_problems_and_not_waited_for(
         soak(design, tmp_path, data=data)
 
 
+def test_nodes_that_stand_still_are_a_problem(
+    tmp_path: Path, design: Any, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "NODE", [sys.executable, "-c", "import time; time.sleep(60)"])
+    found = soak(design, tmp_path, data=data, minutes=0.1, seconds=0.2)
+    assert found.problems == ("nobody went on from step 0 for 0.4 s",)
+
+
 @POSIX
 @pytest.mark.slow
 def test_time_that_is_over_ends_a_run(tmp_path: Path, pair: Any, data: Path) -> None:
@@ -211,7 +219,7 @@ def test_time_that_is_over_ends_a_run(tmp_path: Path, pair: Any, data: Path) -> 
     found = soak(pair, tmp_path, data=data, minutes=0.03, runs=1, seconds=30)
     (run,) = found.runs
     assert run.difference <= CLOSE
-    assert found.problems == ()
+    assert found.problems == (() if run.steps else ("no step was taken in time",))
     files = [tmp_path / f"run-1/{u}/transcript.jsonl" for u in range(2)]
     shown = max(
         (
@@ -224,6 +232,21 @@ def test_time_that_is_over_ends_a_run(tmp_path: Path, pair: Any, data: Path) -> 
     assert run.steps <= shown
     after = nd.privacy.privacy_after(pair, steps=shown or 300)  # nothing shown: booked whole
     assert run.composed == nd.privacy.epsilon_of(mu=after.mu, delta=1e-5)
+
+
+@POSIX
+@pytest.mark.slow
+def test_who_interrupts_a_soak_is_told_what_it_found(tmp_path: Path, pair: Any, data: Path) -> None:
+    def stop(now: Any) -> None:
+        if now.step >= 3:
+            raise KeyboardInterrupt
+
+    found = soak(pair, tmp_path, data=data, minutes=5, seconds=30, progress=stop)
+    assert found.interrupted
+    assert found.problems == ()
+    assert 3 <= found.runs[0].steps < 300
+    assert found.runs[0].audited == 2
+    assert len(found.runs) == 1
 
 
 @pytest.mark.parametrize(
@@ -244,9 +267,10 @@ def test_what_cannot_be_soaked(
         soak(design, tmp_path / "out", **wrong)
 
 
-def test_one_node_alone_is_no_deployment(tmp_path: Path, pair: Any) -> None:
+def test_one_node_alone_is_no_deployment(tmp_path: Path) -> None:
+    two = designed(nx.path_graph(2), epochs=1, separation=2)
     with pytest.raises(InputError, match="gone: expected two nodes to be left, got 1"):
-        soak(pair, tmp_path / "out", gone="0")
+        soak(two, tmp_path / "out", gone="0")
 
 
 def test_memory_is_what_the_system_says() -> None:

@@ -6,6 +6,7 @@ rounded exactly (numpy's is), and a tensor on CUDA over a number is a product wi
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Callable
 
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from noisedesign.noise import normals
 from noisedesign.noise.filters import Recursion
+from noisedesign.noise.hidden import HashKeys
 
 WORDS = 8  # 64-bit words of a block of ChaCha20
 CONSTANTS = struct.unpack("<4i", b"expand 32-byte k")  # of RFC 8439, section 2.3
@@ -53,15 +55,17 @@ class Eager:
         noise: Tensor = filter_.step(t, lambda s: self.white(terms(s), start, size), kept)
         return noise
 
-    def hashed(self, bits: Tensor, key: bytes, start: int) -> Tensor:
-        """Both keyed sums of 32-bit numbers, modulo 2^64, shape (2,)."""
+    def hidden(self, flat: Tensor, keys: HashKeys, start: int) -> tuple[Tensor, Tensor]:
+        """Both keyed sums of what noise hides, modulo 2^64, shape (2,), and its norm."""
+        wide = flat.dtype == torch.float64
+        bits, key = flat.view(torch.int32), keys.wide if wide else keys.narrow
         total = torch.zeros(2, dtype=torch.int64, device=self.device)
         for low in range(0, len(bits), self.chunk):
             part = bits[low : low + self.chunk].to(torch.int64).bitwise_and_(HALVES)
-            words = self._words(key, start + low, len(part))
+            words = self._words(key, (1 + wide) * start + low, len(part))
             total[0] += ((words & HALVES) * part).sum()
             total[1] += (words.bitwise_right_shift_(32).bitwise_and_(HALVES) * part).sum()
-        return total
+        return total, norm(flat)
 
     def _drawn(self, key: bytes, start: int, size: int) -> Tensor:
         lead = start % 2
@@ -75,6 +79,15 @@ class Eager:
         blocks = -(-(lead + count) // WORDS)
         found = _blocks(key, block, blocks, self.device).view(torch.int64).reshape(-1)
         return found[lead : lead + count]
+
+
+def norm(flat: Tensor) -> Tensor:
+    """Euclidean norm, not squared, in float64; no square of a finite number overflows."""
+    if flat.dtype == torch.float32:
+        return torch.linalg.vector_norm(flat, dtype=torch.float64)
+    peak = torch.linalg.vector_norm(flat, math.inf)
+    scale = torch.where(torch.isfinite(peak) & (peak > 0), peak, torch.ones_like(peak))
+    return torch.linalg.vector_norm(flat / scale) * scale
 
 
 def divided(noise: Tensor, by: int) -> Tensor:

@@ -21,6 +21,7 @@ from noisedesign.noise import normals
 from noisedesign.noise.device import eager
 from noisedesign.noise.device.eager import Eager, Term, Terms
 from noisedesign.noise.filters import Banded, Buffered, Fresh, Moving, Recursion
+from noisedesign.noise.hidden import HashKeys
 
 BLOCKS = 128  # blocks of ChaCha20 of a program, one a thread of four warps
 LAUNCH: dict[str, Any] = {"num_warps": 4, "enable_fp_fusion": False}
@@ -223,18 +224,21 @@ def noise_kernel(
 
 
 @triton.jit(do_not_specialize=ALIKE)
-def hash_kernel(sums, bits, key, first, lead, size, BLOCKS: tl.constexpr):
-    """Both keyed sums of the 32-bit numbers of a program, modulo 2^64."""
+def hash_kernel(sums, squares, bits, key, first, lead, size, BLOCKS: tl.constexpr):
+    """Both keyed sums of the 32-bit numbers of a program, modulo 2^64, and that of squares."""
     program = tl.program_id(0).to(tl.int64)
     block = program * BLOCKS + tl.arange(0, BLOCKS) + first
     a, b, c, d, e, f, g, h = _words(block, key)
     words = _in_order(a, b, c, d, e, f, g, h, BLOCKS)
     at = program * (8 * BLOCKS) + tl.arange(0, 8 * BLOCKS) - lead
     here = (at >= 0) & (at < size)
-    numbers = tl.load(bits + at, mask=here, other=0).to(tl.uint32, bitcast=True).to(tl.uint64)
+    found = tl.load(bits + at, mask=here, other=0).to(tl.uint32, bitcast=True)
+    numbers = found.to(tl.uint64)
     low, high = (words & _HALF) * numbers, (words >> 32) * numbers
     tl.store(sums + 2 * program, tl.sum(low.to(tl.int64, bitcast=True), 0))
     tl.store(sums + 2 * program + 1, tl.sum(high.to(tl.int64, bitcast=True), 0))
+    real = found.to(tl.float32, bitcast=True).to(tl.float64)  # means something in float32 alone
+    tl.store(squares + program, tl.sum(real * real, 0))
 
 
 class Kernel(Eager):
@@ -243,7 +247,7 @@ class Kernel(Eager):
     def __init__(self, device: torch.device) -> None:
         super().__init__(device)
         self._table = torch.tensor(TABLE, dtype=torch.float64, device=device)
-        self._unused = torch.empty(0, dtype=torch.float64, device=device)
+        self._unused = torch.zeros(1, dtype=torch.float64, device=device)
         self._sent: dict[bytes, Tensor] = {}
 
     def white(self, terms: list[Term], start: int, size: int) -> Tensor:
@@ -280,15 +284,18 @@ class Kernel(Eager):
         self._launch(noise, kept, terms(t), start, kind, taps, count, slot)
         return noise
 
-    def hashed(self, bits: Tensor, key: bytes, start: int) -> Tensor:
-        first, lead = divmod(start, eager.WORDS)
+    def hidden(self, flat: Tensor, keys: HashKeys, start: int) -> tuple[Tensor, Tensor]:
+        wide = flat.dtype == torch.float64
+        bits, key = flat.view(torch.int32), keys.wide if wide else keys.narrow
+        first, lead = divmod((1 + wide) * start, eager.WORDS)
         grid = triton.cdiv(lead + len(bits), 8 * BLOCKS)
         sums = torch.empty((grid, 2), dtype=torch.int64, device=self.device)
+        squares = torch.empty(grid, dtype=torch.float64, device=self.device)
         with torch.cuda.device_of(bits):
             hash_kernel[(grid,)](
-                sums, bits, self._on(key), first, lead, len(bits), BLOCKS=BLOCKS, **LAUNCH
+                sums, squares, bits, self._on(key), first, lead, len(bits), BLOCKS=BLOCKS, **LAUNCH
             )
-        return sums.sum(0)
+        return sums.sum(0), eager.norm(flat) if wide else squares.sum().sqrt()
 
     def _launch(
         self,

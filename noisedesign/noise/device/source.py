@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,24 +28,24 @@ _DTYPES: dict[torch.dtype, np.dtype[Any]] = {
 }
 
 
-def engines(device: torch.device) -> Iterator[type[Eager]]:
-    """Yield what could draw on a device, the fastest first."""
-    if device.type == "cuda":
-        try:
-            from noisedesign.noise.device.kernel import Kernel
+def triton(device: torch.device) -> Eager:
+    """Draws by Triton, which may be missing."""
+    from noisedesign.noise.device.kernel import Kernel
 
-            yield Kernel
-        except ImportError:
-            pass
-        yield Eager
+    return Kernel(device)
+
+
+def engines(device: torch.device) -> list[Callable[[torch.device], Eager]]:
+    """Return what could draw on a device, the fastest first."""
+    return [triton, Eager] if device.type == "cuda" else []
 
 
 class _Lane:
-    """A piece of the model from step to step."""
+    """A slice of the model, within one piece, from step to step."""
 
-    def __init__(self, step: int, kept: Tensor) -> None:
-        self.step, self.width = step, kept.shape[1]
-        self.kept = kept
+    def __init__(self, start: int, step: int, kept: Tensor) -> None:
+        self.start, self.end = start, start + kept.shape[1]
+        self.step, self.kept = step, kept
         self.noise: Tensor | None = None  # of that step, where it is not among what is kept
 
 
@@ -94,9 +94,8 @@ class DeviceNoise:
             raise InputError("device", expected="a device that torch has", got=got) from None
         self.source = source
         self._engines: dict[torch.dtype, Eager | None] = {}
-        self._lanes: dict[tuple[int, torch.dtype], _Lane] = {}
+        self._lanes: dict[tuple[int, torch.dtype], list[_Lane]] = {}  # of a piece: apart
         self._latest: list[_Lane] = []  # whose noise is held, the last at the end
-        self._end = 0  # of all slices that were asked for
 
     def step_(self, t: int, out: Tensor, *, start: int = 0) -> None:
         """Noise of one step, or of a slice of it, into a tensor.
@@ -111,7 +110,6 @@ class DeviceNoise:
         """
         flat = self._flat(out, "out")
         t, start = self.source._begins(t, len(flat), start)
-        self._end = max(self._end, start + len(flat))
         for first, (part,) in _runs([flat], [start]):
             part.copy_(self._noise(t, first, len(part), part.dtype))
 
@@ -129,7 +127,6 @@ class DeviceNoise:
             InputError: tensors that are not like that.
         """
         flats = [self._flat(tensor, f"tensors[{at}]") for at, tensor in enumerate(tensors)]
-        self._end = max([self._end, *(s + len(f) for s, f in zip(starts, flats, strict=True))])
         total, keys = Hidden(), self.source.hash_keys
         sums: list[Tensor] = []
         norms: list[Tensor] = []
@@ -139,9 +136,9 @@ class DeviceNoise:
             if engine is None:
                 total += hidden([flat.cpu().numpy()], keys=keys, start=start)
                 continue
-            place, key = (2 * start, keys.wide) if wide else (start, keys.narrow)
-            sums.append(engine.hashed(flat.view(torch.int32), key, place))
-            norms.append(_norm(flat))
+            pair, norm = engine.hidden(flat, keys, start)
+            sums.append(pair)
+            norms.append(norm)
             total += Hidden(0 if wide else len(flat), len(flat) if wide else 0)
         if sums:
             pairs, sizes = torch.stack(sums).tolist(), torch.stack(norms).tolist()
@@ -162,12 +159,13 @@ class DeviceNoise:
     def _kept(self, t: int) -> dict[tuple[int, np.dtype[Any]], NDArray[Any]]:
         """Return what is kept after a step, by the blocks of the processor."""
         found = {}
-        for (piece, dtype), lane in self._lanes.items():
-            if lane.step == t:
-                kept = lane.kept.cpu().numpy()
-                for low in range(0, kept.shape[1], BLOCK):
-                    block = (piece * PIECE + low) // BLOCK
-                    found[block, _DTYPES[dtype]] = kept[:, low : low + BLOCK]
+        for (_, dtype), lanes in self._lanes.items():
+            for lane in lanes:
+                if lane.step == t:
+                    kept = lane.kept.cpu().numpy()
+                    for low in range(0, kept.shape[1], BLOCK):
+                        at = (lane.start + low) // BLOCK, _DTYPES[dtype]
+                        found[at] = kept[:, low : low + BLOCK]
         return found
 
     def _flat(self, tensor: Any, field: str) -> Tensor:
@@ -199,7 +197,7 @@ class DeviceNoise:
                         f"Noise is drawn more slowly on {self.device}{failed}", stacklevel=2
                     )
                 return engine
-            failed += f"; {make.__name__.lower()} draws do not serve: {why}"
+            failed += f". By {make.__name__.lower()}: {why}"
         if failed or self.device.type != "cpu":
             said = f"Noise is drawn on the processor and copied to {self.device}"
             warnings.warn(said + (failed or ", which is no CUDA device"), stacklevel=2)
@@ -218,51 +216,67 @@ class DeviceNoise:
             if not source.plan.filter.rows:
                 kept = torch.empty((0, size), dtype=dtype, device=self.device)
                 return engine.step(source.plan.filter, t, self._terms, start, size, kept)
-            piece, low = divmod(start, PIECE)
-            return self._carried(engine, t, piece, low + size, dtype)[low : low + size]
+            return self._carried(engine, t, start, start + size, dtype)
 
-    def _carried(self, engine: Eager, t: int, piece: int, width: int, dtype: torch.dtype) -> Tensor:
-        """The first ``width`` numbers of a piece at step t, or more, by way of the steps before."""
-        filter_, at = self.source.plan.filter, (piece, dtype)
-        lane = self._lanes.get(at)
-        if lane is not None and lane.step == t and width <= lane.width:
-            found = filter_.latest(t, lane.kept)
-            found = lane.noise if found is None else found
-            if found is not None:
-                return found
-        if lane is None or lane.step >= t or lane.width < width:
-            width = max(width, min(PIECE, self._end - piece * PIECE))
-            lane = self._lane(at, t, width)
-        self._lanes.pop(at, None)  # until it is at t: a step that was interrupted is no step
-        while lane.step < t:
-            lane.step += 1
-            noise = engine.step(
-                filter_, lane.step, self._terms, piece * PIECE, lane.width, lane.kept
-            )
-        self._lanes[at] = lane
-        if filter_.latest(t, lane.kept) is None:
-            lane.noise = noise.to(dtype)
-            self._latest = [one for one in self._latest if one is not lane]
-            for old in self._latest[: 1 - LATEST]:
-                old.noise = None
-            self._latest = [*self._latest[1 - LATEST :], lane]
-        return noise
+    def _carried(self, engine: Eager, t: int, start: int, end: int, dtype: torch.dtype) -> Tensor:
+        """Noise of a slice at step t, by way of the steps before."""
+        filter_, lanes = (
+            self.source.plan.filter,
+            self._lanes.setdefault((start // PIECE, dtype), []),
+        )
+        over = [one for one in lanes if one.start < end and start < one.end]
+        lane = over[0] if over and over[0].start <= start and end <= over[0].end else None
+        noise: Tensor | None = None
+        if lane is not None and lane.step == t:
+            noise = filter_.latest(t, lane.kept)
+            noise = lane.noise if noise is None else noise
+        if noise is None:
+            if lane is None or lane.step >= t:
+                low, high = start, end
+                if self.source._states is not None:  # whose files have blocks
+                    low -= low % BLOCK
+                    over = [one for one in lanes if one.start < high and low < one.end]
+                low = min([low, *(one.start for one in over)])
+                high = max([high, *(one.end for one in over)])
+                lane = self._lane(low, high, t, dtype)
+            # Until it is at t: a step that was interrupted is no step.
+            lanes[:] = [one for one in lanes if one not in over]
+            while lane.step < t:
+                lane.step += 1
+                size = lane.end - lane.start
+                noise = engine.step(
+                    filter_, lane.step, self._terms, lane.start, size, lane.kept
+                ).to(dtype)
+            lanes.append(lane)
+            assert noise is not None
+            if filter_.latest(t, lane.kept) is None:
+                self._hold(lane, noise)
+        assert lane is not None
+        return noise[start - lane.start : end - lane.start]
 
-    def _lane(self, at: tuple[int, torch.dtype], t: int, width: int) -> _Lane:
-        """A piece at the latest step before t that is kept in files, or before the first one."""
-        step, kept = -1, np.zeros((self.source.plan.filter.rows, 0), _DTYPES[at[1]])
+    def _hold(self, lane: _Lane, noise: Tensor) -> None:
+        """Hold the last noise of a lane, and of few others."""
+        self._latest = [one for one in self._latest if one is not lane]
+        for old in self._latest[: 1 - LATEST]:
+            old.noise = None
+        self._latest = [*self._latest[1 - LATEST :], lane]
+        lane.noise = noise
+
+    def _lane(self, start: int, end: int, t: int, dtype: torch.dtype) -> _Lane:
+        """A slice at the latest step before t that is kept in files, or before the first one."""
+        rows = self.source.plan.filter.rows
+        kept = torch.zeros((rows, end - start), dtype=dtype, device=self.device)
         if (states := self.source._states) is not None:
             found = []
-            for low in range(0, width, BLOCK):
-                place = (at[0] * PIECE + low) // BLOCK, _DTYPES[at[1]]
-                found.append(states.find(place, before=t, width=min(BLOCK, width - low)))
+            for low in range(start, end, BLOCK):
+                place = low // BLOCK, _DTYPES[dtype]
+                found.append(states.find(place, before=t, width=min(BLOCK, end - low)))
             steps = {-1 if one is None else one[0] for one in found}
             if len(steps) == 1 and None not in found:
-                step, kept = steps.pop(), np.concatenate([one[1] for one in found if one], axis=1)
-        there = torch.zeros((len(kept), width), dtype=at[1], device=self.device)
-        if step >= 0:
-            there.copy_(torch.from_numpy(kept[:, :width]))
-        return _Lane(step, there)
+                pieces = [one[1] for one in found if one]
+                kept.copy_(torch.from_numpy(np.concatenate(pieces, axis=1)[:, : end - start]))
+                return _Lane(start, steps.pop(), kept)
+        return _Lane(start, -1, kept)
 
     def _terms(self, s: int) -> list[Term]:
         return [self._term(stream, s) for stream in self.source.plan.streams]
@@ -301,15 +315,6 @@ def _runs(flats: Sequence[Tensor], starts: Sequence[int]) -> Iterator[tuple[int,
             end = place + size
     if parts:
         yield first, parts
-
-
-def _norm(flat: Tensor) -> Tensor:
-    """Euclidean norm, not squared, in float64; no square of a finite number overflows."""
-    if flat.dtype == torch.float32:
-        return torch.linalg.vector_norm(flat, dtype=torch.float64)
-    peak = torch.linalg.vector_norm(flat, math.inf)
-    scale = torch.where(torch.isfinite(peak) & (peak > 0), peak, torch.ones_like(peak))
-    return torch.linalg.vector_norm(flat / scale) * scale
 
 
 def on(source: NodeNoise, device: torch.device) -> DeviceNoise:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -32,11 +34,12 @@ def difference(
             return f"noise of step {t} has other bits than the processor's"
     if not _alike(divided(found, DIVISOR), expected / exact.type(DIVISOR)):
         return "noise over a batch size has other bits than the processor's"
-    keys, wide = HashKeys(*(key for key, _ in _terms(STEPS))), exact.itemsize == 8
-    known = hidden([expected], keys=keys, start=START)
-    place, key = (2 * START, keys.wide) if wide else (START, keys.narrow)
-    sums = [word % WRAP for word in engine.hashed(found.view(torch.int32), key, place).tolist()]
-    return None if sums == [known.first, known.second] else "sums of integers do not wrap"
+    keys = HashKeys(*(key for key, _ in _terms(STEPS)))
+    known = hidden([expected], keys=keys, start=START // 2)  # by two words a number of float64
+    sums, norm = engine.hidden(found, keys, START // 2)
+    if [word % WRAP for word in sums.tolist()] != [known.first, known.second]:
+        return "sums of integers do not wrap"
+    return None if math.isclose(float(norm), known.norm, rel_tol=1e-6) else "norms are others"
 
 
 def _terms(step: int) -> list[Term]:

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, BinaryIO, NamedTuple
 
 from noisedesign.base.checks import InputError
 from noisedesign.noise.node.links import HANDSHAKE, Links, UnknownCertificateError, refusal
@@ -116,6 +116,7 @@ class Server:
         self, board: Board, address: Address = ("127.0.0.1", 0), *, links: Links | None = None
     ) -> None:
         secured = links if links is not None and links.tls else None
+        kept = self._kept = set[socket.socket]()
 
         class Handler(socketserver.BaseRequestHandler):
             def handle(self) -> None:
@@ -137,12 +138,22 @@ class Server:
                         self._answer(made, known)
 
             def _answer(self, connection: socket.socket, known: int | None) -> None:
-                with connection.makefile("rb") as stream:
-                    try:
-                        question = json.loads(stream.readline(LONGEST_LINE))
-                        head, body = board.answer(question, known)
-                    except (ValueError, AttributeError):
-                        head, body = {"refused": "a question of another program"}, b""
+                kept.add(connection)
+                try:
+                    with connection.makefile("rb") as stream:
+                        while line := stream.readline(LONGEST_LINE):
+                            self._answer_one(connection, line, known)
+                finally:
+                    kept.discard(connection)
+
+            def _answer_one(
+                self, connection: socket.socket, line: bytes, known: int | None
+            ) -> None:
+                try:
+                    question = json.loads(line)
+                    head, body = board.answer(question, known)
+                except (ValueError, AttributeError):
+                    head, body = {"refused": "a question of another program"}, b""
                 connection.sendall(json.dumps(head).encode() + b"\n" + body)
                 if "bytes" in head:
                     board.told(question)
@@ -173,6 +184,81 @@ class Server:
     def __exit__(self, *_: object) -> None:
         self._listener.shutdown()
         self._listener.server_close()
+        for connection in tuple(self._kept):
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
+
+class Lines:
+    """Connections to neighbours, kept from one question to the next, each thread's its own: a
+    handshake of TLS takes ten times the work of a plain question and its answer."""
+
+    def __init__(self, links: Links | None = None) -> None:
+        self._links = links if links is not None and links.tls else None
+        self._here = threading.local()
+
+    def __enter__(self) -> Lines:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for other in tuple(self._open):
+            self._drop(other)
+
+    @property
+    def _open(self) -> dict[int, _Line]:
+        found: dict[int, _Line] = self._here.__dict__.setdefault("open", {})
+        return found
+
+    def _drop(self, other: int) -> None:
+        if (line := self._open.pop(other, None)) is not None:
+            with contextlib.suppress(OSError):
+                line.stack.close()
+
+    def _to(self, address: Address, other: int) -> _Line:
+        line = self._open.get(other)
+        if line is not None and line.address == address:
+            return line
+        self._drop(other)
+        with contextlib.ExitStack() as stack:
+            raw = stack.enter_context(socket.create_connection(address, timeout=10 * PATIENCE))
+            made: socket.socket = raw
+            if self._links is not None:
+                made = stack.enter_context(self._links.asked(raw, other))
+            stream = stack.enter_context(made.makefile("rb"))
+            self._open[other] = _Line(address, made, stream, stack.pop_all())
+        return self._open[other]
+
+    def asked(
+        self, address: Address, question: bytes, *, most: int, other: int
+    ) -> tuple[dict[str, Any], bytes]:
+        """Return the head and body of an answer; whatever is odd ends the connection."""
+        try:
+            line = self._to(address, other)
+            line.connection.sendall(question)
+            head = json.loads(line.stream.readline(LONGEST_LINE))
+            if not {"bytes", "later", "refused"} & head.keys():
+                # A port of this machine that nobody listens at may be given to who asks for it,
+                # who then hears itself.
+                raise ValueError("head")
+            size = head.get("bytes", 0)
+            if type(size) is not int or size < 0:
+                raise ValueError("bytes")
+            if size > most:
+                raise MismatchError("peer", expected=f"at most {most} bytes", got=f"{size}")
+            body = line.stream.read(size)
+            if len(body) != size:
+                raise ValueError("an answer cut short")
+        except BaseException:
+            self._drop(other)
+            raise
+        return head, body
+
+
+class _Line(NamedTuple):
+    address: Address
+    connection: socket.socket
+    stream: BinaryIO
+    stack: contextlib.ExitStack
 
 
 def ask(
@@ -185,10 +271,16 @@ def ask(
     seconds: float,
     most: int = LARGEST_BODY,
     other: int = -1,
-    links: Links | None = None,
+    lines: Lines | None = None,
 ) -> bytes:
     """Return what a node shows; a MismatchError says that asking again does not help. Its address
     may be a function, which is asked before every attempt: None says that it is gone for good."""
+    if lines is None:
+        with Lines() as lines:
+            return ask(
+                address, digest=digest, node=node, kind=kind, step=step, seconds=seconds,
+                most=most, other=other, lines=lines,
+            )  # fmt: skip
     question = {"digest": digest, "from": node, "kind": kind, "step": step}
     line, deadline = json.dumps(question).encode() + b"\n", time.monotonic() + seconds
     while True:
@@ -199,7 +291,7 @@ def ask(
             )
         where = f"{at[0]}:{at[1]}"
         try:
-            head, body = _asked(at, line, most=most, other=other, links=links)
+            head, body = lines.asked(at, line, most=most, other=other)
         except (MismatchError, UnknownCertificateError):
             raise
         except ssl.SSLError as error:
@@ -218,29 +310,3 @@ def ask(
             remedy = "Start that node, or start it again: it goes on where it was."
             raise InputError("peer", expected=expected, got="none", remedy=remedy)
         time.sleep(PAUSE)
-
-
-def _asked(
-    address: Address, line: bytes, *, most: int, other: int, links: Links | None
-) -> tuple[dict[str, Any], bytes]:
-    with contextlib.ExitStack() as stack:
-        raw = stack.enter_context(socket.create_connection(address, timeout=10 * PATIENCE))
-        connection: socket.socket = raw
-        if links is not None and links.tls:
-            connection = stack.enter_context(links.asked(raw, other))
-        connection.sendall(line)
-        stream = stack.enter_context(connection.makefile("rb"))
-        head = json.loads(stream.readline(LONGEST_LINE))
-        if not {"bytes", "later", "refused"} & head.keys():
-            # A port of this machine that nobody listens at may be given to who asks for it, who
-            # then hears itself.
-            raise ValueError("head")
-        size = head.get("bytes", 0)
-        if type(size) is not int or size < 0:
-            raise ValueError("bytes")
-        if size > most:
-            raise MismatchError("peer", expected=f"at most {most} bytes", got=f"{size}")
-        body = stream.read(size)
-    if len(body) != size:
-        raise ValueError("an answer cut short")
-    return head, body

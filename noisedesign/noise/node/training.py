@@ -31,7 +31,7 @@ from noisedesign.noise.agreement import MOST_BYTES, Agreement, Letters
 from noisedesign.noise.attendance import Attendance
 from noisedesign.noise.batches import Batches, RandomBatches
 from noisedesign.noise.keys import Secret
-from noisedesign.noise.node.exchange import LETTER, MODEL, Board, GoneError, Peers, ask
+from noisedesign.noise.node.exchange import LETTER, MODEL, Board, GoneError, Lines, Peers, ask
 from noisedesign.noise.node.links import Links
 from noisedesign.noise.node.transcript import KEY, Keyed, Transcript, digest_of, head_of
 from noisedesign.noise.plan import DEALT, OWN, SHARED, Plan
@@ -134,6 +134,10 @@ class Run:
     def train(self, peers: Peers, board: Board) -> Array:
         """Return the model after the whole horizon, shape (d,), once its neighbours need nothing
         more. Their addresses are asked for again at every step."""
+        with self._lines:
+            return self._trained(peers, board)
+
+    def _trained(self, peers: Peers, board: Board) -> Array:
         source, rounds = self._source(peers, board), self.plan.rounds
         schedule, attendance = self._schedule(source)
         now = self._remembered(attendance, source.steps)
@@ -260,13 +264,14 @@ class Run:
             def until_over() -> dict[int, Any]:
                 return {peer: None if over.is_set() else peers()[peer]}
 
-            while not over.is_set():
-                try:
-                    heard.put(self._ask(until_over, peer, kind, at, most=MOST_BYTES))
-                except InputError as error:
-                    heard.put(error)
-                    return
-                at += 1
+            with self._lines:
+                while not over.is_set():
+                    try:
+                        heard.put(self._ask(until_over, peer, kind, at, most=MOST_BYTES))
+                    except InputError as error:
+                        heard.put(error)
+                        return
+                    at += 1
 
         show(found.start())
         for peer in found.peers:
@@ -307,6 +312,10 @@ class Run:
         return total, heard
 
     @cached_property
+    def _lines(self) -> Lines:
+        return Lines(self.links)
+
+    @cached_property
     def _gone(self) -> dict[int, int]:
         return gone_in(self.folder)
 
@@ -340,7 +349,7 @@ class Run:
             seconds=self.seconds if seconds is None else seconds,
             most=most,
             other=v,
-            links=self.links,
+            lines=self._lines,
         )
 
     @cached_property

@@ -11,7 +11,7 @@ import pytest
 from noisedesign.base.checks import InputError
 from noisedesign.noise import Identity
 from noisedesign.noise.node import exchange
-from noisedesign.noise.node.exchange import Board, GoneError, MismatchError, Server, ask
+from noisedesign.noise.node.exchange import Board, GoneError, Lines, MismatchError, Server, ask
 from noisedesign.noise.node.links import Links, certificate, public_of
 
 DIGEST, OTHER = "a1" * 32, "b2" * 32
@@ -196,8 +196,9 @@ def test_a_port_of_nobody_that_answers_itself_is_nobody(
         return made
 
     monkeypatch.setattr(exchange.socket, "create_connection", to_itself)
+    given = {"digest": DIGEST, "node": 3, "kind": "model", "seconds": 0.2}
     with pytest.raises(InputError, match="within 0.2 s, got none"):
-        ask(address, digest=DIGEST, node=3, kind="model", seconds=0.2, other=0, links=own)
+        ask(address, other=0, lines=Lines(own), **given)  # type: ignore[arg-type]
     assert heard
 
 
@@ -246,3 +247,40 @@ def test_an_address_is_asked_for_at_every_attempt() -> None:
     gone = iter([nobody, None])
     with pytest.raises(GoneError, match="an answer of node 7, got word that it is gone"):
         ask(lambda: next(gone), **of)
+
+
+def test_a_connection_is_kept_and_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, original = [], socket.create_connection
+
+    def counted(to: tuple[str, int], timeout: float) -> socket.socket:
+        made.append(to)
+        return original(to, timeout)
+
+    monkeypatch.setattr(exchange.socket, "create_connection", counted)
+    of = {"digest": DIGEST, "node": 3, "kind": "model", "seconds": 20, "other": 7}
+    shown = board()
+    with Lines() as lines:
+        with Server(shown) as server:
+            for step in range(3):
+                shown.show("model", step, b"%d" % step)
+                found = ask(server.address, step=step, lines=lines, **of)  # type: ignore[arg-type]
+                assert found == b"%d" % step
+            with pytest.raises(MismatchError, match="at most 0 bytes"):
+                ask(server.address, step=2, most=0, lines=lines, **of)  # type: ignore[arg-type]
+            assert ask(server.address, step=2, lines=lines, **of) == b"2"  # type: ignore[arg-type]
+            assert len(made) == 2  # what was not read went with its connection
+        again = board()  # started again at the same place, as after a kill
+        again.show("model", 4, b"4")
+        with Server(again, server.address):
+            assert ask(server.address, step=4, lines=lines, **of) == b"4"  # type: ignore[arg-type]
+    assert len(made) == 3
+
+
+def test_a_server_that_is_left_answers_nobody() -> None:
+    shown, of = board(), {"digest": DIGEST, "node": 3, "kind": "model", "other": 7}
+    shown.show("model", 0, b"here")
+    with Lines() as lines:
+        with Server(shown) as server:
+            assert ask(server.address, seconds=5, lines=lines, **of) == b"here"  # type: ignore[arg-type]
+        with pytest.raises(InputError, match="got none"):
+            ask(server.address, seconds=0.1, lines=lines, **of)  # type: ignore[arg-type]

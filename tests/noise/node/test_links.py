@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from noisedesign.base.checks import InputError
 from noisedesign.noise import Identity, Secret
 from noisedesign.noise.node import links as module
-from noisedesign.noise.node.exchange import Board, MismatchError, Server, ask
+from noisedesign.noise.node.exchange import Board, Lines, MismatchError, Server, ask
 from noisedesign.noise.node.links import Links, UnknownCertificateError, certificate, public_of
 
 DIGEST = "a1" * 32
@@ -40,7 +40,8 @@ def asked(
     server: Server, own: Links | None, *, node: int = 1, kind: str = "model", seconds: float = 5
 ) -> bytes:
     given = {"digest": DIGEST, "node": node, "kind": kind, "seconds": seconds, "other": 0}
-    return ask(server.address, links=own, **given)  # type: ignore[arg-type]
+    with Lines(own) as lines:
+        return ask(server.address, lines=lines, **given)  # type: ignore[arg-type]
 
 
 def test_neighbours_that_know_each_other_talk() -> None:
@@ -78,7 +79,8 @@ def test_what_is_sent_is_encrypted() -> None:
             socket.create_server(("127.0.0.1", 0)) as middle,
         ):
             threading.Thread(target=relay, args=(middle, server.address), daemon=True).start()
-            got = ask(middle.getsockname(), links=own, **given)  # type: ignore[arg-type]
+            with Lines(own) as lines:
+                got = ask(middle.getsockname(), lines=lines, **given)  # type: ignore[arg-type]
         assert got == b"for node 1"
         assert (b"for node 1" in seen) is (not known)
         assert (DIGEST.encode() in seen) is (not known)
