@@ -232,7 +232,7 @@ class Ranks:
     def _own(
         self, flats: Sequence[torch.Tensor], noise: NodeNoise
     ) -> Iterator[tuple[DeviceNoise, list[torch.Tensor], list[int]]]:
-        """What this rank draws for, by devices: parts, and where each begins."""
+        """Yield what this rank draws for, by devices: parts, and where each begins."""
         found: dict[DeviceNoise, tuple[list[torch.Tensor], list[int]]] = {}
         for start, part in self._slices(flats, self.low, self.high):
             parts, starts = found.setdefault(on(noise, part.device), ([], []))

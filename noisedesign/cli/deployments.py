@@ -14,6 +14,7 @@ from noisedesign.base.checks import InputError
 from noisedesign.base.file_kinds import PICTURE
 from noisedesign.cli._shared import (
     EXIT_FAILED,
+    EXIT_INTERRUPTED,
     NewFile,
     Writing,
     attributes,
@@ -195,6 +196,8 @@ def soak(
             "Losses are not private."
         )
         say(found.outcome)
+    if found.interrupted:
+        return EXIT_INTERRUPTED
     return EXIT_FAILED if found.problems else 0
 
 

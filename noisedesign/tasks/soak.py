@@ -102,6 +102,7 @@ class Soaked:
     losses: tuple[Array, ...]
     memory: tuple[tuple[float, ...], ...]  # minutes, and MiB of the smallest, mean and largest
     kills: tuple[float, ...]  # minutes
+    interrupted: bool = False
 
     @property
     def outcome(self) -> str:
@@ -167,7 +168,7 @@ def soak(
     nodes = _prepared(at, plans, partition(everything, len(plans)))
     watch = _Watch(began=time.monotonic(), minutes=minutes, progress=progress)
     ledger, ran, losses = Ledger(kept), list[Ran](), list[Array]()
-    while not watch.problems and len(ran) < runs and (not ran or not watch.over):
+    while not watch.problems and len(ran) < runs and not (ran and watch.over):
         one = _Run(
             number=len(ran) + 1,
             folder=atomic.made_folder(at / f"run-{len(ran) + 1}"),
@@ -182,6 +183,8 @@ def soak(
         found, curve = one.take(everything, ledger)
         ran.append(found)
         losses.append(curve)
+    if not any(one.steps for one in ran) and not watch.interrupted:
+        watch.problems.append("no step was taken in time")
     lost = None if leaves is None or not ran[-1].gone else drop_out(design, [Row(leaves)]).as_dict()
     target = design.claim.delta
     assert target is not None
@@ -195,6 +198,7 @@ def soak(
         losses=tuple(losses),
         memory=tuple(watch.memory),
         kills=tuple(watch.kills),
+        interrupted=watch.interrupted,
     )
 
 
@@ -237,6 +241,7 @@ class _Watch:
     began: float
     minutes: float
     progress: Callable[[Progress], None] | None
+    interrupted: bool = False
     problems: list[str] = field(default_factory=list)
     memory: list[tuple[float, ...]] = field(default_factory=list)
     kills: list[float] = field(default_factory=list)
@@ -248,7 +253,15 @@ class _Watch:
 
     @property
     def over(self) -> bool:
-        return self.now >= self.minutes
+        return self.interrupted or self.now >= self.minutes
+
+    @contextlib.contextmanager
+    def until_interrupted(self) -> Iterator[None]:
+        """Whoever stops a soak is told what it found until then."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            self.interrupted = True
 
 
 class _Process:
@@ -267,7 +280,12 @@ class _Process:
         none = subprocess.DEVNULL
         alone = os.environ | dict.fromkeys(_THREADS, "1")
         self.running = subprocess.Popen(
-            self._command, stdin=none, stdout=none, stderr=self._words, env=alone
+            self._command,
+            stdin=none,
+            stdout=none,
+            stderr=self._words,
+            env=alone,
+            start_new_session=True,  # who interrupts the soak does not interrupt its nodes
         )
         self.lives.append([])
         self._settled = self.look() + SETTLED
@@ -408,34 +426,37 @@ class _Run:
         order = [u for u in range(1, len(processes)) if u != self.gone]
         turn, left, looked, moved, least = 0, list[int](), 0.0, time.monotonic(), -1
         due = self.kill_every or horizon
-        while not watch.over and not watch.problems:
-            tell_addresses(states, self.folder / PEERS, gone=left)
-            steps = [process.look() for process in processes]
-            now = min(steps[u] for u in range(len(steps)) if u not in left)
-            if now > least:
-                least, moved = now, time.monotonic()
-            elif time.monotonic() - moved > 2 * self.seconds:
-                watch.problems.append(f"nobody went on from step {now} for {2 * self.seconds:g} s")
-            if self.gone is not None and self.gone not in left and 2 * now >= horizon:
-                processes[self.gone].kill()
-                left.append(self.gone)
-            if order and due <= now < horizon - 1:
-                victim, due = processes[order[turn % len(order)]], now + self.kill_every
-                if victim.running.poll() is None:
-                    victim.kill()
-                    victim.start()
-                    watch.kills.append(watch.now)
-                turn += 1
-            if not self._working(processes, left):
-                break
-            if time.monotonic() - looked > SAMPLE:
-                looked = time.monotonic()
-                self._measure(processes, left)
-            if watch.progress is not None:
-                total = len(watch.kills)
-                watch.progress(Progress(run=self.number, step=now, horizon=horizon, kills=total,
-                                        minutes=watch.now, of=watch.minutes))  # fmt: skip
-            time.sleep(LOOK)
+        with watch.until_interrupted():
+            while not watch.over and not watch.problems:
+                tell_addresses(states, self.folder / PEERS, gone=left)
+                steps = [process.look() for process in processes]
+                now = min(steps[u] for u in range(len(steps)) if u not in left)
+                if now > least:
+                    least, moved = now, time.monotonic()
+                elif time.monotonic() - moved > 2 * self.seconds:
+                    watch.problems.append(
+                        f"nobody went on from step {now} for {2 * self.seconds:g} s"
+                    )
+                if self.gone is not None and self.gone not in left and 2 * now >= horizon:
+                    processes[self.gone].kill()
+                    left.append(self.gone)
+                if order and due <= now < horizon - 1:
+                    victim, due = processes[order[turn % len(order)]], now + self.kill_every
+                    if victim.running.poll() is None:
+                        victim.kill()
+                        victim.start()
+                        watch.kills.append(watch.now)
+                    turn += 1
+                if not self._working(processes, left):
+                    break
+                if time.monotonic() - looked > SAMPLE:
+                    looked = time.monotonic()
+                    self._measure(processes, left)
+                if watch.progress is not None:
+                    total = len(watch.kills)
+                    watch.progress(Progress(run=self.number, step=now, horizon=horizon, kills=total,
+                                            minutes=watch.now, of=watch.minutes))  # fmt: skip
+                time.sleep(LOOK)
         for process in processes:
             process.kill()
             process.look()

@@ -572,6 +572,22 @@ def test_sums_of_clipped_gradients_and_noise_are_those_of_one_process(
             np.testing.assert_array_equal(noisy[t], exact)
 
 
+@pytest.mark.slow
+def test_sums_of_a_compiled_model_are_those_of_one_that_is_not() -> None:
+    """By PyTorch's own compiler, which takes a while; that of the others is not it."""
+    model, design = logistic(), prefix_design(clip=LIMIT)
+    gradients = Gradients(model, node_noise(design, 7), clip=LIMIT)
+    forward = torch.compile(model)
+    for record in range(RECORDS):
+        gradients.backward_(loss_of(forward, record), record=record)
+    gradients.collect_()
+    sums = flat_gradients(model)
+    gradients.add_noise_(records=range(RECORDS))
+    np.testing.assert_allclose(sums, sums_by_formulas(range(RECORDS)), rtol=2e-5, atol=1e-6)
+    exact = expected(sums.astype(np.float32), 0, node_noise(design, 7))
+    np.testing.assert_array_equal(flat_gradients(model), exact)
+
+
 def misuse() -> dict[str, str]:
     """What backward_ and collect_ are not for."""
     rank, found = distributed.get_rank(), {}

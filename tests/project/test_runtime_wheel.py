@@ -20,7 +20,8 @@ import pytest
 
 import noisedesign as nd
 from noisedesign.design.design import Design
-from noisedesign.noise import Plan, Secret, noise
+from noisedesign.noise import Identity, Plan, Secret, noise
+from noisedesign.noise.node.links import certificate
 from noisedesign.tasks import deploy
 from tests.support import ROOT
 
@@ -287,3 +288,11 @@ def test_noise_loads_two_packages_and_few_modules(whole: bool, node: Path, tmp_p
     standard = {name for name in modules if name.partition(".")[0] not in allowed}
     assert {name.partition(".")[0] for name in standard} <= set(sys.stdlib_module_names)
     assert len(standard) <= OTHERS
+
+
+def test_a_node_without_a_toolkit_has_an_identity(node: Path, tmp_path: Path) -> None:
+    command = [node, "-m", f"{RUNTIME}.noise.node", "identity", tmp_path / "ann"]
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
+    made = subprocess.run(command, env=environment, capture_output=True, check=True)
+    identity = Identity.load(tmp_path / "ann/identity")
+    assert made.stdout == certificate(identity)

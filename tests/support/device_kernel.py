@@ -43,19 +43,19 @@ def terms(step: int) -> list[tuple[bytes, float]]:
 
 
 def different(kinds: list[str]) -> list[str]:
-    """Filters, with the step, the place and the precision, and hashes."""
+    """Filters, with the step, the place and the precision, which alternate, and hashes."""
     kernel.BLOCKS = 128
     there, found = kernel.Kernel(torch.device("cpu")), []
     for at, kind in enumerate(kinds):
         filter_, start = noise_plans.filters()[kind], STARTS[at % 2]
-        for dtype in (np.float32, np.float64):
-            kept = np.zeros((filter_.rows, SIZE), dtype)
-            rows = torch.from_numpy(kept.copy())
-            for t in range(4):
-                exact = filter_.step(t, lambda s, first=start: white(s, first), kept).astype(dtype)
-                noise = there.step(filter_, t, terms, start, SIZE, rows).to(rows.dtype).numpy()
-                if noise.tobytes() != exact.tobytes() or rows.numpy().tobytes() != kept.tobytes():
-                    found.append(f"{kind}, step {t}, from {start}, {np.dtype(dtype)}")
+        dtype = (np.float32, np.float64)[at % 2]
+        kept = np.zeros((filter_.rows, SIZE), dtype)
+        rows = torch.from_numpy(kept.copy())
+        for t in range(4):
+            exact = filter_.step(t, lambda s, first=start: white(s, first), kept).astype(dtype)
+            noise = there.step(filter_, t, terms, start, SIZE, rows).to(rows.dtype).numpy()
+            if noise.tobytes() != exact.tobytes() or rows.numpy().tobytes() != kept.tobytes():
+                found.append(f"{kind}, step {t}, from {start}, {np.dtype(dtype)}")
     keys = HashKeys(*KEYS)
     for dtype in (np.float32, np.float64):
         sums = np.random.default_rng(0).standard_normal(SIZE).astype(dtype)

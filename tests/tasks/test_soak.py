@@ -219,7 +219,7 @@ def test_time_that_is_over_ends_a_run(tmp_path: Path, pair: Any, data: Path) -> 
     found = soak(pair, tmp_path, data=data, minutes=0.03, runs=1, seconds=30)
     (run,) = found.runs
     assert run.difference <= CLOSE
-    assert found.problems == ()
+    assert found.problems == (() if run.steps else ("no step was taken in time",))
     files = [tmp_path / f"run-1/{u}/transcript.jsonl" for u in range(2)]
     shown = max(
         (
@@ -232,6 +232,21 @@ def test_time_that_is_over_ends_a_run(tmp_path: Path, pair: Any, data: Path) -> 
     assert run.steps <= shown
     after = nd.privacy.privacy_after(pair, steps=shown or 300)  # nothing shown: booked whole
     assert run.composed == nd.privacy.epsilon_of(mu=after.mu, delta=1e-5)
+
+
+@POSIX
+@pytest.mark.slow
+def test_who_interrupts_a_soak_is_told_what_it_found(tmp_path: Path, pair: Any, data: Path) -> None:
+    def stop(now: Any) -> None:
+        if now.step >= 3:
+            raise KeyboardInterrupt
+
+    found = soak(pair, tmp_path, data=data, minutes=5, seconds=30, progress=stop)
+    assert found.interrupted
+    assert found.problems == ()
+    assert 3 <= found.runs[0].steps < 300
+    assert found.runs[0].audited == 2
+    assert len(found.runs) == 1
 
 
 @pytest.mark.parametrize(
