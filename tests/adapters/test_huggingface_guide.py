@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.support.pages import examples
-from tests.support.scripts import block, run_script
+from tests.support.scripts import block, check_a_start_without_a_plan, run_script
 from tests.support.trainer_rows import trainer_row
 from tests.support.trainers import a9a, check_learned, node_noise, prefix_design, secret
 
@@ -45,6 +45,15 @@ def test_the_script_goes_on_after_a_kill(tmp_path: Path, monkeypatch: pytest.Mon
         models.append(torch.load("model.pt"))
     for key, numbers in models[0].items():
         assert torch.equal(numbers, models[1][key])
+
+
+def test_the_script_begins_after_a_start_without_a_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a9a(10)  # or skipped
+    monkeypatch.chdir(tmp_path)
+    exec(examples(PAGE), {})  # the plan
+    check_a_start_without_a_plan(block(PAGE, "py"), tmp_path)
 
 
 @pytest.mark.parametrize("at", [1, 2])

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.pages import examples
-from tests.support.scripts import block, run_script, sides
+from tests.support.scripts import block, check_a_start_without_a_plan, run_script, sides
 from tests.support.trainer_rows import trainer_row
 from tests.support.trainers import a9a, secret
 
@@ -52,6 +52,15 @@ def test_the_script_goes_on_after_a_kill(tmp_path: Path, monkeypatch: pytest.Mon
             models.append(torch.load("model.pt", weights_only=False)["module_state_dict"])
     for key, numbers in models[0].items():
         assert torch.equal(numbers, models[1][key])
+
+
+def test_the_script_begins_after_a_start_without_a_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a9a(10)  # or skipped
+    monkeypatch.chdir(tmp_path)
+    exec(examples(PAGE), {})  # the plan
+    check_a_start_without_a_plan(sides(block(PAGE, "diff"))[1], tmp_path)
 
 
 def test_what_a_step_costs_beside_one_of_opacus(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from noisedesign.problem.calibration import calibrate
 from tests.adapters.torch_networks import RATE, by_hand, flat, network, numbers
 from tests.support.adapters import audit_noise, check_noise, designed_covariance
 from tests.support.pages import examples
-from tests.support.scripts import block, run_script
+from tests.support.scripts import block, check_a_start_without_a_plan, run_script
 from tests.support.trainer_rows import trainer_row
 from tests.support.trainers import (
     CLIP,
@@ -233,6 +233,15 @@ def test_the_script_goes_on_after_a_kill(tmp_path: Path, monkeypatch: pytest.Mon
         models.append(torch.load("model.pt", weights_only=False)["parameters"])
     for name, numbers_ in models[0].items():
         assert torch.equal(numbers_, models[1][name])
+
+
+def test_the_script_begins_after_a_start_without_a_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a9a(10)  # or skipped
+    monkeypatch.chdir(tmp_path)
+    exec(examples(PAGE), {})  # the plan
+    check_a_start_without_a_plan(block(PAGE, "py"), tmp_path)
 
 
 # --- what is refused ---

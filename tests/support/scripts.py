@@ -39,11 +39,12 @@ def sides(diff: str) -> tuple[str, str, list[str]]:
     return before, after, [line[1:] for line in lines if line[:1] == "+" and line[1:].strip()]
 
 
-def run_script(text: str, folder: Path, *, dies_at: int | None = None) -> str:
+def run_script(text: str, folder: Path, *, dies_at: int | None = None, fails: bool = False) -> str:
     """Run it in a folder that has the data beside it; what it printed.
 
     Args:
         dies_at: step after whose noise it is killed, without any warning.
+        fails: it ends with an error.
     """
     data = Path(os.environ["NOISEDESIGN_DATA"]) / "a9a" / "a9a"
     if not (folder / "a9a").exists():
@@ -66,6 +67,17 @@ def run_script(text: str, folder: Path, *, dies_at: int | None = None) -> str:
         check=False,
         timeout=300,
     )
-    expected = 0 if dies_at is None else -signal.SIGKILL
+    expected = int(fails) if dies_at is None else -signal.SIGKILL
     assert done.returncode == expected, done.stderr[-4000:]
     return done.stdout
+
+
+def check_a_start_without_a_plan(script: str, folder: Path) -> None:
+    """It leaves no secret behind, so that the script begins once there is a plan, and goes on."""
+    hidden = folder / "node.plan"
+    hidden.rename(folder / "later.plan")
+    run_script(script, folder, fails=True)
+    assert not (folder / "node.secret").exists()
+    (folder / "later.plan").rename(hidden)
+    for _ in range(2):
+        assert run_script(script, folder).splitlines()[-1].startswith("epsilon 6")
