@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.utils.weak import WeakIdKeyDictionary
 
 from noisedesign.adapters.pytorch_ranks import (
     Ranks,
@@ -88,6 +89,7 @@ class Gradients(Run):
         self.model, self._averaged, self._checkpoint = model, False, b""
         self._sums: list[torch.Tensor] | None = None
         self._taken: int | None = None
+        self._watched = WeakIdKeyDictionary()
         self._ranks = ranks_of(model, group)
         if self._ranks is None:
             self._begin(noise, clip)
@@ -212,7 +214,10 @@ class Gradients(Run):
         else:
             gradients = self._add_on_ranks(self._ranks, named)
         self._taken = None
-        for gradient in gradients:
+        for p, gradient in zip(self.parameters, gradients, strict=True):
+            if p not in self._watched:
+                self._watched[p] = True
+                p.register_post_accumulate_grad_hook(_more)
             setattr(gradient, _NOISY, True)
 
     def _gradients(self) -> list[torch.Tensor]:
@@ -354,6 +359,11 @@ class Gradients(Run):
 
 
 _RUNS: weakref.WeakSet[Gradients] = weakref.WeakSet()
+
+
+def _more(parameter: torch.Tensor) -> None:
+    """Notice a backward pass, which adds what has no noise to a gradient that has."""
+    vars(parameter.grad).pop(_NOISY, None)
 
 
 def _before_step(optimizer: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
