@@ -22,7 +22,7 @@ from opacus.utils.fast_gradient_clipping_utils import (
 from torch.utils._pytree import tree_map
 from torch.utils.data import DataLoader, Sampler
 
-from noisedesign.adapters.pytorch import _NOISY, _RUNS, Gradients, add_to
+from noisedesign.adapters.pytorch import _RUNS, Gradients, add_to, has_noise
 from noisedesign.adapters.run import Run
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import InputError
@@ -106,7 +106,7 @@ class DesignedOptimizer(DPOptimizer):
         add_to(noisy, self._run, records=records)
         for p, grad in zip(self.params, noisy, strict=True):
             p.grad = grad.view_as(p)
-            setattr(p.grad, _NOISY, True)
+            has_noise(p)
             _mark_as_processed(p.summed_grad)
 
 

@@ -89,7 +89,6 @@ class Gradients(Run):
         self.model, self._averaged, self._checkpoint = model, False, b""
         self._sums: list[torch.Tensor] | None = None
         self._taken: int | None = None
-        self._watched = WeakIdKeyDictionary()
         self._ranks = ranks_of(model, group)
         if self._ranks is None:
             self._begin(noise, clip)
@@ -214,11 +213,8 @@ class Gradients(Run):
         else:
             gradients = self._add_on_ranks(self._ranks, named)
         self._taken = None
-        for p, gradient in zip(self.parameters, gradients, strict=True):
-            if p not in self._watched:
-                self._watched[p] = True
-                p.register_post_accumulate_grad_hook(_more)
-            setattr(gradient, _NOISY, True)
+        for p in self.parameters:
+            has_noise(p)
 
     def _gradients(self) -> list[torch.Tensor]:
         self._check_buffers()
@@ -359,6 +355,16 @@ class Gradients(Run):
 
 
 _RUNS: weakref.WeakSet[Gradients] = weakref.WeakSet()
+
+
+_WATCHED = WeakIdKeyDictionary()  # parameters that may have a gradient with noise
+
+
+def has_noise(parameter: torch.Tensor) -> None:
+    """Say that its gradient has noise, until a move or a backward pass."""
+    if parameter not in _WATCHED:
+        _WATCHED[parameter] = parameter.register_post_accumulate_grad_hook(_more)
+    setattr(parameter.grad, _NOISY, True)
 
 
 def _more(parameter: torch.Tensor) -> None:

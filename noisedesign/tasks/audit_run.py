@@ -426,10 +426,11 @@ class _Auditor:
         if self.examples is None or self._keyed is None:
             why = "no data were given" if self.examples is None else f"no {KEY} was given"
             return Check(check="data", result=OPEN, why=why)
-        same = self.lines.head["data"] == self._keyed.data(
-            self.examples.features, self.examples.labels
-        )
-        why = f"{len(self.examples.labels)} records" if same else "others than in the run"
+        head, shown = self.lines.head, self.examples
+        same = head["data"] == self._keyed.data(shown.features, shown.labels)
+        why = f"{len(shown.labels)} records" if same else "others than in the run"
+        if same and (head["records"], head["dimension"]) != (len(shown.labels), shown.dimension):
+            same, why = False, f"{head['records']} records of {head['dimension']} numbers attested"
         return Check(check="data", result=HELD if same else DIFFERS, why=why)
 
     @property

@@ -287,6 +287,25 @@ def test_other_data(run: Path, design: Design) -> None:
     assert results(found)["data"] == results(found)["noise"] == DIFFERS
 
 
+def test_data_of_another_size_than_attested(run: Path, design: Design) -> None:
+    """Sums of other numbers are of no record, however short; fewer records are drawn otherwise."""
+    forger, plan = Forger(run), design.node_plan(MIDDLE)
+    drawn, rate = source(run, plan), ETA / (RECORDS / 3)
+    forger.entries[0]["dimension"], model, rows = 4, np.zeros(4), []
+    for t in range(6):
+        noisy = drawn.step(t, 4) + [0.0, 0.0, 0.0, 0.4]  # whatever this tells
+        sent = model - rate * noisy
+        forger.entries[1 + t] |= {name: digest(x) for name, x in
+            (("model", model), ("noisy", noisy), ("sent", sent))}  # fmt: skip
+        rows += [model, noisy]
+        model = sent
+    forger.numbers = np.array(rows)
+    forger.write()
+    found = audited(run, design, neighbours=())
+    assert results(found)["data"] == DIFFERS
+    assert found.verdicts == (DIFFERS,) * 6
+
+
 @pytest.mark.parametrize("renumbered", [False, True])
 def test_steps_in_another_order(run: Path, design: Design, renumbered: bool) -> None:
     forger = Forger(run)
