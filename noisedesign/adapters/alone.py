@@ -156,8 +156,12 @@ class Alone(torch.nn.Module):
             each = {name: part * scale[name] for name, part in each.items()}
         squares = sum(part.float().flatten(1).square().sum(1) for part in each.values())
         factors = self._factors(squares)
+        sums = {
+            name: torch.tensordot(factors.to(part.dtype), part, dims=1).to(moved[name].grad)
+            for name, part in each.items()
+        }  # all before any is added: what fails, for want of memory, is computed again
         for name, p in moved.items():
-            p.grad += torch.tensordot(factors.to(each[name].dtype), each[name], dims=1).to(p.grad)
+            p.grad += sums[name]
         return losses.detach()
 
     def _factors(self, squares: Any) -> torch.Tensor:

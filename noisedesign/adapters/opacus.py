@@ -13,6 +13,7 @@ import torch
 from opacus import PrivacyEngine
 from opacus.accountants import IAccountant
 from opacus.accountants.analysis.gdp import eps_from_mu
+from opacus.grad_sample import GradSampleModuleFastGradientClipping
 from opacus.optimizers import DPOptimizer, DPOptimizerFastGradientClipping
 from opacus.optimizers.optimizer import _check_processed_flag, _mark_as_processed
 from opacus.utils.fast_gradient_clipping_utils import (
@@ -22,7 +23,7 @@ from opacus.utils.fast_gradient_clipping_utils import (
 from torch.utils._pytree import tree_map
 from torch.utils.data import DataLoader, Sampler
 
-from noisedesign.adapters.pytorch import _NOISY, _RUNS, Gradients, add_to
+from noisedesign.adapters.pytorch import _RUNS, Gradients, add_to, has_noise
 from noisedesign.adapters.run import Run
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import InputError
@@ -106,7 +107,7 @@ class DesignedOptimizer(DPOptimizer):
         add_to(noisy, self._run, records=records)
         for p, grad in zip(self.params, noisy, strict=True):
             p.grad = grad.view_as(p)
-            setattr(p.grad, _NOISY, True)
+            has_noise(p)
             _mark_as_processed(p.summed_grad)
 
 
@@ -486,6 +487,8 @@ class Engine(PrivacyEngine):
         agrees("max_grad_norm", max_grad_norm, self.run.clip)
         if self._batches is not None:
             raise InputError("engine", expected="a new one for every model", got="a second call")
+        if mode == "ghost":
+            _check_tied(module)
         self._batch_first = bool(kwargs.get("batch_first", True))
         found = super().make_private(
             module=module,
@@ -544,6 +547,23 @@ class Engine(PrivacyEngine):
         self, *, module: Any, optimizer: Any, criterion: Any, loss_reduction: str = "mean", **_: Any
     ) -> GhostLoss:
         return GhostLoss(module, optimizer, criterion, loss_reduction)
+
+
+def _check_tied(module: torch.nn.Module) -> None:
+    """Check that the norm of a parameter's gradient is that of one layer, as Opacus takes it.
+
+    It refuses two uses of its own layers, but not one of them with another module's."""
+    users: dict[torch.nn.Parameter, list[torch.nn.Module]] = {}
+    for part in module.modules():
+        for p in part.parameters(recurse=False):
+            users.setdefault(p, []).append(part)
+    for p, parts in users.items():
+        samplers = GradSampleModuleFastGradientClipping.NORM_SAMPLERS
+        if p.requires_grad and len(parts) > 1 and any(type(part) in samplers for part in parts):
+            expected = "parameters of one layer each: ghost clipping takes norms layer by layer"
+            got = f"one of {' and '.join(type(part).__name__ for part in parts)}"
+            remedy = 'Take grad_sample_mode="hooks".'
+            raise InputError("module", expected=expected, got=got, remedy=remedy)
 
 
 def _not_theirs(field: str, got: str) -> InputError:

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.utils.weak import WeakIdKeyDictionary
 
 from noisedesign.adapters.pytorch_ranks import (
     Ranks,
@@ -212,8 +213,8 @@ class Gradients(Run):
         else:
             gradients = self._add_on_ranks(self._ranks, named)
         self._taken = None
-        for gradient in gradients:
-            setattr(gradient, _NOISY, True)
+        for p in self.parameters:
+            has_noise(p)
 
     def _gradients(self) -> list[torch.Tensor]:
         self._check_buffers()
@@ -354,6 +355,21 @@ class Gradients(Run):
 
 
 _RUNS: weakref.WeakSet[Gradients] = weakref.WeakSet()
+
+
+_WATCHED = WeakIdKeyDictionary()  # parameters that may have a gradient with noise
+
+
+def has_noise(parameter: torch.Tensor) -> None:
+    """Say that its gradient has noise, until a move or a backward pass."""
+    if parameter not in _WATCHED:
+        _WATCHED[parameter] = parameter.register_post_accumulate_grad_hook(_more)
+    setattr(parameter.grad, _NOISY, True)
+
+
+def _more(parameter: torch.Tensor) -> None:
+    """Notice a backward pass, which adds what has no noise to a gradient that has."""
+    vars(parameter.grad).pop(_NOISY, None)
 
 
 def _before_step(optimizer: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:

@@ -424,7 +424,7 @@ class Uses:
         if self._end is not None:
             self._end.detach()
         if opened is not None:
-            ended = self.record, self.run, self._places[0], opened
+            ended = self.record, self.run, self._places[0], opened, os.getpid()
             self._end = weakref.finalize(self, _ended, *ended)
 
     def _next(self, step: int) -> tuple[Claim | None, Path]:
@@ -551,10 +551,11 @@ def _write(
     database.execute("DELETE FROM claims WHERE run = ?", (run,))
 
 
-def _ended(record: Record, run: str, first: Place, opened: _Open) -> None:
-    """Give the rest of a claim back when the run that has it ends: a reboot then takes nothing."""
-    kept = record._kept
-    if kept._of[:1] != (os.getpid(),) or not kept.lock.acquire(blocking=False):
+def _ended(record: Record, run: str, first: Place, opened: _Open, process: int) -> None:
+    """Give the rest of a claim back when the run that has it ends: a reboot then takes nothing.
+    In a fork it has not ended."""
+    kept, here = record._kept, os.getpid()
+    if here != process or kept._of[:1] != (here,) or not kept.lock.acquire(blocking=False):
         return
     try:
         if kept._database is None or kept._database.in_transaction:

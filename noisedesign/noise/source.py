@@ -505,7 +505,7 @@ class NodeSource(ABC):
         return {
             "version": 1,
             "digest": self.plan.digest,
-            "node": self.plan.node,
+            "node": int(self.plan.node),  # not a Row, which torch.load refuses
             "secrets": list(self._used),
             "added": self._added,
         }

@@ -65,8 +65,9 @@ class Audited:
         name: its name.
         steps: how many steps it attests.
         checks: each question, and its answer.
-        verdicts: of every step, ``held`` where its message is what the certified design draws from
-            these secrets on these data, ``differs``, or ``not checked``.
+        verdicts: of every step, ``held`` where its message is its model less the noisy sum that the
+            certified design draws from these secrets on these data, ``differs``, or ``not
+            checked``. Whether the model is the average of messages is the check ``mixing``.
     """
 
     node: int
@@ -90,6 +91,11 @@ class Audited:
             return f"Node {self.name} did not do what it attests:{where or ' ' + self._odd}."
         if counts[OPEN]:
             return f"Node {self.name}: nothing differs, and not all was checked."
+        if any(one.check == "mixing" and one.result == OPEN for one in self.checks):
+            return (
+                f"Node {self.name}: all {self.steps} noisy sums are what the design draws; "
+                "not all models were checked."
+            )
         return f"Node {self.name}: all {self.steps} messages are what the design draws."
 
     @property
@@ -371,8 +377,10 @@ class _Auditor:
         """Whether each message is the model less the noisy sum, bit for bit."""
         if self.kept is None:
             return Check(check="messages", result=OPEN, why=f"no {NUMBERS} beside the transcript")
-        rate, wrong = self._rate(self.lines), []
+        rate, wrong, zero = self._rate(self.lines), [], np.zeros(int(self.lines.head["dimension"]))
         for t, entry in enumerate(self.lines.steps):
+            if not t and entry["model"] != digest_of(zero):  # it could tell of the data
+                return _check("messages", [0], "the first model is not zero")
             model, noisy = self.kept.model(t), self.kept.noisy(t)
             if model is None or noisy is None:
                 wrong.append(t)
@@ -411,10 +419,11 @@ class _Auditor:
         if self.examples is None or self._keyed is None:
             why = "no data were given" if self.examples is None else f"no {KEY} was given"
             return Check(check="data", result=OPEN, why=why)
-        same = self.lines.head["data"] == self._keyed.data(
-            self.examples.features, self.examples.labels
-        )
-        why = f"{len(self.examples.labels)} records" if same else "others than in the run"
+        head, shown = self.lines.head, self.examples
+        same = head["data"] == self._keyed.data(shown.features, shown.labels)
+        why = f"{len(shown.labels)} records" if same else "others than in the run"
+        if same and (head["records"], head["dimension"]) != (len(shown.labels), shown.dimension):
+            same, why = False, f"{head['records']} records of {head['dimension']} numbers attested"
         return Check(check="data", result=HELD if same else DIFFERS, why=why)
 
     @property
@@ -484,43 +493,55 @@ class _Auditor:
         if not files:
             return Check(check="mixing", result=OPEN, why="no transcript of a neighbour was given")
         sent, messages, odd = {}, {}, []
+        heard_of: dict[int, dict[int, list[dict[str, str]]]] = {}
         for file in files:
             other = read_transcript(file)
             node = int(other.head["node"])
             if other.head["digest"] != self.of.digest or other.broken or other.forged:
                 odd.append(node)
                 continue
-            sent[node] = _sent_by(other)
+            sent[node], heard_of[node] = _sent_by(other), dict(_heard_by(other))
             messages[node] = _messages_of(other, _Numbers.beside(file, other), self._rate(other))
         if odd:
             why = f"the transcript of node {odd[0]} is of another design, or forged"
             return Check(check="mixing", result=DIFFERS, why=why)
-        heard = dict(_heard_by(self.lines))
-        wrong = {
-            t
+        heard, own, here = dict(_heard_by(self.lines)), _sent_by(self.lines), str(self.of.node)
+        # What was heard here and sent there, and the other way round: nobody sends two messages.
+        pairs = [
+            (t, digest, sent[int(v)].get((t, k)))
             for t, rounds in heard.items()
             for k, said in enumerate(rounds)
             for v, digest in said.items()
-            if int(v) in sent and sent[int(v)].get((t, k), digest) != digest
-        }
+            if int(v) in sent
+        ] + [
+            (t, said[here], own.get((t, k)))
+            for there in heard_of.values()
+            for t, rounds in there.items()
+            for k, said in enumerate(rounds)
+            if here in said
+        ]
+        wrong = {t for t, one, other in pairs if other not in (None, one)}
+        unknown = {t for t, _, other in pairs if other is None}
         missing = [v for v in wanted if v not in sent]
         averaged = not missing and self.of.rounds == 1 and self.kept is not None
         if averaged:
-            wrong |= set(self._averaged(heard, messages))
-        why = f"what was heard in step {min(wrong)} was not sent" if wrong else ""
-        if not wrong:
-            why = f"heard from {len(sent)} of {len(wanted)} neighbours what they sent"
-            why += ", averaged bit for bit" if averaged else "; the averages were not checked"
-            absent = {v for v in wanted for said in heard.values() if str(v) not in said[0]}
-            why += (
-                f"; at times without node {', '.join(map(str, sorted(absent)))}" if absent else ""
-            )
-        return _check("mixing", sorted(wrong), why)
+            for t, same in self._averaged(heard, messages):
+                (unknown if same is None else wrong if not same else set()).add(t)
+        if wrong:
+            why = f"what was heard in step {min(wrong)} was not sent, or not averaged"
+            return _check("mixing", sorted(wrong), why)
+        why = f"heard from {len(sent)} of {len(wanted)} neighbours what they sent"
+        why += ", averaged bit for bit" if averaged else "; the averages were not checked"
+        why += f", but not known of step {min(unknown)}" if unknown else ""
+        absent = {v for v in wanted for said in heard.values() if str(v) not in said[0]}
+        why += f"; at times without node {', '.join(map(str, sorted(absent)))}" if absent else ""
+        return Check(check="mixing", result=HELD if averaged and not unknown else OPEN, why=why)
 
     def _averaged(
         self, heard: Mapping[int, list[dict[str, str]]], messages: Mapping[int, Any]
-    ) -> Iterator[int]:
-        """Steps whose model is not the average of what was heard."""
+    ) -> Iterator[tuple[int, bool | None]]:
+        """Steps, and whether the model after it is the average of what was heard; None where
+        numbers are missing."""
         assert self.kept is not None
         messages = dict(messages)
         messages[self.of.node] = _messages_of(self.lines, self.kept, self._rate(self.lines))
@@ -533,8 +554,7 @@ class _Auditor:
             for v, weight in self.of.weights:
                 one = messages[v](t) if str(v) in said else own
                 total = None if one is None or total is None else total + weight * one
-            if total is not None and digest_of(total) != digest:
-                yield t
+            yield t, None if total is None else digest_of(total) == digest
 
     def verdicts(self, checks: Iterable[Check]) -> tuple[str, ...]:
         """Say of every step whether its message is what the design draws."""

@@ -106,6 +106,22 @@ def test_models_that_vmap_cannot_take_are_computed_one_by_one() -> None:
         alone.add_(batch)
 
 
+def test_what_fails_midway_is_not_added_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory may be at its end between the sums of two parameters."""
+    model, batch, left, real = network(), data(), [2], torch.tensordot
+
+    def short(*args: Any, **kwargs: Any) -> Any:
+        left[0] -= 1
+        if not left[0]:
+            raise RuntimeError("out of memory")
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(torch, "tensordot", short)
+    with pytest.warns(UserWarning, match="one after another, .*: out of memory"):
+        Alone(model, loss, clip=CLIP).add_(batch)
+    np.testing.assert_allclose(sums(model), by_hand(model, batch["x"], batch["y"]), atol=1e-4)
+
+
 def test_what_is_no_batch_of_records_is_refused() -> None:
     model, batch = network(), data()
     alone = Alone(model, loss, clip=CLIP)

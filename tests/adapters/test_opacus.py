@@ -344,6 +344,17 @@ def test_the_optimizer_that_was_wrapped_moves_nothing_by_itself() -> None:
     assert training.engine.run.step == 1
 
 
+def test_a_pass_after_the_noise_moves_nothing() -> None:
+    training = Training(node_noise(prefix_design()))
+    x, y = next(iter(training.loader))
+    training.gradients(x, y)
+    assert training.optimizer.pre_step()
+    training.gradients(x, y)
+    with pytest.raises(InputError, match="optimizer: expected gradients with the noise of a step"):
+        training.optimizer.original_optimizer.step()
+    np.testing.assert_array_equal(flat(training.module), flat(network()))
+
+
 def test_other_ways_around_the_design_are_refused() -> None:
     noise = node_noise(prefix_design())
     with pytest.raises(InputError, match="target_epsilon"):

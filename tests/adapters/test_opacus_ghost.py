@@ -168,6 +168,23 @@ def test_layers_that_no_norm_is_of_are_refused() -> None:
     refused(training, "module: expected parameters that all take part", training.gradients)
 
 
+def test_a_weight_that_another_module_has_too_is_refused() -> None:
+    """Opacus takes the norm of its own layer's part alone, and clips too little."""
+
+    class Back(torch.nn.Module):
+        def __init__(self, weight: Any) -> None:
+            super().__init__()
+            self.weight = weight
+
+        def forward(self, x: Any) -> Any:
+            return x @ self.weight
+
+    first = torch.nn.Linear(123, 4, bias=False)
+    tied = torch.nn.Sequential(first, Back(first.weight), torch.nn.Linear(123, 1))
+    with pytest.raises(InputError, match="of one layer each.*got one of Linear and Back"):
+        ghost(module=tied)
+
+
 def test_another_clip_of_the_layers_is_refused() -> None:
     training = ghost()
     training.model.max_grad_norm = 100.0

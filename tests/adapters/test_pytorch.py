@@ -443,6 +443,10 @@ def test_an_optimizer_moves_by_noisy_gradients_alone(set_to_none: bool) -> None:
     backward(model)
     refuses_to_move(optimizer, model, NOISELESS.format("0.weight"))
     gradients.add_noise_(records=[0])
+    optimizer.zero_grad(set_to_none=set_to_none)  # a move that was left out
+    backward(model)
+    refuses_to_move(optimizer, model, NOISELESS.format("0.weight"))
+    gradients.add_noise_(records=[3])
     for p in model.parameters():
         p.grad /= 7  # what is done to a noisy gradient is nobody's concern
     optimizer.step()

@@ -115,7 +115,8 @@ def test_soak_and_audit_run(tmp_path: Path, design: Path) -> None:
     at, plan = out / "run-1/1", next((out / "run-1/plans").glob("1-*.plan"))
     known = ["--plan", str(plan), "--secrets", str(at), "--data", str(out / "nodes/1/data.npz")]
     known += ["--certificate", str(out / "identities/1.pem")]
-    known += ["--neighbour", str(out / "run-1/0/transcript.jsonl")]
+    for v in (0, 2):
+        known += ["--neighbour", str(out / f"run-1/{v}/transcript.jsonl")]
     ran = call("audit-run", str(at / "transcript.jsonl"), *known, "--json")
     assert ran.code == 0, ran.err
     told = json.loads(ran.out)

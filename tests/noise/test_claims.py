@@ -198,6 +198,30 @@ def test_a_run_that_ends_gives_the_rest_back(path: Path, monkeypatch: pytest.Mon
     assert [again.attendance().number(t) for t in range(3)] == [1, 1, None]
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+def test_a_fork_that_forgets_a_run_leaves_its_claim(path: Path) -> None:
+    """One that has opened the record, for a node of its own: what the run did since is in it."""
+    source = started(path)
+    source.add_(data(), 0)
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:  # pragma: no cover
+        os.read(reader, 1)
+        Record(path).steps(secret=SECRET.fingerprint, node=LONG.node)
+        del source
+        gc.collect()
+        os._exit(0)
+    source.add_(data(2), 1)
+    os.write(writer, b"x")
+    os.waitpid(child, 0)
+    os.close(reader)
+    os.close(writer)
+    source.add_(data(3), 2)
+    assert source.steps == {0, 1, 2}
+    with pytest.raises(InputError, match="other data at step 1"):
+        source.add_(data(4), 1)
+
+
 def test_no_claim_where_nobody_knows_the_boot(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(claims, "BOOT", path.with_name("none"))
     source = started(path)

@@ -287,6 +287,25 @@ def test_other_data(run: Path, design: Design) -> None:
     assert results(found)["data"] == results(found)["noise"] == DIFFERS
 
 
+def test_data_of_another_size_than_attested(run: Path, design: Design) -> None:
+    """Sums of other numbers are of no record, however short; fewer records are drawn otherwise."""
+    forger, plan = Forger(run), design.node_plan(MIDDLE)
+    drawn, rate = source(run, plan), ETA / (RECORDS / 3)
+    forger.entries[0]["dimension"], model, rows = 4, np.zeros(4), []
+    for t in range(6):
+        noisy = drawn.step(t, 4) + np.array([0.0, 0.0, 0.0, 0.4])  # whatever this tells
+        sent = model - rate * noisy
+        forger.entries[1 + t] |= {name: digest(x) for name, x in
+            (("model", model), ("noisy", noisy), ("sent", sent))}  # fmt: skip
+        rows += [model, noisy]
+        model = sent
+    forger.numbers = np.array(rows)
+    forger.write()
+    found = audited(run, design, neighbours=())
+    assert results(found)["data"] == DIFFERS
+    assert found.verdicts == (DIFFERS,) * 6
+
+
 @pytest.mark.parametrize("renumbered", [False, True])
 def test_steps_in_another_order(run: Path, design: Design, renumbered: bool) -> None:
     forger = Forger(run)
@@ -376,6 +395,46 @@ def test_a_model_that_is_no_average(run: Path, design: Design) -> None:
     found = audited(run, design)
     assert {name for name, result in results(found).items() if result == DIFFERS} == {"mixing"}
     assert 2 in next(one.steps for one in found.checks if one.check == "mixing")
+
+
+def test_a_first_model_that_tells_something(run: Path, design: Design) -> None:
+    """It leaves with the first message, and no average is before it."""
+    forger, plan = Forger(run), design.node_plan(MIDDLE)
+    forger.numbers[0] += 1.0
+    forger.entries[1]["model"] = digest(forger.numbers[0])
+    drawn = source(run, plan)
+    forger.send(0, clipped(examples(MIDDLE), forger.numbers[0], drawn.batches(RECORDS)[0])
+                + drawn.step(0, 3))  # fmt: skip
+    forger.write()
+    found = audited(run, design, neighbours=())
+    assert {name for name, result in results(found).items() if result == DIFFERS} == {"messages"}
+    assert "the first model is not zero" in str(found)
+
+
+def test_another_message_than_a_neighbour_heard(run: Path, design: Design) -> None:
+    """Whoever sends two attests one; the neighbour says which one came."""
+    forger = Forger(run, 0)
+    forger.entries[3]["heard"][0]["1"] = digest(np.ones(3))  # of step 1
+    forger.write()
+    found = audited(run, design)
+    assert {name for name, result in results(found).items() if result == DIFFERS} == {"mixing"}
+    assert next(one.steps for one in found.checks if one.check == "mixing") == (1,)
+
+
+def test_averages_are_not_held_without_the_numbers(run: Path, design: Design) -> None:
+    whole = "Node 1: all 6 messages are what the design draws."
+    part = "Node 1: all 6 noisy sums are what the design draws; not all models were checked."
+    assert audited(run, design).outcome == whole
+    for neighbours in ((), [run / "0/transcript.jsonl"]):
+        found = audited(run, design, neighbours=neighbours)
+        assert (results(found)["mixing"], found.outcome) == (OPEN, part)
+    lines = (run / "0/transcript.jsonl").read_bytes().splitlines(keepends=True)
+    (run / "0/transcript.jsonl").write_bytes(b"".join(lines[:4]))  # it stopped after step 2
+    found = audited(run, design)
+    assert (results(found)["mixing"], found.outcome) == (OPEN, part)
+    assert "but not known of step 3" in found.checks[-1].why
+    (run / "2/transcript.f8").unlink()
+    assert "but not known of step 0" in audited(run, design).checks[-1].why
 
 
 def test_who_was_not_heard_is_said(run: Path, design: Design) -> None:
