@@ -293,7 +293,7 @@ def test_data_of_another_size_than_attested(run: Path, design: Design) -> None:
     drawn, rate = source(run, plan), ETA / (RECORDS / 3)
     forger.entries[0]["dimension"], model, rows = 4, np.zeros(4), []
     for t in range(6):
-        noisy = drawn.step(t, 4) + [0.0, 0.0, 0.0, 0.4]  # whatever this tells
+        noisy = drawn.step(t, 4) + np.array([0.0, 0.0, 0.0, 0.4])  # whatever this tells
         sent = model - rate * noisy
         forger.entries[1 + t] |= {name: digest(x) for name, x in
             (("model", model), ("noisy", noisy), ("sent", sent))}  # fmt: skip
