@@ -1,7 +1,7 @@
 """A step of Opacus with designed noise beside one with its own: ``python -m benchmarks.opacus``.
 
 Both train the same network on the same batches, in turn, in this process and on one core; seconds
-are those of the processor, without what the disk takes, of the median step after one warm-up.
+are those of the processor, without what the disk takes, of the fastest step after one warm-up.
 ``ratio`` is a step with designed noise over one with Opacus' own, normals of a generator that is
 not secret.
 """
@@ -73,7 +73,7 @@ def stepped(engine: Any, *, width: int, batch: int, mode: str, **kwargs: Any) ->
 
 
 def seconds(steps: int, *calls: Callable[[], None]) -> list[float]:
-    """Median seconds of the processor that each call takes, one after another in every round."""
+    """Least seconds of the processor that each call takes, one after another in every round."""
     found: list[list[float]] = [[] for _ in calls]
     for turn in range(steps):
         for at in range(len(calls))[:: -1 if turn % 2 else 1]:
@@ -81,7 +81,7 @@ def seconds(steps: int, *calls: Callable[[], None]) -> list[float]:
             calls[at]()
             if turn:
                 found[at].append(time.process_time() - start)
-    return [sorted(each)[len(each) // 2] for each in found]
+    return [min(each) for each in found]
 
 
 def ratio(*, width: int, batch: int, mode: str, rounds: int, folder: Path) -> Record:

@@ -54,8 +54,8 @@ autodoc_default_options = {"members": True}
 napoleon_use_ivar = True  # fields of results are members already
 autosummary_generate = False
 autodoc_mock_imports = [
-    *("decentralizepy", "flwr", "jax", "jax_privacy", "lightning", "opacus", "opake", "optax"),
-    *("pfl", "torch", "transformers"),
+    *("decentralizepy", "flwr", "jax", "jax_privacy", "keras", "lightning", "opacus", "opake"),
+    *("optax", "pfl", "torch", "transformers"),
 ]
 # What they have is known from the files here, and no build asks a network for it.
 intersphinx_mapping = {

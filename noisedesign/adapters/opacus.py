@@ -5,6 +5,7 @@ Noise is added to the sums of clipped gradients; Opacus divides by the expected 
 from __future__ import annotations
 
 import inspect
+import operator
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -200,18 +201,19 @@ class _RecordLosses(DPTensorFastGradientClipping):
         optimizer._clipped(len(losses))
 
 
-def _kept(name: str) -> Callable[..., Any]:
-    operation = getattr(DPTensorFastGradientClipping, name)
-
+def _kept(operation: Callable[[Any, Any], Any]) -> Callable[..., Any]:
     def kept(self: _RecordLosses, other: Any) -> _RecordLosses:
-        return _RecordLosses._of(operation(self, other))
+        other = getattr(other, "loss_per_sample", other)
+        losses = operation(self.loss_per_sample, other)
+        return _RecordLosses(self.module, self.optimizer, losses, self.loss_reduction)
 
     return kept
 
 
-for _name in ("__truediv__", "__mul__", "__add__", "__sub__", "__rsub__"):
-    if hasattr(DPTensorFastGradientClipping, _name):  # since Opacus 1.5.5 or so
-        setattr(_RecordLosses, _name, _kept(_name))
+for _name in ("truediv", "mul", "add", "sub"):
+    setattr(_RecordLosses, f"__{_name}__", _kept(getattr(operator, _name)))
+for _name in ("mul", "add"):
+    setattr(_RecordLosses, f"__r{_name}__", _kept(getattr(operator, _name)))
 
 
 class RoundBatches(Sampler[list[int]]):

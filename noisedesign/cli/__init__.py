@@ -2,8 +2,8 @@
 
 Standard output carries results only, and with ``--json`` exactly one JSON value; progress and
 remarks go to standard error. Exit codes: 0 done; 1 a design that does not hold (verify, simulate),
-none or one short of the gap asked for (solve), a file that cannot be written; 2 bad input; 130
-interrupted."""
+none or one short of the gap asked for (solve), nodes that did otherwise (soak, audit-run), a file
+that cannot be written; 2 bad input; 130 interrupted."""
 
 from __future__ import annotations
 

@@ -152,9 +152,10 @@ def soak(
     seconds: float,
     as_json: bool,
 ) -> int:
-    """Train with DESIGN for minutes: a process a node, TLS, kills and restarts.
+    """Train with DESIGN for minutes, with kills and restarts.
 
-    Checks memory, transcripts, and models against the same training computed here."""
+    A process a node, with TLS. Checks memory, transcripts, and models against the same training
+    computed here."""
     from importlib.util import find_spec
 
     from noisedesign.base import atomic
@@ -233,7 +234,7 @@ def audit_run(
     neighbour: tuple[str, ...],
     as_json: bool,
 ) -> int:
-    """Check by a node's TRANSCRIPT that its noise was drawn as designed."""
+    """Check by a TRANSCRIPT that a node drew what was designed."""
     from noisedesign.tasks import audit_run as task
 
     found = task.audit(

@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from noisedesign.noise.normals import CHUNK, key_stream
+from noisedesign.base.checks import InputError
+from noisedesign.noise.normals import CHUNK, MOST_SAMPLES, key_stream
 
 HASH_BYTES = 16  # bytes of a hash of data or names: two of 1e9 names collide with a chance of 1e-21
 WRAP = 2**64  # sums of the hash are modulo this
@@ -111,6 +112,10 @@ def hidden(arrays: Iterable[NDArray[Any]], *, keys: HashKeys, start: int = 0) ->
 
 def _of_one(flat: NDArray[Any], keys: HashKeys, start: int) -> Hidden:
     wide = flat.dtype.itemsize == 8
+    most = MOST_SAMPLES // (1 + wide)
+    if start + flat.size > most:
+        got = f"{start + flat.size}"
+        raise InputError("parameters", expected=f"at most {most} numbers a step", got=got)
     words, bits = 1 + wide, flat.view(np.uint32)
     first = second = 0
     norms = [0.0]

@@ -19,7 +19,6 @@ from noisedesign.base import checks as _checks
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.file_kinds import NODE_PLAN, kind_of
 from noisedesign.base.nodes import Row
-from noisedesign.base.shown import Shown
 from noisedesign.design.design import design_of
 from noisedesign.files.design_file import load_design
 from noisedesign.noise.batches import Batches, RandomBatches, expected_size
@@ -57,8 +56,8 @@ class Check:
     steps: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
-class Audited(Shown):
+@dataclass(frozen=True, kw_only=True)
+class Audited:
     """The answers to what can be asked of the transcript of one node.
 
     Attributes:
@@ -102,12 +101,6 @@ class Audited(Shown):
     @property
     def _odd(self) -> str:
         return next(one.check for one in self.checks if one.result == DIFFERS)
-
-    def _title(self) -> str:
-        return f"node {self.name}, {self.steps} steps"
-
-    def _facts(self) -> dict[str, object]:
-        return {one.check: f"{one.result}  {one.why}".rstrip() for one in self.checks}
 
 
 @dataclass

@@ -183,7 +183,7 @@ def soak(
         found, curve = one.take(everything, ledger)
         ran.append(found)
         losses.append(curve)
-    if not any(one.steps for one in ran) and not watch.interrupted:
+    if not (any(one.steps for one in ran) or watch.problems or watch.interrupted):
         watch.problems.append("no step was taken in time")
     lost = None if leaves is None or not ran[-1].gone else drop_out(design, [Row(leaves)]).as_dict()
     target = design.claim.delta

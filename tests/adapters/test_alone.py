@@ -31,14 +31,15 @@ def sums(model: Any) -> np.ndarray:
     return torch.cat([p.grad.flatten() for p in model.parameters()]).double().numpy()
 
 
+@pytest.mark.parametrize("clip", [CLIP, 1.43])  # below all norms, and amid them
 @pytest.mark.parametrize("at_once", [None, 7, 1])
-def test_sums_are_those_by_hand(at_once: int | None) -> None:
+def test_sums_are_those_by_hand(at_once: int | None, clip: float) -> None:
     model, batch = network(), data()
-    alone = Alone(model, loss, clip=CLIP, at_once=at_once)
+    alone = Alone(model, loss, clip=clip, at_once=at_once)
     losses = alone.add_(batch)
     assert losses.shape == (40,)
     assert float(losses.mean()) == pytest.approx(float(loss(model, batch).detach()), rel=1e-5)
-    exact = by_hand(model, batch["x"], batch["y"])
+    exact = by_hand(model, batch["x"], batch["y"], clip=clip)
     np.testing.assert_allclose(sums(model), exact, atol=1e-4)
     alone.add_(batch)  # added
     np.testing.assert_allclose(sums(model), 2 * exact, atol=1e-4)

@@ -20,6 +20,7 @@ from tests.support.examples import run_examples
         ("opacus", "opacus", None),
         ("alone", "torch", None),
         ("opake", "opake.dpftrl", None),
+        ("keras", "keras", "3"),
         ("flower", "flwr", None),
         ("pfl", "pfl", None),
         ("jax_privacy", "jax_privacy", "2"),
@@ -29,6 +30,7 @@ from tests.support.examples import run_examples
 def test_examples(
     name: str, trainer: str, version: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("KERAS_BACKEND", "torch")
     needed = f"needs the package {trainer} {version or ''}".strip()
     pytest.importorskip(trainer, minversion=version, reason=needed)
     path = name if "." in name else f"noisedesign.adapters.{name}"

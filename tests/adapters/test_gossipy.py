@@ -17,7 +17,8 @@ from tests.support.trainer_rows import trainer_row
 from tests.support.trainers import CLIP, a9a, prefix_design, secret
 
 pytest.importorskip("torch", reason="GossiPy is a program of torch")
-pytest.importorskip("dill", reason="GossiPy needs dill")
+for needed in ("dill", "pandas", "sklearn"):
+    pytest.importorskip(needed, reason=f"GossiPy needs {needed}")
 
 NODES, STEPS, FEATURES, RECORDS = 4, 3, 2000, 400
 EVERY = {"epochs": STEPS, "separation": 1}

@@ -293,6 +293,12 @@ def test_arguments_that_are_refused(field: str, value: Any, tmp_path: Path) -> N
         training(tmp_path, **{field: value})
 
 
+def test_several_processes_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TrainingArguments, "world_size", property(lambda _: 2))
+    with pytest.raises(InputError, match="world_size: expected none, with designed noise"):
+        training(tmp_path)
+
+
 def test_other_ways_around_the_design_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="batch_size: expected 4 batches a round"):
         training(tmp_path, per_device_train_batch_size=5)

@@ -202,6 +202,13 @@ def test_arguments_that_are_refused(field: str, value: Any, tmp_path: Path) -> N
         fitted(tmp_path, **{field: value})
 
 
+def test_several_devices_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lightning.Trainer, "world_size", property(lambda _: 2))
+    made = trainer(DesignedNoise(node_noise(prefix_design())), tmp_path)
+    with pytest.raises(InputError, match="devices: expected 1, as Opacus clips on one, got 2"):
+        made.callbacks[0].setup(made, Adult(), "fit")
+
+
 def test_other_ways_around_the_design_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="batch_size: expected 4 batches a round"):
         fitted(tmp_path, data=loader(batch_size=400))

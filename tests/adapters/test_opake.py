@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from noisedesign import InputError
+from noisedesign import InputError, TimeStructure
 from noisedesign.noise import NodeNoise
 from noisedesign.problem.calibration import calibrate
 from tests.adapters.torch_networks import RATE, by_hand, flat, network, numbers
@@ -168,7 +168,7 @@ def test_epsilon_of_opakes_accountant_is_that_of_the_design(mf_gaussian: Any) ->
 def test_epsilon_with_a_sensitivity_of_opakes_own(mf_gaussian: Any) -> None:
     """Its accountant and its sensitivity, for its own bands of our noise multiplier; both of a
     record that is added or removed."""
-    from noisedesign import PrivacyTarget, TimeProblem, TimeStructure, participation
+    from noisedesign import PrivacyTarget, TimeProblem, participation
 
     theirs = band_mf_strategy(bands=4)
     column = np.zeros(12)
@@ -300,19 +300,21 @@ def test_what_a_step_costs_beside_one_of_opake() -> None:
     theirs = band_mf_strategy(bands=4)
     own = {"n_steps": steps, "min_sep": 4, "max_participations": 3, "noise_multiplier": 1.0}
     zeros = {"w": torch.zeros(size)}
-    strategy = DesignedStrategy(node_noise(prefix_design()))
+    banded = prefix_design(structure=TimeStructure(kind="banded", bands=4))
+    strategy = DesignedStrategy(node_noise(banded))
     add, state, ours = made(strategy, size)
     other, other_state = mf_gaussian_noise(zeros, theirs, key=key(0), **own)
-    spent = [0.0, 0.0]
+    spent: list[list[float]] = [[], []]
     for t in range(steps):
         start = time.process_time()
         _, other_state = other(clipped(zeros, max_norm=CLIP), other_state)
         between = time.process_time()
         strategy.attend([t])
         _, state = add(ours, state)
-        spent[0] += between - start
-        spent[1] += time.process_time() - between
-    assert min(spent) > 0
+        spent[0].append(between - start)
+        spent[1].append(time.process_time() - between)
+    theirs_took, ours_took = map(min, spent)
+    assert theirs_took > 0
     trainer_row(
         "Opake",
         packages=("opake-dpftrl", "torch"),
@@ -327,5 +329,6 @@ def test_what_a_step_costs_beside_one_of_opake() -> None:
             "another norm, schema or noise multiplier",
             "sums whose records nobody said",
         ],
-        cost=f"{spent[1] / spent[0]:.1f} of the noise of Opake ({size:,} parameters)",
+        cost=f"{ours_took / theirs_took:.1f} of the noise of Opake, four bands each "
+        f"({size:,} parameters)",
     )

@@ -30,7 +30,9 @@ def fit(self):
     at = self.noisy.run.step - 1
     if os.environ.get("KILL") == f"{self.addr} {at}":
         os.kill(os.getpid(), 9)
-    np.savez(f"{self.addr}/round-{at}.npz", before=before, after=model.model)
+    path = f"{self.addr}/round-{at}.npz"  # whole or not at all: another node may be killed now
+    np.savez(f"{self.addr}/new.npz", before=before, after=model.model)
+    os.replace(f"{self.addr}/new.npz", path)
     assert model.get_num_samples() == 1
     return model
 

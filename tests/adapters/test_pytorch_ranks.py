@@ -979,16 +979,16 @@ def test_the_other_loop_of_the_guide(two: Pool, tmp_path: Path) -> None:
 
 
 def processor_time(made: Made, d: int) -> float:
-    """Seconds of this rank's processor for the noise of a step, the median of some."""
+    """Seconds of this rank's processor for the noise of a step, the least of some."""
     model = made(torch.nn.Sequential(torch.nn.Linear(d // 1000, 1000, bias=False)))
     gradients = Gradients(model, source_here(), clip=CLIP, group=False if made is plain else None)
     spent = []
-    for t in range(6):
+    for t in range(7):
         give(model, np.zeros(d, np.float32))
         begun = time.process_time()
         gradients.add_noise_(records=[t % 4])
         spent.append(time.process_time() - begun)
-    return float(np.median(spent[2:]))
+    return min(spent[2:])
 
 
 ROWS = {
@@ -1014,7 +1014,7 @@ BOTH = (
 
 @pytest.mark.parametrize("name", ROWS)
 def test_a_row_of_the_table(two: Pool, name: str) -> None:
-    (made, works, refuses), d = ROWS[name], 500_000
+    (made, works, refuses), d = ROWS[name], 2_000_000
     alone, shared = (max(two(processor_time, how, d)) for how in (plain, made))
     cost = f"noise takes each of 2 ranks {shared / alone:.2f} of the processor time of one process"
     packages = ["torch"]

@@ -88,6 +88,8 @@ def test_installed_command_is_main() -> None:
         "simulate",
         "deploy",
         "rehearse",
+        "soak",
+        "audit-run",
         "dropout",
         "compare",
         "check-results",

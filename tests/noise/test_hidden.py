@@ -138,3 +138,15 @@ def test_shards_are_hidden_and_noised_as_the_whole() -> None:
     assert parts.next_step == whole.next_step == 3
     with pytest.raises(InputError, match="other data at step 2"):
         parts.hide(2, hidden([np.zeros(size, dtype=np.float32)], keys=keys))
+
+
+def test_a_model_is_as_large_as_its_hash_has_words_for() -> None:
+    """2^32 blocks of 8 words: a number of 64 bits takes two."""
+    keys = noise(noise_plans.plans()["banded"], secret=SECRET, record=False).hash_keys
+    assert hidden([np.ones(1)], keys=keys, start=2**34 - 1).wide == 1
+    for array, start in ((np.ones(1), 2**34), (np.ones(2, dtype=np.float32), 2**35 - 1)):
+        with pytest.raises(InputError, match="parameters: expected at most .* numbers a step"):
+            hidden([array], keys=keys, start=start)
+    source = noise(noise_plans.plans()["banded"], secret=SECRET, record=False)
+    with pytest.raises(InputError, match=f"parameters: expected at most {2**34} numbers"):
+        source.hide(0, Hidden(narrow=2**34, wide=1))

@@ -670,7 +670,8 @@ def test_a_record_that_went_away(again: bool, path: Path) -> None:
 def test_nodes_are_named_where_a_design_has_names(path: Path) -> None:
     design, secret = nd.baseline(named_problem(), "ldp"), Secret.new()
     use: Any = {"secret": secret, "record": path, "clip": 1.0}
-    noise(design, node="Ann", **use)
+    state = noise(design, node="Ann", **use).state_dict()
+    assert type(state["node"]) is int  # torch.load takes no other class of a checkpoint
     with pytest.raises(InputError, match="a secret of node Bob alone, got that of node Ann"):
         noise(design, node="Bob", **use)
     with pytest.raises(InputError, match="node: expected one of the 2 nodes Ann, Bob, got nothing"):

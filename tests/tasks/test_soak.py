@@ -72,7 +72,7 @@ def soaked(design: Any, data: Path, tmp_path_factory: pytest.TempPathFactory) ->
         data=data,
         minutes=2,
         runs=1,
-        kill_every=3,
+        kill_every=5,
         gone="eve",
         seconds=30,
         progress=told.append,
@@ -87,7 +87,7 @@ def test_a_deployment_that_is_killed_trains_as_one_that_is_not(
     found, folder, told = soaked
     (run,) = found.runs
     assert (found.nodes, run.steps, run.gone, run.audited, found.problems) == (3, 12, "eve", 3, ())
-    assert run.kills >= 2
+    assert run.kills >= 1
     assert run.difference <= CLOSE
     assert run.epsilon == pytest.approx(4.0)
     # Loss and accuracy are those of the mean of the models left.

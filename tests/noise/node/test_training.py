@@ -563,6 +563,21 @@ def test_nobody_talks_in_the_clear_beyond_this_machine_unless_told_to(
     assert words in capsys.readouterr().err
 
 
+def test_noise_against_those_who_see_a_part_needs_tls(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On one machine, too: who reads the messages sees more than the observers of the design."""
+    (tmp_path / "peers").write_text(HERE)
+    command = node_command(tmp_path)
+    plan = Plan.load(tmp_path / "plan")
+    (tmp_path / "plan").unlink()
+    replace(plan, claim=replace(plan.claim, trust="observers")).save(tmp_path / "plan")
+    assert main(command) == 2
+    assert "identities: expected those of all neighbours" in capsys.readouterr().err
+    assert main([*command, "--plain"]) == 2
+    assert "peer: expected an answer" in capsys.readouterr().err
+
+
 def test_an_identity_is_made_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["identity", str(tmp_path / "ann")]) == 0
     first = capsys.readouterr().out
