@@ -26,7 +26,6 @@ from tests.support.trainers import (
     node_noise,
     prefix_design,
     random_noise,
-    secret,
     sums_by_hand,
 )
 
