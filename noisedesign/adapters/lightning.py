@@ -84,6 +84,8 @@ class DesignedNoise(Callback):
                 log(name, value, *args, **kwargs)
 
         pl_module.configure_optimizers, pl_module.log = configured, logged
+        for callback in trainer.callbacks:  # to which Lightning gave the module's own
+            callback.log = logged
 
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Refuse to evaluate the training data.

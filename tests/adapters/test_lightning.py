@@ -144,6 +144,17 @@ def test_the_loss_of_the_training_data_is_not_logged(tmp_path: Path) -> None:
     fitted(tmp_path, data=data, val_dataloaders=data, public=["evaluation"], max_epochs=1)
 
 
+def test_what_other_callbacks_log_of_it_is_left_out(tmp_path: Path) -> None:
+    class Logs(lightning.Callback):
+        def on_train_batch_end(self, _: Any, module: Any, outputs: Any, *__: Any) -> None:
+            self.log("one", outputs["loss"])
+            self.log_dict({"more": outputs["loss"]})
+
+    with pytest.warns(UserWarning, match="is not logged"):
+        _, _, made = fitted(tmp_path, max_epochs=1, callbacks=[Logs()])
+    assert not made.callback_metrics
+
+
 @pytest.mark.parametrize("at", [4, 6])
 def test_going_on_from_a_checkpoint(at: int, tmp_path: Path) -> None:
     """At the end of a round, and within one: the same noise, bit by bit the same model."""
