@@ -6,7 +6,7 @@ depends on another record, as clipping needs it to."""
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -14,6 +14,9 @@ from torch.func import functional_call, grad_and_value, vmap
 
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import InputError
+
+BELOW = 1 - 2.0**-20
+"""Norms are clipped to this part of the clip: products in float32 are rounded, by 2^-24 each."""
 
 Batch = Mapping[str, Any]
 
@@ -40,7 +43,7 @@ class Alone(torch.nn.Module):
         >>> model = torch.nn.Linear(2, 1, bias=False)
         >>> alone = Alone(model, lambda model, batch: model(batch["x"]).sum(), clip=1.0)
         >>> losses = alone.add_({"x": torch.tensor([[3.0, 4.0], [0.6, 0.0]])})
-        >>> [round(number, 6) for number in model.weight.grad[0].tolist()]  # (3, 4) / 5 + (0.6, 0)
+        >>> [round(number, 5) for number in model.weight.grad[0].tolist()]  # (3, 4) / 5 + (0.6, 0)
         [1.2, 0.8]
     """
 
@@ -132,11 +135,10 @@ class Alone(torch.nn.Module):
                 parts = [
                     None if g is None else g * scale[n] for n, g in zip(moved, parts, strict=True)
                 ]
-            squares = [part.float().square().sum() for part in parts if part is not None]
-            factor = self._factors(torch.stack(squares).sum())
+            (factor,) = clip_factors([g[None] for g in parts if g is not None], self.clip)
             for p, part in zip(moved.values(), parts, strict=True):
                 if part is not None and p.grad is not None:
-                    p.grad += (factor * part).to(p.grad)
+                    p.grad += (factor.to(part.dtype) * part).to(p.grad)
             losses.append(loss.detach())
         return torch.stack(losses)
 
@@ -154,8 +156,7 @@ class Alone(torch.nn.Module):
         )(named, dict(rows))
         if scale is not None:
             each = {name: part * scale[name] for name, part in each.items()}
-        squares = sum(part.float().flatten(1).square().sum(1) for part in each.values())
-        factors = self._factors(squares)
+        factors = clip_factors(each.values(), self.clip)
         sums = {
             name: torch.tensordot(factors.to(part.dtype), part, dims=1).to(moved[name].grad)
             for name, part in each.items()
@@ -164,13 +165,32 @@ class Alone(torch.nn.Module):
             p.grad += sums[name]
         return losses.detach()
 
-    def _factors(self, squares: Any) -> torch.Tensor:
-        """Return what makes norms the clip at most; a norm that is no number stays none."""
-        found: torch.Tensor = (self.clip / squares.sqrt().clamp(min=1e-30)).clamp(max=1.0)
-        return found
-
     def _check(self, loss: Any) -> None:
         if not torch.is_tensor(loss) or loss.dim():
             expected = "one number for a record"
             got = f"shape {tuple(loss.shape)}" if torch.is_tensor(loss) else _checks.describe(loss)
             raise InputError("loss", expected=expected, got=got)
+
+
+def clip_factors(gradients: Iterable[torch.Tensor], clip: float) -> torch.Tensor:
+    """Return what makes the norms of records over all parameters the clip at most.
+
+    Args:
+        gradients: of every parameter, with a row a record.
+        clip: Euclidean, not squared.
+
+    Returns:
+        A number a record, float64, at most 1; none that is a number where a norm is none.
+
+    Examples:
+        >>> import torch
+        >>> from noisedesign.adapters.alone import clip_factors
+        >>> rows = [torch.tensor([[3.0], [0.3]]), torch.tensor([[4.0], [0.4]])]  # norms 5 and 1/2
+        >>> [round(factor, 5) for factor in clip_factors(rows, 1.0).tolist()]
+        [0.2, 1.0]
+    """
+    flat = [g.reshape(len(g), -1) for g in gradients]
+    norms = [torch.linalg.vector_norm(g, dim=1, dtype=torch.float64) for g in flat]
+    norm = torch.linalg.vector_norm(torch.stack(norms), dim=0).clamp(min=1e-30)
+    found: torch.Tensor = (clip * BELOW / norm).clamp(max=1.0)
+    return found

@@ -13,6 +13,7 @@ import torch
 from decentralizepy.sharing.Sharing import Sharing
 from decentralizepy.training.Training import Training
 
+from noisedesign.adapters.alone import clip_factors
 from noisedesign.adapters.pytorch import add_to
 from noisedesign.adapters.run import Run
 from noisedesign.base import checks as _checks
@@ -128,13 +129,7 @@ class NoisyTraining(Training):
         gradient = torch.func.vmap(torch.func.grad(loss_of), (None, 0, 0), randomness="different")
         values = {name: p.detach() for name, p in named.items()}
         found = gradient(values, inputs, targets)
-        norms = [
-            torch.linalg.vector_norm(g.reshape(len(g), -1), dim=1, dtype=torch.float64)
-            for g in found.values()
-        ]
-        norm = torch.linalg.vector_norm(torch.stack(norms), dim=0)
-        # A little less than the clip: float32 rounds norms.
-        factor = (self.run.clip * (1 - 2.0**-20) / norm).clamp(max=1.0)
+        factor = clip_factors(found.values(), self.run.clip)
         return [torch.tensordot(factor.to(g.dtype), g, dims=1) for g in found.values()]
 
 

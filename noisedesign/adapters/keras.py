@@ -11,6 +11,7 @@ import keras
 import numpy as np
 import torch
 
+from noisedesign.adapters.alone import clip_factors
 from noisedesign.adapters.pytorch import add_to
 from noisedesign.adapters.run import Run
 from noisedesign.base.checks import InputError
@@ -152,12 +153,7 @@ def _sums(model: Any, sums: list[torch.Tensor], x: Any, y: Any, clip: float) -> 
     values = tuple(v.value.detach() for v in model.trainable_variables)
     gradient = torch.func.vmap(torch.func.grad(loss_of), (None, 0, 0), randomness="different")
     found = gradient(values, x, y)
-    norms = [
-        torch.linalg.vector_norm(g.reshape(len(g), -1), dim=1, dtype=torch.float64) for g in found
-    ]
-    norm = torch.linalg.vector_norm(torch.stack(norms), dim=0)
-    # A little less than the clip: float32 rounds norms.
-    factor = (clip * (1 - 2.0**-20) / norm).clamp(max=1.0)
+    factor = clip_factors(found, clip)
     for total, each in zip(sums, found, strict=True):
         total += torch.tensordot(factor.to(each.dtype), each.detach(), dims=1)
 

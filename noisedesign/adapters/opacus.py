@@ -203,6 +203,11 @@ class _RecordLosses(DPTensorFastGradientClipping):
 
 def _kept(operation: Callable[[Any, Any], Any]) -> Callable[..., Any]:
     def kept(self: _RecordLosses, other: Any) -> _RecordLosses:
+        if torch.is_tensor(other) and other.requires_grad:
+            expected = "numbers, and losses of the criterion that make_private returned"
+            got = "a tensor with a gradient, which no norm of a record has in it"
+            remedy = "Take weight_decay of the optimizer in place of a penalty."
+            raise InputError("criterion", expected=expected, got=got, remedy=remedy)
         other = getattr(other, "loss_per_sample", other)
         losses = operation(self.loss_per_sample, other)
         return _RecordLosses(self.module, self.optimizer, losses, self.loss_reduction)

@@ -17,6 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils.weak import WeakIdKeyDictionary
 
+from noisedesign.adapters.alone import BELOW
 from noisedesign.adapters.pytorch_ranks import (
     Ranks,
     Said,
@@ -169,7 +170,7 @@ class Gradients(Run):
             raise not_finite("loss")
         if self._sums is None:
             self._sums, self._taken = [torch.zeros_like(local(p)) for p in parameters], 0
-        factor = min(1.0, self.clip / norm) if norm else 1.0
+        factor = min(1.0, self.clip * BELOW / norm) if norm else 1.0
         for total, gradient in zip(self._sums, found, strict=True):
             if gradient is not None:
                 total.add_(gradient.to(total.device), alpha=factor)

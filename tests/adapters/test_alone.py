@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from typing import Any
 
@@ -45,6 +46,20 @@ def test_sums_are_those_by_hand(at_once: int | None, clip: float) -> None:
     np.testing.assert_allclose(sums(model), 2 * exact, atol=1e-4)
     assert len(alone.add_({name: part[:0] for name, part in batch.items()})) == 0
     np.testing.assert_allclose(sums(model), 2 * exact, atol=1e-4)
+
+
+@pytest.mark.parametrize("at_once", [None, 1])
+def test_no_clipped_gradient_is_above_the_clip(at_once: int | None) -> None:
+    """In exact sums of the float32 numbers, not almost: the gradient of a record is its row x."""
+    model = torch.nn.Linear(1001, 1, bias=False)
+    alone = Alone(model, lambda m, batch: m(batch["x"]).sum(), clip=CLIP, at_once=at_once)
+    rows = torch.randn(60, 1001, generator=torch.Generator().manual_seed(0)) * 3
+    for row in rows:
+        model.weight.grad = None
+        alone.add_({"x": row[None]})
+        norm = math.sqrt(math.fsum(float(x) ** 2 for x in model.weight.grad[0]))
+        assert norm <= CLIP
+        assert norm == pytest.approx(CLIP, rel=1e-5)
 
 
 @pytest.mark.parametrize("at_once", [None, 1])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -10,9 +9,9 @@ from typing import Any
 import pytest
 
 from tests.support.pages import examples
-from tests.support.scripts import block, check_a_start_without_a_plan, run_script
+from tests.support.scripts import block, check_a_start_without_a_plan, check_it_goes_on
 from tests.support.trainer_rows import trainer_row
-from tests.support.trainers import a9a, node_noise, prefix_design, secret
+from tests.support.trainers import a9a, node_noise, prefix_design
 
 torch = pytest.importorskip("torch", reason="needs the package torch")
 pytest.importorskip("opacus", reason="needs the package opacus")
@@ -28,19 +27,8 @@ def test_the_script_goes_on_after_a_kill(tmp_path: Path, monkeypatch: pytest.Mon
     a9a(10)  # or skipped
     monkeypatch.chdir(tmp_path)
     exec(examples(PAGE), {})  # the plan
-    script, models = block(PAGE, "py"), []
-    first = script.replace("resume=begun", "resume=False")
-    for name in ("whole", "killed"):
-        folder = tmp_path / name
-        folder.mkdir()
-        monkeypatch.chdir(folder)
-        shutil.copy("../node.plan", folder)
-        secret(5).save("node.secret")
-        if name == "killed":
-            run_script(first, folder, dies_at=6)
-        printed = run_script(script if name == "killed" else first, folder)
-        assert printed.splitlines()[-1] == "epsilon 6.00"
-        models.append(torch.load("model.pt"))
+    paths = check_it_goes_on(block(PAGE, "py"), tmp_path)
+    models = [torch.load(path) for path in paths]
     for key, numbers in models[0].items():
         assert torch.equal(numbers, models[1][key])
 

@@ -136,6 +136,19 @@ def test_a_loss_of_the_whole_batch_is_refused() -> None:
     refused(training, "criterion: expected one loss a record", training.gradients)
 
 
+def test_a_penalty_on_parameters_is_refused() -> None:
+    """Its gradient is in no record's norm, and is multiplied by factors that are of the data."""
+    training = ghost()
+    x, y = next(iter(training.loader))
+    penalty = next(training.module.parameters()).square().sum()
+    losses = training.criterion(training.model(x)[:, 0], y)
+    for add in (lambda: losses + penalty, lambda: penalty + losses, lambda: losses * penalty):
+        with pytest.raises(InputError, match="criterion: expected numbers, and losses of the"):
+            add()
+    halves = losses / 2 + losses * 0.5
+    assert torch.equal(halves.loss_per_sample, losses.loss_per_sample)
+
+
 def test_a_part_of_the_batch_is_refused() -> None:
     training = ghost()
     refused(

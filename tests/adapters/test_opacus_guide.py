@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import re
-import shutil
 import warnings
 from pathlib import Path
 
 import pytest
 
 from tests.support.pages import examples
-from tests.support.scripts import block, check_a_start_without_a_plan, run_script, sides
+from tests.support.scripts import (
+    block,
+    check_a_start_without_a_plan,
+    check_it_goes_on,
+    run_script,
+    sides,
+)
 from tests.support.trainer_rows import trainer_row
-from tests.support.trainers import a9a, secret
+from tests.support.trainers import a9a
 
 torch = pytest.importorskip("torch", reason="needs the package torch")
 pytest.importorskip("opacus", reason="needs the package opacus")
@@ -32,24 +37,12 @@ def test_a_script_of_opacus_takes_ten_more_lines_at_most() -> None:
 def test_the_script_goes_on_after_a_kill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     a9a(10)  # or skipped
     before, after, _ = sides(block(PAGE, "diff"))
-    models = []
     monkeypatch.chdir(tmp_path)
     exec(examples(PAGE), {})  # the plan
-    for name, kills in {"stock": [], "whole": [], "killed": [6]}.items():
-        folder = tmp_path / name
-        folder.mkdir()
-        monkeypatch.chdir(folder)
-        shutil.copy("../node.plan", folder)
-        if name == "stock":
-            run_script(before, folder)
-        else:
-            secret(5).save("node.secret")
-            first = after.replace("resume=begun", "resume=False")
-            for at in kills:
-                run_script(first, folder, dies_at=at)
-                first = after
-            assert run_script(first, folder) == "epsilon 6.00\n"
-            models.append(torch.load("model.pt", weights_only=False)["module_state_dict"])
+    (tmp_path / "stock").mkdir()
+    run_script(before, tmp_path / "stock")
+    paths = check_it_goes_on(after, tmp_path)
+    models = [torch.load(path, weights_only=False)["module_state_dict"] for path in paths]
     for key, numbers in models[0].items():
         assert torch.equal(numbers, models[1][key])
 

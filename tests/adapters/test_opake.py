@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -18,17 +17,9 @@ from noisedesign.problem.calibration import calibrate
 from tests.adapters.torch_networks import RATE, by_hand, flat, network, numbers
 from tests.support.adapters import audit_noise, check_noise, designed_covariance
 from tests.support.pages import examples
-from tests.support.scripts import block, check_a_start_without_a_plan, run_script
+from tests.support.scripts import block, check_a_start_without_a_plan, check_it_goes_on
 from tests.support.trainer_rows import trainer_row
-from tests.support.trainers import (
-    CLIP,
-    a9a,
-    check_learned,
-    node_noise,
-    prefix_design,
-    random_noise,
-    secret,
-)
+from tests.support.trainers import CLIP, a9a, check_learned, node_noise, prefix_design, random_noise
 
 torch = pytest.importorskip("torch", reason="needs the package torch")
 pytest.importorskip("opake.dpftrl", reason="needs the package opake-dpftrl")
@@ -218,19 +209,8 @@ def test_the_script_goes_on_after_a_kill(tmp_path: Path, monkeypatch: pytest.Mon
     a9a(10)  # or skipped
     monkeypatch.chdir(tmp_path)
     exec(examples(PAGE), {})  # the plan
-    script, models = block(PAGE, "py"), []
-    first = script.replace("resume=begun", "resume=False")
-    for name in ("whole", "killed"):
-        folder = tmp_path / name
-        folder.mkdir()
-        monkeypatch.chdir(folder)
-        shutil.copy("../node.plan", folder)
-        secret(5).save("node.secret")
-        if name == "killed":
-            run_script(first, folder, dies_at=6)
-        printed = run_script(script if name == "killed" else first, folder)
-        assert printed.splitlines()[-1] == "epsilon 6.00"
-        models.append(torch.load("model.pt", weights_only=False)["parameters"])
+    paths = check_it_goes_on(block(PAGE, "py"), tmp_path)
+    models = [torch.load(path, weights_only=False)["parameters"] for path in paths]
     for name, numbers_ in models[0].items():
         assert torch.equal(numbers_, models[1][name])
 

@@ -65,6 +65,17 @@ def test_what_no_test_notices_is_said(tmp_path: Path, capsys: pytest.CaptureFixt
     assert mutants.run(["tests"], root, timeout=0.01)[0] == mutants.ENDLESS
 
 
+def test_what_is_not_installed_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its tests would skip, and a wrong change would look as if nobody noticed it."""
+    root = tree(tmp_path, entry(*SUM), entry(*REST, needs=["no_such_trainer"]))
+    assert mutants.main(["--all", "--jobs", "1"], root=root) == 0
+    said = capsys.readouterr().out
+    assert "1 of 2 are not run: some of no_such_trainer is not installed" in said
+    assert "wrong-rest" not in said
+    assert mutants.main(["--all", "--needing"], root=root) == 0
+    assert "wrong-sum" not in capsys.readouterr().out
+
+
 def test_tests_that_fail_anyway_notice_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -4,6 +4,7 @@
     python -m tests.support.mutants --seed 7 --sample 40
     python -m tests.support.mutants --all --jobs 4
     python -m tests.support.mutants program/rigorous px-budget   # by parts of files and ids
+    python -m tests.support.mutants --needing --all    # those whose tests need a trainer
     python -m tests.support.mutants --stale            # what the list says and the code does not
 
 Each is made in a copy of the tree, where the tests that it names are run in a process of their own;
@@ -17,6 +18,7 @@ from __future__ import annotations
 import argparse
 import compileall
 import datetime
+import importlib.util
 import json
 import os
 import py_compile
@@ -48,6 +50,7 @@ class Mutant:
         before: text that is in the file once, and ``after`` what it becomes.
         tests: arguments of pytest: node ids or files, the nearest ones.
         equivalent: why it changes nothing that is promised; None where a test has to notice it.
+        needs: modules without which its tests skip, so that it is not run there.
     """
 
     id: str
@@ -56,6 +59,12 @@ class Mutant:
     after: str
     tests: tuple[str, ...]
     equivalent: str | None = None
+    needs: tuple[str, ...] = ()
+
+    @property
+    def runs(self) -> bool:
+        """Whether what its tests need is installed."""
+        return all(importlib.util.find_spec(name) for name in self.needs)
 
     def wrong(self, root: Path) -> str | None:
         """What of it is no longer true of a tree; None where all is."""
@@ -78,7 +87,11 @@ class Mutant:
 def listed(root: Path = ROOT) -> list[Mutant]:
     """All mutants of a tree, as its list has them."""
     lines = (root / LIST).read_text(encoding="utf-8").splitlines()
-    return [Mutant(**{**(one := json.loads(line)), "tests": tuple(one["tests"])}) for line in lines]
+    found = map(json.loads, lines)
+    return [
+        Mutant(**one | {key: tuple(one.get(key, ())) for key in ("tests", "needs")})
+        for one in found
+    ]
 
 
 def copied(root: Path, into: Path) -> Path:
@@ -163,6 +176,9 @@ def main(arguments: list[str] | None = None, *, root: Path = ROOT) -> int:
     parser.add_argument("--seed", type=int, default=datetime.date.today().toordinal())
     parser.add_argument("--jobs", type=int, default=2, help="how many at a time (2)")
     parser.add_argument("--timeout", type=float, default=300.0, help="seconds for one (300)")
+    parser.add_argument(
+        "--needing", action="store_true", help="only those that need a trainer; with --all all"
+    )
     parser.add_argument("--stale", action="store_true", help="only what is no longer true")
     asked = parser.parse_args(arguments)
     everything = listed(root)
@@ -172,6 +188,12 @@ def main(arguments: list[str] | None = None, *, root: Path = ROOT) -> int:
     if asked.stale:
         return int(bool(stale))
     mutants = [one for one in everything if one.id not in stale and one.equivalent is None]
+    if asked.needing:
+        mutants = [one for one in mutants if one.needs]
+    if absent := [one for one in mutants if not one.runs]:
+        names = ", ".join(sorted({name for one in absent for name in one.needs}))
+        print(f"{len(absent)} of {len(mutants)} are not run: some of {names} is not installed")
+        mutants = [one for one in mutants if one.runs]
     if asked.which:
         mutants = [one for one in mutants if any(p in one.file or p in one.id for p in asked.which)]
     elif not asked.all and asked.sample < len(mutants):
@@ -179,7 +201,7 @@ def main(arguments: list[str] | None = None, *, root: Path = ROOT) -> int:
         chosen = set(random.Random(asked.seed).sample(range(len(mutants)), asked.sample))
         mutants = [one for number, one in enumerate(mutants) if number in chosen]
     left = judge(mutants, root=root, jobs=asked.jobs, timeout=asked.timeout)
-    return int(bool(left or stale or not mutants))
+    return int(bool(left or stale or not (mutants or absent)))
 
 
 if __name__ == "__main__":

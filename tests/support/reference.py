@@ -58,7 +58,7 @@ GIVEN: dict[str, str] = {
 """What public functions give, which nobody imports."""
 
 ADAPTERS: dict[str, str] = {
-    "noisedesign.adapters.alone": "Alone",
+    "noisedesign.adapters.alone": "Alone clip_factors",
     "noisedesign.adapters.decentralizepy": "NoisyTraining DesignedSharing plan_at",
     "noisedesign.adapters.flower": "DesignedNoise dropout_metrics",
     "noisedesign.adapters.huggingface": "DesignedTrainer Designed",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 
 from tests.support import ROOT
 from tests.support.pages import blocks
+from tests.support.trainers import secret
 
 DIES = """
 import os
@@ -72,8 +74,28 @@ def run_script(text: str, folder: Path, *, dies_at: int | None = None, fails: bo
     return done.stdout
 
 
+def check_it_goes_on(script: str, folder: Path, *, silent: str = "") -> list[Path]:
+    """Check that the script of a guide ends with epsilon 6, killed on the way or not; return the
+    files of both models. ``silent`` is a word that it does not print."""
+    first = script.replace("resume=begun", "resume=False")
+    assert first != script
+    models = []
+    for name in ("whole", "killed"):
+        inside = folder / name
+        inside.mkdir()
+        shutil.copy(folder / "node.plan", inside)
+        secret(5).save(inside / "node.secret")
+        if name == "killed":
+            run_script(first, inside, dies_at=6)
+        printed = run_script(script if name == "killed" else first, inside)
+        assert printed.splitlines()[-1] == "epsilon 6.00"
+        assert not silent or silent not in printed
+        models.append(inside / "model.pt")
+    return models
+
+
 def check_a_start_without_a_plan(script: str, folder: Path) -> None:
-    """It leaves no secret behind, so that the script begins once there is a plan, and goes on."""
+    """Check that it leaves no secret behind, begins once there is a plan, and goes on."""
     hidden = folder / "node.plan"
     hidden.rename(folder / "later.plan")
     run_script(script, folder, fails=True)
