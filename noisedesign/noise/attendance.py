@@ -134,18 +134,19 @@ class Attendance:
         if self._drawn is not None:
             self._check_all(given, t)
             return found
-        reasons: dict[tuple[int, ...], str] = {}  # most of a batch have the same steps
+        after: dict[int, tuple[int, ...]] = {}  # most of a batch have the same steps, one object
         for record in given:
             key = _key(record)
             name = key if self._register is None else self._register.name(key)
             if name in found:
                 raise self._refusal(key, f"twice in the batch of step {t}")
             before = self._steps.get(name, ())
-            steps = before if t in before else tuple(sorted((*before, t)))
-            if steps not in reasons:
-                reasons[steps] = self.rule.broken(steps)
-            if reason := reasons[steps]:
-                raise self._refusal(key, reason)
+            steps = after.get(id(before))
+            if steps is None:
+                steps = before if t in before else tuple(sorted((*before, t)))
+                if reason := self.rule.broken(steps):
+                    raise self._refusal(key, reason)
+                after[id(before)] = steps
             found[name] = steps
         return found
 
