@@ -187,10 +187,11 @@ def soak(
     if not as_json:
         if found.dropout is not None:
             lost, claim = found.dropout, stored.claim
+            holds = "holds" if task.still_holds(lost, stored) else "does not hold for them"
             say(
                 f"Without {lost['gone']}: the variance of the average is "
                 f"{lost['average_ratio']:.3g} times what it was; those left have mu "
-                f"{lost['mu']:.4g} of {claim.mu:.4g}, so that epsilon {claim.epsilon:g} holds."
+                f"{lost['mu']:.4g} of {claim.mu:.4g}, so that epsilon {claim.epsilon:g} {holds}."
             )
         say(
             f"All runs together: epsilon {found.runs[-1].composed:.4g} at delta {found.delta:g}. "

@@ -185,7 +185,11 @@ def soak(
         losses.append(curve)
     if not (any(one.steps for one in ran) or watch.problems or watch.interrupted):
         watch.problems.append("no step was taken in time")
-    lost = None if leaves is None or not ran[-1].gone else drop_out(design, [Row(leaves)]).as_dict()
+    lost = None
+    if leaves is not None and any(one.gone for one in ran):
+        lost = drop_out(design, [Row(leaves)]).as_dict()
+        if not still_holds(lost, design):
+            watch.problems.append(f"without {lost['gone']} epsilon does not hold for those left")
     target = design.claim.delta
     assert target is not None
     return Soaked(
@@ -200,6 +204,14 @@ def soak(
         kills=tuple(watch.kills),
         interrupted=watch.interrupted,
     )
+
+
+def still_holds(lost: Mapping[str, object], design: Design) -> bool:
+    """Whether those left by a node that is gone have the privacy of the design, or better."""
+    mu, designed = lost["mu"], design.claim.mu
+    assert isinstance(mu, float)
+    assert designed is not None
+    return mu <= designed * (1 + CLOSE)
 
 
 def made_data(seed: int = 0) -> Examples:

@@ -8,6 +8,7 @@ import re
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import networkx as nx
@@ -22,7 +23,7 @@ from noisedesign.noise import Secret
 from noisedesign.noise.node.training import Examples
 from noisedesign.tasks import soak as module
 from noisedesign.tasks.audit_run import audit
-from noisedesign.tasks.soak import CLOSE, GROWTH, LOOKS, Soaked, figure_of, record_of, soak
+from noisedesign.tasks.soak import CLOSE, GROWTH, LOOKS, Ran, Soaked, figure_of, record_of, soak
 
 A9A = Path(os.environ.get("NOISEDESIGN_DATA", "")) / "a9a" / "a9a"
 POSIX = pytest.mark.skipif(sys.platform == "win32", reason="SIGKILL is of POSIX systems")
@@ -78,6 +79,29 @@ def soaked(design: Any, data: Path, tmp_path_factory: pytest.TempPathFactory) ->
         progress=told.append,
     )
     return found, folder, told
+
+
+def test_what_a_node_that_was_gone_costs_is_said_though_the_last_run_ended_early(
+    design: Any, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock may stop a run before anybody left it."""
+    told = iter(("eve", ""))
+
+    def taken(self: Any, everything: Examples, ledger: Any) -> Any:
+        numbers = dict.fromkeys(("loss", "accuracy", "memory", "growth", "difference"), 0.0)
+        ran = {"run": self.number, "steps": 12, "kills": 0, "audited": 3, "gone": next(told)}
+        return Ran(**numbers, **ran, epsilon=4.0, composed=16.0), np.zeros(12)
+
+    monkeypatch.setattr(module._Run, "take", taken)
+    found = soak(design, tmp_path / "one", data=data, runs=2, gone="eve")
+    expected = nd.privacy.drop_out(design, ["eve"]).as_dict()
+    assert (found.dropout, found.problems) == (expected, ())
+    assert module.still_holds(expected, design)
+    told = iter(("eve", ""))
+    worse = expected | {"mu": 1.01 * design.claim.mu}
+    monkeypatch.setattr(module, "drop_out", lambda *_: SimpleNamespace(as_dict=lambda: worse))
+    found = soak(design, tmp_path / "other", data=data, runs=2, gone="eve")
+    assert found.problems == ("without eve epsilon does not hold for those left",)
 
 
 @POSIX
