@@ -16,6 +16,7 @@ from noisedesign.cli._shared import (
     note,
     show,
     show_files,
+    where_options,
 )
 
 
@@ -42,7 +43,7 @@ def figure(name: str, output: str, as_json: bool, **how: Any) -> None:
 @click.argument("name")
 @folder_option
 @click.option("--quick", is_flag=True, help="Fewer seeds and steps: at most some minutes.")
-@click.option("--jobs", type=int, default=1, show_default=True, help="Processes of this machine.")
+@where_options
 @click.option("--format", "to", default="svg", show_default=True, help="png, pdf or svg.")
 @json_option
 def reproduce(name: str, output: str, as_json: bool, **how: Any) -> None:
@@ -68,7 +69,7 @@ def reproduce(name: str, output: str, as_json: bool, **how: Any) -> None:
 @click.command(cls=Writing)
 @click.argument("task")
 @click.option("-o", "--output", type=NewFile(), help="Table of all rows: .csv or .parquet.")
-@click.option("--jobs", type=int, default=1, show_default=True, help="Processes of this machine.")
+@where_options
 @click.option("--seeds", type=int, metavar="N", help="Seeds 0 to N - 1, instead of the file's.")
 @click.option("--retry", is_flag=True, help="Run those that diverged again.")
 @click.option("--picture", type=NewFile(), help="Loss against epsilon: .svg, .pdf or .png.")

@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from noisedesign.base.checks import InputError
 
 EXTRAS = {  # package -> the extra that brings it
+    "distributed": "dask",
     "jinja2": "pages",
     "joblib": "parallel",
     "matplotlib": "pictures",

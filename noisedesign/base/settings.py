@@ -18,6 +18,9 @@ NEGLIGIBLE = 1e-11  # relative rounding of a bound not worth a dearer one, where
 NEGLIGIBLE_PER_GAP = 1e-2  # the same, as a share of a known gap
 SLACK_FLOOR = 1e-4  # relative slack of a budget inactive at the optimum; active ones show 1e-6
 ACTIVE_SLACK = 1e-2  # the same in a repair; no validity depends on it
+CLUSTER_SECONDS = (
+    5.0  # to wait for a scheduler and a worker; a longer one tells a wrong address late
+)
 SUGGESTED_CAP = 10.0  # cap where W is singular, in variances of independent noise
 
 

@@ -15,6 +15,7 @@ from typing import Any, TextIO
 import click
 
 from noisedesign.base.checks import InputError
+from noisedesign.base.settings import CLUSTER_SECONDS
 from noisedesign.files.toml import lookup
 
 EXIT_FAILED, EXIT_INPUT, EXIT_INTERRUPTED = 1, 2, 130
@@ -97,6 +98,27 @@ formulation_option = click.option(
 )
 runs_option = click.option("--runs", default=2000, show_default=True, help="Independent runs.")
 retry_option = click.option("--retry", is_flag=True, help="Run rows again that were not solved.")
+
+
+def where_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of where a command works."""
+    jobs = click.option(
+        "--jobs", type=int, default=1, show_default=True, help="Processes of this machine."
+    )
+    cluster = click.option(
+        "--cluster", metavar="tcp://HOST:PORT", help="A Dask scheduler, instead of --jobs."
+    )
+    timeout = click.option(
+        "--timeout",
+        type=float,
+        default=CLUSTER_SECONDS,
+        show_default=True,
+        metavar="S",
+        help="Seconds to wait for the cluster.",
+    )
+    return jobs(cluster(timeout(command)))
+
+
 folder_option = output_option(
     click.Path(file_okay=False), "Folder to write into.", default="out", show_default=True
 )

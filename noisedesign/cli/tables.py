@@ -26,6 +26,7 @@ from noisedesign.cli._shared import (
     retry_option,
     say,
     show,
+    where_options,
 )
 
 if TYPE_CHECKING:
@@ -39,6 +40,12 @@ def _time_limit(help_text: str) -> Callable[[Callable[..., Any]], Callable[..., 
     return click.option(
         "--time-limit", type=float, default=600.0, show_default=True, metavar="S", help=help_text
     )
+
+
+def _refuse_cluster(_: click.Context, __: click.Parameter, address: str | None) -> None:
+    if address is not None:
+        expected, remedy = "nothing", "Times of several machines do not compare: run it on one."
+        raise InputError("cluster", expected=expected, got=address, remedy=remedy)
 
 
 @click.command(cls=Writing)
@@ -59,6 +66,7 @@ def _time_limit(help_text: str) -> Callable[[Callable[..., Any]], Callable[..., 
 @click.option(
     "--plot", type=NewFile(PICTURE), help="Performance profile: share solved against time."
 )
+@click.option("--cluster", hidden=True, expose_value=False, callback=_refuse_cluster)
 @json_option
 def compare(
     problems: tuple[str, ...],
@@ -173,19 +181,15 @@ def backends(as_json: bool) -> None:
 @click.command(cls=Writing)
 @click.argument("file")
 @output_option(NewFile(), "Table: .csv or .parquet.", required=True)
-@click.option("--jobs", type=int, default=1, show_default=True, help="Processes of this machine.")
-@click.option("--cluster", metavar="tcp://HOST:PORT", help="A Dask scheduler, instead of --jobs.")
-@click.option("--timeout", type=float, metavar="S", help="Seconds to wait for the cluster [5].")
+@where_options
 @retry_option
 @json_option
-def sweep(file: str, timeout: float | None, as_json: bool, **how: Any) -> None:
+def sweep(file: str, as_json: bool, **how: Any) -> None:
     """A grid of problems, SWEEP.toml, into one table.
 
     Rows that the table already has are not run again."""
-    from noisedesign.surveys.sweep import TIMEOUT_SECONDS
     from noisedesign.surveys.sweep_file import load_sweep
 
-    how["timeout"] = TIMEOUT_SECONDS if timeout is None else timeout
     summary = nd.sweep(load_sweep(file), progress=counter("sweeping", "rows"), **how)
     told = {name: value for name, value in asdict(summary).items() if name != "remarks"}
     show(told | {"output": str(summary.output)}, as_json=as_json)
@@ -218,6 +222,7 @@ def sweep(file: str, timeout: float | None, as_json: bool, **how: Any) -> None:
     "--seed", type=int, metavar="N", help="Of random vectors; default a new one, which is printed."
 )
 @output_option(NewFile(), "Verdicts: .csv.")
+@where_options
 @click.option("--plot", type=NewFile(PICTURE), help="Performance profiles.")
 @json_option
 def check_results(
@@ -231,7 +236,7 @@ def check_results(
     from noisedesign.surveys import check_results as checking, performance
     from noisedesign.surveys.compare import SHIFT_SECONDS
 
-    found = checking.check_results(table, **how)
+    found = checking.check_results(table, progress=counter("judging", "problems"), **how)
     if output is not None:
         checking.write_verdicts(found, output)
     if plot is not None:

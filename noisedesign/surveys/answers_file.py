@@ -34,6 +34,35 @@ MOST_BYTES, MOST_RUNS, MOST_LETTERS = 2**26, 100_000, 200  # of a table, in it, 
 MOST_BYTES_OF_ANSWER = 2**31
 
 
+@dataclass(frozen=True)
+class Answer:
+    """A file of arrays, and for a worker that does not see it what reading it here gave."""
+
+    path: Path
+    given: bytes | InputError | None = None
+
+    def read(self) -> bytes:
+        if isinstance(self.given, bytes):
+            return self.given
+        if self.given is not None:
+            raise self.given
+        field, kind = "answer", self.path.suffix.lower()
+        _checks.one_of(kind, field=field, allowed=(".npz", ".npy", ".csv"))
+        expected = f"a readable {kind} file"
+        check_regular(self.path, field=field, expected=expected, times=2)
+        if self.path.stat().st_size > MOST_BYTES_OF_ANSWER:
+            got = f"{self.path.name}: more"
+            raise InputError(field, expected=f"at most {MOST_BYTES_OF_ANSWER} bytes", got=got)
+        return read_regular(self.path, field=field, expected=expected, times=2)
+
+    def taken(self) -> Answer:
+        """The same, with what is read or why it cannot be."""
+        try:
+            return Answer(self.path, self.read())
+        except InputError as error:
+            return Answer(self.path, error)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Run:
     """One line of a table; ``seconds`` is None only where there is no answer, and ``objective``
@@ -44,7 +73,7 @@ class Run:
     solver: str
     clock: str
     seconds: float | None
-    answer: Path | None
+    answer: Answer | None
     objective: float | None
     lower_bound: float | None
     reason: str = ""
@@ -126,23 +155,16 @@ def _run(row: Mapping[str, str], line: int, path: Path) -> Run:
         solver=row["solver"].strip(),
         clock=clock,
         seconds=seconds,
-        answer=answer,
+        answer=None if answer is None else Answer(answer),
         objective=number("objective"),
         lower_bound=number("lower_bound"),
         reason=" ".join("".join(letters).split())[:400],
     )
 
 
-def arrays_of_answer(path: Path, *, main: str, wanted: Sequence[str]) -> dict[str, Array]:
+def arrays_of_answer(answer: Answer, *, main: str, wanted: Sequence[str]) -> dict[str, Array]:
     """Read the ``wanted`` arrays of an .npz, or the ``main`` one of an .npy or .csv file."""
-    field, kind = "answer", path.suffix.lower()
-    _checks.one_of(kind, field=field, allowed=(".npz", ".npy", ".csv"))
-    expected = f"a readable {kind} file"
-    check_regular(path, field=field, expected=expected, times=2)
-    if path.stat().st_size > MOST_BYTES_OF_ANSWER:
-        got = f"{path.name}: more"
-        raise InputError(field, expected=f"at most {MOST_BYTES_OF_ANSWER} bytes", got=got)
-    content = read_regular(path, field=field, expected=expected, times=2)
+    content, field, kind = answer.read(), "answer", answer.path.suffix.lower()
     if kind == ".npy":
         return {main: float64_array(content, field=field)}
     if kind == ".csv":

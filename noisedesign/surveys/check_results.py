@@ -14,16 +14,16 @@ import math
 import secrets
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from noisedesign.base import checks as _checks, settings
 from noisedesign.base.atomic import write_text
 from noisedesign.base.checks import Array, InputError
+from noisedesign.base.cluster import Where
 from noisedesign.base.regular_files import read_regular
 from noisedesign.base.shown import Shown
 from noisedesign.certify.certificate import Certificate, ProvedBound
@@ -32,8 +32,9 @@ from noisedesign.files.design_arrays import NOISE
 from noisedesign.files.problem_file import load_problem
 from noisedesign.forms import Noise, mixing_arrays, noise_of_arrays
 from noisedesign.problem.problem import Problem
-from noisedesign.surveys.answers_file import CLOCKS, FIELD, Run, arrays_of_answer, read_runs
+from noisedesign.surveys.answers_file import CLOCKS, FIELD, Answer, Run, arrays_of_answer, read_runs
 from noisedesign.surveys.collection import OPTIMUM, Instance, collection, data_sha256
+from noisedesign.surveys.rows import Progress
 from noisedesign.tasks.report import Record
 
 FORMAT, VERSION = "verdict_format", 2
@@ -103,13 +104,18 @@ def check_results(
     beside: Sequence[str | Path] = (),
     seed: int | None = None,
     manifest: Mapping[str, Instance] | None = None,
+    jobs: int = 1,
+    cluster: str | None = None,
+    timeout: float = settings.CLUSTER_SECONDS,
+    progress: Progress | None = None,
 ) -> CheckedResults:
     """Verify a table of runs, as :mod:`noisedesign.surveys.answers_file` describes it.
 
     ``problems`` are patterns of names, such as "whisper/*": runs of others are refused, and those
     of these without a run are charged. ``beside`` are files of earlier verdicts, put before the new
     ones. ``seed`` repeats a judgement; by default one is drawn, so that no answer can be fitted to
-    it.
+    it. ``jobs``, ``cluster`` and ``timeout`` say where answers are judged, see
+    :class:`noisedesign.base.cluster.Where`; a cluster is sent what the answers hold.
 
     Examples:
         >>> import noisedesign as nd
@@ -127,12 +133,13 @@ def check_results(
     penalty = _checks.real(penalty, field="penalty")
     if penalty < 1:
         raise InputError("penalty", expected="at least 1", got=f"{penalty:g}")
+    where = Where(jobs=jobs, cluster=cluster, timeout=timeout)
     seed = secrets.randbits(64) if seed is None else _checks.seed(seed, field="seed")
     known = collection() if manifest is None else dict(manifest)
     chosen = _chosen(known, problems)
     runs = read_runs(path)
     aliases = {known[name].problem: name for name in chosen} | {name: name for name in chosen}
-    by_problem: dict[str, list[Run]] = {}
+    wanted: dict[str, _Unit] = {}
     for run in runs:
         name = run.problem.removesuffix(".toml")
         if name not in aliases:
@@ -141,12 +148,16 @@ def check_results(
             got = f"{path}, line {run.line}: {_checks.describe(run.problem)}"
             remedy = "`noisedesign problems` lists them, as `collection/ring-10`."
             raise InputError(FIELD, expected=expected, got=got, remedy=remedy)
-        by_problem.setdefault(aliases[name], []).append(run)
-    rows = []
-    for name, own in by_problem.items():
-        asked = any(run.answer is not None for run in own)
-        judge = _Judge(known[name], seed=seed) if asked else None
-        rows += [(run.line, _row(run, known[name], judge)) for run in own]
+        if cluster is not None and run.answer is not None:
+            run = replace(run, answer=run.answer.taken())
+        unit = wanted.setdefault(aliases[name], (known[aliases[name]], seed, []))
+        unit[-1].append(run)
+    rows: list[tuple[int, Record]] = []
+    tell = progress or (lambda *_: None)
+    tell(0, len(wanted))
+    for count, (_, found) in enumerate(where.results(_judged, wanted), start=1):
+        rows += found
+        tell(count, len(wanted))
     earlier = [row for file in beside for row in read_verdicts(file) if row["problem"] in chosen]
     return CheckedResults(
         rows=(*earlier, *(row for _, row in sorted(rows, key=lambda pair: pair[0]))),
@@ -194,6 +205,17 @@ def _chosen(known: Mapping[str, Instance], patterns: Sequence[str]) -> list[str]
     return [n for n in known if not patterns or any(fnmatchcase(n, p) for p in patterns)]
 
 
+_Unit = tuple[Instance, int, list[Run]]  # a problem, the seed of its judge, and the runs on it
+
+
+def _judged(unit: _Unit) -> list[tuple[int, Record]]:
+    """Lines and verdicts of the runs on one problem."""
+    instance, seed, runs = unit
+    asked = any(run.answer is not None for run in runs)
+    judge = _Judge(instance, seed=seed) if asked else None
+    return [(run.line, _row(run, instance, judge)) for run in runs]
+
+
 def _row(run: Run, instance: Instance, judge: _Judge | None) -> Record:
     blank: Record = dict.fromkeys(COLUMNS) | {"problem": instance.name, "holds": instance.holds}
     blank |= {name: getattr(run, name) for name in ("solver", "clock", "seconds")}
@@ -201,7 +223,7 @@ def _row(run: Run, instance: Instance, judge: _Judge | None) -> Record:
     if run.answer is None or judge is None:
         return blank | {"reason": run.reason or "no answer"}
     try:
-        return blank | judge.verdict(run)
+        return blank | judge.verdict(run, run.answer)
     except (_WrongError, InputError) as error:
         return blank | {"status": WRONG, "reason": str(error)}
 
@@ -221,8 +243,8 @@ class _Judge:
         if isinstance(self.family, Sampled):
             self.program = self.family.afresh(self.program, seed=seed)
 
-    def verdict(self, run: Run) -> Record:
-        noise, proof = self._parts(run.answer)
+    def verdict(self, run: Run, answer: Answer) -> Record:
+        noise, proof = self._parts(answer)
         with np.errstate(all="ignore"):
             try:
                 given, found = self._charged(noise, proof)
@@ -251,10 +273,10 @@ class _Judge:
             "reason": "better than the best known" if excess < -ROUNDING else "",
         }
 
-    def _parts(self, path: Any) -> tuple[Noise, dict[str, Array]]:
+    def _parts(self, answer: Answer) -> tuple[Noise, dict[str, Array]]:
         problem, specs = self.problem, self.family.proof
         main = "covariance" if problem.axes == "space" else "strategy"
-        arrays = arrays_of_answer(path, main=main, wanted=(*NOISE, *specs))
+        arrays = arrays_of_answer(answer, main=main, wanted=(*NOISE, *specs))
         for name, array in arrays.items():
             if not np.isfinite(array).all():
                 raise _WrongError(f"{name} has entries that are no finite numbers")

@@ -12,7 +12,7 @@ import hashlib
 import io
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,13 +25,12 @@ from noisedesign.base.shown import ShownInline
 from noisedesign.families.family import family_of
 from noisedesign.files.problem_file import LoadedProblem
 from noisedesign.files.toml import parsed, read_text, shipped_folder
-from noisedesign.surveys.sweep_file import FOR_PEOPLE
+from noisedesign.surveys.sweep_file import FOR_PEOPLE, named_files
 
 MANIFEST = "collection.csv"
 FORMAT, VERSION = "collection_format", 1
 FIELD = "collection"
 
-NAMED_FILES = ("file", "files", "clusters")  # keys of tables whose values are names of files
 OPTIMUM = "optimum"  # is in the interval
 BEST_FOUND = "best-found"  # is its upper end, above a bound on all designs
 
@@ -128,20 +127,12 @@ def data_sha256(loaded: LoadedProblem) -> str:
         "tables": data,
         "files": {
             name: hashlib.sha256((loaded.path.parent / name).read_bytes()).hexdigest()
-            for name in sorted(set(_named_files(data)))
+            for name in sorted(set(named_files(data)))
         },
         "links": [list(_links(mixing)) for mixing in steps if mixing is not None],
     }
     text = json.dumps(said, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _named_files(tables: Mapping[str, Any]) -> Iterator[str]:
-    for key, value in tables.items():
-        if isinstance(value, dict):
-            yield from _named_files(value)
-        elif key in NAMED_FILES:
-            yield from [value] if isinstance(value, str) else value
 
 
 def _links(mixing: Any) -> Iterator[str]:

@@ -7,18 +7,16 @@ before it: that saves evaluations and changes no answer by more than its gap."""
 
 from __future__ import annotations
 
-import asyncio
-import secrets
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from noisedesign.base import checks as _checks, workers
+from noisedesign.base import checks as _checks
 from noisedesign.base.checks import InputError
-from noisedesign.base.machine import one_thread
+from noisedesign.base.cluster import Where
+from noisedesign.base.settings import CLUSTER_SECONDS
 from noisedesign.base.shown import Shown
 from noisedesign.design.backends import get_backend
 from noisedesign.design.design import Design
@@ -33,8 +31,6 @@ from noisedesign.surveys.rows import Progress
 from noisedesign.surveys.sweep_file import Sweep, SweepRow, with_curvature
 from noisedesign.system.workloads.error import Term
 from noisedesign.tasks.report import Record
-
-TIMEOUT_SECONDS = 5.0
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -64,7 +60,7 @@ def sweep(
     output: str | Path,
     jobs: int = 1,
     cluster: str | None = None,
-    timeout: float = TIMEOUT_SECONDS,
+    timeout: float = CLUSTER_SECONDS,
     retry: bool = False,
     progress: Progress | None = None,
 ) -> Summary:
@@ -106,13 +102,10 @@ def sweep(
     """
     _checks.instance(plan, Sweep, field="plan", expected="a sweep, as load(path) gives it")
     retry = _checks.flag(retry, field="retry")
-    jobs = _checks.positive_int(jobs, field="jobs")
-    timeout = _checks.real(timeout, field="timeout", low=0)
-    if cluster is not None and jobs > 1:
-        raise InputError("jobs", expected="1 beside a cluster", got=str(jobs))
+    where = Where(jobs=jobs, cluster=cluster, timeout=timeout)
 
     def compute(left: list[SweepRow]) -> Iterator[Record]:
-        return _records(left, jobs, cluster, timeout)
+        return _records(left, where)
 
     with open_results(output, columns=columns_of(plan.keys), types=TYPES) as table:
         how: Any = {"table": table, "retry": retry, "progress": progress}
@@ -138,17 +131,20 @@ def _remarks(rows: list[Record]) -> tuple[str, ...]:
     return tuple(told)
 
 
-def _records(
-    left: list[SweepRow], jobs: int, cluster: str | None, timeout: float
-) -> Iterator[Record]:
-    if cluster is not None and left:
-        return _on_cluster(left, address=cluster, timeout=timeout)
-    if jobs == 1:
-        neighbours = Neighbours()
-        return (row_of(row, neighbours) for row in left)
-    # One job is this process, which a row must not be able to end.
-    wanted, jobs = {row.key: row for row in left}, min(jobs, max(2, len(left)))
-    return (record for _, record in workers.in_processes(row_of, wanted, jobs=jobs))
+def _records(left: list[SweepRow], where: Where) -> Iterator[Record]:
+    work, files = row_of, set[Path]()
+    if where.here:
+        work = partial(row_of, neighbours=Neighbours())
+    elif where.cluster is not None:
+        left = [replace(row, folder=row.folder.absolute()) for row in left]
+        files = {path for row in left for path in row.files}
+    wanted = {row.key: row for row in left}
+
+    def lost(key: str) -> Record:
+        why = {"status": FAILED, "reason": "it ended every worker that computed it"}
+        return _blank(wanted[key]) | why
+
+    return (record for _, record in where.results(work, wanted, files=files, lost=lost))
 
 
 MISJUDGED = {"if_4_times_flatter": 1 / 4, "if_4_times_steeper": 4.0}  # of the curvature stated
@@ -205,92 +201,9 @@ def row_of(row: SweepRow, neighbours: Neighbours = _worker) -> Record:
     return blank | judging.attempted(blank, answer)
 
 
-def row_on_one_thread(row: SweepRow) -> Record:
-    """Compute a row of a worker where others need the other cores."""
-    with one_thread():
-        return row_of(row)
-
-
 def _blank(row: SweepRow) -> Record:
     """A row of which only what was asked is known."""
     asked = {"asked_gap": row.gap, "time_limit": row.time_limit, "warm": False}
     version = {format_column(SWEEP): RESULTS_FORMAT[SWEEP], KEY: row.key}
     named = judging.named(row.name, row.design, row.backend)
     return version | row.parameters | asked | named | dict.fromkeys(MISJUDGED)
-
-
-def _on_cluster(rows: Sequence[SweepRow], *, address: str, timeout: float) -> Iterator[Record]:
-    """The rows as they are finished by the workers of the scheduler at ``address``."""
-    # The cluster gives up rows that lose workers, whichever ended them: each is run again alone.
-    try:
-        import distributed
-    except ImportError as error:
-        expected, remedy = "the package distributed", "pip install 'noisedesign[dask]'"
-        raise InputError("cluster", expected=expected, got="none", remedy=remedy) from error
-    with closing(_client(distributed, address, timeout)) as client:
-        yield from _on_workers(distributed, client, rows)
-
-
-def _on_workers(distributed: Any, client: Any, rows: Sequence[SweepRow]) -> Iterator[Record]:
-    blamed = []
-    for row, future in _finished(distributed, client, rows):
-        error = None if future.cancelled() else future.exception()
-        if future.status == "finished":
-            yield dict(future.result())
-        elif error is None:
-            raise OSError("the cluster was lost; run the sweep again for the rest of it")
-        elif not isinstance(error, distributed.KilledWorker):
-            expected = "workers with this version of noisedesign"
-            got = f"{type(error).__name__}: {error}"
-            raise InputError("cluster", expected=expected, got=got)
-        elif len(rows) == 1:
-            why = {"status": FAILED, "reason": "it ended every worker that computed it"}
-            yield _blank(row) | why
-        else:
-            blamed.append(row)
-    for row in blamed:
-        yield from _on_workers(distributed, client, [row])
-
-
-def _finished(
-    distributed: Any, client: Any, rows: Sequence[SweepRow]
-) -> Iterator[tuple[SweepRow, Any]]:
-    # Names of their own: a scheduler hands out the old answer to a name it knows.
-    session = secrets.token_hex(8)
-    futures = client.map(
-        row_on_one_thread, rows, key=[f"noisedesign-{session}-{row.key}" for row in rows]
-    )
-    row_of = dict(zip((future.key for future in futures), rows, strict=True))
-    try:
-        for future in distributed.as_completed(futures, loop=client.loop):
-            yield row_of[future.key], future
-            future.release()
-    finally:
-        client.cancel(futures)
-
-
-def _client(distributed: Any, address: str, timeout: float) -> Any:
-    remedy = "Start `dask scheduler` and `dask worker`, or wait longer with --timeout."
-    within = f"that answers within {timeout:g} s"
-    try:
-        # A client would wait for ever for someone who takes the connection and says nothing. In a
-        # thread of its own, since that of a notebook has an event loop already.
-        with ThreadPoolExecutor(1) as thread:
-            thread.submit(asyncio.run, _greeted(distributed, address, timeout)).result()
-        client = distributed.Client(address, timeout=timeout, set_as_default=False)
-    except (OSError, ValueError) as error:  # TimeoutError is an OSError
-        expected = f"a scheduler {within}"
-        raise InputError("cluster", expected=expected, got=address, remedy=remedy) from error
-    try:
-        client.wait_for_workers(1, timeout=timeout)
-    except TimeoutError as error:
-        client.close()
-        expected, got = f"a scheduler with workers {within}", f"no worker at {address}"
-        raise InputError("cluster", expected=expected, got=got, remedy=remedy) from error
-    return client
-
-
-async def _greeted(distributed: Any, address: str, timeout: float) -> None:
-    distributed.comm.get_address_host_port(address, strict=True)
-    connecting = distributed.comm.connect(address, timeout=timeout)
-    (await asyncio.wait_for(connecting, timeout)).abort()

@@ -28,6 +28,7 @@ FIELD = "sweep"
 OWN_KEYS = ("problem", "grid", "backends", "gap", "time_limit")  # others are the problem's
 FOR_PEOPLE = ("description", "source", "tags", "reference")
 """Keys of a problem that change no answer: rewording one is no reason to solve again."""
+NAMED_FILES = ("file", "files", "clusters")  # keys of tables whose values are names of files
 
 MOST_PROBLEMS = 100_000
 
@@ -67,6 +68,11 @@ class SweepRow(ShownInline):
         count by their names."""
         parts = json.dumps([RESULTS_FORMAT[SWEEP], self.text, self.backend, self.gap])
         return hashlib.sha256(parts.encode()).hexdigest()[:KEY_DIGITS]
+
+    @property
+    def files(self) -> list[Path]:
+        """Paths of the files that the problem names."""
+        return [self.folder / name for name in named_files(parsed(self.text, field=FIELD))]
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -150,6 +156,15 @@ def _check(
         swept = any(f"{error.field}.".startswith(f"{key}.") for key in grid)
         with renamed({error.field: f"grid.{error.field}" if swept else error.field}):
             raise
+
+
+def named_files(tables: Mapping[str, Any]) -> Iterator[str]:
+    """Names of the files that the tables of a problem name."""
+    for key, value in tables.items():
+        if isinstance(value, dict):
+            yield from named_files(value)
+        elif key in NAMED_FILES:
+            yield from [value] if isinstance(value, str) else value
 
 
 def with_curvature(text: str, factor: float) -> str:

@@ -7,13 +7,17 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
+from functools import partial
+from math import ceil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from noisedesign.base import checks as _checks, workers
+from noisedesign.base import checks as _checks
 from noisedesign.base.checks import Array, InputError
+from noisedesign.base.cluster import Where
+from noisedesign.base.settings import CLUSTER_SECONDS
 from noisedesign.base.shown import Listing, ShownInline
 from noisedesign.surveys.results_file import (
     KEY,
@@ -30,6 +34,7 @@ from noisedesign_lab.tasks.training_file import load_training
 from noisedesign_lab.tasks.training_task import (
     COLUMNS,
     DIVERGED_STATUS,
+    MOST_SEEDS,
     Row,
     TrainingTask,
     blocks,
@@ -127,13 +132,14 @@ def _over_seeds(rows: Sequence[Row]) -> LaneResult:
     return LaneResult(**shared, **means, seeds=len(rows), diverged=len(rows) - len(kept))
 
 
-_Unit = tuple[TrainingTask, tuple[Mechanism, ...], tuple[int, ...]]  # work of one process at a time
+_Unit = tuple[tuple[str, ...], tuple[int, ...]]  # mechanisms and seeds of one process at a time
+UNITS = 64  # units that seeds are dealt to, but for one process; more keep more processes at work
 
 
-def rows_of(unit: _Unit) -> list[Row]:
+def rows_of(task: TrainingTask, unit: _Unit) -> list[Row]:
     """Return the measurements of a unit."""
-    task, mechanisms, seeds = unit
-    return run(task, *mechanisms, seeds=seeds)
+    names, seeds = unit
+    return run(task, *names, seeds=seeds)
 
 
 def train(
@@ -141,6 +147,8 @@ def train(
     *,
     output: str | Path | None = None,
     jobs: int = 1,
+    cluster: str | None = None,
+    timeout: float = CLUSTER_SECONDS,
     seeds: int | Sequence[int] | None = None,
     retry: bool = False,
     progress: Progress | None = None,
@@ -162,6 +170,9 @@ def train(
             not taken for those of the task; partitions are told apart by ``identity`` alone. None:
             rows are in memory alone.
         jobs: processes of this machine; 1 is this process.
+        cluster: address of a Dask scheduler, as "tcp://host:port", in place of ``jobs``; task and
+            designs are sent to it once.
+        timeout: seconds to wait for that scheduler and its first worker.
         seeds: how many, or which, in the place of those of the task.
         retry: run those that diverged again.
         progress: called with the number of rows that are there, and that of all.
@@ -172,8 +183,8 @@ def train(
     Raises:
         InputError: naming the argument, a key of the file, ``mechanisms`` or ``output``, which
             another process may have open.
-        OSError: the table cannot be written any more, all workers are lost; what was finished is
-            kept.
+        OSError: the table cannot be written any more, the cluster or all workers are lost; what
+            was finished is kept.
 
     Examples:
         >>> import noisedesign_lab as lab
@@ -187,7 +198,7 @@ def train(
     made = task if isinstance(task, TrainingTask) else load_training(task)
     if seeds is not None:
         made = replace(made, seeds=seeds)
-    jobs = _checks.positive_int(jobs, field="jobs")
+    where = Where(jobs=jobs, cluster=cluster, timeout=timeout)
     _checks.instance(retry, bool, field="retry", expected="True or False")
     if output is not None and not made.identity:
         expected = "nothing for a task without identity"
@@ -199,7 +210,7 @@ def train(
     with opened as table:
         kept = _Kept(made, table, retry=retry)
         skipped = len(kept.found)
-        found = kept.run(jobs, progress or (lambda *_: None))
+        found = kept.run(where, progress or (lambda *_: None))
     rows = [found[place] for place in kept.places]
     return TrainingResult(rows, skipped=skipped, output=None if table is None else table.path)
 
@@ -233,36 +244,31 @@ class _Kept:
         parts = json.dumps([*head, made, *place])
         return hashlib.sha256(parts.encode()).hexdigest()[:KEY_DIGITS]
 
-    def run(self, jobs: int, progress: Progress) -> dict[_Place, Row]:
+    def run(self, where: Where, progress: Progress) -> dict[_Place, Row]:
         """All rows, once those that are missing are computed."""
         progress(len(self.found), len(self.places))
-        for rows in self._computed(jobs):
+        units = {
+            f"seeds {min(seeds)} to {max(seeds)}": (names, seeds)
+            for names, seeds in self._units(where)
+        }
+        for _, rows in where.results(partial(rows_of, self.task), units):
             self._put(rows)
             progress(len(self.found), len(self.places))
         return self.found
 
-    def _computed(self, jobs: int) -> Iterator[list[Row]]:
-        units = self._units()
-        if jobs == 1:
-            return map(rows_of, units)
-        named = {str(number): unit for number, unit in enumerate(units)}
-        return (rows for _, rows in workers.in_processes(rows_of, named, jobs=jobs))
-
-    def _units(self) -> list[_Unit]:
-        """Blocks of seeds, with the mechanisms of which one of them lacks a row."""
+    def _units(self, where: Where) -> Iterator[_Unit]:
+        """Blocks of seeds, with the mechanisms of which one of them lacks a row, designs solved."""
         missing: dict[int, set[str]] = {}
         for place in self.places:
             if place not in self.found:
                 missing.setdefault(place[2], set()).add(place[0])
-        units: list[_Unit] = []
         lanes = sum(len(budgets(self.task, name)) for name in self.task.names)
-        for block in blocks(self.task, self.task.seeds, lanes=lanes):
+        most = MOST_SEEDS if where.here else ceil(len(self.task.seeds) / UNITS)
+        for block in blocks(self.task, self.task.seeds, lanes=lanes, most=most):
             names = set().union(*(missing.get(seed, set()) for seed in block))
-            seeds = tuple(seed for seed in block if seed in missing)
-            if seeds:
-                chosen = tuple(self.task.named(one) for one in self.task.names if one in names)
-                units.append((self.task, chosen, seeds))
-        return units
+            chosen = tuple(self.task.named(one).name for one in self.task.names if one in names)
+            if seeds := tuple(seed for seed in block if seed in missing):
+                yield chosen, seeds
 
     def _put(self, rows: Sequence[Row]) -> None:
         places = (

@@ -369,9 +369,11 @@ def budget_of(task: TrainingTask, row: Row) -> str:
     return f"{row['account']} {by} {row[by]!r}"
 
 
-def blocks(task: TrainingTask, seeds: Sequence[int], *, lanes: int) -> list[tuple[int, ...]]:
+def blocks(
+    task: TrainingTask, seeds: Sequence[int], *, lanes: int, most: int = MOST_SEEDS
+) -> list[tuple[int, ...]]:
     """Seeds that are run together."""
-    size = max(1, min(MOST_SEEDS, BLOCK_FLOATS // (lanes * _width(task))))
+    size = max(1, min(most, MOST_SEEDS, BLOCK_FLOATS // (lanes * _width(task))))
     return [tuple(seeds[k : k + size]) for k in range(0, len(seeds), size)]
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from noisedesign.base import checks as _checks, workers
+from noisedesign.base import checks as _checks
 from noisedesign.base.atomic import check_replaceable, made_folder, write_text
+from noisedesign.base.cluster import Where, give_up
 from noisedesign.base.file_kinds import FINDINGS, FINDINGS_MARK
 from noisedesign.base.machine import this_machine
+from noisedesign.base.settings import CLUSTER_SECONDS
 from noisedesign.files.picture_file import FORMATS, VECTOR, style, write_figure
 from noisedesign.files.toml import dumped
 from noisedesign.surveys.results_file import (
@@ -39,16 +42,18 @@ def reproduce(
     *,
     quick: bool = False,
     jobs: int = 1,
+    cluster: str | None = None,
+    timeout: float = CLUSTER_SECONDS,
     to: str = VECTOR,
     progress: Progress | None = None,
 ) -> list[Path]:
     """Run an experiment or what is missing of it, and return the files, the page first."""
     _checks.one_of(to, field="format", allowed=FORMATS)
-    jobs = _checks.positive_int(jobs, field="jobs")
+    where = Where(jobs=jobs, cluster=cluster, timeout=timeout)
     experiment, settings = load_settings(name, quick=quick)
     made = made_folder(folder)
     check_replaceable(made / README, FINDINGS)
-    rows = _rows(experiment, settings, made / ROWS, jobs, progress or (lambda *_: None))
+    rows = _rows(experiment, settings, made / ROWS, where, progress or (lambda *_: None))
     summary = experiment.summary(rows, settings)
     further = experiment.tables(rows, settings)
     tables = [made / ROWS]
@@ -79,7 +84,7 @@ def reproduce(
 
 
 def _rows(
-    experiment: Experiment, settings: Settings, path: Path, jobs: int, progress: Progress
+    experiment: Experiment, settings: Settings, path: Path, where: Where, progress: Progress
 ) -> list[Record]:
     """Rows of all units, of those that the table has not as they are finished."""
     units = {experiment.key_of(unit): unit for unit in experiment.units(settings)}
@@ -89,12 +94,11 @@ def _rows(
         found = {key: rows for key, rows in _whole(table).items() if key in units}
         left = {key: unit for key, unit in units.items() if key not in found}
         progress(len(found), len(units))
-        computed: Iterator[tuple[str, Rows]] = (
-            (key, experiment.run(unit)) for key, unit in left.items()
-        )
-        if jobs > 1 and len(left) > 1:
-            computed = workers.in_processes(experiment.run, left, jobs=min(jobs, len(left)))
-        for key, rows in computed:
+
+        def lost(key: str) -> Rows:
+            give_up(f"unit {json.dumps(left[key])}")
+
+        for key, rows in where.results(experiment.run, left, lost=lost):
             table.put_all(
                 {format_column(EXPERIMENT): RESULTS_FORMAT[EXPERIMENT], KEY: row_key}
                 | {UNIT: key, OF: len(rows)}
