@@ -270,7 +270,8 @@ def _client(address: str, timeout: float) -> Any:
         with ThreadPoolExecutor(1) as thread:
             thread.submit(asyncio.run, _greeted(address, timeout)).result()
         client = distributed.Client(address, timeout=timeout, set_as_default=False)
-    except (OSError, ValueError) as error:  # TimeoutError is an OSError
+    # TimeoutError is an OSError, and TLS without certificates a TypeError.
+    except (OSError, TypeError, ValueError) as error:
         expected = f"a scheduler {within}"
         raise InputError(FIELD, expected=expected, got=address, remedy=remedy) from error
     try:
@@ -285,7 +286,7 @@ def _client(address: str, timeout: float) -> Any:
 async def _greeted(address: str, timeout: float) -> None:
     from distributed import Security, comm
 
-    comm.get_address_host_port(address, strict=True)
+    comm.get_address_host_port(comm.normalize_address(address), strict=True)
     keys = Security().get_connection_args("client")
     connecting = comm.connect(address, timeout=timeout, **keys)
     (await asyncio.wait_for(connecting, timeout)).abort()
