@@ -191,7 +191,7 @@ def _check(wanted: tuple[str, str], found: object, where: str) -> None:
     if found == wanted:
         return
     told = "noisedesign {} on Python {}"
-    got = told.format(*found) if isinstance(found, tuple) else f"{type(found).__name__}: {found}"
+    got = told.format(*found) if isinstance(found, tuple) else str(found)
     remedy = "Install the same on every machine: scheduler and workers run what is sent to them."
     raise InputError(FIELD, expected=told.format(*wanted), got=f"{got}{where}", remedy=remedy)
 
