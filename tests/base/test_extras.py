@@ -10,6 +10,7 @@ import pytest
 import noisedesign as nd
 from noisedesign.base import extras, workers
 from noisedesign.base.checks import InputError
+from noisedesign.base.cluster import Where
 from noisedesign.system import datasets
 from tests.support.command_line import call
 
@@ -21,6 +22,7 @@ def design() -> nd.Design:
 
 
 USES: dict[str, Callable[[Path], object]] = {
+    "distributed": lambda folder: Where(cluster="tcp://127.0.0.1:1"),
     "jinja2": lambda folder: nd.report(design(), path=folder / "page.html"),
     "joblib": lambda folder: list(workers.in_processes(str, {"a": 1}, jobs=2)),
     "matplotlib": lambda folder: nd.plot(design(), path=folder / "picture.svg"),

@@ -34,9 +34,12 @@ PICKLING = {
     "shelve",
     "multiprocessing",
 }
-BETWEEN_PROCESSES = {"base/workers.py": {"joblib", "multiprocessing"}}
-"""Plain values of one run go from process to process; no file is read or written that way. The pipe
-of multiprocessing carries nothing: that it is open tells workers that they are wanted."""
+BETWEEN_PROCESSES = {
+    "base/workers.py": {"joblib", "multiprocessing"},
+    "base/cluster.py": {"cloudpickle"},
+}
+"""Values of one run go from process to process; no file is read or written that way. The pipe of
+multiprocessing carries nothing: that it is open tells workers that they are wanted."""
 
 
 @pytest.fixture

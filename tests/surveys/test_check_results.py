@@ -33,6 +33,7 @@ from noisedesign.surveys.check_results import (
     write_verdicts,
 )
 from noisedesign.surveys.collection import collection
+from tests.support.clusters import in_main_thread, threads as threads
 from tests.support.command_line import call
 
 RING, STAR, CAPPED = "collection/ring-10", "collection/star-10", "collection/complete-40-capped"
@@ -482,6 +483,41 @@ def test_the_picture_steps_where_the_ratios_are() -> None:
     assert [line.get_ydata()[-1] for line in last.lines] == [pytest.approx(1 / 3), 0]
 
 
+# --- where they are judged ------------------------------------------------------------------------
+
+
+def five_runs(folder: Path) -> Path:
+    """Runs on two problems by turns: right, infeasible, not there, damaged, without an answer."""
+    r, _ = ring_answer()
+    (folder / "bad.npz").write_text("no archive")
+    answers = [answer(folder, r), answer(folder, np.eye(10), "i.npy"), "gone.npy", "bad.npz", ""]
+    problems = (RING, STAR, RING, STAR, RING)
+    rows = zip(problems, answers, strict=True)
+    return table(folder, [{"problem": one, "answer": name} for one, name in rows])
+
+
+def test_a_cluster_judges_the_same_and_reads_no_file(
+    tmp_path: Path, threads: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, told = five_runs(tmp_path), list[tuple[int, int]]()
+    how: Any = {"problems": [RING, STAR], "seed": 7}
+    here = check_results(path, **how)
+    monkeypatch.setattr(
+        answers_file, "read_regular", in_main_thread(answers_file.read_regular, b"")
+    )
+    there = check_results(path, cluster=threads, progress=lambda *seen: told.append(seen), **how)
+    assert there.rows == here.rows
+    assert [row["status"] for row in here.rows] == [VERIFIED, VERIFIED, WRONG, WRONG, MISSING]
+    assert told == [(0, 2), (1, 2), (2, 2)]
+
+
+@pytest.mark.slow
+def test_two_processes_judge_the_same(tmp_path: Path) -> None:
+    how: Any = {"problems": [RING, STAR], "seed": 7}
+    path = five_runs(tmp_path)
+    assert check_results(path, jobs=2, **how).rows == check_results(path, **how).rows
+
+
 # --- the command ----------------------------------------------------------------------------------
 
 
@@ -552,6 +588,7 @@ def test_bad_options_are_errors_that_name_them(tmp_path: Path) -> None:
         "time_limit": {"time_limit": 0},
         "problems": {"problems": ["no/such*"]},
         "seed": {"seed": -1},
+        "jobs": {"jobs": 2, "cluster": "tcp://127.0.0.1:1"},
     }.items():
         with pytest.raises(InputError) as error:
             check_results(path, **how)  # type: ignore[arg-type]

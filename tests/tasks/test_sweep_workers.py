@@ -4,28 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import os
 import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
-import threadpoolctl
 
+from noisedesign.base import cluster
 from noisedesign.base.checks import InputError
 from noisedesign.design.warm_start import Neighbours
 from noisedesign.surveys import sweep as sweeping
 from noisedesign.surveys.rows import COLUMNS
-from noisedesign.surveys.sweep import row_of, sweep
-from noisedesign.surveys.sweep_file import Sweep, SweepRow, parse_sweep
+from noisedesign.surveys.sweep import sweep
+from noisedesign.surveys.sweep_file import Sweep, parse_sweep
+from tests.support.clusters import in_main_thread, threads as threads
 from tests.support.command_line import MODULE, RING, call, environment, write
 
 TIMES = {"build_seconds", "solve_seconds", "seconds"}
@@ -81,22 +79,10 @@ def test_two_processes_find_the_same_and_survive_a_kill(tmp_path: Path) -> None:
     same_answers(table, grid, tmp_path)
 
 
-def test_a_worker_has_one_blas_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    def threads(*_: Any) -> Any:
-        pools = threadpoolctl.threadpool_info()
-        return [pool["num_threads"] for pool in pools if pool["user_api"] == "blas"]
-
-    monkeypatch.setattr(sweeping, "row_of", threads)
-    (row,) = plan(1).rows
-    with threadpoolctl.threadpool_limits(2, user_api="blas"):
-        assert 2 in threads(row)
-        assert set(sweeping.row_on_one_thread(row)) == {1}
-
-
 def test_a_worker_starts_from_what_it_solved_before(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sweeping, "_worker", Neighbours())
     text = RING + "[grid]\nbudget.tau = [1.0, 2.0, 3.0]\n"
-    found = [sweeping.row_on_one_thread(row) for row in parse_sweep(text, folder=".").rows]
+    found = [sweeping.row_of(row) for row in parse_sweep(text, folder=".").rows]
     assert [row["warm"] for row in found] == [False, True, True]
 
 
@@ -142,29 +128,10 @@ def test_workers_never_hear_ctrl_c(tmp_path: Path) -> None:
 # --- a cluster -----------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def distributed() -> Any:
-    return pytest.importorskip("distributed", reason="distributed is not installed")
-
-
-@pytest.fixture
-def threads(distributed: Any, tmp_path: Path) -> Iterator[Any]:
-    """A cluster of threads of this process: a real scheduler and real messages."""
-    with distributed.LocalCluster(
-        n_workers=2,
-        threads_per_worker=1,
-        processes=False,
-        dashboard_address=None,
-        protocol="tcp://",
-        local_directory=str(tmp_path),
-    ) as local:
-        yield local
-
-
-def test_a_cluster_finds_the_same(threads: Any, tmp_path: Path) -> None:
+def test_a_cluster_finds_the_same(threads: str, tmp_path: Path) -> None:
     text = RING + '[limits]\nmax_variance = "none"\n[grid]\ngraph.nodes = [5, 6, 7, 8]\n'
     problem, table = write(tmp_path, text), tmp_path / "rows.csv"
-    options = ("--cluster", threads.scheduler_address, "--json")
+    options = ("--cluster", threads, "--json")
     summary = call("sweep", problem, "-o", table, *options).json()
     assert (summary["run"], summary["unsolved"]) == (4, 1)  # a ring of six has no optimum
     same_answers(table, parse_sweep(text, folder="."), tmp_path)
@@ -172,155 +139,55 @@ def test_a_cluster_finds_the_same(threads: Any, tmp_path: Path) -> None:
     assert (summary["run"], summary["skipped"]) == (1, 3)
 
 
-def test_ctrl_c_leaves_the_cluster_with_nothing_to_do(threads: Any, tmp_path: Path) -> None:
+def test_ctrl_c_leaves_the_cluster_with_nothing_to_do(threads: str, tmp_path: Path) -> None:
     def press(done: int, total: int) -> None:
         if done == 2:
             raise KeyboardInterrupt
 
     grid, table = plan(30, nodes=30), tmp_path / "rows.csv"
     with pytest.raises(KeyboardInterrupt):
-        sweep(grid, output=table, cluster=threads.scheduler_address, progress=press)
+        sweep(grid, output=table, cluster=threads, progress=press)
     assert len(read(table)) == 2
-    summary = sweep(grid, output=table, cluster=threads.scheduler_address)
+    summary = sweep(grid, output=table, cluster=threads)
     assert (summary.skipped, summary.run) == (2, 28)
     assert set(read(table)) == {row.key for row in grid.rows}
 
 
-@pytest.mark.slow
-def test_a_worker_of_the_cluster_is_killed(distributed: Any, tmp_path: Path) -> None:
-    grid, table = plan(60, nodes=40), tmp_path / "rows.csv"
-    killed: list[bytes] = []
-    with (
-        distributed.LocalCluster(
-            n_workers=2,
-            threads_per_worker=1,
-            processes=True,
-            dashboard_address=None,
-            local_directory=str(tmp_path),
-        ) as local,
-        distributed.Client(local, set_as_default=False) as client,
-    ):
-        client.wait_for_workers(2)
-
-        def kill_one(done: int, total: int) -> None:
-            if done == 10:
-                pids = client.run(os.getpid)
-                assert len({os.getpid(), *pids.values()}) == 3
-                busy = [worker for worker, keys in client.processing().items() if keys]
-                os.kill(pids[busy[0]], signal.SIGKILL)
-                killed.append(table.read_bytes())
-
-        summary = sweep(grid, output=table, cluster=local.scheduler_address, progress=kill_one)
-    assert (summary.run, summary.unsolved, len(killed)) == (60, 0, 1)
-    assert table.read_bytes().startswith(killed[0])
-    assert killed[0].count(b"\n") == 11
-    same_answers(table, grid, tmp_path)
-
-
-@pytest.mark.slow
-def test_a_row_that_kills_every_worker_is_a_row(
-    distributed: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_files_of_a_problem_have_to_be_on_the_workers(
+    threads: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The scheduler gives up on it after one worker, and on those that waited there; the others are
-    finished."""
-    dask = pytest.importorskip("dask")
-    grid = plan(3, folder=tmp_path)
-    monkeypatch.setattr(sweeping, "row_on_one_thread", _deadly)
-    over = threading.Event()
-    with (
-        dask.config.set({"distributed.scheduler.allowed-failures": 0}),
-        distributed.LocalCluster(
-            n_workers=1,
-            threads_per_worker=1,
-            processes=True,
-            dashboard_address=None,
-            local_directory=str(tmp_path),
-        ) as local,
-        distributed.Client(local, set_as_default=False) as client,
-        ThreadPoolExecutor(1) as thread,
-    ):
-        client.upload_file(__file__)
-        killing = thread.submit(_kill_who_asks, local, tmp_path, over)
-        try:
-            summary = sweep(grid, output=tmp_path / "rows.csv", cluster=local.scheduler_address)
-        finally:
-            over.set()
-        killing.result()
-    found = read(tmp_path / "rows.csv")
-    assert (summary.run, summary.unsolved) == (3, 1)
-    assert [found[row.key]["status"] for row in grid.rows] == ["optimal", "failed", "optimal"]
-    assert "ended every worker" in found[grid.rows[1].key]["reason"]
+    """A row that is refused for want of a file would stay so; paths are those of this process."""
+    (tmp_path / "edges.txt").write_text("a b\nb c\n")
+    text = 'name = "mine"\ndesign = "space"\n[graph]\nkind = "edges"\nfile = "edges.txt"\n'
+    text += 'weights = "lazy-metropolis-hastings"\n'
+    plan = write(tmp_path, text + "[grid]\nbudget.tau = [1.0, 2.0]\n")
+    monkeypatch.chdir(tmp_path)
+    options = ("-o", "rows.csv", "--cluster", threads, "--json")
+    with monkeypatch.context() as patch:
+        patch.setattr(cluster, "_digest", in_main_thread(cluster._digest, None))
+        outcome = call("sweep", plan.name, *options)
+    assert (outcome.code, outcome.out) == (2, "")
+    assert f"{tmp_path / 'edges.txt'} to be as it is where the command runs" in outcome.err
+    assert "no such file, at worker tcp://" in outcome.err
+    assert call("sweep", plan.name, *options).json()["unsolved"] == 0
 
 
-class _Future:
-    """What the sweep asks of a future; ``error`` is that of its row."""
-
-    def __init__(self, row: SweepRow, key: str, error: Exception | None) -> None:
-        self.row, self.key, self._error = row, key, error
-        self.status = "finished" if error is None else "error"
-
-    def cancelled(self) -> bool:
-        return False
-
-    def exception(self) -> Exception | None:
-        return self._error
-
-    def result(self) -> Any:
-        return row_of(self.row, Neighbours())
-
-    def release(self) -> None:
-        pass
-
-
-def test_a_row_is_blamed_for_what_it_does_alone(
-    distributed: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_row_that_ends_every_worker_is_a_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A scheduler gives up on all rows of the workers that are lost: here 1 ends them, 2 waits."""
-    grid, asked = plan(4), list[list[int]]()
+    grid = plan(2)
+    first, second = grid.rows
 
-    class Client:
-        loop = None
+    def in_workers(work: Any, items: Any, *, lost: Any, **_: Any) -> Iterator[tuple[str, Any]]:
+        yield second.key, work(items[second.key])
+        yield first.key, lost(first.key)
 
-        def map(self, _: Any, rows: list[SweepRow], key: list[str]) -> list[_Future]:
-            asked.append([row.parameters["graph.seed"] for row in rows])
-            lost = {1, 2} if len(rows) > 1 else {1}
-            given_up = distributed.KilledWorker("a task", None, 3)
-            return [
-                _Future(row, name, given_up if row.parameters["graph.seed"] in lost else None)
-                for row, name in zip(rows, key, strict=True)
-            ]
-
-        def cancel(self, _: Any) -> None:
-            pass
-
-        def close(self) -> None:
-            pass
-
-    monkeypatch.setattr(sweeping, "_client", lambda *_: Client())
-    monkeypatch.setattr(distributed, "as_completed", lambda futures, loop: iter(futures))
+    monkeypatch.setattr(cluster, "in_workers", in_workers)
     summary = sweep(grid, output=tmp_path / "rows.csv", cluster="tcp://127.0.0.1:1")
-    assert asked == [[0, 1, 2, 3], [1], [2]]
-    assert (summary.run, summary.unsolved) == (4, 1)
+    assert (summary.run, summary.unsolved) == (2, 1)
     found = read(tmp_path / "rows.csv")
-    statuses = [found[row.key]["status"] for row in grid.rows]
-    assert statuses == ["optimal", "failed", "optimal", "optimal"]
-
-
-def _deadly(row: Any) -> Any:
-    """A row that says of which process it is the end."""
-    if row.parameters["graph.seed"] == 1:
-        Path(row.folder, f"{os.getpid()}.deadly").touch()
-        time.sleep(600)
-    return row_of(row, Neighbours())
-
-
-def _kill_who_asks(local: Any, folder: Path, over: threading.Event) -> None:
-    """A nanny begins no other worker for one that is lost before she knows that it has begun."""
-    while not over.wait(0.02):
-        (nanny,) = local.workers.values()
-        if nanny.status.name == "running" and (folder / f"{nanny.pid}.deadly").exists():
-            (folder / f"{nanny.pid}.deadly").unlink()
-            os.kill(nanny.pid, signal.SIGKILL)
+    assert [found[row.key]["status"] for row in grid.rows] == ["failed", "optimal"]
+    assert "ended every worker" in found[first.key]["reason"]
 
 
 # --- no cluster ----------------------------------------------------------------------------------
@@ -331,13 +198,15 @@ def _kill_who_asks(local: Any, folder: Path, over: threading.Event) -> None:
     [
         "tcp://127.0.0.1:{closed}",
         "tcp://127.0.0.1:{silent}",
+        "tls://127.0.0.1:{silent}",
         "nonsense",
         "tcp://127.0.0.1",
         "ftp://127.0.0.1:1",
     ],
 )
-def test_a_cluster_that_does_not_answer(address: str, distributed: Any, tmp_path: Path) -> None:
+def test_a_cluster_that_does_not_answer(address: str, tmp_path: Path) -> None:
     """Nobody listens there; or somebody does, and never says a word; or it is no address."""
+    pytest.importorskip("distributed")
     server = socket.create_server
     with server(("127.0.0.1", 0)) as silent, server(("127.0.0.1", 0)) as gone:
         ports = {"silent": silent.getsockname()[1], "closed": gone.getsockname()[1]}
@@ -357,7 +226,8 @@ def test_a_cluster_that_does_not_answer(address: str, distributed: Any, tmp_path
     assert len(outcome.err.strip().splitlines()) == 1
 
 
-def test_a_cluster_without_workers(distributed: Any, tmp_path: Path) -> None:
+def test_a_cluster_without_workers(tmp_path: Path) -> None:
+    distributed = pytest.importorskip("distributed")
     table = tmp_path / "rows.csv"
     with (
         distributed.LocalCluster(
@@ -366,11 +236,3 @@ def test_a_cluster_without_workers(distributed: Any, tmp_path: Path) -> None:
         pytest.raises(InputError, match="a scheduler with workers that answers"),
     ):
         sweep(plan(1), output=table, cluster=local.scheduler_address, timeout=0.5)
-
-
-def test_without_distributed_there_are_processes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(InputError, match=r"noisedesign\[dask\]"):
-        sweep(plan(1), output=tmp_path / "rows.csv", cluster="tcp://127.0.0.1:1")

@@ -14,12 +14,13 @@ import pytest
 
 import noisedesign as nd
 from noisedesign.base.checks import InputError
-from noisedesign_lab.tasks import table as tables
+from noisedesign_lab.tasks import mechanisms as catalogue, table as tables
 from noisedesign_lab.tasks.table import train
 from noisedesign_lab.tasks.training_file import parse_training
 from noisedesign_lab.tasks.training_task import COLUMNS, TrainingTask, run
 from noisedesign_lab.training.losses import Quadratic
 from noisedesign_lab.training.noise import NodeNoise
+from tests.support.clusters import threads as threads
 from tests.support.command_line import MODULE, call, environment, write
 from tests.support.training_noise import linear_task
 
@@ -141,10 +142,9 @@ def units(monkeypatch: pytest.MonkeyPatch) -> list[tuple[tuple[str, ...], tuple[
     seen: list[tuple[tuple[str, ...], tuple[int, ...]]] = []
     original = tables.rows_of
 
-    def watched(unit: Any) -> Any:
-        _, mechanisms, seeds = unit
-        seen.append((tuple(one.name for one in mechanisms), seeds))
-        return original(unit)
+    def watched(of: Any, unit: Any) -> Any:
+        seen.append(unit)
+        return original(of, unit)
 
     monkeypatch.setattr(tables, "rows_of", watched)
     return seen
@@ -265,6 +265,32 @@ def test_an_interrupted_run_goes_on_where_it_was(
     assert output.read_text() == (tmp_path / "whole.csv").read_text()
 
 
+def test_a_cluster_finds_the_same(tmp_path: Path, threads: str) -> None:
+    """In all digits; the three seeds are three units."""
+    alone = train(task())
+    told: list[tuple[int, int]] = []
+    how: Any = {"cluster": threads, "progress": lambda *seen: told.append(seen)}
+    together = train(task(), output=tmp_path / "rows.csv", **how)
+    assert cells(alone.rows) == cells(together.rows)
+    assert told == [(ROWS * k // 3, ROWS) for k in range(4)]
+    assert train(task(), output=tmp_path / "rows.csv", cluster="tcp://127.0.0.1:1").skipped == ROWS
+
+
+def test_designs_go_to_the_workers_as_they_were_found(
+    threads: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    solved: list[str] = []
+    original = catalogue.mechanism
+
+    def mechanism(name: str, network: Any) -> Any:
+        solved.append(name)
+        return original(name, network)
+
+    monkeypatch.setattr(catalogue, "mechanism", mechanism)
+    train(task(), cluster=threads)
+    assert sorted(solved) == ["ldp", "muffliato-2", "none"]
+
+
 @pytest.mark.slow
 def test_two_processes_find_the_same(tmp_path: Path) -> None:
     alone = train(task(seeds="seeds = 20"), output=tmp_path / "alone.csv")
@@ -332,6 +358,7 @@ def test_a_task_without_identity_has_no_table(tmp_path: Path) -> None:
     ("how", "field"),
     [
         ({"jobs": 0}, "jobs"),
+        ({"jobs": 2, "cluster": "tcp://127.0.0.1:1"}, "jobs"),
         ({"retry": 1}, "retry"),
         ({"seeds": 0}, "seeds"),
         ({"seeds": [1, 1]}, "seeds"),

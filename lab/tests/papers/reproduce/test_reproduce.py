@@ -5,19 +5,21 @@ from __future__ import annotations
 import csv
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from matplotlib.figure import Figure
 
+from noisedesign.base import cluster
 from noisedesign.base.checks import InputError
 from noisedesign.files.toml import shipped_folder
 from noisedesign_lab.papers import reproduce as registry
 from noisedesign_lab.papers.reproduce.experiment import SUMMARY, Experiment, Settings, Unit
 from noisedesign_lab.papers.reproduce.run import README, ROWS, SUMMARY_FILE, reproduce
 from noisedesign_lab.papers.reproduce.statistics import over_seeds
+from tests.support.clusters import threads as threads
 from tests.support.command_line import call
 
 SETTINGS = """experiment = "gossip"
@@ -230,22 +232,56 @@ def test_wrong_settings(
     assert not (tmp_path / "out").exists()
 
 
+def without_process(path: Path) -> list[str]:
+    """The rows of a folder in one order, but for where they were computed."""
+    return sorted(
+        str({name: cell for name, cell in row.items() if name != "process"})
+        for row in table(path / ROWS)
+    )
+
+
+def test_on_a_cluster(rule: Path, tmp_path: Path, threads: str) -> None:
+    alone, together = tmp_path / "alone", tmp_path / "together"
+    told: list[tuple[int, int]] = []
+    reproduce(rule, alone)
+    reproduce(rule, together, cluster=threads, progress=lambda *seen: told.append(seen))
+    assert told == [(0, 2), (1, 2), (2, 2)]
+    assert len(done) == 4
+    assert without_process(alone) == without_process(together)
+    assert (alone / SUMMARY_FILE).read_bytes() == (together / SUMMARY_FILE).read_bytes()
+    reproduce(rule, together, cluster="tcp://127.0.0.1:1")  # nobody is asked for nothing
+    assert len(done) == 4
+
+
+def test_a_unit_that_ends_every_worker_is_named(
+    rule: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The unit, in its own words, and after the others."""
+
+    def in_workers(work: Any, items: Any, *, lost: Any, **_: Any) -> Iterator[tuple[str, Any]]:
+        first, second = items
+        yield second, work(items[second])
+        yield first, lost(first)
+
+    monkeypatch.setattr(cluster, "in_workers", in_workers)
+    with pytest.raises(OSError, match=r'unit \{"loss": 1\.0, "seeds": 3, "scale": 2\.0\} ended'):
+        reproduce(rule, tmp_path / "out", cluster="tcp://127.0.0.1:1")
+    assert [row["epsilon"] for row in table(tmp_path / "out" / ROWS)] == ["3.0"] * 3
+
+
 @pytest.mark.slow
 def test_in_other_processes(rule: Path, tmp_path: Path) -> None:
     reproduce(rule, tmp_path / "alone")
     reproduce(rule, tmp_path / "together", jobs=2)
-    alone, together = (table(tmp_path / name / ROWS) for name in ("alone", "together"))
-    assert str(os.getpid()) not in {row["process"] for row in together}
-    for row in (*alone, *together):
-        del row["process"]
-    assert sorted(map(str, alone)) == sorted(map(str, together))
+    assert str(os.getpid()) not in {row["process"] for row in table(tmp_path / "together" / ROWS)}
+    assert without_process(tmp_path / "alone") == without_process(tmp_path / "together")
     texts = [(tmp_path / name / SUMMARY_FILE).read_text() for name in ("alone", "together")]
     assert texts[0] == texts[1]
 
 
 def test_wrong_calls(rule: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    for wrong in ({"jobs": 0}, {"to": "gif"}):
+    for wrong in ({"jobs": 0}, {"jobs": 2, "cluster": "tcp://127.0.0.1:1"}, {"to": "gif"}):
         with pytest.raises(InputError):
             reproduce(rule, out, **wrong)  # type: ignore[arg-type]
     unknown = call("reproduce", "gosip", "-o", out)
