@@ -9,7 +9,7 @@ import hashlib
 import secrets
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cache
@@ -231,16 +231,20 @@ def _round(
     try:
         for future in futures:
             future.add_done_callback(finished.put)
-        for _ in futures:
+        while names:
             future = _next(client, finished, patience)
-            if future.status == "finished":
-                yield names[future.key], future.result()
-            elif future.cancelled():
-                raise OSError("the cluster was lost; run the command again for the rest")
-            elif isinstance(future.exception(), KilledWorker):
-                blamed.append(names[future.key])
+            if future.status == "pending":  # it was finished by a worker that is lost with it
+                future.add_done_callback(finished.put)
+                continue
+            key = names.pop(future.key)
+            try:
+                result = future.result()
+            except KilledWorker:
+                blamed.append(key)
+            except CancelledError as error:
+                raise OSError("the cluster was lost; run the command again for the rest") from error
             else:
-                future.result()  # raises what the work did
+                yield key, result
             future.release()
     finally:
         client.cancel([sent, *futures])

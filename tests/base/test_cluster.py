@@ -222,13 +222,9 @@ class Future:
         self.key, self._value, self._error = key, value, error
         self.status = "finished" if error is None else "error"
 
-    def cancelled(self) -> bool:
-        return False
-
-    def exception(self) -> Exception | None:
-        return self._error
-
     def result(self) -> Any:
+        if self._error is not None:
+            raise self._error
         return self._value
 
     def add_done_callback(self, put: Callable[[Future], None]) -> None:

@@ -51,8 +51,9 @@ def in_main_thread(here: Callable[..., Any], there: Any) -> Callable[..., Any]:
 class Processes:
     """`dask scheduler` and `dask worker` as people start them, and as they end."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, **variables: str) -> None:
         self.folder, self.file = folder, folder / "scheduler.json"
+        self.variables = {"OPENBLAS_NUM_THREADS": "1", **variables}
         self.running: list[subprocess.Popen[bytes]] = []
         self.scheduler = self.start("scheduler", "--port", "0")
 
@@ -60,7 +61,7 @@ class Processes:
         with (self.folder / f"{len(self.running)}.log").open("wb") as log:
             process = subprocess.Popen(
                 [*DASK, *command, "--no-dashboard", "--scheduler-file", str(self.file)],
-                env=environment(OPENBLAS_NUM_THREADS="1"),
+                env=environment(**self.variables),
                 cwd=self.folder,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -82,10 +83,6 @@ class Processes:
             time.sleep(0.05)
         raise AssertionError("the scheduler does not start")
 
-    def wait(self, workers: int) -> None:
-        with self.client() as client:
-            client.wait_for_workers(workers, timeout=SECONDS)
-
     def client(self) -> Any:
         import distributed
 
@@ -95,6 +92,7 @@ class Processes:
         """Kill a worker that is at work; its nanny begins another."""
         with self.client() as client:
             pids = client.run(os.getpid)
+            assert os.getpid() not in pids.values()
             busy = [worker for worker, keys in client.processing().items() if keys]
             os.kill(pids[busy[0]], signal.SIGKILL)
 
@@ -111,24 +109,25 @@ class Processes:
 
 @contextlib.contextmanager
 def processes(
-    folder: Path, *, workers: int = 2, options: tuple[str, ...] = ()
+    folder: Path, *, workers: int = 2, options: tuple[str, ...] = (), **variables: str
 ) -> Iterator[Processes]:
     """A scheduler and workers as processes, which have begun."""
     pytest.importorskip("distributed", reason="distributed is not installed")
-    cluster = Processes(folder)
+    folder.mkdir(exist_ok=True)
+    cluster = Processes(folder, **variables)
     try:
         for _ in range(workers):
             cluster.worker(*options)
-        if workers:
-            cluster.wait(workers)
+        with cluster.client() as client:
+            client.wait_for_workers(workers, timeout=SECONDS)
         yield cluster
     finally:
         cluster.end()
 
 
 def deadly_rows(unit: dict[str, Any]) -> list[dict[str, Any]]:
-    """Rows of a unit of an experiment, where "deadly" is the end of the process, every time."""
-    if unit["kind"] == "deadly":
+    """Rows of a unit of an experiment; one that is deadly ends the process, every time."""
+    if unit["deadly"]:
         os.kill(os.getpid(), signal.SIGKILL)
-    time.sleep(unit["seconds"])
-    return [{"mechanism": "rule", "epsilon": unit["loss"], "test_loss": 0.1 * unit["loss"]}]
+    time.sleep(0.3)
+    return [{"mechanism": "rule", "epsilon": unit["loss"], "test_loss": unit["loss"] / 3}]
