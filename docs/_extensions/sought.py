@@ -9,6 +9,7 @@ from sphinx.application import Sphinx
 SOUGHT = {
     "accounts": ("composition", "conversion", "renyi"),
     "guarantees": ("threat model", "what is assumed"),
+    "guides/cluster": ("dask", "slurm", "kubernetes", "several machines"),
     "guides/data": ("data set", "facebook", "movielens"),
     "guides/deploy-and-rehearse": ("deployment", "secret"),
     "guides/dropout": ("node failure", "dropout"),

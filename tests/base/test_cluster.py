@@ -284,6 +284,28 @@ def test_the_others_are_finished_before_an_item_is_an_error(lossy: Client) -> No
         next(found)
 
 
+def test_a_result_that_is_lost_with_its_worker_is_waited_for(
+    lossy: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A future that was finished is pending again until another worker has finished it."""
+
+    class Lost(Future):
+        def add_done_callback(self, put: Callable[[Future], None]) -> None:
+            self.times = getattr(self, "times", 0) + 1
+            self.status = "pending" if self.times == 1 else "finished"
+            put(self)
+
+        def result(self) -> Any:
+            return self.status
+
+    def mapped(_: Any, items: list[int], key: list[str], **__: Any) -> list[Future]:
+        return [Lost(one, None, None) for one in key]
+
+    monkeypatch.setattr(lossy, "map", mapped)
+    found = dict(in_workers(squared, ITEMS, address="a:1"))
+    assert found == dict.fromkeys(ITEMS, "finished")
+
+
 def test_nobody_waits_for_workers_that_are_no_more() -> None:
     class Lonely:
         status = "running"

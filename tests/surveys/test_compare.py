@@ -333,6 +333,13 @@ def test_another_machine_or_version_is_refused(output: Path, column: str, value:
     assert f"{column} = {this_machine().record()[column]}" in error.expected
 
 
+def test_a_cluster_is_refused_for_its_times(tmp_path: Path) -> None:
+    outcome = call("compare", write(tmp_path, RING), "--cluster", "tcp://127.0.0.1:1")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "Times of several machines do not compare: run it on one." in outcome.err
+    assert "--cluster" not in call("compare", "--help").out
+
+
 def test_tables_of_something_else_are_refused(output: Path, tmp_path: Path) -> None:
     other = tmp_path / "sweep.csv"
     other.write_text(output.read_text().replace("comparison_format", "sweep_format"))
