@@ -24,7 +24,7 @@ from noisedesign_lab.papers.reproduce.run import ROWS, reproduce
 from noisedesign_lab.papers.reproduce.statistics import over_seeds
 from noisedesign_lab.tasks.table import train
 from tests.support.clusters import Processes, deadly_rows, processes
-from tests.support.command_line import MODULE, environment
+from tests.support.command_line import MODULE, environment, hear_ctrl_c
 
 pytestmark = pytest.mark.slow
 
@@ -226,8 +226,9 @@ def test_ctrl_c_leaves_the_workers_with_nothing_to_do(two: Processes, tmp_path: 
     task, output = tmp_path / "task.toml", tmp_path / "rows.csv"
     task.write_text(TASK.replace("seeds = 6", "seeds = 200"))
     command = [*MODULE, "train", str(task), "-o", str(output), "--cluster", two.address]
+    pipe = subprocess.PIPE
     with subprocess.Popen(
-        command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command, env=environment(), stdout=pipe, stderr=pipe, text=True, preexec_fn=hear_ctrl_c
     ) as running:
         while not output.exists() or len(lines(output)) < 2:
             assert running.poll() is None

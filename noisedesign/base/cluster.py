@@ -228,26 +228,23 @@ def _round(
         sent = client.submit(cloudpickle.loads, cloudpickle.dumps(work), key=session)
         how: Any = {"work": sent, "wanted": wanted, "pure": False}
         futures = client.map(_done, list(items.values()), key=list(names), **how)
-    try:
-        for future in futures:
+    for future in futures:
+        future.add_done_callback(finished.put)
+    while names:
+        future = _next(client, finished, patience)
+        if future.status == "pending":  # it was finished by a worker that is lost with it
             future.add_done_callback(finished.put)
-        while names:
-            future = _next(client, finished, patience)
-            if future.status == "pending":  # it was finished by a worker that is lost with it
-                future.add_done_callback(finished.put)
-                continue
-            key = names.pop(future.key)
-            try:
-                result = future.result()
-            except KilledWorker:
-                blamed.append(key)
-            except CancelledError as error:
-                raise OSError("the cluster was lost; run the command again for the rest") from error
-            else:
-                yield key, result
-            future.release()
-    finally:
-        client.cancel([sent, *futures])
+            continue
+        key = names.pop(future.key)
+        try:
+            result = future.result()
+        except KilledWorker:
+            blamed.append(key)
+        except CancelledError as error:
+            raise OSError("the cluster was lost; run the command again for the rest") from error
+        else:
+            yield key, result
+        future.release()
 
 
 def _next(client: Any, finished: SimpleQueue[Any], patience: float) -> Any:

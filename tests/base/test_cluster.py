@@ -252,9 +252,6 @@ class Client:
         errors = [KilledWorker("a task", None, 3) if item in lost else None for item in items]
         return [Future(*one) for one in zip(key, items, errors, strict=True)]
 
-    def cancel(self, _: Any) -> None:
-        pass
-
     def close(self) -> None:
         pass
 
