@@ -231,10 +231,8 @@ def _round(
     for future in futures:
         future.add_done_callback(finished.put)
     while names:
-        future = _next(client, finished, patience)
-        if future.status == "pending":  # it was finished by a worker that is lost with it
-            future.add_done_callback(finished.put)
-            continue
+        future = _patient(client, patience, finished.get)
+        _patient(client, patience, future.exception)  # where a worker is lost with the result
         key = names.pop(future.key)
         try:
             result = future.result()
@@ -247,13 +245,13 @@ def _round(
         future.release()
 
 
-def _next(client: Any, finished: SimpleQueue[Any], patience: float) -> Any:
-    """The next future that is finished; OSError where nobody is left who could finish one."""
+def _patient(client: Any, patience: float, wait: Callable[..., Any]) -> Any:
+    """What is waited for; OSError where nobody is left who could bring it about."""
     while True:
         try:
-            return finished.get(timeout=patience)
-        except Empty:
-            if client.status != "running" or not client.nthreads():
+            return wait(timeout=patience)
+        except (Empty, TimeoutError):
+            if not client.nthreads():
                 raise OSError(
                     f"the cluster has had no worker for {patience:g} s; start some, and run the "
                     "command again for the rest"

@@ -220,7 +220,9 @@ class Future:
 
     def __init__(self, key: str, value: Any, error: Exception | None) -> None:
         self.key, self._value, self._error = key, value, error
-        self.status = "finished" if error is None else "error"
+
+    def exception(self, timeout: float) -> Exception | None:
+        return self._error
 
     def result(self) -> Any:
         if self._error is not None:
@@ -240,6 +242,9 @@ class Client:
 
     def __init__(self) -> None:
         self.asked: list[list[int]] = []
+
+    def nthreads(self) -> dict[str, int]:
+        return {"a worker": 1}
 
     def submit(self, *_: Any, key: str) -> None:
         return None
@@ -284,29 +289,31 @@ def test_the_others_are_finished_before_an_item_is_an_error(lossy: Client) -> No
 def test_a_result_that_is_lost_with_its_worker_is_waited_for(
     lossy: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A future that was finished is pending again until another worker has finished it."""
+    """As long as there is a worker who could compute it again."""
 
     class Lost(Future):
-        def add_done_callback(self, put: Callable[[Future], None]) -> None:
-            self.times = getattr(self, "times", 0) + 1
-            self.status = "pending" if self.times == 1 else "finished"
-            put(self)
+        asked = 0
+
+        def exception(self, timeout: float) -> None:
+            self.asked += 1
+            if self.asked == 1:
+                raise TimeoutError
 
         def result(self) -> Any:
-            return self.status
+            return self.asked
 
     def mapped(_: Any, items: list[int], key: list[str], **__: Any) -> list[Future]:
         return [Lost(one, None, None) for one in key]
 
     monkeypatch.setattr(lossy, "map", mapped)
-    found = dict(in_workers(squared, ITEMS, address="a:1"))
-    assert found == dict.fromkeys(ITEMS, "finished")
+    assert dict(in_workers(squared, ITEMS, address="a:1")) == dict.fromkeys(ITEMS, 2)
+    monkeypatch.setattr(lossy, "nthreads", dict)
+    with pytest.raises(OSError, match="no worker for 60 s"):
+        next(in_workers(squared, ITEMS, address="a:1"))
 
 
 def test_nobody_waits_for_workers_that_are_no_more() -> None:
     class Lonely:
-        status = "running"
-
         def __init__(self, workers: dict[str, int]) -> None:
             self.workers = workers
 
@@ -314,10 +321,10 @@ def test_nobody_waits_for_workers_that_are_no_more() -> None:
             return self.workers
 
     with pytest.raises(OSError, match=r"no worker for 0\.01 s; start some"):
-        cluster._next(Lonely({}), SimpleQueue(), 0.01)
+        cluster._patient(Lonely({}), 0.01, SimpleQueue().get)
     late: SimpleQueue[str] = SimpleQueue()
     with ThreadPoolExecutor(1) as thread:
-        found = thread.submit(cluster._next, Lonely({"a worker": 1}), late, 0.01)
+        found = thread.submit(cluster._patient, Lonely({"a worker": 1}), 0.01, late.get)
         assert not found.done()
         late.put("at last")
         assert found.result() == "at last"
