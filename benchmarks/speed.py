@@ -1,4 +1,4 @@
-"""Ratios, measured side by side in one run: ``python -m benchmarks.speed`` (or ``make bench``).
+"""Ratios, measured side by side in one run: ``python -m benchmarks.speed``.
 
 A time on its own says more about the machine than about the program, so everything here is a
 ratio: native against conic solvers on the same problem, or against one ``numpy.linalg.eigh`` of
@@ -19,7 +19,6 @@ from collections.abc import Callable
 import numpy as np
 
 import noisedesign as nd
-from benchmarks import counts
 from noisedesign.design.backends import get_backend
 from noisedesign.problem.problem import Problem
 from noisedesign.system import datasets
@@ -184,7 +183,6 @@ def main() -> None:
         ["problem", "rival", "ratio", "evaluations", "gap", "remark"],
         title="whole native solve, over one eigendecomposition (smaller is better)",
     )
-    counts.print_tables()
     if arguments.quick:
         return
     for nodes in RIVALS:

@@ -1,0 +1,24 @@
+"""Python runs this file at its start where its folder is on PYTHONPATH: every file and folder of the
+checkout that the process, or a child of it, reads is noted in a log, a line each."""
+
+import contextlib
+import os
+import sys
+
+ROOT, LOG = os.environ["NOISEDESIGN_TRACED_ROOT"] + os.sep, os.environ["NOISEDESIGN_TRACED_LOG"]
+log = os.open(LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+noted = set()
+
+
+def note(event: str, arguments: tuple) -> None:
+    if event not in ("open", "os.listdir", "os.scandir"):
+        return
+    with contextlib.suppress(Exception):  # a process goes on whatever cannot be noted
+        path = os.path.abspath(os.fsdecode(arguments[0]))
+        path += os.sep * (event != "open")
+        if path.startswith(ROOT) and path not in noted:
+            noted.add(path)
+            os.write(log, os.fsencode(path) + b"\n")
+
+
+sys.addaudithook(note)
