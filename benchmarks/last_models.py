@@ -40,7 +40,9 @@ def main() -> None:
             if not row["variant"]:
                 kind, _, lever = row["mechanism"].partition(", ")
                 costs[kind][LEVERS[lever]].append(float(row["cost"]))
-    found = {kind: {name: fmean(all_of) for name, all_of in of.items()} for kind, of in costs.items()}
+    found = {
+        kind: {name: fmean(all_of) for name, all_of in of.items()} for kind, of in costs.items()
+    }
     rows: list[Record] = [
         {"mechanism": TOLD[kind], **{name: f"{cost:.4f}" for name, cost in found[kind].items()}}
         for kind in sorted(found, key=lambda kind: min(found[kind].values()))

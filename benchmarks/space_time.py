@@ -150,7 +150,9 @@ def main() -> None:
         runs = nd.participation.FixedEpoch(epochs=20, separation=16)
         rows.append(row_of("ego 148", mixing, runs))
     columns = ["graph", "participation", *PUBLISHED, "Kronecker", "modes", "any noise"]
-    report.print_table(rows, [*columns, "any noise, at least"], title="noise over independent noise")
+    report.print_table(
+        rows, [*columns, "any noise, at least"], title="noise over independent noise"
+    )
 
 
 if __name__ == "__main__":

@@ -98,9 +98,7 @@ def measured(asked: Measurement) -> Result:
         commit=commit,
         machine=machine,
         packages={name: metadata.version(name) for name in asked.packages if _installed(name)},
-        cpu_seconds=round(
-            after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, 1
-        ),
+        cpu_seconds=round(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, 1),
         rests_on={name: digest(ROOT / name) for name in rested_on(read, asked.run)},
         printed=tuple(printed),
     )
@@ -111,8 +109,12 @@ def printed_by(command: str, environment: Mapping[str, str]) -> list[str]:
     words = [os.path.expandvars(word) for word in shlex.split(_filled(command, environment))]
     program = {"python": [sys.executable], "noisedesign": [sys.executable, "-m", "noisedesign"]}
     done = subprocess.run(
-        [*program[words[0]], *words[1:]], cwd=ROOT, env=environment, stdout=subprocess.PIPE,
-        text=True, check=False,
+        [*program[words[0]], *words[1:]],
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
     )
     if done.returncode:
         raise Failure(f"exit code {done.returncode} of {command}")
@@ -158,7 +160,8 @@ def standing(asked: Measurement) -> dict[str, object]:
         "date": result.date if result else None,
         "takes": pages.minutes(60 * asked.minutes if took is None else took),
         "needs": ", ".join(lacking(asked)) or None,
-        "what changed": ", ".join(differs[:3]) + f" and {len(differs) - 3} more" * (len(differs) > 3),
+        "what changed": ", ".join(differs[:3])
+        + f" and {len(differs) - 3} more" * (len(differs) > 3),
     }
 
 
@@ -216,5 +219,7 @@ if __name__ == "__main__":
     try:
         sys.exit(main())
     except KeyboardInterrupt:
-        print("\nstopped; what was stored stays, and the next run goes on from there", file=sys.stderr)
+        print(
+            "\nstopped; what was stored stays, and the next run goes on from there", file=sys.stderr
+        )
         sys.exit(130)

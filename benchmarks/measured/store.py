@@ -96,29 +96,34 @@ def changed(result: Result, asked: Measurement, root: Path = ROOT) -> list[str]:
 # --- digests --------------------------------------------------------------------------------------
 
 TOKEN = re.compile(
-    r'[bBfFrRuU]{0,2}(?P<three>"""|\'\'\')(?:[^\\]|\\.)*?(?P=three)'
-    r'|[bBfFrRuU]{0,2}"(?:[^"\\\n]|\\.)*"'
-    r"|[bBfFrRuU]{0,2}'(?:[^'\\\n]|\\.)*'"
-    r"|(?P<comment>#[^\n]*)",
-    re.DOTALL,
+    r"""\s*[bfru]{0,2}(?P<three>\"{3}|'{3})(?:[^\\]|\\.)*?(?P=three)
+    |"(?:[^"\\\n]|\\.)*"
+    |'(?:[^'\\\n]|\\.)*'
+    |(?P<comment>\s*\#[^\n]*)
+    |(?P<blank>[ \t]*\n\s*\n|[ \t]+\n)""",
+    re.DOTALL | re.IGNORECASE | re.VERBOSE,
 )
+OPEN = {*"([{,=+%\\|"}
+"""Characters after which a text in three quotes is part of an expression."""
 
 
 def code_of(text: str) -> str:
-    """Python without comments, blank lines and docstrings: texts in three quotes that are a
-    statement. A change of these changes no number."""
+    """Python without comments, blank lines and docstrings, which are texts in three quotes that are
+    statements: a change of these changes no number."""
 
     def kept(found: re.Match[str]) -> str:
         if found["comment"]:
             return ""
+        if found["blank"]:
+            return "\n"
         if not found["three"]:
             return found[0]
-        before, after = text[: found.start()], text[found.end() : found.end() + 1]
-        line = before[before.rfind("\n") + 1 :]
-        whole = not line.strip() and after in ("\n", "")
-        return "" if whole and before.rstrip()[-1:] not in {*"([{,=+%\\|"} else found[0]
+        first = "\n" in found[0][: found.start("three") - found.start()] or not found.start()
+        last = text[found.end() : found.end() + 1] in ("\n", "")
+        alone = first and last and text[found.start() - 1 : found.start()] not in OPEN
+        return "" if alone else found[0]
 
-    return re.sub(r"\n(?:[ \t]*\n)+", "\n", re.sub(r"[ \t]+\n", "\n", TOKEN.sub(kept, text)))
+    return TOKEN.sub(kept, text)
 
 
 @cache
@@ -132,7 +137,7 @@ def digest(path: Path) -> str:
             content = path.read_bytes()
     except OSError:
         return ""
-    if path.suffix == ".py":
+    if path.suffix in (".py", ".pyi"):
         content = code_of(content.decode("utf-8")).encode()
     return hashlib.sha256(content).hexdigest()[:DIGITS]
 
