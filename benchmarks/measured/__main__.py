@@ -1,11 +1,11 @@
 """Measure what the documentation shows: ``python -m benchmarks.measured`` (``make results``).
 
-Runs what has no stored result, or one of other code than today's, one after another, stores each
-as it ends, and writes the pages; interrupted, it goes on where it was. NAMES are those only, whether
-they are stored or not. ``--list`` says of all of them how they stand, and which files changed since;
-``--marks`` runs nothing: it writes the pages of what is stored, and marks what is of other code.
+Runs what has no stored result, or one of other code than today's, the shortest first, stores each
+as it ends, and writes the pages; interrupted, it goes on where it was. NAMES are those only, stored
+or not. ``--list`` says how all of them stand, and which files changed since; ``--marks`` runs
+nothing: it writes the pages of what is stored, and marks what is of other code.
 
-Nothing is stored of sources that differ from their commit, but with ``--dirty``, which says so.
+Sources have to be those of their commit; ``--dirty`` takes others, and the pages say so.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SAYS = "import json; from noisedesign.base.machine import this_machine as m; " +
 )
 
 
-class Failure(Exception):
+class FailedError(Exception):
     """A measurement ended without a result."""
 
 
@@ -87,9 +87,9 @@ def measured(asked: Measurement) -> Result:
         read = log.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
         machine = json.loads("".join(printed_by(shlex.join(["python", "-c", SAYS]), environment)))
     if not any(line.strip() for line in printed):
-        raise Failure("it printed nothing")
+        raise FailedError("it printed nothing")
     if state() != commit:
-        raise Failure("the sources changed while it ran")
+        raise FailedError("the sources changed while it ran")
     machine.pop("noisedesign")
     digest.cache_clear()  # what it read may have been written by itself
     return Result(
@@ -117,7 +117,7 @@ def printed_by(command: str, environment: Mapping[str, str]) -> list[str]:
         check=False,
     )
     if done.returncode:
-        raise Failure(f"exit code {done.returncode} of {command}")
+        raise FailedError(f"exit code {done.returncode} of {command}")
     return [line.rstrip() for line in done.stdout.strip("\n").splitlines()]
 
 
@@ -202,13 +202,13 @@ def run_all(known: Mapping[str, Measurement], options: argparse.Namespace) -> in
     if todo and state().endswith(".dirty") and not options.dirty:
         print("the sources differ from their commit: commit them, or --dirty", file=sys.stderr)
         return 1
-    failures = 0
+    failures, todo = 0, sorted(todo, key=lambda one: one[0])
     for place, (took, asked) in enumerate(todo, start=1):
         about = pages.minutes(60 * took)
         print(f"{place} of {len(todo)}: {asked.name}, about {about}", file=sys.stderr)
         try:
             store.save(asked.name, measured(asked))
-        except Failure as failure:
+        except FailedError as failure:
             print(f"  {asked.name} has no new result: {failure}", file=sys.stderr)
             failures += 1
         pages.write_pages()
@@ -219,7 +219,5 @@ if __name__ == "__main__":
     try:
         sys.exit(main())
     except KeyboardInterrupt:
-        print(
-            "\nstopped; what was stored stays, and the next run goes on from there", file=sys.stderr
-        )
+        print("\nstopped; what was stored stays, and the next run goes on", file=sys.stderr)
         sys.exit(130)

@@ -1,5 +1,7 @@
-"""Python runs this file at its start where its folder is on PYTHONPATH: every file and folder of the
-checkout that the process, or a child of it, reads is noted in a log, a line each."""
+"""Notes, a line each, the files and folders of the checkout that a process or its children read.
+
+Python runs this file as it starts, where its folder is on PYTHONPATH.
+"""
 
 import contextlib
 import os
