@@ -25,7 +25,7 @@ from importlib import metadata
 from pathlib import Path
 
 from benchmarks.measured import pages, store
-from benchmarks.measured.store import ROOT, Measurement, Result, changed, digest, load
+from benchmarks.measured.store import Measurement, Result, changed, digest, load
 from noisedesign.base.tables import print_table
 
 TRACE = Path(__file__).with_name("trace")
@@ -44,7 +44,9 @@ class FailedError(Exception):
 
 
 def git(*arguments: str) -> str:
-    done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        ["git", *arguments], cwd=store.ROOT, capture_output=True, text=True, check=True
+    )
     return done.stdout.strip()
 
 
@@ -69,12 +71,17 @@ def measured(asked: Measurement) -> Result:
     commit = state()
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder, "read")
-        path = [TRACE, ROOT, ROOT / "lab", *filter(None, [os.environ.get("PYTHONPATH")])]
+        path = [
+            TRACE,
+            store.ROOT,
+            store.ROOT / "lab",
+            *filter(None, [os.environ.get("PYTHONPATH")]),
+        ]
         environment = {
             "OPENBLAS_NUM_THREADS": "1",
             **os.environ,
             "PYTHONPATH": os.pathsep.join(map(str, path)),
-            "NOISEDESIGN_TRACED_ROOT": str(ROOT),
+            "NOISEDESIGN_TRACED_ROOT": str(store.ROOT),
             "NOISEDESIGN_TRACED_LOG": str(log),
         }
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -99,7 +106,7 @@ def measured(asked: Measurement) -> Result:
         machine=machine,
         packages={name: metadata.version(name) for name in asked.packages if _installed(name)},
         cpu_seconds=round(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, 1),
-        rests_on={name: digest(ROOT / name) for name in rested_on(read, asked.run)},
+        rests_on={name: digest(store.ROOT / name) for name in rested_on(read, asked.run)},
         printed=tuple(printed),
     )
 
@@ -110,7 +117,7 @@ def printed_by(command: str, environment: Mapping[str, str]) -> list[str]:
     program = {"python": [sys.executable], "noisedesign": [sys.executable, "-m", "noisedesign"]}
     done = subprocess.run(
         [*program[words[0]], *words[1:]],
-        cwd=ROOT,
+        cwd=store.ROOT,
         env=environment,
         stdout=subprocess.PIPE,
         text=True,
@@ -140,7 +147,7 @@ def rested_on(read: Sequence[str], run: Sequence[str]) -> list[str]:
         path = Path(line)
         if path.suffix == ".pyc":
             path = Path(importlib.util.source_from_cache(line))
-        name = path.relative_to(ROOT).as_posix()
+        name = path.relative_to(store.ROOT).as_posix()
         if line.endswith(os.sep):
             names |= {f"{name}/"} if name.startswith("problems") else set()
         elif name in known and not name.startswith(OWN):
@@ -184,7 +191,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     failures = 0 if options.marks else run_all(known, options)
     for page in pages.write_pages():
-        print(f"{page.relative_to(ROOT)} is written", file=sys.stderr)
+        print(f"{page.relative_to(store.ROOT)} is written", file=sys.stderr)
     return int(failures > 0)
 
 

@@ -15,7 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.measured.store import FOLDER, ROOT, Measurement, Result, changed, load, measurements
+from benchmarks.measured import store
+from benchmarks.measured.store import Measurement, Result, changed, load, measurements
 from noisedesign.base.atomic import overwriting, write_text
 from noisedesign.base.checks import InputError
 
@@ -23,8 +24,8 @@ END = "<!-- end of measured -->"
 REGION = re.compile(rf"(<!-- measured: (\{{[^<>]*\}}) -->\n)(.*?)({END})", re.DOTALL)
 WIDTH = 100
 
-STALE = "**Measured before the code changed**: "
-"""How the line below a table begins whose code is another now."""
+STALE = "**Measured before the code changed**"
+"""What stands below a table whose code is another now."""
 
 
 class Table(NamedTuple):
@@ -35,16 +36,16 @@ class Table(NamedTuple):
     rows: list[list[str]]
 
 
-def pages_of(root: Path = ROOT) -> list[Path]:
+def pages_of() -> list[Path]:
     """Pages with tables of stored results."""
-    pages = sorted((root / "docs").rglob("*.md"))
+    pages = sorted((store.ROOT / "docs").rglob("*.md"))
     return [page for page in pages if REGION.search(page.read_text(encoding="utf-8"))]
 
 
-def write_pages(root: Path = ROOT) -> list[Path]:
+def write_pages() -> list[Path]:
     """Write every page anew that is not what the stored results say, and return these."""
     written = []
-    for page in pages_of(root):
+    for page in pages_of():
         text = page.read_text(encoding="utf-8")
         if (made := page_of(text)) != text:
             with overwriting():
@@ -53,17 +54,15 @@ def write_pages(root: Path = ROOT) -> list[Path]:
     return written
 
 
-def page_of(
-    text: str, asked: Mapping[str, Measurement] | None = None, folder: Path = FOLDER
-) -> str:
+def page_of(text: str) -> str:
     """The text of a page with all its tables as they are stored."""
-    known = measurements() if asked is None else asked
+    known = measurements()
 
     def made(found: re.Match[str]) -> str:
         says = tomllib.loads(f"x = {found[2]}")["x"]
         if (name := says["name"]) not in known:
             raise InputError("measured", expected=f"one of {', '.join(known)}", got=name)
-        return f"{found[1]}\n{region(says, known[name], load(name, folder))}\n\n{found[4]}"
+        return f"{found[1]}\n{region(says, known[name], load(name))}\n\n{found[4]}"
 
     return REGION.sub(made, text)
 
@@ -80,10 +79,13 @@ def region(says: Mapping[str, str], asked: Measurement, result: Result | None) -
         if not found:
             raise InputError("table", expected="a title that was printed", got=str(wanted))
         shown = "\n\n".join(markdown(one, titled=wanted is None) for one in found)
-    return f"{shown}\n\n{stamp(asked, result)}" if says.get("stamp", True) else shown
+    stale = bool(changed(result, asked))
+    if says.get("stamp", True):
+        return f"{shown}\n\n{stamp(result, stale=stale)}"
+    return f"{shown}\n\n{STALE}." if stale else shown
 
 
-def stamp(asked: Measurement, result: Result) -> str:
+def stamp(result: Result, *, stale: bool) -> str:
     """When and where it was measured, how long it took, and whether the code is another now."""
     m = result.machine
     parts = [
@@ -95,9 +97,11 @@ def stamp(asked: Measurement, result: Result) -> str:
         *([m["platform"]] if "platform" in m else []),
         *([minutes(result.cpu_seconds)] if result.cpu_seconds is not None else []),
     ]
-    before = STALE if changed(result, asked) else ""
     said = textwrap.fill(
-        f"{before}{', '.join(parts)}.", WIDTH, break_on_hyphens=False, break_long_words=False
+        f"{f'{STALE}: ' * stale}{', '.join(parts)}.",
+        WIDTH,
+        break_on_hyphens=False,
+        break_long_words=False,
     )
     return f"{commands(result.run)}\n{said}"
 

@@ -59,37 +59,37 @@ class Result:
     printed: tuple[str, ...] = ()
 
 
-def measurements(path: Path = LIST) -> dict[str, Measurement]:
+def measurements() -> dict[str, Measurement]:
     """All of them, in the order of the file."""
     found = {}
-    for name, entry in tomllib.loads(path.read_text(encoding="utf-8")).items():
+    for name, entry in tomllib.loads(LIST.read_text(encoding="utf-8")).items():
         given = {key: tuple(v) if isinstance(v, list) else v for key, v in entry.items()}
         found[name] = Measurement(name=name, **given)
     return found
 
 
-def load(name: str, folder: Path = FOLDER) -> Result | None:
+def load(name: str) -> Result | None:
     """The stored result of that name; None where there is none."""
     try:
-        stored = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+        stored = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
     return Result(**stored | {key: tuple(stored[key]) for key in ("run", "printed")})
 
 
-def save(name: str, result: Result, folder: Path = FOLDER) -> None:
+def save(name: str, result: Result) -> None:
     """Store it, whole or not at all."""
     text = json.dumps(asdict(result), indent=1, ensure_ascii=False) + "\n"
     with overwriting():
-        write_text(folder / f"{name}.json", text)
+        write_text(FOLDER / f"{name}.json", text)
 
 
-def changed(result: Result, asked: Measurement, root: Path = ROOT) -> list[str]:
+def changed(result: Result, asked: Measurement) -> list[str]:
     """What differs from the run, in paths or words; nothing where the result is of this code."""
     said = [] if result.run == asked.run else ["the commands"]
     if result.rests_on is None:
         return [*said, "files that the run did not note"]
-    now: Mapping[str, str] = {path: digest(root / path) for path in result.rests_on}
+    now: Mapping[str, str] = {path: digest(ROOT / path) for path in result.rests_on}
     return said + [path for path, known in result.rests_on.items() if now[path] != known]
 
 
@@ -123,7 +123,7 @@ def code_of(text: str) -> str:
         alone = first and last and text[found.start() - 1 : found.start()] not in OPEN
         return "" if alone else found[0]
 
-    return TOKEN.sub(kept, text)
+    return TOKEN.sub(kept, text).strip()
 
 
 @cache

@@ -16,6 +16,8 @@ def note(event: str, arguments: tuple) -> None:
     if event not in ("open", "os.listdir", "os.scandir"):
         return
     with contextlib.suppress(Exception):  # a process goes on whatever cannot be noted
+        if event == "open" and arguments[2] & (os.O_WRONLY | os.O_RDWR):
+            return
         path = os.path.abspath(os.fsdecode(arguments[0]))
         path += os.sep * (event != "open")
         if path.startswith(ROOT) and path not in noted:
