@@ -68,7 +68,7 @@ def lacking(asked: Measurement) -> list[str]:
 
 def measured(asked: Measurement) -> Result:
     """Run its commands and return what they printed."""
-    commit = state()
+    commit, (load_before, *_) = state(), os.getloadavg()
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder, "read")
         path = [
@@ -97,7 +97,8 @@ def measured(asked: Measurement) -> Result:
         raise FailedError("it printed nothing")
     if state() != commit:
         raise FailedError("the sources changed while it ran")
-    machine.pop("noisedesign")
+    machine.pop("noisedesign")  # which names the commit as well
+    machine["load"] = round(load_before, 1)
     digest.cache_clear()  # what it read may have been written by itself
     return Result(
         run=asked.run,

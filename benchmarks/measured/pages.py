@@ -95,6 +95,7 @@ def stamp(result: Result, *, stale: bool) -> str:
         *([f"{_count(m['threads'], 'BLAS thread')}"] if "threads" in m else []),
         *([f"{_count(m['cores'], 'core')} of {m['processor']}"] if "cores" in m else []),
         *([m["platform"]] if "platform" in m else []),
+        *([f"other load {m['load']:g}"] if "load" in m else []),
         *([minutes(result.cpu_seconds)] if result.cpu_seconds is not None else []),
     ]
     said = textwrap.fill(

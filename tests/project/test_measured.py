@@ -192,6 +192,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(store, "FOLDER", tmp_path / "docs" / "measured")
     monkeypatch.setattr(store, "LIST", tmp_path / "list.toml")
     monkeypatch.setattr(command, "SAYS", f"print({json.dumps(json.dumps(MACHINE))})")
+    monkeypatch.setattr(os, "getloadavg", lambda: (7.26, 0.0, 0.0))
     monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
     git(tmp_path, "init", "-q")
     commit(tmp_path)
@@ -235,13 +236,13 @@ def test_a_result_is_stored_shown_and_marked_once_its_code_is_another(
     assert first is not None
     assert list(first.rests_on or ()) == RESTS_ON
     assert first.printed == ("sum", "", "what   sum  unit", "terms  3.5  m")
-    assert first.machine == {k: v for k, v in MACHINE.items() if k != "noisedesign"}
+    assert first.machine == {k: v for k, v in MACHINE.items() if k != "noisedesign"} | {"load": 7.3}
     assert "Sum.\n\n| what | sum | unit |\n| --- | --- | --- |\n| terms | 3.5 | m |\n" in page(
         checkout
     )
     told = f"{first.date}, commit {first.commit[:12]}, Python 3.99, NumPy 9.9, some BLAS, 1 BLAS"
     assert f"`python -m benchmarks.adds`:\n{told}" in page(checkout)
-    assert "3 cores of a processor, a system," in page(checkout).replace("\n", " ")
+    assert "3 cores of a processor, a system, other load 7.3," in page(checkout).replace("\n", " ")
 
     # What it does not read, and words, change nothing; nothing is run again.
     (checkout / "benchmarks" / "other.py").write_text("x = 1\n")
