@@ -67,7 +67,7 @@ def lacking(asked: Measurement) -> list[str]:
 
 
 def measured(asked: Measurement) -> Result:
-    """Run its commands and return what they printed."""
+    """Run its commands and return what the last one printed."""
     commit, (load_before, *_) = state(), os.getloadavg()
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder, "read")
@@ -85,11 +85,8 @@ def measured(asked: Measurement) -> Result:
             "NOISEDESIGN_TRACED_LOG": str(log),
         }
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        printed = [
-            line
-            for command in asked.run
-            for line in printed_by(command, environment | {"COMMIT": commit[:12]})
-        ]
+        for command in asked.run:
+            printed = printed_by(command, environment | {"COMMIT": commit[:12]})
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         read = log.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
         machine = json.loads("".join(printed_by(shlex.join(["python", "-c", SAYS]), environment)))

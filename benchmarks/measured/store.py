@@ -27,7 +27,7 @@ class Measurement:
     """An entry of ``list.toml``.
 
     Attributes:
-        run: commands, as people type them; all they print belongs to the result.
+        run: commands, as people type them; what the last one prints is the result.
         minutes: of the processor, about, where it has not been measured yet.
         needs: variables of the environment, or modules, without which it cannot run.
         packages: distributions whose versions are told with it.
