@@ -22,6 +22,7 @@ from noisedesign.base.checks import InputError
 
 END = "<!-- end of measured -->"
 REGION = re.compile(rf"(<!-- measured: (\{{[^<>]*\}}) -->\n)(.*?)({END})", re.DOTALL)
+CELLS = re.compile(r"(?<!\\)\|")
 WIDTH = 100
 
 STALE = "**Measured before the code changed**"
@@ -131,7 +132,7 @@ def tables(printed: Sequence[str]) -> list[Table]:
     title, shared = "", list[tuple[str, str]]()
     for block in blocks(printed):
         if all(line.startswith("|") for line in block):
-            cells = [[cell.strip() for cell in line.strip("| ").split(" | ")] for line in block]
+            cells = [[cell.strip() for cell in CELLS.split(line.strip()[1:-1])] for line in block]
             rows = [cells[0], *cells[2:]]
         elif len(block) == 1 and "  " not in block[0].strip():
             title, shared = block[0].strip(), []

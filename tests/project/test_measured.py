@@ -336,6 +336,12 @@ def test_printed_tables_are_read_cell_by_cell(capsys: pytest.CaptureFixture[str]
     assert pages.markdown(first, titled=True).startswith("Two graphs; same: yes.\n\n| graph | n |")
 
 
+def test_tables_printed_in_markdown_keep_empty_cells_and_bars() -> None:
+    (found,) = pages.tables(["| a | b | c |", "|---|---|---|", "| 1 | | |", "| | x \\| y | 2 |"])
+    assert found.rows == [["a", "b", "c"], ["1", "", ""], ["", r"x \| y", "2"]]
+    assert pages.markdown(found, titled=True).endswith("| 1 |  |  |\n|  | x \\| y | 2 |")
+
+
 def test_a_table_that_nobody_printed_is_refused() -> None:
     asked = Measurement(name="a", run=("python -m a",), minutes=1)
     result = Result(
