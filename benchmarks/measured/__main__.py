@@ -23,6 +23,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
+from string import Template
 
 from benchmarks.measured import pages, store
 from benchmarks.measured.store import Measurement, Result, changed, digest, load
@@ -111,7 +112,7 @@ def measured(asked: Measurement) -> Result:
 
 def printed_by(command: str, environment: Mapping[str, str]) -> list[str]:
     """Lines that a command prints, as people type it."""
-    words = [os.path.expandvars(word) for word in shlex.split(_filled(command, environment))]
+    words = [Template(word).safe_substitute(environment) for word in shlex.split(command)]
     program = {"python": [sys.executable], "noisedesign": [sys.executable, "-m", "noisedesign"]}
     done = subprocess.run(
         [*program[words[0]], *words[1:]],
@@ -124,10 +125,6 @@ def printed_by(command: str, environment: Mapping[str, str]) -> list[str]:
     if done.returncode:
         raise FailedError(f"exit code {done.returncode} of {command}")
     return [line.rstrip() for line in done.stdout.strip("\n").splitlines()]
-
-
-def _filled(command: str, environment: Mapping[str, str]) -> str:
-    return command.replace("$COMMIT", environment.get("COMMIT", ""))
 
 
 def _installed(name: str) -> bool:

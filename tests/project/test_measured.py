@@ -158,6 +158,7 @@ FILES = {
         Path("docs/page.md").read_text()
         Path("out/kept").read_text()
         subprocess.run([sys.executable, "-c", "import benchmarks.inner"], check=True)
+        assert len(sys.argv[1]) == 12, "the commit"
         print(f"sum\\n\\nwhat   sum  unit\\nterms  {sum(terms):g}  {units.UNIT}")
         """,
     "benchmarks/units.py": "UNIT = 'm'\n",
@@ -171,7 +172,7 @@ FILES = {
     ".gitignore": "out/\n__pycache__/\n",
     "out/kept": "",
 }
-LIST = '[adds]\nrun = ["python -m benchmarks.adds"]\nminutes = 90\n'
+LIST = '[adds]\nrun = ["python -m benchmarks.adds $COMMIT"]\nminutes = 90\n'
 FAILS = '[fails]\nrun = ["python -m benchmarks.fails"]\nminutes = 1\n'
 LACKS = '[lacks]\nrun = ["python -m benchmarks.adds"]\nminutes = 1\nneeds = ["NO_SUCH", "nosuch"]\n'
 RESTS_ON = [
@@ -230,7 +231,9 @@ def test_a_result_is_stored_shown_and_marked_once_its_code_is_another(
     checkout: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert command.main(["--marks"]) == 0
-    assert "*Not measured yet, about 1.5 h of CPU:*\n`python -m benchmarks.adds`:" in page(checkout)
+    assert "*Not measured yet, about 1.5 h of CPU:*\n`python -m benchmarks.adds $COMMIT`:" in page(
+        checkout
+    )
     assert command.main([]) == 0
     first = store.load("adds")
     assert first is not None
@@ -241,7 +244,7 @@ def test_a_result_is_stored_shown_and_marked_once_its_code_is_another(
         checkout
     )
     told = f"{first.date}, commit {first.commit[:12]}, Python 3.99, NumPy 9.9, some BLAS, 1 BLAS"
-    assert f"`python -m benchmarks.adds`:\n{told}" in page(checkout)
+    assert f"`python -m benchmarks.adds $COMMIT`:\n{told}" in page(checkout)
     assert "3 cores of a processor, a system, other load 7.3," in page(checkout).replace("\n", " ")
 
     # What it does not read, and words, change nothing; nothing is run again.
