@@ -127,7 +127,7 @@ def idle(one: ast.stmt) -> bool:
 
 def with_bodies(code: str) -> str:
     """Code in which bodies that were docstrings alone are ``pass`` again."""
-    lines = code.splitlines()
+    lines = code.splitlines() or [""]
     made = []
     for line, following in zip(lines, [*lines[1:], ""], strict=True):
         made.append(line)
