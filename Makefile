@@ -21,7 +21,7 @@ TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 PYTEST := pytest --numprocesses 2 --dist loadfile
 
 .PHONY: demo lint tests test test-slow test-kernels test-trainers test-pythons test-extras mutants
-.PHONY: test-browser bench notebooks docs runtime dist release-check lock clean
+.PHONY: test-browser results results-marks notebooks docs runtime dist release-check lock clean
 
 demo: $(NEEDED)
 	$(BIN)/noisedesign demo -o out
@@ -82,25 +82,14 @@ test-extras: $(NEEDED)
 mutants: $(STAMP)
 	$(BIN)/python -m tests.support.mutants $(WHAT)
 
-bench: $(STAMP)
-	$(BIN)/python -m benchmarks.speed
-	$(BIN)/python -m benchmarks.size
-	$(BIN)/python -m benchmarks.accounts
-	$(BIN)/python -m benchmarks.space_time
-	$(BIN)/python -m benchmarks.toeplitz
-	$(BIN)/python -m benchmarks.corners
-	$(BIN)/python -m benchmarks.local
-	$(BIN)/python -m benchmarks.noise
-	$(BIN)/python -m benchmarks.record
-	$(BIN)/python -m benchmarks.device
-	$(BIN)/python -m benchmarks.integer_noise
-	$(BIN)/python -m benchmarks.amplification
-	$(BIN)/python -m benchmarks.rigorous
-	$(BIN)/python -m benchmarks.proofs
-	$(BIN)/python -m benchmarks.edge_local_large --sizes 1000 10000
-	$(BIN)/python -m benchmarks.partitioned --nodes 10000
-	$(BIN)/python -m benchmarks.observers
-	$(BIN)/python -m benchmarks.sparse_graphs --most 10000
+# Measures what the pages show and is not stored, or of other code, and writes them; goes on where it
+# was. WHAT="speed counts", "--most 5" (minutes each) or "--list": see benchmarks/measured.
+results: $(STAMP)
+	$(BIN)/python -m benchmarks.measured $(WHAT)
+
+# Seconds: writes these pages of what is stored, and marks what is of other code.
+results-marks: $(NEEDED)
+	$(BIN)/python -m benchmarks.measured --marks
 
 # Runs notebooks/*.py and stores each with what it prints and draws.
 notebooks: $(STAMP)

@@ -21,7 +21,7 @@ from noisedesign.tasks import report
 from noisedesign.tasks.report import Record
 
 PROBLEMS = Path(__file__).parents[1] / "problems"
-OTHER_FILES = ("unbounded", "accounts", "sweeps")
+OTHER_FILES = ("unbounded", "accounts", "sweeps", "papers", "training")
 GAPS = (1e-6, 1e-9)
 GROUP = ["design", "W or H", "limits", "k"]
 

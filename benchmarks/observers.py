@@ -95,7 +95,7 @@ def whisper(problem: ObserverProgram) -> float:
 def told_to(problem: ObserverProgram, covariance: Array, *observers: views.Observer) -> float:
     """mu of the worst observer, over that of the budget."""
     worst = replace(problem, observers=observers).worst(covariance)[0]
-    return math.sqrt(worst)
+    return round(math.sqrt(worst), 2)
 
 
 def pairs(graph: nx.Graph) -> list[views.Observer]:
@@ -123,10 +123,10 @@ def row(case: Case) -> Record:
         "observers": len(problem.observers),
         "watched": len(answer.proof.get("dual_coalitions", problem.observers)),
         "feasible": certificate.feasible,
-        "noise": certificate.objective / reference,
-        "bound": bound / reference,
+        "noise": round(certificate.objective / reference, 3),
+        "bound": round(bound / reference, 3),
         "gap": certificate.gap,
-        "Whisper": whisper(problem),
+        "Whisper": round(whisper(problem), 3),
         "all messages": told_to(problem, covariance, views.ldp()),
         "two neighbours": told_to(problem, covariance, *pairs(case.graph)) if longer else None,
         "twice the steps": told_to(
@@ -140,6 +140,13 @@ def row(case: Case) -> Record:
     }
 
 
+TABLES = {
+    "noise against neighbours": ["Whisper", "noise", "bound"],
+    "mu of others over the budget": ["all messages", "two neighbours", "twice the steps"],
+    "what it took": ["observers", "watched", "iterations", "CPU s", "of it views", "gap"],
+}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--most", type=int, default=500, metavar="N", help="nodes (default 500)")
@@ -147,7 +154,11 @@ def main() -> None:
     arguments = parser.parse_args()
     asked = [case for case in cases() if arguments.least <= len(case.graph) <= arguments.most]
     rows = [row(case) for case in asked]
-    report.print_table(rows, list(rows[0]), title="noise against what neighbours see")
+    case = ["graph", "steps", "pooled"]
+    for title, columns in TABLES.items():
+        shown = [row for row in rows if row[columns[0]] is not None]
+        print()
+        report.print_table(shown, [*case, *columns], title=title, keep=case)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,8 @@
-"""The page of benchmarks: what it says is what was measured; a peer is judged as we are."""
+"""The scripts of benchmarks: a peer is judged as we are, and what is counted is what there is."""
 
 from __future__ import annotations
 
 import csv
-import re
 import stat
 import sys
 import textwrap
@@ -20,12 +19,9 @@ from noisedesign.base.device import CPU
 from noisedesign.design import backends
 from noisedesign.families.disjoint import solver
 from noisedesign.families.disjoint.solver import active_caps, diagonal, smoothed
-from noisedesign.files.problem_file import load_problem
 from noisedesign.surveys.check_results import COLUMNS, MISSING, VERIFIED, VERSION
-from noisedesign.surveys.compare import compare
 from tests.support import ROOT
 from tests.support.array_devices import NEEDS_NUMPY_2, STRICT, strict_on_host
-from tests.support.command_line import CAPPED, write
 
 JAX = "config = type('config', (), {'update': lambda *_: None})\nfrom . import numpy"
 DENSE = """
@@ -45,9 +41,9 @@ DENSE = """
 def benchmarks(monkeypatch: pytest.MonkeyPatch) -> Any:
     """The scripts, which are beside the package and not in it."""
     monkeypatch.syspath_prepend(str(ROOT))
-    from benchmarks import gpu, peers, report
+    from benchmarks import collection, gpu, peers
 
-    return SimpleNamespace(gpu=gpu, peers=peers, report=report)
+    return SimpleNamespace(collection=collection, gpu=gpu, peers=peers)
 
 
 @pytest.fixture
@@ -148,79 +144,11 @@ def test_a_device_that_is_not_there(
     assert "torch is not installed; cupy is not installed" in err
 
 
-def test_the_page(
-    benchmarks: Any, rival: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_tables_of_judged_runs(
+    benchmarks: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(benchmarks.report, "speed_section", lambda: "the ratios\n")
-    page, results = tmp_path / "page.md", tmp_path / "results.csv"
-    page.write_text("# Benchmarks\n\nThe page of the last time.\n")
-    structured = ROOT / "problems" / "time-structures" / "prefix-toeplitz-32.toml"
-    problems = [str(write(tmp_path, CAPPED)), str(structured)]
-    arguments = [
-        "-o",
-        str(page),
-        "--quick",
-        "--problems",
-        *problems,
-        "--backends",
-        "native,clarabel",
-        "--results",
-        str(results),
-        "--rival",
-        rival,
-        "--runs",
-        "1",
-    ]
-    benchmarks.report.main(arguments)
-    text = page.read_text(encoding="utf-8")
-    told = ["PYTHON" if word == rival else word for word in arguments]
-    assert f"python -m benchmarks.report {' '.join(told)}\n" in text
-    assert rival not in text
-    assert "![Share of the problems solved and certified, against time](page.svg)" in text
-    assert (tmp_path / "page.svg").read_text(encoding="utf-8").startswith("<?xml")
-    tables = {}
-    for found in re.findall(r"(?:^\|.*\|\n)+", text, re.MULTILINE):
-        header, _, *rows = [
-            [cell.strip() for cell in line.strip("|\n").split("|")] for line in found.splitlines()
-        ]
-        tables[tuple(header[:3])] = [dict(zip(header, row, strict=True)) for row in rows]
-    # The rows are in the table already: this solves nothing.
-    found = compare(
-        [load_problem(path) for path in problems],
-        backends=["native", "clarabel"],
-        time_limit=benchmarks.report.QUICK_LIMIT,
-        output=results,
-    )
-    assert found.kept == 4
-    native, clarabel, local, refused = found.rows
-    first, second = tables["problem", "native", "clarabel"]
-    for row, backend in ((native, "native"), (clarabel, "clarabel")):
-        assert first[backend] == f"{row['build_seconds'] + row['solve_seconds']:.3g}"
-    assert (local["status"], second["clarabel"]) == ("local-optimum", "refused")
-    assert second["native"].endswith(" s, best found")
-    (errors,) = tables["backend", "problems", "err1"]
-    assert errors["err5"] == f"{abs(clarabel['err5']):.3g}"
-    # What is only searched is neither solved nor a failure, and what is refused is neither.
-    (search,) = tables["problem", "backend", "seconds"]
-    assert (search["problem"], search["gap"]) == (local["name"], f"{local['gap']:.3g}")
-    assert "### Not solved\n\nNone.\n" in text
-    (refusal,) = tables["backend", "problems", "reason"]
-    assert refusal == {"backend": "clarabel", "problems": "1", "reason": refused["reason"]}
-    summary = tables["backend", "problems", "solved"]
-    counts = ("solved", "best_found", "refused", "failed")
-    assert {s["backend"]: [s[name] for name in counts] for s in summary} == {
-        "native": ["1", "1", "0", "0"],
-        "clarabel": ["1", "0", "1", "0"],
-    }
-    assert "`scs` (left out by choice)" in text
-    assert "A process may take " in text
-    assert len(tables["problem", "runs", "seconds"]) == 3
-    assert text.endswith("the ratios\n")
-    assert str(found.machine) in " ".join(text.split())
-
-
-def test_the_section_of_judged_runs(benchmarks: Any, tmp_path: Path) -> None:
-    report, path = benchmarks.report, tmp_path / "v.csv"
+    path, picture = tmp_path / "v.csv", tmp_path / "picture.svg"
+    arguments = ["--verdicts", str(path), "-o", str(picture)]
     blank = dict.fromkeys(COLUMNS, "") | {"clock": "cpu", "holds": "optimum"}
     rows = [
         ("p", "a", 1.0, VERIFIED, 1e-8, ""),
@@ -237,34 +165,16 @@ def test_the_section_of_judged_runs(benchmarks: Any, tmp_path: Path) -> None:
         for row in rows:
             values = blank | dict(zip(names, row, strict=True)) | {"verdict_format": VERSION}
             writer.writerow(values)
-    text = report.verdicts_section(str(path), tmp_path / "page.md")
+    benchmarks.collection.main(arguments)
+    text = capsys.readouterr().out
     assert "| problem | a | b |\n| --- | --- | --- |\n| p | 1 | late |\n" in text
     assert "| q | to 5e-04 | none |\n| r | none | none |\n" in text
     assert "| b | 2 | takes # GiB where # are |" in text
     assert "| a | 1e-06 | 3 | 1 | 3 | 0 |" in text
-    assert (tmp_path / "page.svg").exists()
+    assert picture.read_text(encoding="utf-8").startswith("<?xml")
     path.write_text(path.read_text().replace(",cpu,", ",wall,"))
     with pytest.raises(InputError, match=r"^verdicts: expected runs timed by CPU seconds"):
-        report.verdicts_section(str(path), tmp_path / "page.md")
-
-
-def test_the_published_page_is_that_of_the_published_runs(benchmarks: Any, tmp_path: Path) -> None:
-    path = ROOT / "docs" / "collection-results.csv"
-    section = benchmarks.report.verdicts_section(str(path), tmp_path / "benchmarks.md")
-    assert section in (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
-
-
-def test_ratios_are_kept_with_their_date(benchmarks: Any, tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    page.write_text("*Written on 2026-01-02, 03:04 UTC by*\n\n## jax_privacy\n\nten times\n")
-    for _ in range(2):  # kept once more, the date stays that of the ratios
-        kept = benchmarks.report.kept_ratios(page)
-        assert kept[0].startswith("*The ratios below are of 2026-01-02, 03:04 UTC, and of")
-        assert kept[1] == "## jax_privacy\n\nten times\n"
-        page.write_text("\n".join(["*Written on 2027-01-01, 00:00 UTC by*\n", *kept]))
-    page.write_text("# Benchmarks\n")
-    with pytest.raises(InputError, match=r"^keep_ratios: expected a page with ratios"):
-        benchmarks.report.kept_ratios(page)
+        benchmarks.collection.main(arguments)
 
 
 # --- decompositions counted -----------------------------------------------------------------------
@@ -390,9 +300,3 @@ def test_a_large_model_beside_plain_normals(
     (row,) = [line.split() for line in told.splitlines() if line.startswith("a step of four")]
     assert float(row[-2]) > 0
     assert 3 <= float(row[-1]) < 6
-
-
-def test_make_bench_runs_it() -> None:
-    made = (ROOT / "Makefile").read_text(encoding="utf-8")
-    assert "-m benchmarks.noise\n" in made
-    assert "-m benchmarks.device\n" in made

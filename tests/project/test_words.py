@@ -121,10 +121,10 @@ def test_words_about_links() -> None:
 def test_words_about_kronecker_designs() -> None:
     """What a Kronecker design is above other noise, as the tables of the results have it; rows in
     which noise of modes is no better tell nothing."""
+    text = pages.read("docs/results.md")
     tables = [
-        [line.strip("|\n").split("|") for line in one.table.splitlines()[2:]]
-        for one in numbers.marked("results", pages.read("docs/results.md"))
-        if one.says.get("printed", "").startswith("python -m benchmarks.space_time --pa")
+        pages.table_with(text, "graph", title)[1:]
+        for title in ("Kronecker over the optimum", "Kronecker over modes")
     ]
     parts, passes, low = (
         [float(row[k].split("%")[0]) for row in tables[place]]
@@ -168,18 +168,6 @@ def test_words_about_caps() -> None:
     assert ring[0] == f"{1 / 3:.3f}"
     assert f"needs 1/3 and the Florentine families {florentine[0]}" in text
     assert f"twice the variance of independent noise {ring[1]} and {florentine[1]}" in text
-
-
-def test_words_about_jax_privacy() -> None:
-    """Of the page of benchmarks, which one command writes."""
-    table = pages.table_with(pages.read("docs/benchmarks.md"), "rival_gap", "times_faster")
-    found = {row[0]: dict(zip(table[0], row, strict=True)) for row in table[1:]}
-    epochs, long = (found[f"prefix, (k, b) = ({k})"] for k in ("20, 19", "1, 1024"))
-    assert (
-        f"{float(epochs['times_faster']):.0f} times as long under (20, 19) participation, and "
-        f"{float(long['times_faster']):.0f} times as long for 1024 steps, where it stops at a gap "
-        f"of {float(long['rival_gap']):.1e}".replace("e-0", "e-")
-    ) in told("docs/results.md")
 
 
 @pytest.mark.slow

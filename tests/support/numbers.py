@@ -32,6 +32,7 @@ from tests.support import ROOT, pages
 Row = tuple[str, ...]
 
 MARK = re.compile(r"^<!-- numbers: (\{[^<>]*\}) -->\n\n?((?:^.+\n)+)", re.MULTILINE)
+MEASURED = re.compile(r"<!-- measured: .*?<!-- end of measured -->", re.DOTALL)
 TABLE = re.compile(r"(?:^\|.*\n)+", re.MULTILINE)
 NUMBER = re.compile(r"(?<![\w.])-?(?:\d[\d,]*)?\.?\d+(?:e[-+]?\d+)?(?!\w)( ?%)?")
 KINDS = ("stored", "printed", "test", "measured")
@@ -64,7 +65,7 @@ def marked(page: str, text: str) -> list[Marked]:
 def unmarked(text: str, fewest: int) -> list[str]:
     """First lines of tables with at least so many decimal numbers or shares, and no comment."""
     known = [found[2] for found in MARK.finditer(text)]
-    without = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    without = MEASURED.sub("", re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL))
     tables = [found[0] for found in TABLE.finditer(without)]
     return [
         table.partition("\n")[0]
