@@ -1,0 +1,369 @@
+"""``python tools/every_figure.py``: the page of every figure, table and theorem of the sources.
+
+What people know (what a paper says, where, and which command or test answers) is in a file a source
+in ``docs/experiments/every-figure``, which this file's ``Row`` describes. Numbers and the verdicts
+on them are computed from the CSV files in ``docs/experiments``, so that none outlives its results.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+import sys
+import tomllib
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+EXPERIMENTS = Path(__file__).resolve().parents[1] / "docs" / "experiments"
+PAGE = EXPERIMENTS / "every-figure.md"
+SOURCES = ("whisper", "mafalda", "mafalda-talk", "gossip", "zip-dl")  # in the order of the page
+
+AGREES, WEAKLY, NOT, OPEN, UNDONE = VERDICTS = (
+    *("agrees", "agrees weakly", "does not agree", "open", "not done"),
+)
+NEITHER = "states nothing to check"
+UNMEASURED = "not yet measured"
+HEAD = ("item", "what it says", "published", "here", "verdict", "by")
+
+Cells = dict[str, str]
+
+
+class Value(NamedTuple):
+    """A number, and the ends of its interval where the results have one."""
+
+    mean: float
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The ends of the interval, or twice the number."""
+        known = self.low is not None and self.high is not None
+        return (self.low, self.high) if known else (self.mean, self.mean)  # type: ignore[return-value]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """A claim of a numbered item, in a table [[row]].
+
+    ``item`` ("Figure 3, right"), ``says`` and, where the text has numbers, ``published`` with its
+    ``place``. Then either ``verdict`` (one of VERDICTS, or NEITHER) and, unless nothing was done,
+    ``tests`` that show it; or ``measure``, which is compared. ``note`` is added to the verdict.
+    """
+
+    item: str
+    says: str
+    published: str = ""
+    place: str = ""
+    command: str = ""
+    picture: str = ""
+    tests: tuple[str, ...] = ()
+    verdict: str = ""
+    note: str = ""
+    measure: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def number(self) -> str:
+        """The item without its part: "Figure 3"."""
+        return self.item.partition(",")[0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """A paper: how many items of each kind it numbers, and the rows of them."""
+
+    title: str
+    read: str
+    numbered: dict[str, int]
+    rows: tuple[Row, ...]
+
+
+def source(name: str, folder: Path = EXPERIMENTS) -> Source:
+    """Read what is known of a source from its file."""
+    with (folder / "every-figure" / f"{name}.toml").open("rb") as file:
+        tables = tomllib.load(file)
+    rows = tuple(
+        Row(**{key: tuple(value) if key == "tests" else value for key, value in row.items()})
+        for row in tables.pop("row")
+    )
+    return Source(rows=rows, **tables)
+
+
+# --- numbers of the results -----------------------------------------------------------------------
+
+
+@cache
+def results(name: str, folder: Path) -> list[Cells]:
+    """The rows of ``NAME.csv``, or none where no such results are stored."""
+    path = folder / f"{name}.csv"
+    if not path.exists():
+        return []
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def select(rows: Sequence[Cells], where: dict[str, Any]) -> list[Cells]:
+    """The rows that have one of the values of every column named, numbers as numbers."""
+    return [row for row in rows if all(_has(row.get(key), value) for key, value in where.items())]
+
+
+def _has(cell: str | None, value: Any) -> bool:
+    if isinstance(value, list):
+        return any(_has(cell, one) for one in value)
+    if cell is None or isinstance(value, str):
+        return cell == value
+    number = _number(cell)
+    return number is not None and math.isclose(number, value, rel_tol=2e-3)
+
+
+def _number(cell: str | None) -> float | None:
+    try:
+        return float(cell or "")
+    except ValueError:
+        return None
+
+
+def value_of(row: Cells, measure: dict[str, Any]) -> Value | None:
+    """The number in ``column``, ``times`` a unit, with its interval where the columns ``ends``
+    (without them, those that end in ``_low`` and ``_high``) have one."""
+    column = measure["column"]
+    names = (column, *measure.get("ends", (f"{column}_low", f"{column}_high")))
+    mean, low, high = (_number(row.get(name)) for name in names)
+    if mean is None:
+        return None
+    times = measure.get("times", 1)
+    return Value(*(None if x is None else times * x for x in (mean, low, high)))  # type: ignore[arg-type]
+
+
+def measured(measure: dict[str, Any], rows: Sequence[Cells]) -> Value | None:
+    """The number that ``column`` has in the one row of ``where``, or the ``take`` ("mean", "least",
+    "greatest", with its interval) of several; or the value of ``column`` at which ``crosses`` falls to a ``level``.
+    ``over`` (further words of ``where``) divides it. None where the results do not have it."""
+    found = _taken(measure, select(rows, measure["where"]))
+    if found is None or "over" not in measure:
+        return found
+    below = _taken(measure, select(rows, measure["where"] | measure["over"]))
+    return None if below is None or below.mean == 0 else Value(found.mean / below.mean)
+
+
+def _taken(measure: dict[str, Any], rows: Sequence[Cells]) -> Value | None:
+    if "crosses" in measure:
+        return _crossing(rows, measure["column"], measure["crosses"], measure["level"])
+    values = [value for row in rows if (value := value_of(row, measure)) is not None]
+    if not values or len(values) < len(rows):
+        return None
+    if (take := measure.get("take")) is None:
+        return values[0] if len(values) == 1 else None
+    if take == "mean":
+        return Value(math.fsum(value.mean for value in values) / len(values))
+    return (min if take == "least" else max)(values, key=lambda value: value.mean)
+
+
+def _crossing(rows: Sequence[Cells], column: str, other: str, level: float) -> Value | None:
+    """Where ``other`` falls to ``level``, interpolated in logarithms of both."""
+    points = sorted(
+        (math.log(x), math.log(y))
+        for row in rows
+        if (x := _number(row.get(column))) is not None
+        and (y := _number(row.get(other))) is not None
+        and 0 < x < math.inf
+        and 0 < y < math.inf
+    )
+    at = math.log(level)
+    for (a, high), (b, low) in zip(points, points[1:], strict=False):
+        if high >= at >= low and high > low:
+            return Value(math.exp(a + (high - at) / (high - low) * (b - a)))
+    return None
+
+
+def pairs_of(measure: dict[str, Any], rows: Sequence[Cells]) -> list[tuple[Value, Value]]:
+    """Every row of ``where`` beside those of ``than`` that are alike in the columns ``by``, or beside
+    the number ``than``."""
+    by = measure.get("by", [])
+    if not isinstance(measure["than"], dict):
+        limit = Value(*[float(measure["than"])] * 3)
+        found = [value_of(row, measure) for row in select(rows, measure["where"])]
+        return [(value, limit) for value in found if value is not None]
+    others = select(rows, measure["where"] | measure["than"])
+    pairs = []
+    for row in select(rows, measure["where"]):
+        alike = (other for other in others if all(row[key] == other[key] for key in by))
+        both = ((value_of(row, measure), value_of(other, measure)) for other in alike)
+        pairs += [(a, b) for a, b in both if a is not None and b is not None]
+    return pairs
+
+
+# --- verdicts -------------------------------------------------------------------------------------
+
+
+class Judged(NamedTuple):
+    """What was found, a verdict, and the rule that it follows from."""
+
+    here: str
+    verdict: str
+    rule: str = ""
+
+
+def judged(measure: dict[str, Any], folder: Path = EXPERIMENTS) -> Judged:
+    """Compare what the results have with what is published. ``near`` asks for a number, up to
+    ``within`` (a share of it); ``at_most`` and ``at_least`` for a side; ``less`` and ``more`` for
+    the order of every pair of ``pairs_of``."""
+    rows = results(measure["csv"], folder)
+    if "than" in measure:
+        return _of_pairs(pairs_of(measure, rows), measure)
+    found = measured(measure, rows)
+    if found is None:
+        return Judged(UNMEASURED, OPEN)
+    here = shown(found, percent=measure.get("percent", 0))
+    if "near" in measure:
+        return Judged(here, *_near(found, measure["near"], measure.get("within", 0.1)))
+    side = -1.0 if "at_most" in measure else 1.0
+    limit = measure.get("at_most", measure.get("at_least"))
+    return Judged(here, *_on_side(found, side, limit))
+
+
+def _near(found: Value, published: float, within: float) -> tuple[str, str]:
+    low, high = found.ends
+    if low < high and low <= published <= high:
+        return AGREES, "the interval holds the published number"
+    close = abs(found.mean / published - 1) <= within
+    if close and low == high:
+        return AGREES, f"within {100 * within:.0f} %; no interval is stored"
+    if close:
+        return WEAKLY, f"within {100 * within:.0f} %, and the interval does not hold it"
+    return NOT, ""
+
+
+def _on_side(found: Value, side: float, limit: float) -> tuple[str, str]:
+    away = sorted(side * (end - limit) for end in found.ends)
+    told = "" if found.low is not None else "no interval is stored"
+    if away[0] >= 0:
+        return AGREES, told or "the whole interval"
+    if side * (found.mean - limit) >= 0:
+        return WEAKLY, "the interval goes beyond it"
+    return (OPEN, "the interval reaches it") if away[1] >= 0 else (NOT, told)
+
+
+def _of_pairs(pairs: Sequence[tuple[Value, Value]], measure: dict[str, Any]) -> Judged:
+    if not pairs:
+        return Judged(UNMEASURED, OPEN)
+    more, percent = "more" in measure, measure.get("percent", 0)
+    ordered = [(b, a) if more else (a, b) for a, b in pairs]
+    held = sum(a.mean < b.mean for a, b in ordered)
+    apart = sum(a.ends[1] < b.ends[0] for a, b in ordered)
+    against = sum(b.ends[1] < a.ends[0] for a, b in ordered)
+    word = "more" if more else "less"
+    stored = all(value.low is not None for pair in pairs for value in pair)
+    if len(pairs) == 1:
+        here = " against ".join(shown(value, percent=percent) for value in pairs[0])
+    else:
+        here = f"{word} in {held} of {len(pairs)}"
+        here += f", by more than both intervals in {apart}" if stored else ""
+    if not stored:
+        rule = "no intervals are stored"
+        return Judged(here, WEAKLY if held == len(pairs) else NOT if not held else OPEN, rule)
+    if apart == len(pairs):
+        return Judged(here, AGREES, "all intervals are apart")
+    if held == len(pairs) or (held > len(pairs) / 2 and not against):
+        return Judged(here, WEAKLY, "some intervals cross")
+    return Judged(here, NOT if against else OPEN, f"{against} the other way, intervals apart")
+
+
+def shown(value: Value, *, percent: int = 0) -> str:
+    """A number to three digits with its interval; ``percent`` is what makes it per cent, or 0."""
+    times, unit = (percent, " %") if percent else (1, "")
+
+    def digits(number: float) -> str:
+        number *= times
+        if not math.isfinite(number):
+            return "diverged"
+        return f"{number:.0f}" if abs(number) >= 1000 else f"{round(number, 9) + 0.0:.3g}"
+
+    if value.low is None or value.high is None or not math.isfinite(value.mean):
+        return f"{digits(value.mean)}{unit}"
+    return f"{digits(value.mean)}{unit} ({digits(value.low)} to {digits(value.high)})"
+
+
+def judgement(row: Row, folder: Path = EXPERIMENTS) -> Judged:
+    """The verdict on a row: computed where there is a number, else that of its file."""
+    if not row.measure:
+        return Judged("", row.verdict, "")
+    return judged(row.measure, folder)
+
+
+# --- the page -------------------------------------------------------------------------------------
+
+INTRODUCTION = """# Every figure, table and theorem
+
+`python tools/every_figure.py` writes this page from the results beside it: no number or verdict on a number is typed.
+What people typed is in `docs/experiments/every-figure`, a file a source: what an item says, in our words, what its text
+prints and where, and which command or test answers. Copied from a paper is the column *published*, and nothing else; a
+number that can only be read off a figure is not there. To make a result again, run its command and copy the CSV file
+here; tests are run by `python -m pytest tests lab/tests -k NAME`.
+
+| verdict | means |
+|---|---|
+| agrees | the 95 % interval holds the published number, or lies on the side that is claimed; of theorems: a test shows it |
+| agrees weakly | the order or size is there, and intervals cross, or no interval is stored |
+| does not agree | an interval excludes it; of theorems: a test has a counterexample ([errata](../errata.md)) |
+| open | not measured, or too little to tell |
+| not done | and why |
+"""
+
+
+def page(folder: Path = EXPERIMENTS) -> str:
+    """The text of the page."""
+    known = {name: source(name, folder) for name in SOURCES}
+    counts = [_line(("source", *VERDICTS, "in all")), _line(["---"] * (len(VERDICTS) + 2))]
+    parts = []
+    for name, of in known.items():
+        verdicts = [judgement(row, folder) for row in of.rows]
+        found = Counter(one.verdict for one in verdicts)
+        link = f"[{of.title}](#{re.sub(r'[^a-z0-9]+', '-', of.title.lower()).strip('-')})"
+        counts.append(_line((link, *(str(found[v]) for v in VERDICTS), str(len(verdicts)))))
+        parts.append(_section(of, verdicts))
+    told = "Rows are claims, and an item may have several; some state nothing to check."
+    return "\n".join([INTRODUCTION, *counts, "", told, "", *parts])
+
+
+def _section(of: Source, verdicts: Sequence[Judged]) -> str:
+    numbered = ", ".join(
+        f"{count} {kind.lower()}{'' if count == 1 else 's'}" for kind, count in of.numbered.items()
+    ).replace("corollarys", "corollaries")
+    lines = [f"## {of.title}\n", f"{of.read} Its numbered items: {numbered or 'none'}.\n"]
+    lines += [_line(HEAD), _line(["---"] * len(HEAD))]
+    drawn: set[str] = set()
+    for row, found in zip(of.rows, verdicts, strict=True):
+        here = found.here
+        if row.picture and row.picture not in drawn:
+            drawn.add(row.picture)
+            here = f"{here} ![{row.picture.replace('-', ' ')}](../pictures/{row.picture}.svg)"
+        by = [f"`{row.command}`"] if row.command else []
+        by += [f"`{test}`" for test in row.tests]
+        published = f"{row.published} ({row.place})" if row.published else ""
+        verdict = f"**{found.verdict}**" if found.verdict in VERDICTS else found.verdict
+        rule = "; ".join(text for text in (found.rule, row.note) if text)
+        verdict += f": {rule}" if rule else ""
+        lines.append(_line((row.item, row.says, published, here.strip(), verdict, ", ".join(by))))
+    return "\n".join([*lines, ""])
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+def main() -> int:
+    """Write the page, and say how many rows have which verdict."""
+    PAGE.write_text(page(), encoding="utf-8")
+    found = Counter(judgement(row).verdict for name in SOURCES for row in source(name).rows)
+    print(f"{PAGE.relative_to(EXPERIMENTS.parents[1])}: {dict(found)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
