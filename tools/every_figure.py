@@ -8,13 +8,13 @@ on them are computed from the CSV files in ``docs/experiments``, so that none ou
 from __future__ import annotations
 
 import csv
+import itertools
 import math
 import re
 import sys
 import tomllib
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -43,12 +43,12 @@ class Value(NamedTuple):
     @property
     def ends(self) -> tuple[float, float]:
         """The ends of the interval, or twice the number."""
-        known = self.low is not None and self.high is not None
-        return (self.low, self.high) if known else (self.mean, self.mean)  # type: ignore[return-value]
+        if self.low is None or self.high is None:
+            return self.mean, self.mean
+        return self.low, self.high
 
 
-@dataclass(frozen=True, kw_only=True)
-class Row:
+class Row(NamedTuple):
     """A claim of a numbered item, in a table [[row]].
 
     ``item`` ("Figure 3, right"), ``says`` and, where the text has numbers, ``published`` with its
@@ -62,10 +62,10 @@ class Row:
     place: str = ""
     command: str = ""
     picture: str = ""
-    tests: tuple[str, ...] = ()
+    tests: Sequence[str] = ()
     verdict: str = ""
     note: str = ""
-    measure: dict[str, Any] = field(default_factory=dict)
+    measure: Mapping[str, Any] = {}
 
     @property
     def number(self) -> str:
@@ -73,8 +73,7 @@ class Row:
         return self.item.partition(",")[0]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Source:
+class Source(NamedTuple):
     """A paper: how many items of each kind it numbers, and the rows of them."""
 
     title: str
@@ -87,11 +86,7 @@ def source(name: str, folder: Path = EXPERIMENTS) -> Source:
     """Read what is known of a source from its file."""
     with (folder / "every-figure" / f"{name}.toml").open("rb") as file:
         tables = tomllib.load(file)
-    rows = tuple(
-        Row(**{key: tuple(value) if key == "tests" else value for key, value in row.items()})
-        for row in tables.pop("row")
-    )
-    return Source(rows=rows, **tables)
+    return Source(rows=tuple(Row(**row) for row in tables.pop("row")), **tables)
 
 
 # --- numbers of the results -----------------------------------------------------------------------
@@ -107,7 +102,7 @@ def results(name: str, folder: Path) -> list[Cells]:
         return list(csv.DictReader(file))
 
 
-def select(rows: Sequence[Cells], where: dict[str, Any]) -> list[Cells]:
+def select(rows: Sequence[Cells], where: Mapping[str, Any]) -> list[Cells]:
     """The rows that have one of the values of every column named, numbers as numbers."""
     return [row for row in rows if all(_has(row.get(key), value) for key, value in where.items())]
 
@@ -116,7 +111,7 @@ def _has(cell: str | None, value: Any) -> bool:
     if isinstance(value, list):
         return any(_has(cell, one) for one in value)
     if cell is None or isinstance(value, str):
-        return cell == value
+        return bool(cell == value)
     number = _number(cell)
     return number is not None and math.isclose(number, value, rel_tol=2e-3)
 
@@ -128,7 +123,7 @@ def _number(cell: str | None) -> float | None:
         return None
 
 
-def value_of(row: Cells, measure: dict[str, Any]) -> Value | None:
+def value_of(row: Cells, measure: Mapping[str, Any]) -> Value | None:
     """The number in ``column``, ``times`` a unit, with its interval where the columns ``ends``
     (without them, those that end in ``_low`` and ``_high``) have one."""
     column = measure["column"]
@@ -137,13 +132,15 @@ def value_of(row: Cells, measure: dict[str, Any]) -> Value | None:
     if mean is None:
         return None
     times = measure.get("times", 1)
-    return Value(*(None if x is None else times * x for x in (mean, low, high)))  # type: ignore[arg-type]
+    ends = (None if end is None else times * end for end in (low, high))
+    return Value(times * mean, *ends)
 
 
-def measured(measure: dict[str, Any], rows: Sequence[Cells]) -> Value | None:
-    """The number that ``column`` has in the one row of ``where``, or the ``take`` ("mean", "least",
-    "greatest", with its interval) of several; or the value of ``column`` at which ``crosses`` falls to a ``level``.
-    ``over`` (further words of ``where``) divides it. None where the results do not have it."""
+def measured(measure: Mapping[str, Any], rows: Sequence[Cells]) -> Value | None:
+    """The number that ``column`` has in the one row of ``where``, or the ``take`` of several
+    ("mean"; "least" or "greatest", with its interval), or that it has where the column ``crosses``
+    falls to a ``level``; ``over`` (further words of ``where``) divides it. None where the results
+    do not have it."""
     found = _taken(measure, select(rows, measure["where"]))
     if found is None or "over" not in measure:
         return found
@@ -151,7 +148,7 @@ def measured(measure: dict[str, Any], rows: Sequence[Cells]) -> Value | None:
     return None if below is None or below.mean == 0 else Value(found.mean / below.mean)
 
 
-def _taken(measure: dict[str, Any], rows: Sequence[Cells]) -> Value | None:
+def _taken(measure: Mapping[str, Any], rows: Sequence[Cells]) -> Value | None:
     if "crosses" in measure:
         return _crossing(rows, measure["column"], measure["crosses"], measure["level"])
     values = [value for row in rows if (value := value_of(row, measure)) is not None]
@@ -175,15 +172,15 @@ def _crossing(rows: Sequence[Cells], column: str, other: str, level: float) -> V
         and 0 < y < math.inf
     )
     at = math.log(level)
-    for (a, high), (b, low) in zip(points, points[1:], strict=False):
+    for (a, high), (b, low) in itertools.pairwise(points):
         if high >= at >= low and high > low:
             return Value(math.exp(a + (high - at) / (high - low) * (b - a)))
     return None
 
 
-def pairs_of(measure: dict[str, Any], rows: Sequence[Cells]) -> list[tuple[Value, Value]]:
-    """Every row of ``where`` beside those of ``than`` that are alike in the columns ``by``, or beside
-    the number ``than``."""
+def pairs_of(measure: Mapping[str, Any], rows: Sequence[Cells]) -> list[tuple[Value, Value]]:
+    """Every row of ``where`` beside those of ``than`` that are alike in the columns ``by``; or
+    beside the number ``than``."""
     by = measure.get("by", [])
     if not isinstance(measure["than"], dict):
         limit = Value(*[float(measure["than"])] * 3)
@@ -209,7 +206,7 @@ class Judged(NamedTuple):
     rule: str = ""
 
 
-def judged(measure: dict[str, Any], folder: Path = EXPERIMENTS) -> Judged:
+def judged(measure: Mapping[str, Any], folder: Path = EXPERIMENTS) -> Judged:
     """Compare what the results have with what is published. ``near`` asks for a number, up to
     ``within`` (a share of it); ``at_most`` and ``at_least`` for a side; ``less`` and ``more`` for
     the order of every pair of ``pairs_of``."""
@@ -243,13 +240,13 @@ def _on_side(found: Value, side: float, limit: float) -> tuple[str, str]:
     away = sorted(side * (end - limit) for end in found.ends)
     told = "" if found.low is not None else "no interval is stored"
     if away[0] >= 0:
-        return AGREES, told or "the whole interval"
+        return AGREES, told or "the whole interval is on that side"
     if side * (found.mean - limit) >= 0:
         return WEAKLY, "the interval goes beyond it"
     return (OPEN, "the interval reaches it") if away[1] >= 0 else (NOT, told)
 
 
-def _of_pairs(pairs: Sequence[tuple[Value, Value]], measure: dict[str, Any]) -> Judged:
+def _of_pairs(pairs: Sequence[tuple[Value, Value]], measure: Mapping[str, Any]) -> Judged:
     if not pairs:
         return Judged(UNMEASURED, OPEN)
     more, percent = "more" in measure, measure.get("percent", 0)
@@ -300,35 +297,37 @@ def judgement(row: Row, folder: Path = EXPERIMENTS) -> Judged:
 
 INTRODUCTION = """# Every figure, table and theorem
 
-`python tools/every_figure.py` writes this page from the results beside it: no number or verdict on a number is typed.
-What people typed is in `docs/experiments/every-figure`, a file a source: what an item says, in our words, what its text
-prints and where, and which command or test answers. Copied from a paper is the column *published*, and nothing else; a
-number that can only be read off a figure is not there. To make a result again, run its command and copy the CSV file
-here; tests are run by `python -m pytest tests lab/tests -k NAME`.
-
-| verdict | means |
-|---|---|
-| agrees | the 95 % interval holds the published number, or lies on the side that is claimed; of theorems: a test shows it |
-| agrees weakly | the order or size is there, and intervals cross, or no interval is stored |
-| does not agree | an interval excludes it; of theorems: a test has a counterexample ([errata](../errata.md)) |
-| open | not measured, or too little to tell |
-| not done | and why |
+`python tools/every_figure.py` writes this page from the results beside it: no number and no verdict
+on a number is typed. What people typed is in `docs/experiments/every-figure`, a file a source: what
+an item says, in our words, what its text prints and where, and which command or test answers. Only
+the column *published* is copied from a paper, from its text; a number that can only be read off a
+figure is not there. To make a result again, run its command and put its CSV file here; tests are
+run by `python -m pytest tests lab/tests -k NAME`. Rows are claims, and an item may have several.
 """
+
+MEANING = {
+    AGREES: "the 95 % interval holds the published number, or lies where it is claimed to lie; "
+    "without an interval the rule is said. Of a theorem: a test shows it",
+    WEAKLY: "the size or order is there, and intervals cross, or none are stored",
+    NOT: "an interval excludes it. Of a theorem: a test has a counterexample, as in the "
+    "[errata](../errata.md)",
+    OPEN: "not measured, or too little to tell",
+    UNDONE: "and why",
+}
 
 
 def page(folder: Path = EXPERIMENTS) -> str:
     """The text of the page."""
-    known = {name: source(name, folder) for name in SOURCES}
+    means = [_line(("verdict", "means")), _line(["---"] * 2), *map(_line, MEANING.items())]
     counts = [_line(("source", *VERDICTS, "in all")), _line(["---"] * (len(VERDICTS) + 2))]
     parts = []
-    for name, of in known.items():
+    for of in (source(name, folder) for name in SOURCES):
         verdicts = [judgement(row, folder) for row in of.rows]
         found = Counter(one.verdict for one in verdicts)
         link = f"[{of.title}](#{re.sub(r'[^a-z0-9]+', '-', of.title.lower()).strip('-')})"
         counts.append(_line((link, *(str(found[v]) for v in VERDICTS), str(len(verdicts)))))
         parts.append(_section(of, verdicts))
-    told = "Rows are claims, and an item may have several; some state nothing to check."
-    return "\n".join([INTRODUCTION, *counts, "", told, "", *parts])
+    return "\n".join([INTRODUCTION, *means, "", *counts, "", *parts])
 
 
 def _section(of: Source, verdicts: Sequence[Judged]) -> str:

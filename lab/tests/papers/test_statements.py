@@ -1,4 +1,4 @@
-"""Lemmas and theorems of the sources that nothing else here rests on, by hand and by brute force."""
+"""Lemmas and theorems of the sources that nothing else rests on, by hand and by brute force."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.grams import space_gram
 
 
 def test_whisper_theorem_1_by_its_second_moment() -> None:
-    """Noise on 2n points has the covariance R exactly; E|x - y|^2 for any y that it does not know."""
+    """Noise on 2n points has the covariance R exactly; E|x - y|^2 for a y that is fixed."""
     rng = np.random.default_rng(0)
     n, step = 6, 0.3
     w = oracles.metropolis(nx.path_graph(n))
