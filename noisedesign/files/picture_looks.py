@@ -50,8 +50,8 @@ LOOKS: dict[str, tuple[str, str, Any]] = {
     # What gossip averaging protects from, in its experiment alone.
     "others' views": (hues.BLUE, "o", "-"),
     "one view": (hues.ORANGE, "s", "-"),
-    "equations (5.4)": (hues.GREEN, "^", "-"),
-    "Theorem 17": (hues.PURPLE, "v", "-"),
+    "equations (5.4), (5.5)": (hues.GREEN, "^", "-"),
+    "Theorem 17, constants 1": (hues.PURPLE, "v", "-"),
 }
 _SAME = {
     "no noise": "none",
@@ -79,7 +79,9 @@ def looks_of(names: Iterable[str]) -> dict[str, Look]:
     for name in listed:
         if name in known:
             colour, marker, line = known[name]
-            variant = seen[_base(name)] = seen.get(_base(name), -1 + ("," in name)) + 1
+            variant = seen[_base(name)] = (
+                seen.get(_base(name), -1 + ("," in name and name not in LOOKS)) + 1
+            )
             found[name] = {"color": colour, "marker": marker, "linestyle": line}
             if variant:
                 line = LINES[(LINES.index(line) + variant) % len(LINES)]
@@ -96,6 +98,8 @@ def looks_of(names: Iterable[str]) -> dict[str, Look]:
 
 def _base(name: str) -> str:
     """The mechanism that a name of a picture begins with: "bsr-8, random" is of "bsr"."""
+    if name in LOOKS:
+        return name
     base = name.partition(",")[0]
     base = _SAME.get(base, base)
     return base if base in LOOKS else re.sub(r"-\d+$", "", base)

@@ -29,7 +29,7 @@ def test_who_is_drawn_with_it_changes_nothing() -> None:
         assert all(found[name] == everybody[name] for name in pair)
 
 
-GOSSIP = {"others' views", "one view", "equations (5.4)", "Theorem 17"}
+GOSSIP = {"others' views", "one view", "equations (5.4), (5.5)", "Theorem 17, constants 1"}
 """What one experiment protects from, which is no mechanism and drawn with none but these."""
 STEPS = 14.0  # between two colours in CIELAB: about six that are just told apart
 
@@ -63,9 +63,9 @@ def test_gossip_has_no_colour_twice() -> None:
 
 
 def test_a_name_with_a_comma_in_it_is_no_variant() -> None:
-    """ "equations (5.4), (5.5)" is drawn as it stands in the table."""
-    for name in ("equations (5.4), (5.5)", "Theorem 17, constants 1"):
-        assert looks_of([name])[name]["color"] == LOOKS[name.partition(",")[0]][0]
+    for name in GOSSIP:
+        look = {"color": LOOKS[name][0], "marker": LOOKS[name][1], "linestyle": LOOKS[name][2]}
+        assert looks_of([name])[name] == look
 
 
 def test_a_variant_keeps_the_colour() -> None:

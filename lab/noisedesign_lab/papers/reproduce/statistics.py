@@ -94,7 +94,7 @@ TOO_SHORT = "too short to tell"  # what a run says where intervals cross
 def order(a: Record, b: Record, column: str) -> str:
     """Return "less", "more" or, where the intervals of two rows cross or one is missing,
     ``TOO_SHORT``: of ``a`` beside ``b``."""
-    ends = [row.get(f"{column}_{end}") for row in (a, b) for end in ("low", "high")]
+    ends: list[Any] = [row.get(f"{column}_{end}") for row in (a, b) for end in ("low", "high")]
     if None in ends:
         return TOO_SHORT
     low, high, other_low, other_high = ends
