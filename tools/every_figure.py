@@ -162,7 +162,7 @@ def _taken(measure: Mapping[str, Any], rows: Sequence[Cells]) -> Value | None:
 
 
 def _crossing(rows: Sequence[Cells], column: str, other: str, level: float) -> Value | None:
-    """Where ``other`` falls to ``level``, interpolated in logarithms of both."""
+    """Return the place where ``other`` falls to ``level``, interpolated in logarithms of both."""
     points = sorted(
         (math.log(x), math.log(y))
         for row in rows
@@ -199,7 +199,7 @@ def pairs_of(measure: Mapping[str, Any], rows: Sequence[Cells]) -> list[tuple[Va
 
 
 class Judged(NamedTuple):
-    """What was found, a verdict, and the rule that it follows from."""
+    """Words for a number, a verdict, and the rule that it follows from."""
 
     here: str
     verdict: str
@@ -317,7 +317,7 @@ MEANING = {
 
 
 def page(folder: Path = EXPERIMENTS) -> str:
-    """The text of the page."""
+    """Return the text of the page."""
     means = [_line(("verdict", "means")), _line(["---"] * 2), *map(_line, MEANING.items())]
     counts = [_line(("source", *VERDICTS, "in all")), _line(["---"] * (len(VERDICTS) + 2))]
     parts = []

@@ -34,7 +34,7 @@ def test_whisper_theorem_1_by_its_second_moment() -> None:
 
 
 def test_gossip_lemma_6_by_its_likelihood_ratio() -> None:
-    """In the range of A, the log likelihood ratio is a Gaussian of mean |A^+ d|^2 / 2 and variance
+    """The log likelihood ratio of noise A Z is a Gaussian of mean |A^+ d|^2 / 2 and variance
     |A^+ d|^2, as that of a Gaussian mechanism is, also where A has no full rank."""
     rng = np.random.default_rng(1)
     a = rng.normal(size=(5, 2)) @ rng.normal(size=(2, 4))
