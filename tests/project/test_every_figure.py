@@ -78,6 +78,7 @@ ring,a,2,5,4,6
 ring,b,2,5.5,5,7
 star,a,1,30,,
 star,b,1,31,,
+path,a,1,,,
 """
 
 
@@ -114,6 +115,7 @@ THAN_B = {"than": {"name": "b"}, "by": ["level"], "less": True}
         (A_RING | {"near": 7.5}, "not yet measured", "open"),  # of two rows, none said which
         (A_RING | {"csv": "y", "near": 1}, "not yet measured", "open"),
         (A_RING | {"column": "risk", "take": "mean", "near": 1}, "not yet measured", "open"),
+        (A_RING | {"where": {"name": "a"}, "take": "mean", "near": 15}, "not yet measured", "open"),
         (A_RING | THAN_B, "less in 2 of 2, by more than both intervals in 1", "agrees weakly"),
         (ONE | THAN_B, "10 (9 to 11) against 20 (18 to 22)", "agrees"),
         (ONE | {"than": {"name": "b"}, "more": True}, "10 (9 to 11)", "does not agree"),
