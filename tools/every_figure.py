@@ -53,7 +53,8 @@ class Row(NamedTuple):
 
     ``item`` ("Figure 3, right"), ``says`` and, where the text has numbers, ``published`` with its
     ``place``. Then either ``verdict`` (one of VERDICTS, or NEITHER) and, unless nothing was done,
-    ``tests`` that show it; or ``measure``, which is compared. ``note`` is added to the verdict.
+    ``tests`` that show it; or ``measure``, which is compared; ``until`` the results have it, this
+    is why it was not done. ``note`` is added to the verdict.
     """
 
     item: str
@@ -65,6 +66,7 @@ class Row(NamedTuple):
     tests: Sequence[str] = ()
     verdict: str = ""
     note: str = ""
+    until: str = ""
     measure: Mapping[str, Any] = {}
 
     @property
@@ -226,9 +228,10 @@ def judged(measure: Mapping[str, Any], folder: Path = EXPERIMENTS) -> Judged:
 
 def _near(found: Value, published: float, within: float) -> tuple[str, str]:
     low, high = found.ends
-    if low < high and low <= published <= high:
-        return AGREES, "the interval holds the published number"
     close = abs(found.mean / published - 1) <= within
+    if low < high and low <= published <= high:
+        told = "the interval holds the published number"
+        return (AGREES, told) if close else (OPEN, f"{told}, and is too wide to tell")
     if close and low == high:
         return AGREES, f"within {100 * within:.0f} %; no interval is stored"
     if close:
@@ -289,8 +292,11 @@ def shown(value: Value, *, percent: int = 0) -> str:
 def judgement(row: Row, folder: Path = EXPERIMENTS) -> Judged:
     """The verdict on a row: computed where there is a number, else that of its file."""
     if not row.measure:
-        return Judged("", row.verdict, "")
-    return judged(row.measure, folder)
+        return Judged("", row.verdict, row.note)
+    found = judged(row.measure, folder)
+    if found.here == UNMEASURED and row.until:
+        return Judged("", UNDONE, row.until)
+    return found._replace(rule="; ".join(text for text in (found.rule, row.note) if text))
 
 
 # --- the page -------------------------------------------------------------------------------------
@@ -346,8 +352,7 @@ def _section(of: Source, verdicts: Sequence[Judged]) -> str:
         by += [f"`{test}`" for test in row.tests]
         published = f"{row.published} ({row.place})" if row.published else ""
         verdict = f"**{found.verdict}**" if found.verdict in VERDICTS else found.verdict
-        rule = "; ".join(text for text in (found.rule, row.note) if text)
-        verdict += f": {rule}" if rule else ""
+        verdict += f": {found.rule}" if found.rule else ""
         lines.append(_line((row.item, row.says, published, here.strip(), verdict, ", ".join(by))))
     return "\n".join([*lines, ""])
 

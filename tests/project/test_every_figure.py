@@ -38,7 +38,8 @@ def test_what_rows_name_exists() -> None:
     for _, row in ROWS:
         assert set(row.tests) <= tests, row.item
         assert not row.picture or (ROOT / "docs" / "pictures" / f"{row.picture}.svg").exists()
-        assert not row.measure or (TOOL.EXPERIMENTS / f"{row.measure['csv']}.csv").exists()
+        stored = row.measure and (TOOL.EXPERIMENTS / f"{row.measure['csv']}.csv").exists()
+        assert stored or not row.measure or row.until, row.item
         assert not row.command or row.command.startswith("noisedesign "), row.item
         assert bool(row.published) <= bool(row.place), row.item
 
@@ -63,10 +64,11 @@ def test_what_a_test_refutes_is_among_the_errata() -> None:
             assert any(test in told for test in row.tests), row.item
 
 
-def test_nearly_all_that_is_to_be_measured_is() -> None:
+def test_what_is_to_be_measured_is() -> None:
+    """What is not says why."""
     lost = [row.item for row in MEASURED if TOOL.judgement(row).here == TOOL.UNMEASURED]
     assert len(MEASURED) >= 25
-    assert len(lost) <= len(MEASURED) // 4, lost
+    assert not lost
 
 
 # --- how it comes to its verdicts -----------------------------------------------------------------
@@ -98,6 +100,7 @@ THAN_B = {"than": {"name": "b"}, "by": ["level"], "less": True}
     ("measure", "here", "verdict"),
     [
         (ONE | {"near": 10.5}, "10 (9 to 11)", "agrees"),
+        (ONE | {"near": 10.9, "within": 0.05}, "10 (9 to 11)", "open"),  # it holds much else
         (ONE | {"near": 11.5, "within": 0.2}, "10 (9 to 11)", "agrees weakly"),
         (ONE | {"near": 11.5}, "10 (9 to 11)", "does not agree"),
         (STAR | {"near": 32.0}, "30", "agrees"),  # up to a tenth, and the page says so
