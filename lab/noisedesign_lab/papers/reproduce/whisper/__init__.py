@@ -153,11 +153,7 @@ def tables(rows: Rows, settings: WhisperSettings) -> Mapping[str, Rows]:
 def pictures(rows: Rows, found: Rows, settings: WhisperSettings) -> Pictures:
     """Loss, and accuracy, against epsilon; loss against steps on the sparsest graph."""
     parts = lanes.parts(settings.incomes.protected)
-    told = tuple(f", p = {p:g}" for p in settings.network.connectivities[::2])  # of ten panels six
     valleys = [row for row in found if row["setting"].startswith("quadratics")]
-    valleys = sorted(
-        (row for row in valleys if row["setting"].endswith(told)), key=lambda row: row["setting"]
-    )
     drawn = {
         "quadratics": loss_against_epsilon(valleys, ylabel="excess of the objective", log=True)
     }
