@@ -7,9 +7,7 @@ import re
 import tokenize
 from itertools import combinations
 from pathlib import Path
-from pathlib import Path
 
-import numpy as np
 import numpy as np
 import pytest
 
@@ -122,37 +120,6 @@ def test_pictures_of_the_documentation_have_these_colours() -> None:
             assert shown == looks_of(entries)[name]["color"], f"{path.name}: {name}"
             seen += 1
     assert seen > 80
-
-
-PICTURES = [*(ROOT / "docs/pictures").glob("*.svg"), *(ROOT / "docs/_static/narrow").glob("*.svg")]
-MOST = 6  # panels of a picture that one reads
-
-
-def test_no_words_of_a_picture_stand_on_one_another() -> None:
-    found = {path.name: drawn.overlapping(path) for path in PICTURES}
-    assert sum(len(drawn.boxes(path)) for path in PICTURES) > 1000
-    assert not {name: pairs for name, pairs in found.items() if pairs}
-
-
-def test_pictures_have_few_panels() -> None:
-    for path in PICTURES:
-        assert len(re.findall(r'<g id="axes_\d+">', path.read_text("utf-8"))) <= MOST, path.name
-
-
-def test_words_on_one_another_are_found(tmp_path: Path) -> None:
-    """Two texts 3 points apart, then 30; and one above an upright one."""
-    from noisedesign.files.picture_file import new_figure, style, write_figure
-
-    def drawn_with(apart: float) -> list[tuple[str, str]]:
-        with style():
-            figure = new_figure(3.0, 2.0)
-            for k, name in enumerate(("one", "two")):
-                figure.text(0.3 + k * apart / 216, 0.5, name)
-            figure.text(0.1, 0.5, "upright", rotation=90)
-            return drawn.overlapping(write_figure(figure, tmp_path / "x.svg"))
-
-    assert drawn_with(3.0) == [("one", "two")]
-    assert drawn_with(30.0) == []
 
 
 PICTURES = [*(ROOT / "docs/pictures").glob("*.svg"), *(ROOT / "docs/_static/narrow").glob("*.svg")]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,7 @@ COLUMNS = 3  # panels side by side, and names in a line of the legend
 ALONE = 3.7  # inches of a single panel, which a telephone shows whole
 LONGEST = 48  # letters of a panel's title
 FEW = 4  # mechanisms whose intervals are told apart as bands; those of more are bars side by side
-APART = 0.006  # share of the axis from one such bar to the next
+APART = 0.009  # share of the axis from one such bar to the next
 NOISELESS = {"color": BLACK, "linestyle": ":", "linewidth": 1.8, "marker": "", "zorder": 5}
 """The line without noise, above all others, which would hide it where they come to it."""
 Pictures = Mapping[str, "Figure"]  # figures by the names of their files
@@ -40,9 +40,7 @@ def loss_against_epsilon(
     for name in looks.keys() - set(noisy):
         looks[name] = {**looks[name], **NOISELESS, "color": looks[name]["color"]}
     budgets = [row["epsilon"] for row in summary if math.isfinite(row["epsilon"])]
-    aside = (max(budgets, default=1.0) / min(budgets, default=1.0)) ** APART
-    places = enumerate(noisy if len(noisy) > FEW else [])
-    moved = {name: aside ** (k - (len(noisy) - 1) / 2) for k, name in places}
+    moved = side_by_side(noisy, budgets)
 
     def panel(axes: Axes, rows: Rows) -> None:
         for (mechanism,), members in groups(rows, "mechanism"):
@@ -51,7 +49,7 @@ def loss_against_epsilon(
                 (row for row in members if _drawn(row[column])), key=lambda row: row["epsilon"]
             )
             if finite := [row for row in drawn if math.isfinite(row["epsilon"])]:
-                _points(axes, finite, column, look, moved.get(mechanism))
+                points(axes, finite, column, look, moved.get(mechanism))
             for row in drawn:
                 if math.isinf(row["epsilon"]):
                     axes.axhline(row[column], **{k: v for k, v in look.items() if k != "marker"})
@@ -72,13 +70,13 @@ def loss_against_steps(rows: Rows, *, log: bool = False) -> Figure:
 
     def panel(axes: Axes, here: Rows) -> None:
         for (mechanism,), members in groups(here, "mechanism"):
-            points = []
+            means = []
             for (step,), at in groups(sorted(members, key=lambda row: row["step"]), "step"):
                 found = interval([row["test_loss"] for row in at])
                 if not math.isfinite(found.mean):
                     break
-                points.append({"epsilon": step, **found.columns("test_loss")})
-            _points(axes, points, "test_loss", looks[mechanism])
+                means.append({"epsilon": step, **found.columns("test_loss")})
+            points(axes, means, "test_loss", looks[mechanism])
         axes.set_xlabel("steps")
 
     labels = {name: f"{name}{_diverged(rows, name, 'test_loss')}" for name in looks}
@@ -98,8 +96,17 @@ def log_ticks(axes: Axes, values: Iterable[float]) -> None:
     axes.xaxis.set_major_formatter("{x:g}")
 
 
-def _points(axes: Axes, rows: Rows, column: str, look: Look, moved: float | None = None) -> None:
-    """A line, and a band where every point has an interval; or, moved aside, a bar a point."""
+def side_by_side(names: Sequence[str], values: Sequence[float]) -> dict[str, float]:
+    """Factors by which points of each of more than FEW names are moved on a logarithmic axis that
+    has these values, so that none is under another; of FEW no factors."""
+    step = (max(values, default=1.0) / min(values, default=1.0)) ** APART
+    listed = enumerate(names if len(names) > FEW else [])
+    return {name: step ** (k - (len(names) - 1) / 2) for k, name in listed}
+
+
+def points(axes: Axes, rows: Rows, column: str, look: Look, moved: float | None = None) -> None:
+    """A line against ``epsilon``, and a band where every point has an interval; or, moved aside, a
+    bar a point."""
     places, values = [row["epsilon"] for row in rows], [row[column] for row in rows]
     ends = (f"{column}_low", f"{column}_high")
     known = all(row.get(end) is not None for row in rows for end in ends)

@@ -74,13 +74,3 @@ def test_intervals_that_cross_tell_no_order() -> None:
     assert order(row(3, 4), row(1, 2), "cost") == "more"
     for other in (row(2, 3), row(0, 5), row(None, None)):
         assert order(row(1, 2), other, "cost") == TOO_SHORT
-
-
-def test_intervals_that_cross_tell_no_order() -> None:
-    def row(low: float | None, high: float | None) -> dict[str, float | None]:
-        return {"cost": 1.0, "cost_low": low, "cost_high": high}
-
-    assert order(row(1, 2), row(3, 4), "cost") == "less"
-    assert order(row(3, 4), row(1, 2), "cost") == "more"
-    for other in (row(2, 3), row(0, 5), row(None, None)):
-        assert order(row(1, 2), other, "cost") == TOO_SHORT
