@@ -309,6 +309,7 @@ an item says, in our words, what its text prints and where, and which command or
 the column *published* is copied from a paper, from its text; a number that can only be read off a
 figure is not there. To make a result again, run its command and put its CSV file here; tests are
 run by `python -m pytest tests lab/tests -k NAME`. Rows are claims, and an item may have several.
+Definitions, assumptions, remarks and algorithms are left out.
 """
 
 MEANING = {
