@@ -126,14 +126,18 @@ def _number(cell: str | None) -> float | None:
 
 
 def value_of(row: Cells, measure: Mapping[str, Any]) -> Value | None:
-    """The number in ``column``, ``times`` a unit, with its interval where the columns ``ends``
-    (without them, those that end in ``_low`` and ``_high``) have one."""
+    """The number in ``column``, ``times`` a unit or over that of the column ``per``, with its
+    interval where the columns ``ends`` (without them, those that end in ``_low`` and ``_high``)
+    have one."""
     column = measure["column"]
     names = (column, *measure.get("ends", (f"{column}_low", f"{column}_high")))
     mean, low, high = (_number(row.get(name)) for name in names)
     if mean is None:
         return None
-    times = measure.get("times", 1)
+    times = measure.get("times", 1.0)
+    if "per" in measure:
+        whole = _number(row.get(measure["per"]))
+        return Value(times * mean / whole) if whole else None
     ends = (None if end is None else times * end for end in (low, high))
     return Value(times * mean, *ends)
 
