@@ -215,7 +215,7 @@ class Judged(NamedTuple):
 def judged(measure: Mapping[str, Any], folder: Path = EXPERIMENTS) -> Judged:
     """Compare what the results have with what is published. ``near`` asks for a number, up to
     ``within`` (a share of it); ``at_most`` and ``at_least`` for a side; ``less`` and ``more`` for
-    the order of every pair of ``pairs_of``."""
+    the order of every pair of ``pairs_of``. An ``exact`` number needs no interval."""
     rows = results(measure["csv"], folder)
     if "than" in measure:
         return _of_pairs(pairs_of(measure, rows), measure)
@@ -223,6 +223,8 @@ def judged(measure: Mapping[str, Any], folder: Path = EXPERIMENTS) -> Judged:
     if found is None:
         return Judged(UNMEASURED, OPEN)
     here = shown(found, percent=measure.get("percent", 0))
+    if found.low is None and "exact" in measure:
+        found = Value(*[found.mean] * 3)
     if "near" in measure:
         return Judged(here, *_near(found, measure["near"], measure.get("within", 0.1)))
     side = -1.0 if "at_most" in measure else 1.0
@@ -237,7 +239,8 @@ def _near(found: Value, published: float, within: float) -> tuple[str, str]:
         told = "the interval holds the published number"
         return (AGREES, told) if close else (OPEN, f"{told}, and is too wide to tell")
     if close and low == high:
-        return AGREES, f"within {100 * within:.0f} %; no interval is stored"
+        told = "" if found.low is not None else "; no interval is stored"
+        return AGREES, f"within {100 * within:.0f} %{told}"
     if close:
         return WEAKLY, f"within {100 * within:.0f} %, and the interval does not hold it"
     return NOT, ""
@@ -247,7 +250,7 @@ def _on_side(found: Value, side: float, limit: float) -> tuple[str, str]:
     away = sorted(side * (end - limit) for end in found.ends)
     told = "" if found.low is not None else "no interval is stored"
     if away[0] >= 0:
-        return AGREES, told or "the whole interval is on that side"
+        return AGREES, told or ("the whole interval is on that side" if away[1] > away[0] else "")
     if side * (found.mean - limit) >= 0:
         return WEAKLY, "the interval goes beyond it"
     return (OPEN, "the interval reaches it") if away[1] >= 0 else (NOT, told)

@@ -104,6 +104,7 @@ THAN_B = {"than": {"name": "b"}, "by": ["level"], "less": True}
         (ONE | {"near": 11.5, "within": 0.2}, "10 (9 to 11)", "agrees weakly"),
         (ONE | {"near": 11.5}, "10 (9 to 11)", "does not agree"),
         (STAR | {"near": 32.0}, "30", "agrees"),  # up to a tenth, and the page says so
+        (STAR | {"near": 32.0, "exact": True}, "30", "agrees"),
         (STAR | {"near": 40.0}, "30", "does not agree"),
         (ONE | {"at_most": 11}, "10 (9 to 11)", "agrees"),
         (ONE | {"at_most": 10}, "10 (9 to 11)", "agrees weakly"),
@@ -137,6 +138,18 @@ def test_verdicts_by_hand(measure: dict, here: str, verdict: str, folder: Path) 
     found = TOOL.judged(measure, folder)
     assert found.here.startswith(here)
     assert found.verdict == verdict
+
+
+def test_rules_are_said(folder: Path) -> None:
+    for measure, rule in (
+        (ONE | {"near": 10.5}, "the interval holds the published number"),
+        (STAR | {"near": 32.0}, "within 10 %; no interval is stored"),
+        (STAR | {"near": 32.0, "exact": True}, "within 10 %"),
+        (STAR | {"at_most": 31.0}, "no interval is stored"),
+        (STAR | {"at_most": 31.0, "exact": True}, ""),
+        (ONE | {"at_most": 11.0}, "the whole interval is on that side"),
+    ):
+        assert TOOL.judged(measure, folder).rule == rule
 
 
 def test_other_results_make_another_page(tmp_path: Path) -> None:
