@@ -20,7 +20,7 @@ COLUMNS = 3  # panels side by side, and names in a line of the legend
 ALONE = 3.7  # inches of a single panel, which a telephone shows whole
 LONGEST = 48  # letters of a panel's title
 FEW = 4  # mechanisms whose intervals are told apart as bands; those of more are bars side by side
-APART = 0.009  # share of the axis from one such bar to the next
+APART, SPREAD = 0.005, 0.03  # shares of the axis from one such bar to the next, and of all of them
 NOISELESS = {"color": BLACK, "linestyle": ":", "linewidth": 1.8, "marker": "", "zorder": 5}
 """The line without noise, above all others, which would hide it where they come to it."""
 Pictures = Mapping[str, "Figure"]  # figures by the names of their files
@@ -40,7 +40,8 @@ def loss_against_epsilon(
     for name in looks.keys() - set(noisy):
         looks[name] = {**looks[name], **NOISELESS, "color": looks[name]["color"]}
     budgets = [row["epsilon"] for row in summary if math.isfinite(row["epsilon"])]
-    moved = side_by_side(noisy, budgets)
+    told = any(row.get(f"{column}_low") is not None for row in summary)
+    moved = side_by_side(noisy, budgets) if told else {}
 
     def panel(axes: Axes, rows: Rows) -> None:
         for (mechanism,), members in groups(rows, "mechanism"):
@@ -99,7 +100,8 @@ def log_ticks(axes: Axes, values: Iterable[float]) -> None:
 def side_by_side(names: Sequence[str], values: Sequence[float]) -> dict[str, float]:
     """Factors by which points of each of more than FEW names are moved on a logarithmic axis that
     has these values, so that none is under another; of FEW no factors."""
-    step = (max(values, default=1.0) / min(values, default=1.0)) ** APART
+    share = min(APART, SPREAD / max(len(names) - 1, 1))
+    step = (max(values, default=1.0) / min(values, default=1.0)) ** share
     listed = enumerate(names if len(names) > FEW else [])
     return {name: step ** (k - (len(names) - 1) / 2) for k, name in listed}
 
