@@ -134,10 +134,14 @@ def value_of(row: Cells, measure: Mapping[str, Any]) -> Value | None:
     mean, low, high = (_number(row.get(name)) for name in names)
     if mean is None:
         return None
+    if low is None and "exact" in measure:
+        low = high = mean
     times = measure.get("times", 1.0)
     if "per" in measure:
         whole = _number(row.get(measure["per"]))
-        return Value(times * mean / whole) if whole else None
+        if not whole:
+            return None
+        times /= whole
     ends = (None if end is None else times * end for end in (low, high))
     return Value(times * mean, *ends)
 
@@ -145,8 +149,13 @@ def value_of(row: Cells, measure: Mapping[str, Any]) -> Value | None:
 def measured(measure: Mapping[str, Any], rows: Sequence[Cells]) -> Value | None:
     """The number that ``column`` has in the one row of ``where``, or the ``take`` of several
     ("mean"; "least" or "greatest", with its interval), or that it has where the column ``crosses``
-    falls to a ``level``; ``over`` (further words of ``where``) divides it. None where the results
-    do not have it."""
+    falls to a ``level``; ``over`` (further words of ``where``) divides it, and ``against`` (such
+    words too) divides that by the same quotient elsewhere. None where the results lack it."""
+    if "against" in measure:
+        inner = {key: value for key, value in measure.items() if key != "against"}
+        found = measured(inner, rows)
+        below = measured(inner | {"where": measure["where"] | measure["against"]}, rows)
+        return Value(found.mean / below.mean) if found and below and below.mean else None
     found = _taken(measure, select(rows, measure["where"]))
     if found is None or "over" not in measure:
         return found
@@ -223,8 +232,6 @@ def judged(measure: Mapping[str, Any], folder: Path = EXPERIMENTS) -> Judged:
     if found is None:
         return Judged(UNMEASURED, OPEN)
     here = shown(found, percent=measure.get("percent", 0))
-    if found.low is None and "exact" in measure:
-        found = Value(*[found.mean] * 3)
     if "near" in measure:
         return Judged(here, *_near(found, measure["near"], measure.get("within", 0.1)))
     side = -1.0 if "at_most" in measure else 1.0
@@ -291,9 +298,10 @@ def shown(value: Value, *, percent: int = 0) -> str:
             return "diverged"
         return f"{number:.0f}" if abs(number) >= 1000 else f"{round(number, 9) + 0.0:.3g}"
 
-    if value.low is None or value.high is None or not math.isfinite(value.mean):
+    low, high = value.ends
+    if low == high or not math.isfinite(value.mean):
         return f"{digits(value.mean)}{unit}"
-    return f"{digits(value.mean)}{unit} ({digits(value.low)} to {digits(value.high)})"
+    return f"{digits(value.mean)}{unit} ({digits(low)} to {digits(high)})"
 
 
 def judgement(row: Row, folder: Path = EXPERIMENTS) -> Judged:

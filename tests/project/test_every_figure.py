@@ -116,7 +116,10 @@ THAN_B = {"than": {"name": "b"}, "by": ["level"], "less": True}
         (A_RING | {"take": "mean", "near": 7.5}, "7.5", "agrees"),
         (A_RING | {"take": "least", "at_most": 6}, "5 (4 to 6)", "agrees"),
         (ONE | {"over": {"name": "b"}, "near": 0.5}, "0.5", "agrees"),
-        (ONE | {"per": "loss_low", "near": 1.11}, "1.11", "agrees"),
+        # 10 / 20 at level 1, over 5 / 5.5 at level 2.
+        (ONE | {"over": {"name": "b"}, "against": {"level": 2}, "near": 0.55}, "0.55", "agrees"),
+        (STAR | THAN_B | {"exact": True}, "30 against 31", "agrees"),
+        (ONE | {"per": "loss_low", "near": 1.11}, "1.11 (1 to 1.22)", "agrees"),
         (A_RING | {"near": 7.5}, "not yet measured", "open"),  # of two rows, none said which
         (A_RING | {"csv": "y", "near": 1}, "not yet measured", "open"),
         (A_RING | {"column": "risk", "take": "mean", "near": 1}, "not yet measured", "open"),
