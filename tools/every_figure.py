@@ -28,6 +28,7 @@ AGREES, WEAKLY, NOT, OPEN, UNDONE = VERDICTS = (
 )
 NEITHER = "states nothing to check"
 UNMEASURED = "not yet measured"
+COMPARED = '<!-- numbers: {test = "test_the_page_is_what_the_tool_writes"} -->'
 HEAD = ("item", "what it says", "published", "here", "verdict", "by")
 
 Cells = dict[str, str]
@@ -357,7 +358,7 @@ def _section(of: Source, verdicts: Sequence[Judged]) -> str:
         f"{count} {kind.lower()}{'' if count == 1 else 's'}" for kind, count in of.numbered.items()
     ).replace("corollarys", "corollaries")
     lines = [f"## {of.title}\n", f"{of.read} Its numbered items: {numbered or 'none'}.\n"]
-    lines += [_line(HEAD), _line(["---"] * len(HEAD))]
+    lines += [f"{COMPARED}\n", _line(HEAD), _line(["---"] * len(HEAD))]
     drawn: set[str] = set()
     for row, found in zip(of.rows, verdicts, strict=True):
         here = found.here

@@ -23,12 +23,10 @@ WRITTEN = (
     "docs/guides/collection.md",
     "docs/benchmarks.md",
     "docs/guides/trainers.md",
-    "docs/experiments/every-figure.md",
     "docs/errata.md",
 )
-"""Tools write the tables of the first four, and ``test_collection_tool`` compares those of the
-first, ``test_trainers_table`` that of the third and ``test_every_figure`` those of the fourth;
-every row of the last names its test."""
+"""Tools write the tables of the first three, and ``test_collection_tool`` compares those of the
+first, ``test_trainers_table`` that of the third; every row of the last names its test."""
 
 FEWEST = 4
 """Decimal numbers of a table that has to say where they come from."""
