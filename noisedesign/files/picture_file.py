@@ -35,6 +35,14 @@ VECTOR = "svg"  # the format of pictures by default
 BLUE, ORANGE, GREEN, GREY = "#0072b2", "#d55e00", "#009e73", "#767676"
 PURPLE, SKY = "#cc79a7", "#56b4e9"  # for any colour vision (Okabe and Ito 2008)
 AMBER, WINE, BLACK = "#e69f00", "#882255", "#333333"  # further ones, of mechanisms alone
+FOREST, MINT, OLIVE = "#005a3c", "#6cc644", "#7a8b00"  # beside green
+PLUM, VIOLET, MAUVE = "#7b2d8e", "#9c5fd0", "#5b4a9e"  # beside purple
+BROWN, YELLOW = "#8a5a00", "#c9ad00"  # beside amber
+NAVY, TEAL, ICE, STEEL, SLATE, CYAN, DENIM = (  # beside blue
+    *("#08306b", "#12808f", "#a3b5e0", "#54779e", "#4a6274", "#2bc0cf", "#7b9ff2"),
+)
+RUST, PEACH, TAN = "#8c2d04", "#f0894a", "#a8775a"  # beside orange
+ROSE, RED = "#d6457b", "#b3001b"  # beside wine
 COLOURS = (BLUE, ORANGE, GREEN, PURPLE, SKY, GREY)
 LINES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (5, 1)), (0, (1, 1)))  # of curves, in turn
 SIGNED = "RdBu_r"  # colours of numbers with a sign: blue below zero, white at zero, red above it

@@ -6,56 +6,52 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from noisedesign.files.picture_file import (
-    AMBER,
-    BLACK,
-    BLUE,
-    COLOURS,
-    GREEN,
-    GREY,
-    LINES,
-    ORANGE,
-    PURPLE,
-    SKY,
-    WINE,
-)
+from noisedesign.files import picture_file as hues
+from noisedesign.files.picture_file import COLOURS, LINES
 
 Look = Mapping[str, Any]
 """``color``, ``marker`` and ``linestyle``, as matplotlib takes them."""
 
 MARKERS = "os^vDPX"
 
-# A hue is what correlates: nothing (grey), nodes (green), the ends of an edge (purple), steps
-# (blue where optimal, light blue where published), both (orange); a server (amber).
+# A colour is of one mechanism. Its hue is what correlates: nothing (grey), nodes (greens), the ends
+# of an edge (purples), steps (blues where optimal, pale or grey ones where published), both
+# (oranges); a server (ambers), random participation (reds).
 LOOKS: dict[str, tuple[str, str, Any]] = {
-    "none": (BLACK, "o", ":"),
-    "ldp": (GREY, "o", "-"),
-    "cdp": (AMBER, "o", "-"),
-    "cdp-n": (AMBER, "s", "--"),
-    "cdp-n2": (AMBER, "^", "-."),
-    "whisper": (GREEN, "^", "-"),
-    "whisper-horizon": (GREEN, "v", "--"),
-    "whisper-one-step": (GREEN, "D", ":"),
-    "decor": (PURPLE, "D", "-"),
-    "edge-local": (PURPLE, "P", "--"),
-    "mafalda-edge-local": (PURPLE, "X", "-."),
-    "mafalda": (BLUE, "o", "-"),
-    "loss-capped": (BLUE, "s", "--"),
-    "amplified": (WINE, "^", "-"),
-    "amplified-kronecker": (WINE, "s", "--"),
-    "d-mf": (SKY, "s", "-"),
-    "antipgd": (SKY, "^", "--"),
-    "bsr": (SKY, "D", "-."),
-    "normalized-sqrt": (SKY, "v", ":"),
-    "bisr": (SKY, "P", "-"),
-    "bifr": (SKY, "X", "--"),
-    "banded-sqrt": (SKY, "o", "-."),
-    "kronecker": (ORANGE, "s", "-"),
-    "kronecker-loss": (ORANGE, "D", "--"),
-    "modal": (ORANGE, "P", "-."),
-    "full": (ORANGE, "X", ":"),
-    "zip-dl": (WINE, "D", "-"),
-    "muffliato": (GREEN, "o", "--"),
+    "none": (hues.BLACK, "o", ":"),
+    "ldp": (hues.GREY, "o", "-"),
+    "cdp": (hues.AMBER, "o", "-"),
+    "cdp-n": (hues.BROWN, "s", "--"),
+    "cdp-n2": (hues.YELLOW, "^", "-."),
+    "whisper": (hues.GREEN, "^", "-"),
+    "whisper-horizon": (hues.FOREST, "v", "--"),
+    "whisper-one-step": (hues.MINT, "D", ":"),
+    "decor": (hues.PLUM, "D", "-"),
+    "edge-local": (hues.PURPLE, "P", "--"),
+    "mafalda-edge-local": (hues.VIOLET, "X", "-."),
+    "edge-local-loss": (hues.MAUVE, "s", ":"),
+    "mafalda": (hues.BLUE, "o", "-"),
+    "loss-capped": (hues.NAVY, "s", "--"),
+    "amplified": (hues.RED, "^", "-"),
+    "amplified-kronecker": (hues.ROSE, "s", "--"),
+    "d-mf": (hues.SKY, "s", "-"),
+    "antipgd": (hues.TEAL, "^", "--"),
+    "bsr": (hues.DENIM, "D", "-."),
+    "normalized-sqrt": (hues.STEEL, "v", ":"),
+    "bisr": (hues.ICE, "P", "-"),
+    "bifr": (hues.CYAN, "X", "--"),
+    "banded-sqrt": (hues.SLATE, "o", "-."),
+    "kronecker": (hues.ORANGE, "s", "-"),
+    "kronecker-loss": (hues.RUST, "D", "--"),
+    "modal": (hues.PEACH, "P", "-."),
+    "full": (hues.TAN, "X", ":"),
+    "zip-dl": (hues.WINE, "D", "-"),
+    "muffliato": (hues.OLIVE, "o", "--"),
+    # What gossip averaging protects from, in its experiment alone.
+    "others' views": (hues.BLUE, "o", "-"),
+    "one view": (hues.ORANGE, "s", "-"),
+    "equations (5.4), (5.5)": (hues.GREEN, "^", "-"),
+    "Theorem 17, constants 1": (hues.PURPLE, "v", "-"),
 }
 _SAME = {
     "no noise": "none",
@@ -83,7 +79,9 @@ def looks_of(names: Iterable[str]) -> dict[str, Look]:
     for name in listed:
         if name in known:
             colour, marker, line = known[name]
-            variant = seen[_base(name)] = seen.get(_base(name), -1 + ("," in name)) + 1
+            variant = seen[_base(name)] = (
+                seen.get(_base(name), -1 + ("," in name and name not in LOOKS)) + 1
+            )
             found[name] = {"color": colour, "marker": marker, "linestyle": line}
             if variant:
                 line = LINES[(LINES.index(line) + variant) % len(LINES)]
@@ -100,6 +98,8 @@ def looks_of(names: Iterable[str]) -> dict[str, Look]:
 
 def _base(name: str) -> str:
     """The mechanism that a name of a picture begins with: "bsr-8, random" is of "bsr"."""
+    if name in LOOKS:
+        return name
     base = name.partition(",")[0]
     base = _SAME.get(base, base)
     return base if base in LOOKS else re.sub(r"-\d+$", "", base)

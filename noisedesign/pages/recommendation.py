@@ -16,8 +16,8 @@ WORDS = {  # of kinds of noise, by the mechanism whose colour they have, in the 
     "unbounded": ("bsr", "over time, without a horizon"),
     "space": ("whisper", "between nodes"),
     "kronecker": ("kronecker", "between nodes and over time"),
-    "modal": ("modal", "between nodes and over time"),
-    "full": ("full", "between nodes and over time"),
+    "modal": ("modal", "between nodes and over time, by modes"),
+    "full": ("full", "between nodes and over time, dense"),
 }
 COLOURS = {name: (LOOKS[look][0], words) for name, (look, words) in WORDS.items()}
 HATCH = "////"  # of noise for random batches

@@ -6,12 +6,14 @@ import io
 import re
 import tokenize
 from itertools import combinations
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 from noisedesign.files.picture_looks import LOOKS, looks_of
 from noisedesign.mechanisms.baselines import PUBLISHED
-from tests.support import ROOT
+from tests.support import ROOT, drawn
 
 HOME = "picture_file.py"
 NODES = {"#aecbfa"}  # of a graph, which are no mechanism
@@ -25,9 +27,43 @@ def test_who_is_drawn_with_it_changes_nothing() -> None:
         assert all(found[name] == everybody[name] for name in pair)
 
 
-def test_no_two_mechanisms_look_alike() -> None:
-    looks = {name: tuple(sorted(map(str, look.values()))) for name, look in looks_of(LOOKS).items()}
-    assert len(set(looks.values())) == len(LOOKS)
+GOSSIP = {"others' views", "one view", "equations (5.4), (5.5)", "Theorem 17, constants 1"}
+"""What one experiment protects from, which is no mechanism and drawn with none but these."""
+STEPS = 14.0  # between two colours in CIELAB: about six that are just told apart
+
+
+def lightness_and_hues(colour: str) -> np.ndarray:
+    """CIELAB under D65, by its definition (CIE 15:2004)."""
+    channels = np.array([int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
+    linear = np.where(channels > 0.04045, ((channels + 0.055) / 1.055) ** 2.4, channels / 12.92)
+    to_xyz = np.array(
+        [[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]
+    )
+    xyz = to_xyz @ linear / np.array([0.9505, 1.0, 1.089])
+    f = np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116)
+    return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
+
+
+def test_no_two_mechanisms_have_one_colour() -> None:
+    """They are told apart without markers and lines, on white too."""
+    places = {n: lightness_and_hues(LOOKS[n][0]) for n in LOOKS.keys() - GOSSIP}
+    white = lightness_and_hues("#ffffff")
+    np.testing.assert_allclose(white, [100, 0, 0], atol=0.02)
+    for (a, x), (b, y) in combinations(places.items(), 2):
+        assert np.linalg.norm(x - y) > STEPS, (a, b)
+    for name, place in places.items():
+        assert np.linalg.norm(white - place) > 30, name
+
+
+def test_gossip_has_no_colour_twice() -> None:
+    shown = [*GOSSIP, "central", "LDP", "no noise"]
+    assert len({look["color"] for look in looks_of(shown).values()}) == len(shown)
+
+
+def test_a_name_with_a_comma_in_it_is_no_variant() -> None:
+    for name in GOSSIP:
+        look = {"color": LOOKS[name][0], "marker": LOOKS[name][1], "linestyle": LOOKS[name][2]}
+        assert looks_of([name])[name] == look
 
 
 def test_a_variant_keeps_the_colour() -> None:
@@ -84,3 +120,34 @@ def test_pictures_of_the_documentation_have_these_colours() -> None:
             assert shown == looks_of(entries)[name]["color"], f"{path.name}: {name}"
             seen += 1
     assert seen > 80
+
+
+PICTURES = [*(ROOT / "docs/pictures").glob("*.svg"), *(ROOT / "docs/_static/narrow").glob("*.svg")]
+MOST = 6  # panels of a picture that one reads
+
+
+def test_no_words_of_a_picture_stand_on_one_another() -> None:
+    found = {path.name: drawn.overlapping(path) for path in PICTURES}
+    assert sum(len(drawn.boxes(path)) for path in PICTURES) > 1000
+    assert not {name: pairs for name, pairs in found.items() if pairs}
+
+
+def test_pictures_have_few_panels() -> None:
+    for path in PICTURES:
+        assert len(re.findall(r'<g id="axes_\d+">', path.read_text("utf-8"))) <= MOST, path.name
+
+
+def test_words_on_one_another_are_found(tmp_path: Path) -> None:
+    """Two texts 3 points apart, then 30; and one above an upright one."""
+    from noisedesign.files.picture_file import new_figure, style, write_figure
+
+    def drawn_with(apart: float) -> list[tuple[str, str]]:
+        with style():
+            figure = new_figure(3.0, 2.0)
+            for k, name in enumerate(("one", "two")):
+                figure.text(0.3 + k * apart / 216, 0.5, name)
+            figure.text(0.1, 0.5, "upright", rotation=90)
+            return drawn.overlapping(write_figure(figure, tmp_path / "x.svg"))
+
+    assert drawn_with(3.0) == [("one", "two")]
+    assert drawn_with(30.0) == []

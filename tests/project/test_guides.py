@@ -120,9 +120,3 @@ def test_architecture_names_every_module_in_the_order_of_the_imports() -> None:
 def names_of_tests() -> set[str]:
     files = [*(ROOT / "tests").rglob("test_*.py"), *(ROOT / "lab" / "tests").rglob("test_*.py")]
     return {name for file in files for name in re.findall(r"^def (test_\w+)", read(file), re.M)}
-
-
-def test_every_test_that_the_errata_name_is_there() -> None:
-    named = set(re.findall(r"`(test_\w+)`", read("docs/errata.md")))
-    assert len(named) >= 15
-    assert named <= names_of_tests()

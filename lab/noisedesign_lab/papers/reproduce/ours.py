@@ -40,9 +40,11 @@ from noisedesign_lab.papers.reproduce.pictures import (
 )
 from noisedesign_lab.papers.reproduce.statistics import (
     NOISELESS,
+    TOO_SHORT,
     costs_of_noise,
     groups,
     interval,
+    order,
     over_seeds,
 )
 from noisedesign_lab.tasks.mechanisms import Mechanism, Network, mechanism
@@ -419,7 +421,9 @@ def ordered(at: Rows) -> str:
     if not pairs:
         return ""
     kept = sum(a["cost"] <= b["cost"] for a, b in pairs)
-    return f"Of {len(pairs)} pairs, the one of less error costs less in {kept}."
+    told = f"Of {len(pairs)} pairs, the one of less error costs less in {kept}"
+    unsure = sum(order(a, b, "cost") == TOO_SHORT for a, b in pairs)
+    return told + (f"; in {unsure} intervals cross, {TOO_SHORT}." if unsure else ".")
 
 
 EXPERIMENT = Experiment(

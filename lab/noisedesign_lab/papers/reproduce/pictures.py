@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
-from noisedesign.files.picture_file import new_figure, plain
+from noisedesign.files.picture_file import BLACK, new_figure, plain
 from noisedesign.files.picture_looks import Look, looks_of
 from noisedesign_lab.papers.reproduce.experiment import Record, Rows
 from noisedesign_lab.papers.reproduce.statistics import groups, interval
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
 COLUMNS = 3  # panels side by side, and names in a line of the legend
 ALONE = 3.7  # inches of a single panel, which a telephone shows whole
 LONGEST = 48  # letters of a panel's title
+FEW = 4  # mechanisms whose intervals are told apart as bands; those of more are bars side by side
+APART, SPREAD = 0.005, 0.03  # shares of the axis from one such bar to the next, and of all of them
+NOISELESS = {"color": BLACK, "linestyle": ":", "linewidth": 1.8, "marker": "", "zorder": 5}
+"""The line without noise, above all others, which would hide it where they come to it."""
 Pictures = Mapping[str, "Figure"]  # figures by the names of their files
 
 
@@ -31,9 +36,12 @@ def loss_against_epsilon(
 ) -> Figure:
     """Draw a panel a setting and a line a mechanism in words, with intervals as bands."""
     looks = looks_of(row["mechanism"] for row in summary)
-    for name in looks.keys() - {r["mechanism"] for r in summary if math.isfinite(r["epsilon"])}:
-        looks[name] = {**looks[name], "linestyle": ":", "marker": ""}
+    noisy = list(dict.fromkeys(r["mechanism"] for r in summary if math.isfinite(r["epsilon"])))
+    for name in looks.keys() - set(noisy):
+        looks[name] = {**looks[name], **NOISELESS, "color": looks[name]["color"]}
     budgets = [row["epsilon"] for row in summary if math.isfinite(row["epsilon"])]
+    told = any(row.get(f"{column}_low") is not None for row in summary)
+    moved = side_by_side(noisy, budgets) if told else {}
 
     def panel(axes: Axes, rows: Rows) -> None:
         for (mechanism,), members in groups(rows, "mechanism"):
@@ -41,10 +49,11 @@ def loss_against_epsilon(
             drawn = sorted(
                 (row for row in members if _drawn(row[column])), key=lambda row: row["epsilon"]
             )
-            _points(axes, [row for row in drawn if math.isfinite(row["epsilon"])], column, look)
+            if finite := [row for row in drawn if math.isfinite(row["epsilon"])]:
+                points(axes, finite, column, look, moved.get(mechanism))
             for row in drawn:
                 if math.isinf(row["epsilon"]):
-                    axes.axhline(row[column], color=look["color"], linestyle=":")
+                    axes.axhline(row[column], **{k: v for k, v in look.items() if k != "marker"})
         log_ticks(axes, budgets)
         axes.set_xlabel(r"$\varepsilon$")
 
@@ -56,19 +65,19 @@ def loss_against_steps(rows: Rows, *, log: bool = False) -> Figure:
     """Draw a panel a setting and epsilon and a line a mechanism, with intervals as bands."""
     told = [row | {"setting": f"{row['setting']}, epsilon {row['epsilon']:g}"} for row in rows]
     looks = {  # of so many points no marker is told from another
-        name: {**look, "marker": ""}
+        name: {**look, "marker": ""} | (NOISELESS if name == "none" else {})
         for name, look in looks_of(row["mechanism"] for row in rows).items()
     }
 
     def panel(axes: Axes, here: Rows) -> None:
         for (mechanism,), members in groups(here, "mechanism"):
-            points = []
+            means = []
             for (step,), at in groups(sorted(members, key=lambda row: row["step"]), "step"):
                 found = interval([row["test_loss"] for row in at])
                 if not math.isfinite(found.mean):
                     break
-                points.append({"epsilon": step, **found.columns("test_loss")})
-            _points(axes, points, "test_loss", looks[mechanism])
+                means.append({"epsilon": step, **found.columns("test_loss")})
+            points(axes, means, "test_loss", looks[mechanism])
         axes.set_xlabel("steps")
 
     labels = {name: f"{name}{_diverged(rows, name, 'test_loss')}" for name in looks}
@@ -88,14 +97,37 @@ def log_ticks(axes: Axes, values: Iterable[float]) -> None:
     axes.xaxis.set_major_formatter("{x:g}")
 
 
-def _points(axes: Axes, rows: Rows, column: str, look: Look) -> None:
-    """A line, and a band where every point has an interval."""
-    places = [row["epsilon"] for row in rows]
-    axes.plot(places, [row[column] for row in rows], **look)
+def side_by_side(names: Sequence[str], values: Sequence[float]) -> dict[str, float]:
+    """Factors by which points of each of more than FEW names are moved on a logarithmic axis that
+    has these values, so that none is under another; of FEW no factors."""
+    share = min(APART, SPREAD / max(len(names) - 1, 1))
+    step = (max(values, default=1.0) / min(values, default=1.0)) ** share
+    listed = enumerate(names if len(names) > FEW else [])
+    return {name: step ** (k - (len(names) - 1) / 2) for k, name in listed}
+
+
+def points(axes: Axes, rows: Rows, column: str, look: Look, moved: float | None = None) -> None:
+    """A line against ``epsilon``, and a band where every point has an interval; or, moved aside, a
+    bar a point."""
+    places, values = [row["epsilon"] for row in rows], [row[column] for row in rows]
     ends = (f"{column}_low", f"{column}_high")
-    if rows and all(row.get(end) is not None for row in rows for end in ends):
-        low, high = ([row[end] for row in rows] for end in ends)
-        axes.fill_between(places, low, high, color=look["color"], alpha=0.15, linewidth=0)
+    known = all(row.get(end) is not None for row in rows for end in ends)
+    low, high = ([row[end] for row in rows] if known else values for end in ends)
+    if moved is None:
+        axes.plot(places, values, **look)
+        if known:
+            axes.fill_between(places, low, high, color=look["color"], alpha=0.15, linewidth=0)
+        return
+    aside = [moved * place for place in places]
+    axes.plot(aside, values, **look)
+    if known:
+        axes.vlines(aside, low, high, color=look["color"], linewidth=0.9)
+
+
+def _within_a_decade(axes: Axes, value: float, _: int) -> str:
+    """A tick between powers of ten, named where these are too far apart to name any."""
+    low, high = axes.get_ylim()
+    return f"{value:g}" if high < 10 * low else ""
 
 
 def _drawn(value: float | None) -> bool:
@@ -121,7 +153,6 @@ def _panels(
 ) -> Figure:
     """A panel a setting, and one legend below them all."""
     from matplotlib.lines import Line2D
-    from matplotlib.ticker import NullFormatter
 
     settings = list(groups(rows, "setting"))
     wide = 2 if len(settings) == 4 else min(len(settings), COLUMNS)
@@ -137,8 +168,7 @@ def _panels(
         if log:
             place.set_yscale("log")
             place.yaxis.set_major_formatter("{x:g}")
-            low, high = place.get_ylim()
-            place.yaxis.set_minor_formatter("{x:g}" if high < 10 * low else NullFormatter())
+            place.yaxis.set_minor_formatter(partial(_within_a_decade, place))
     for place in axes.flat[len(settings) :]:
         place.set_axis_off()
     for row in axes:

@@ -88,6 +88,19 @@ def costs_of_noise(rows: Rows, mechanism: str) -> list[float]:
     return [sum(values) / len(values) for values in by_seed.values()] or [math.inf]
 
 
+TOO_SHORT = "too short to tell"  # what a run says where intervals cross
+
+
+def order(a: Record, b: Record, column: str) -> str:
+    """Return "less", "more" or, where the intervals of two rows cross or one is missing,
+    ``TOO_SHORT``: of ``a`` beside ``b``."""
+    ends: list[Any] = [row.get(f"{column}_{end}") for row in (a, b) for end in ("low", "high")]
+    if None in ends:
+        return TOO_SHORT
+    low, high, other_low, other_high = ends
+    return "less" if high < other_low else "more" if other_high < low else TOO_SHORT
+
+
 def _mean(rows: Rows, column: str) -> float | None:
     values = [row[column] for row in rows if row[column] is not None]
     return float(np.mean(values)) if len(values) == len(rows) else None

@@ -50,6 +50,48 @@ def test_loss_against_epsilon() -> None:
     assert bands[0][:, 1].max() == pytest.approx(4 + 12.706205, rel=1e-6)
 
 
+def test_intervals_of_many_stand_side_by_side() -> None:
+    """Six mechanisms: bars from end to end, none at the place of another, each nearest its own
+    epsilon; and the run without noise above them all, and within the axes."""
+    names = ("ldp", "decor", "whisper", "edge-local", "mafalda", "d-mf")
+    summary = over_seeds(rows(**{name: [[3.0, 5.0], [1.0, 2.0]] for name in names}))
+    summary += [{**summary[0], "mechanism": "none", "epsilon": math.inf, "test_loss": -40.0}]
+    (axes,) = loss_against_epsilon(summary).axes
+    *lines, quiet = axes.lines
+    places = np.array([line.get_xdata() for line in lines])
+    assert len(set(places[:, 0])) == len(names)
+    assert np.abs(np.log(places / [1, 4])).max() < np.log(4) / 20
+    assert [line.get_ydata().tolist() for line in lines] == [[4, 1.5]] * len(names)
+    bars = [one.get_segments() for one in axes.collections]
+    assert [len(one) for one in bars] == [2] * len(names)
+    # The t quantile of one degree of freedom; standard errors 1 and 1/2.
+    ends = [segment[:, 1].tolist() for segment in bars[0]]
+    half = [12.706205, 12.706205 / 2]
+    np.testing.assert_allclose(ends, [[4 - half[0], 4 + half[0]], [1.5 - half[1], 1.5 + half[1]]])
+    assert quiet.get_ydata() == [-40, -40]
+    assert all(quiet.get_zorder() > line.get_zorder() for line in lines)
+    assert axes.get_ylim()[0] < -40 < axes.get_ylim()[1]
+
+
+def test_a_mechanism_has_one_colour_in_both_pictures() -> None:
+    names = ("ldp", "whisper", "whisper-horizon", "cdp-n", "cdp-n2", "none")
+    table = [row | {"step": 10} for row in rows(**{name: [[1.0, 2.0]] for name in names})]
+    of_steps = loss_against_steps(table).axes[0].lines
+    of_epsilon = loss_against_epsilon(over_seeds(table)).axes[0].lines
+    colours = [line.get_color() for line in of_steps]
+    assert [line.get_color() for line in of_epsilon] == colours
+    assert len(set(colours)) == len(names)
+
+
+def test_ticks_have_names_within_a_decade_whoever_sets_the_limits() -> None:
+    summary = over_seeds(rows(a=[[3.0, 5.0], [1.0, 2.0]]))
+    (axes,) = loss_against_epsilon(summary, log=True).axes
+    name = axes.yaxis.get_minor_formatter()
+    for limits, told in (((1, 5), "2"), ((1, 50), "")):
+        axes.set_ylim(*limits)
+        assert name(2.0, 0) == told
+
+
 def test_loss_against_steps_ends_before_what_diverged() -> None:
     table = [
         {

@@ -6,7 +6,13 @@ import math
 
 import pytest
 
-from noisedesign_lab.papers.reproduce.statistics import groups, interval, over_seeds
+from noisedesign_lab.papers.reproduce.statistics import (
+    TOO_SHORT,
+    groups,
+    interval,
+    order,
+    over_seeds,
+)
 
 
 def test_an_interval_by_hand() -> None:
@@ -58,3 +64,13 @@ def test_a_summary_tells_what_diverged() -> None:
         1,
     )
     assert (c["test_loss"], c["diverged"]) == (math.inf, 2)
+
+
+def test_intervals_that_cross_tell_no_order() -> None:
+    def row(low: float | None, high: float | None) -> dict[str, float | None]:
+        return {"cost": 1.0, "cost_low": low, "cost_high": high}
+
+    assert order(row(1, 2), row(3, 4), "cost") == "less"
+    assert order(row(3, 4), row(1, 2), "cost") == "more"
+    for other in (row(2, 3), row(0, 5), row(None, None)):
+        assert order(row(1, 2), other, "cost") == TOO_SHORT

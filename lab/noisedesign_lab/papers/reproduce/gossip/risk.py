@@ -24,7 +24,7 @@ from noisedesign.system.participation import every_step
 from noisedesign_lab.papers import bounds
 from noisedesign_lab.papers.reproduce.experiment import Record, Rows, Unit
 from noisedesign_lab.papers.reproduce.gossip.views import NAMES, drawn, graphs
-from noisedesign_lab.papers.reproduce.pictures import log_ticks
+from noisedesign_lab.papers.reproduce.pictures import log_ticks, points, side_by_side
 from noisedesign_lab.papers.reproduce.statistics import groups, interval, over_seeds
 from noisedesign_lab.tasks.training_task import columns
 
@@ -260,13 +260,14 @@ def by_horizon(found: Rows, *, epsilon: float) -> Figure:
     shown = [row for row in found if row["epsilon"] in (epsilon, math.inf)]
     looks = looks_of(row["mechanism"] for row in shown)
     places = list(groups([row | {"place": _without_horizon(row)} for row in shown], "place"))
+    moved = side_by_side(list(looks), [row["horizon"] for row in shown])
     figure = new_figure(4.0 * len(places) / 2 + 0.6, 6.6)
     panels = figure.subplots(2, math.ceil(len(places) / 2), squeeze=False, sharey=True)
     for axes, ((place,), members) in zip(panels.T.flat, places, strict=False):
-        for (mechanism,), points in groups(members, "mechanism"):
+        for (mechanism,), of_one in groups(members, "mechanism"):
             column = "test_loss" if mechanism == THEOREM else "last_risk"
-            steps = [row["horizon"] for row in points]
-            axes.plot(steps, [row[column] for row in points], **looks[mechanism])
+            steps = [row | {"epsilon": row["horizon"]} for row in of_one]
+            points(axes, steps, column, looks[mechanism], moved.get(mechanism))
         axes.set_title(place)
         log_ticks(axes, (row["horizon"] for row in shown))
         axes.set_yscale("log")
