@@ -49,12 +49,13 @@ class NetworkTable(Table):
 
 
 class QuadraticsTable(Table):
-    """Part one."""
+    """Part one; ``clipped``: whether gradients are, or the clip sets the noise alone."""
 
     steps: keys.Count
     step_size: keys.Positive
     degrees: float
-    clips: keys.Positives
+    clip: keys.Positive
+    clipped: Annotated[list[bool], Field(min_length=1)]
     seeds: keys.Count
 
 
@@ -69,6 +70,7 @@ class Shares(Table):
 class IncomesTable(Table):
     """Part two; ``protected``: whose gradient is clipped."""
 
+    epsilons: keys.Positives
     protected: Annotated[list[Literal["example", "node"]], Field(min_length=1)]
     steps: keys.Count
     clip: keys.Positive
@@ -335,5 +337,5 @@ EXPERIMENT = Experiment(
     tables=tables,
     pictures=pictures,
     paragraph=paragraph,
-    version=2,
+    version=3,
 )

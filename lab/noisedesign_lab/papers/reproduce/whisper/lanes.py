@@ -9,12 +9,14 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
+from itertools import count
 from typing import Any
 
+import networkx as nx
 import numpy as np
 
 from noisedesign.base.checks import Array
-from noisedesign.system.graph import build_graph, mixing_matrix
+from noisedesign.system.graph import mixing_matrix
 from noisedesign.system.participation import every_step
 from noisedesign_lab.datasets import Examples, a9a
 from noisedesign_lab.papers.reproduce.experiment import Record, Unit
@@ -36,7 +38,8 @@ quadratics."""
 
 
 def on_graph(unit: Unit) -> tuple[Array, tuple[Mechanism, ...]]:
-    """W and the mechanisms of a unit. Where W is singular, R has the cap of the settings."""
+    """W, of the first connected graph from ``graph_seed`` on, and the mechanisms of a unit. Where W
+    is singular, R has the cap of the settings."""
     keys = ("nodes", "p", "graph_seed", "steps", "cap")
     return _made(*(unit[key] for key in keys), tuple(unit["mechanisms"]))
 
@@ -45,7 +48,8 @@ def on_graph(unit: Unit) -> tuple[Array, tuple[Mechanism, ...]]:
 def _made(
     nodes: int, p: float, seed: int, steps: int, cap: float, names: tuple[str, ...]
 ) -> tuple[Array, tuple[Mechanism, ...]]:
-    w = mixing_matrix(build_graph("erdos-renyi", nodes=nodes, p=p, seed=seed))
+    drawn = (nx.gnp_random_graph(nodes, p, seed=k) for k in count(seed))
+    w = mixing_matrix(next(filter(nx.is_connected, drawn)))
     singular = np.linalg.svd(w, compute_uv=False)[-1] < 1e-9
     network = Network(
         mixing=w, participation=every_step(steps), max_variance=cap if singular else None
@@ -82,8 +86,10 @@ def side_by_side(
     step_sizes: Sequence[Any],
     among: Sequence[tuple[str, float, int]] | None = None,
     scale: float = 1.0,
+    clipped: bool = True,
 ) -> Iterator[Record]:
     """Yield a row of every lane and step size at every recorded step; ``among`` picks lanes."""
+    settled = task.run_of_all if clipped else replace(task.run_of_all, clip=math.inf)
     lanes: list[Lane] = []
     told: list[Record] = []
     for one in task.made:
@@ -95,18 +101,21 @@ def side_by_side(
                     lanes.append(replace(lane, step_sizes=step_size, stddev=stddev))
                     kept = {name: row[name] for name in ("mechanism", "mu", "protects")}
                     told.append(kept | {"epsilon": epsilon, "stddev": stddev, "number": number})
-    for measured in train(task.run_of_all, lanes, seeds=seeds):
+    for measured in train(settled, lanes, seeds=seeds):
         yield from rows_of(measured, seeds, told)
 
 
 def quadratics_units(table: Any, network: Any) -> Iterator[Unit]:
-    """A graph and a clip each."""
-    keys = ("steps", "step_size", "degrees", "seeds")
+    """A graph each, with gradients that are clipped or not."""
     for p in network.connectivities:
-        for clip in table.clips:
+        for clipped in table.clipped:
             of_network = network.model_dump(exclude={"connectivities"})
-            values = {key: getattr(table, key) for key in keys}
-            yield {**of_network, "p": p, "clip": clip, **values}
+            yield {**of_network, "p": p, **table.model_dump(), "clipped": clipped}
+
+
+def quadratics_name(clip: float, *, clipped: bool) -> str:
+    """Return the beginning, up to a comma, of the names of settings of this part."""
+    return f"quadratics clipped at {clip:g}" if clipped else f"quadratics, noise for a clip of {clip:g}"
 
 
 def sizes(table: Unit) -> Array:
@@ -156,10 +165,13 @@ def quadratics_rows(unit: Unit) -> list[Record]:
         distance = None if r is None else float(np.vdot(h, r) / np.trace(h))
         variance = variance_over_ldp(w, one, steps)
         of_noise[one.name] = {"variance_over_ldp": variance, "distance_over_ldp": distance}
-    setting = {"setting": f"quadratics, clip {unit['clip']:g}, p = {unit['p']:g}"}
+    name = quadratics_name(unit["clip"], clipped=unit["clipped"])
+    setting = {"setting": f"{name}, p = {unit['p']:g}"}
     rows = []
-    for row in side_by_side(task, seeds, [step_sizes]):
+    for row in side_by_side(task, seeds, [step_sizes], clipped=unit["clipped"]):
         del row["number"]
+        if not unit["clipped"]:
+            row |= {"mu": None, "protects": "nothing: gradients are not clipped"}
         excess = None if row["train_loss"] is None else row["train_loss"] - least
         told = {"test_loss": excess, "step_size": unit["step_size"]}
         rows.append(setting | row | told | of_noise[row["mechanism"]])
