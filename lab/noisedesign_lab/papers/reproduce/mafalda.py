@@ -35,8 +35,9 @@ from noisedesign_lab.papers.reproduce.pictures import (
     loss_against_steps,
 )
 from noisedesign_lab.papers.reproduce.statistics import columns_of, groups, over_seeds
+from noisedesign_lab.papers.reproduce.step_sizes import Chosen, best, side_by_side
 from noisedesign_lab.tasks.mechanisms import Mechanism, Network, check_names, mechanism
-from noisedesign_lab.tasks.training_task import TrainingTask, columns, run as train
+from noisedesign_lab.tasks.training_task import TrainingTask, columns
 from noisedesign_lab.training.losses import MLP
 from noisedesign_lab.training.partition import Standardization, iid, split
 from noisedesign_lab.training.seeding import Use, generator
@@ -51,7 +52,17 @@ class NetworkTable(Table):
     graph: SerializeAsAny[GraphOfKind]
     separation: keys.Count
     mechanisms: keys.Names
+    tuned: bool = False
+    drawn: bool = False
     optional: bool = False
+
+
+class TuningTable(Table):
+    """Step sizes to choose from for every mechanism and budget, on seeds of their own."""
+
+    step_sizes: Annotated[keys.Positives, Field(min_length=3)]
+    tuning_seeds: keys.Count
+    seeds: keys.Count
 
 
 class MafaldaSettings(Settings):
@@ -64,6 +75,7 @@ class MafaldaSettings(Settings):
     adjacency: Text
     clip: keys.Positive
     step_size: keys.Positive
+    tuning: TuningTable
     hidden: keys.Count
     test: keys.Share
     measured: keys.Count
@@ -78,18 +90,23 @@ class MafaldaSettings(Settings):
 
 
 def units(settings: MafaldaSettings) -> list[Unit]:
-    """A seed of a network each; all seeds of one before the next."""
+    """A seed of a network each, all seeds of one before the next: at the published step size, and
+    at tuned ones."""
     shared = settings.model_dump(
         exclude={"experiment", "description", "source", "tags", "networks", "seeds"}
-        | {"level", "curves"}
+        | {"level", "curves", "step_size", "tuning"}
     )
+    fixed, tuning = {"step_sizes": [settings.step_size]}, settings.tuning
+    tuned = tuning.model_dump(exclude={"seeds"})
     return [
         shared
-        | network.model_dump(exclude={"optional", "graph"})
+        | steps
+        | network.model_dump(exclude={"optional", "tuned", "drawn", "graph"})
         | {"graph": network.graph.model_dump(), "seed": seed}
         for network in settings.networks
         if _is_here(network)
-        for seed in range(settings.seeds)
+        for steps, seeds in [(fixed, settings.seeds), (tuned, tuning.seeds * network.tuned)]
+        for seed in range(seeds)
     ]
 
 
@@ -129,15 +146,47 @@ def _error(made: Mechanism, independent: float) -> float:
 
 def run(unit: Unit) -> list[Record]:
     """Rows of one seed: a row for every mechanism, budget and epoch."""
-    network = {name: unit[name] for name in ("name", "graph", "separation", "mechanisms")}
-    key = json.dumps({"network": network, "epochs": unit["epochs"]})
-    designed, made, errors = _designed(key)
-    train_on, test_on = _data(unit)
-    horizon = designed.horizon
+    *_, errors = _made(unit)
+    setting, among = unit["name"], None
+    if "tuning_seeds" in unit:
+        setting += TUNED
+        among = list(_tuned(json.dumps(unit | {"seed": None})))
+    horizon = unit["epochs"] * unit["separation"]
     epochs = range(unit["separation"], horizon + 1, unit["separation"])
     last = range(max(1, horizon - unit["last"] + 1), horizon + 1)
-    epsilons = {epsilon_of(mu=mu, delta=unit["delta"]): mu for mu in unit["mus"]}
-    task = TrainingTask(
+    task, seed = _task(unit, [*epochs, *last]), unit["seed"]
+    mus = _mus(unit)
+    kept = ("mechanism", "seed", "step", "train_loss", "test_loss", "consensus_distance", "stddev")
+    rows: list[Record] = []
+    trained = side_by_side(task, [seed], unit["step_sizes"], among)
+    for (name, epsilon), members in groups(trained, "mechanism", "epsilon"):
+        losses = [row["test_loss"] for row in members if row["step"] in last]
+        mean = None if None in losses else float(np.mean(losses))
+        shared = {"setting": setting, "error": errors[name], "epsilon": epsilon}
+        shared["mu"] = mus.get(epsilon, math.inf)
+        shared["step_size"] = unit["step_sizes"][members[0]["number"]]
+        for row in members:
+            if row["step"] in epochs:
+                at_the_end = {"last_loss": mean if row["step"] == horizon else None}
+                rows.append({column: row[column] for column in kept} | shared | at_the_end)
+    return rows
+
+
+def _made(unit: Unit) -> tuple[Network, tuple[Mechanism, ...], dict[str, float]]:
+    network = {name: unit[name] for name in ("name", "graph", "separation", "mechanisms")}
+    return _designed(json.dumps({"network": network, "epochs": unit["epochs"]}))
+
+
+def _mus(unit: Unit) -> dict[float, float]:
+    """Return mu (not squared) by epsilon."""
+    return {epsilon_of(mu=mu, delta=unit["delta"]): mu for mu in unit["mus"]}
+
+
+def _task(unit: Unit, record: list[int]) -> TrainingTask:
+    """Return the task of one seed."""
+    designed, made, _ = _made(unit)
+    train_on, test_on = _data(unit)
+    return TrainingTask(
         loss=MLP(features=train_on.features.shape[1], hidden=unit["hidden"]),
         examples=train_on,
         test=test_on,
@@ -145,25 +194,31 @@ def run(unit: Unit) -> list[Record]:
         mixing=designed.mixing,
         participation=designed.participation,
         mechanisms=made,
-        epsilons=list(epsilons),
-        step_sizes=unit["step_size"],
+        epsilons=list(_mus(unit)),
         seeds=[unit["seed"]],
-        record=[*epochs, *last],
+        record=record,
         **{name: unit[name] for name in ("delta", "adjacency", "clip", "measured", "bound")},
     )
-    kept = ("mechanism", "seed", "step", "train_loss", "test_loss", "consensus_distance", "stddev")
+
+
+TUNING = 1_000_000  # first seed of runs that step sizes are chosen by, far from all others
+TUNED = ", tuned steps"  # what is added to the name of a network
+JUDGED = 5  # of the last steps are looked at in tuning: losses change little from one to the next
+
+
+@lru_cache(maxsize=1)
+def _tuned(key: str) -> tuple[Chosen, ...]:
+    """Return the best step size of every mechanism and budget, one size after another."""
+    unit = json.loads(key)
+    horizon = unit["epochs"] * unit["separation"]
+    first = max(1, horizon - unit["last"] + 1)
+    record = np.unique(np.linspace(first, horizon, JUDGED).astype(int)).tolist()
     rows: list[Record] = []
-    for (name, epsilon), members in groups(train(task), "mechanism", "epsilon"):
-        losses = [row["test_loss"] for row in members if row["step"] in last]
-        mean = None if None in losses else float(np.mean(losses))
-        shared = {"setting": unit["name"], "error": errors[name]}
-        shared["epsilon"] = math.inf if epsilon is None else epsilon
-        shared["mu"] = epsilons.get(epsilon, math.inf)
-        for row in members:
-            if row["step"] in epochs:
-                at_the_end = {"last_loss": mean if row["step"] == horizon else None}
-                rows.append({column: row[column] for column in kept} | shared | at_the_end)
-    return rows
+    for seed in range(TUNING, TUNING + unit["tuning_seeds"]):
+        task = _task(unit | {"seed": seed}, record)
+        for number, size in enumerate(unit["step_sizes"]):
+            rows += [r | {"number": number} for r in side_by_side(task, [seed], [size])]
+    return tuple(best(rows))
 
 
 def _data(unit: Unit) -> tuple[Examples, Examples]:
@@ -199,7 +254,7 @@ def summary(rows: Rows, settings: MafaldaSettings) -> list[Record]:
         gains.setdefault(key, []).append(gain)
     return with_excess(
         row | columns_of("gain", gains[row["setting"], row["mechanism"], row["epsilon"]])
-        for row in over_seeds(final, "mu", "error")
+        for row in over_seeds(final, "mu", "error", "step_size")
     )
 
 
@@ -335,11 +390,12 @@ EXPERIMENT = Experiment(
     settings=MafaldaSettings,
     columns=columns(
         "setting:str mechanism:str epsilon mu seed:int step:int train_loss test_loss last_loss "
-        "consensus_distance stddev error"
+        "consensus_distance stddev error step_size"
     ),
     units=units,
     run=run,
     summary=summary,
     pictures=pictures,
     paragraph=paragraph,
+    version=2,
 )

@@ -232,7 +232,7 @@ def _of_quadratics(found: Rows, settings: WhisperSettings) -> str:
     distances = {
         (row["mechanism"], row["setting"]): f"{row['distance_over_ldp']:.3f}"
         for row in found
-        if row["setting"].startswith(f"quadratics, clip {table.clips[0]:g}, ")
+        if row["setting"].startswith(f"quadratics, clip {table.clip:g}, ")
         and row["distance_over_ldp"] is not None
     }
     by_name = "; ".join(

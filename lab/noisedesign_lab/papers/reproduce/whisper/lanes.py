@@ -6,8 +6,7 @@ sizes on a part of the training records."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
 from functools import cache
 from itertools import count
 from typing import Any
@@ -20,13 +19,13 @@ from noisedesign.system.graph import mixing_matrix
 from noisedesign.system.participation import every_step
 from noisedesign_lab.datasets import Examples, a9a
 from noisedesign_lab.papers.reproduce.experiment import Record, Unit
+from noisedesign_lab.papers.reproduce.step_sizes import Chosen, best, side_by_side
 from noisedesign_lab.tasks.mechanisms import THE_AVERAGE, Mechanism, Network, mechanism
-from noisedesign_lab.tasks.training_task import TrainingTask, columns, rows_of
+from noisedesign_lab.tasks.training_task import TrainingTask, columns
 from noisedesign_lab.training.losses.loss import Batch
 from noisedesign_lab.training.losses.models import Logistic
 from noisedesign_lab.training.losses.quadratics import Quadratics, whisper_quadratics
 from noisedesign_lab.training.partition import dirichlet, split
-from noisedesign_lab.training.trainer import Lane, train
 
 COLUMNS = columns(
     "setting:str mechanism:str epsilon seed:int step:int step_size train_loss test_loss accuracy "
@@ -80,31 +79,6 @@ def variance_over_ldp(w: Array, made: Mechanism, steps: int) -> float | None:
     return None if r is None else float(np.trace(w @ r @ w.T) / np.square(w).sum())
 
 
-def side_by_side(
-    task: TrainingTask,
-    seeds: Sequence[int],
-    step_sizes: Sequence[Any],
-    among: Sequence[tuple[str, float, int]] | None = None,
-    scale: float = 1.0,
-    clipped: bool = True,
-) -> Iterator[Record]:
-    """Yield a row of every lane and step size at every recorded step; ``among`` picks lanes."""
-    settled = task.run_of_all if clipped else replace(task.run_of_all, clip=math.inf)
-    lanes: list[Lane] = []
-    told: list[Record] = []
-    for one in task.made:
-        for lane, row in task.lanes(one):
-            epsilon = math.inf if row["epsilon"] is None else row["epsilon"]
-            for number, step_size in enumerate(step_sizes):
-                if among is None or (one.name, epsilon, number) in among:
-                    stddev = lane.stddev * scale
-                    lanes.append(replace(lane, step_sizes=step_size, stddev=stddev))
-                    kept = {name: row[name] for name in ("mechanism", "mu", "protects")}
-                    told.append(kept | {"epsilon": epsilon, "stddev": stddev, "number": number})
-    for measured in train(settled, lanes, seeds=seeds):
-        yield from rows_of(measured, seeds, told)
-
-
 def quadratics_units(table: Any, network: Any) -> Iterator[Unit]:
     """A graph each, with gradients that are clipped or not."""
     for p in network.connectivities:
@@ -115,7 +89,7 @@ def quadratics_units(table: Any, network: Any) -> Iterator[Unit]:
 
 def quadratics_name(clip: float, *, clipped: bool) -> str:
     """Return the beginning, up to a comma, of the names of settings of this part."""
-    return f"quadratics clipped at {clip:g}" if clipped else f"quadratics, noise for a clip of {clip:g}"
+    return f"quadratics {'clipped at' if clipped else 'with noise for a clip of'} {clip:g}"
 
 
 def sizes(table: Unit) -> Array:
@@ -229,17 +203,15 @@ class OfNodes(Logistic):
         return np.asarray(sums * (clip * sizes / np.maximum(norms, clip * sizes)))
 
 
-def _tuned(unit: Unit) -> list[tuple[str, float, int]]:
-    """Return mechanism, epsilon and number of the best step size; diverged runs are the last."""
-    losses: dict[tuple[str, float], dict[int, float]] = {}
-    for seed in range(unit["tuning_seeds"]):
-        task = _task(unit, seed, tuning=True)
-        for row in side_by_side(task, [seed], unit["step_sizes"], scale=_scale(unit)):
-            if row["step"] == unit["steps"]:
-                of_lane = losses.setdefault((row["mechanism"], row["epsilon"]), {})
-                loss = math.inf if row["test_loss"] is None else row["test_loss"]
-                of_lane[row["number"]] = of_lane.get(row["number"], 0.0) + loss
-    return [(*lane, min(found, key=lambda k: found[k])) for lane, found in losses.items()]
+def _tuned(unit: Unit) -> list[Chosen]:
+    """Return mechanism, epsilon and number of the best step size."""
+    return best(
+        row
+        for seed in range(unit["tuning_seeds"])
+        for row in side_by_side(
+            _task(unit, seed, tuning=True), [seed], unit["step_sizes"], scale=_scale(unit)
+        )
+    )
 
 
 def _of_nodes(unit: Unit) -> bool:
