@@ -101,7 +101,8 @@ def pictures(rows: Rows, found: Rows, settings: GossipSettings) -> Pictures:
 def paragraph(rows: Rows, found: Rows, settings: GossipSettings) -> str:
     """Tell the results of both parts."""
     told = views.paragraph(views.quantiles(PARTS.rows("views", rows)), nodes=settings.views.nodes)
-    return f"{told}\n\n{risk.paragraph(found, settings.risk)}"
+    grown = risk.growth(PARTS.rows("risk", rows))
+    return f"{told}\n\n{risk.paragraph(found, grown, settings.risk)}"
 
 
 EXPERIMENT = Experiment(
