@@ -89,7 +89,7 @@ def quadratics_units(table: Any, network: Any) -> Iterator[Unit]:
 
 def quadratics_name(clip: float, *, clipped: bool) -> str:
     """Return the beginning, up to a comma, of the names of settings of this part."""
-    return f"quadratics {'clipped at' if clipped else 'with noise for a clip of'} {clip:g}"
+    return f"quadratics{' clipped at' if clipped else ', noise for a clip of'} {clip:g}"
 
 
 def sizes(table: Unit) -> Array:
