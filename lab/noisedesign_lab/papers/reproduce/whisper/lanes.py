@@ -157,11 +157,11 @@ EXAMPLE, NODE = "example", "node"  # the unit that a budget protects
 
 def incomes_units(table: Any, network: Any) -> Iterator[Unit]:
     """A graph each: its step sizes are tuned once, for all seeds."""
-    for p in network.connectivities:
-        of_network = network.model_dump(exclude={"connectivities"})
-        values = table.model_dump(exclude={"protected"})
-        for protected in table.protected:
-            whole = {"protected": NODE} if protected == NODE else {}
+    of_network = network.model_dump(exclude={"connectivities"})
+    values = table.model_dump(exclude={"protected"})
+    for protected in table.protected:
+        whole = {"protected": NODE} if protected == NODE else {}
+        for p in network.connectivities:
             yield {**of_network, "p": p, **values, **whole}
 
 
