@@ -68,10 +68,10 @@ class Shares(Table):
 
 
 class IncomesTable(Table):
-    """Part two; ``protected``: whose gradient is clipped."""
+    """Part two; ``protected``: whose gradient is clipped, and on which graphs."""
 
     epsilons: keys.Positives
-    protected: Annotated[list[Literal["example", "node"]], Field(min_length=1)]
+    protected: Annotated[dict[Literal["example", "node"], keys.Positives], Field(min_length=1)]
     steps: keys.Count
     clip: keys.Positive
     batch_size: keys.Count

@@ -159,9 +159,9 @@ def incomes_units(table: Any, network: Any) -> Iterator[Unit]:
     """A graph each: its step sizes are tuned once, for all seeds."""
     of_network = network.model_dump(exclude={"connectivities"})
     values = table.model_dump(exclude={"protected"})
-    for protected in table.protected:
+    for protected, connectivities in table.protected.items():
         whole = {"protected": NODE} if protected == NODE else {}
-        for p in network.connectivities:
+        for p in connectivities:
             yield {**of_network, "p": p, **values, **whole}
 
 
