@@ -34,7 +34,7 @@ from noisedesign_lab.papers.reproduce.pictures import (
     loss_against_epsilon,
     loss_against_steps,
 )
-from noisedesign_lab.papers.reproduce.statistics import columns_of, groups, over_seeds
+from noisedesign_lab.papers.reproduce.statistics import TOO_SHORT, columns_of, groups, over_seeds
 from noisedesign_lab.papers.reproduce.step_sizes import Chosen, best, side_by_side
 from noisedesign_lab.tasks.mechanisms import Mechanism, Network, check_names, mechanism
 from noisedesign_lab.tasks.training_task import TrainingTask, columns
@@ -290,13 +290,19 @@ def epsilon_for(found: Rows, level: float) -> float | None:
 
 
 def pictures(rows: Rows, found: Rows, settings: MafaldaSettings) -> Pictures:
-    """Figures 3 and 4: loss against epsilon; Figures 3 and 5: loss against steps."""
+    """Figures 3 and 4: loss against epsilon; Figures 3 and 5: loss against steps; of the networks
+    that are to be drawn."""
+    names = {one.name + end for one in settings.networks if one.drawn for end in ("", TUNED)}
+    found = [row for row in found if row["setting"] in names]
+    if not found:
+        return {}
     drawn = {
         "loss-against-epsilon": loss_against_epsilon(
             _rounded(found), ylabel="test loss, last steps", log=True
         )
     }
-    if curves := _rounded(_curves(rows, settings)):
+    shown = [row for row in rows if row["setting"] in names]
+    if curves := _rounded(_curves(shown, settings)):
         drawn["loss-against-steps"] = loss_against_steps(curves, log=True)
     best = min(row["test_loss"] for row in found)
     if math.isfinite(best):
@@ -327,10 +333,13 @@ def _curves(rows: Rows, settings: MafaldaSettings) -> list[Record]:
 
 def paragraph(rows: Rows, found: Rows, settings: MafaldaSettings) -> str:
     """Tell the results, network by network."""
+    tuning = settings.tuning
     lines = [
         f"Test loss (mean squared error, in (100,000 dollars)^2, mean of the last {settings.last} "
-        f"steps and of {settings.seeds} seeds, delta = {settings.delta:g}). Gain: percent below "
-        f"{LDP} (DP-D-SGD) at the same epsilon.\n"
+        f"steps and of {settings.seeds} seeds, delta = {settings.delta:g}; at tuned steps of "
+        f"{tuning.seeds} seeds, each step the best of {tuning.step_sizes[0]:g} to "
+        f"{tuning.step_sizes[-1]:g} on others). Gain: percent below {LDP} (DP-D-SGD) at the same "
+        "epsilon, with its 95 % interval over seeds.\n"
     ]
     for (setting,), members in groups(found, "setting"):
         lines.append(f"- **{setting}**. {_told(members, settings)}")
@@ -346,24 +355,39 @@ def _told(found: Rows, settings: MafaldaSettings) -> str:
     if NONE in by_name:
         told.append(f"Without noise {by_name[NONE][0]['test_loss']:.3f}.")
     for name, members in by_name.items():
-        if name in (NONE, LDP, ANTIPGD):
+        gains = [row for row in members if row["gain"] is not None]
+        if name in (NONE, LDP, ANTIPGD) or not gains:
             continue
-        gains = [(row["epsilon"], row["gain"]) for row in members if row["gain"] is not None]
-        if not gains:
-            continue
-        each = ", ".join(f"{round(gain)} % at {epsilon:.3g}" for epsilon, gain in gains)
-        mean = round(float(np.mean([gain for _, gain in gains])))
-        error = members[0]["error"]
+        mean = round(float(np.mean([row["gain"] for row in gains])))
         told.append(
-            f"{name}: mean gain {mean} % ({each}); {error:.2f} of the noise of {LDP} in the "
-            "models, as designed."
+            f"{name}: mean gain {mean} % ({', '.join(map(_gain, gains))}); "
+            f"{members[0]['error']:.2f} of the noise of {LDP} in the models, as designed."
         )
     if LDP in by_name and MAFALDA in by_name:
         told.append(_ratio(by_name, settings.level))
     if ANTIPGD in by_name:
         losses = [row["test_loss"] for row in by_name[ANTIPGD]]
         told.append(f"{ANTIPGD}: at least {min(losses):.3g}.")
+    if found[0]["setting"].endswith(TUNED):
+        sizes = [row["step_size"] for row in found]
+        ends = {settings.tuning.step_sizes[0], settings.tuning.step_sizes[-1]}
+        at_an_end = sum(size in ends for size in sizes)
+        told.append(
+            f"Steps from {min(sizes):g} to {max(sizes):g}, {at_an_end} of {len(sizes)} at an end "
+            "of the range."
+        )
     return " ".join(told)
+
+
+def _gain(row: Record) -> str:
+    """Return "25 % at 2.25", and where seeds cannot tell its sign, that."""
+    low, high = row["gain_low"], row["gain_high"]
+    unsure = low is None or low <= 0 <= high
+    between = "" if low is None else f" ({low:.0f} to {high:.0f})"
+    return (
+        f"{round(row['gain'])} %{between} at {row['epsilon']:.3g}"
+        f"{f', {TOO_SHORT}' if unsure else ''}"
+    )
 
 
 def _ratio(by_name: Mapping[str, Rows], level: float) -> str:
