@@ -269,7 +269,6 @@ def test_summary_pictures_and_words() -> None:
     assert {name: len(figure.axes) for name, figure in pictures.items()} == {
         "sensitivity": 6,
         "spectral-bound": 6,
-        "risk-by-epsilon": 4,
         "risk-by-steps": 4,
     }
     assert all("fixed responses" in figure.get_suptitle() for figure in pictures.values())

@@ -16,7 +16,7 @@ from noisedesign.system.participation import every_step
 from noisedesign_lab.datasets import Examples
 from noisedesign_lab.papers.reproduce import load_settings, named
 from noisedesign_lab.papers.reproduce.experiment import SUMMARY, Unit
-from noisedesign_lab.papers.reproduce.whisper import _order, lanes, saved
+from noisedesign_lab.papers.reproduce.whisper import _order, lanes, saved, summary
 from noisedesign_lab.tasks.mechanisms import Network, mechanism
 from noisedesign_lab.tasks.training_task import run
 from noisedesign_lab.training.losses.loss import Batch
@@ -328,8 +328,17 @@ def test_the_whole_experiment_on_few_records() -> None:
     assert "| a9a by node, p = 0.7 |" in text
 
 
+COMMON = {
+    "part": "incomes",
+    "step": 5000,
+    "accuracy": 0.5,
+    **dict.fromkeys(("step_size", "stddev", "distance_over_ldp"), 0.1),
+}
+
+
 def test_seeds_that_cannot_tell_are_said_to_be_too_few() -> None:
-    """Whisper below DECOR at both seeds of one budget by about the same, at one of another."""
+    """Whisper below DECOR at both seeds of one budget by the same, at one of another."""
+    _, settings = load_settings("whisper")
     rows = [
         _told(name, epsilon, seed, loss)
         for name, epsilon, losses in (
@@ -340,7 +349,11 @@ def test_seeds_that_cannot_tell_are_said_to_be_too_few() -> None:
         )
         for seed, loss in enumerate(losses)
     ]
-    told = _order("a9a", rows)
+    found = summary([row | COMMON for row in rows], settings)
+    told = _order("a9a", found)
     assert "Of 2 pairs of graph and budget, Whisper's loss is below DECOR's in 1 and above" in told
     assert told.endswith("in 1 the run is too short to tell.")
-    assert "too short" not in _order("a9a", rows[:4])
+    assert "too short" not in _order("a9a", found[:2])
+    gain = next(row for row in found if (row["mechanism"], row["epsilon"]) == ("whisper", 2.0))
+    assert gain["below_decor"] == pytest.approx(0.0)  # 1 and -1
+    assert gain["below_decor_high"] == pytest.approx(12.7062, rel=1e-5)

@@ -7,7 +7,7 @@ messages (of the average, for trusted servers), for one example in every step.""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
@@ -25,7 +25,6 @@ from noisedesign_lab.papers.reproduce.pictures import (
 )
 from noisedesign_lab.papers.reproduce.statistics import (
     TOO_SHORT,
-    Interval,
     columns_of,
     costs_of_noise,
     groups,
@@ -39,7 +38,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 BY_NODE = lanes.name_of(lanes.NODE)
-NONE, LDP, PUBLISHED, SERVERS = "none", "ldp", ("decor", "whisper"), ("cdp-n", "cdp-n2")
+NONE, LDP, PAIRWISE, WHISPER, SERVERS = "none", "ldp", "decor", "whisper", ("cdp-n", "cdp-n2")
+PUBLISHED = PAIRWISE, WHISPER
 
 
 class NetworkTable(Table):
@@ -122,13 +122,25 @@ def run(unit: Unit) -> list[Record]:
 
 
 def summary(rows: Rows, settings: WhisperSettings) -> list[Record]:
-    """Losses and accuracies after the last step."""
+    """Losses and accuracies after the last step, and how far losses are below DECOR's, of pairs of
+    one seed, which share data and draws."""
     last = _last(rows, settings)
+    losses = {(*_lane(row), row["seed"]): row["test_loss"] for row in last}
     hits: dict[tuple[str, str, float], list[float | None]] = {}
+    below: dict[tuple[str, str, float], list[float | None]] = {}
     for row in last:
+        setting, epsilon = row["setting"], row["epsilon"]
         hits.setdefault(_lane(row), []).append(row["accuracy"])
+        own, other = row["test_loss"], losses.get((setting, PAIRWISE, epsilon, row["seed"]))
+        gain = None if own is None or other is None else other - own
+        below.setdefault(_lane(row), []).append(gain)
     others = ("step_size", "stddev", "variance_over_ldp", "distance_over_ldp")
-    return [row | columns_of("accuracy", hits[_lane(row)]) for row in over_seeds(last, *others)]
+    return [
+        row
+        | columns_of("accuracy", hits[_lane(row)])
+        | columns_of("below_decor", below[_lane(row)])
+        for row in over_seeds(last, *others)
+    ]
 
 
 def _lane(row: Record) -> tuple[str, str, float]:
@@ -250,16 +262,15 @@ def _against_connectivity(rows: Rows, column: str, *, ylabel: str) -> Figure:
 
 def paragraph(rows: Rows, found: Rows, settings: WhisperSettings) -> str:
     """Tell the results."""
-    last = _last(rows, settings)
     return "\n\n".join(
         [
             _adversary(settings),
-            _of_quadratics(found, last, settings),
+            of_quadratics(found, settings),
             *(
-                _of_incomes(name, found, last, settings)
+                of_incomes(name, found, settings)
                 for name in lanes.parts(settings.incomes.protected).values()
             ),
-            _table(saved(last)),
+            table_of(saved(_last(rows, settings))),
         ]
     )
 
@@ -281,7 +292,7 @@ def _adversary(settings: WhisperSettings) -> str:
     )
 
 
-def _of_quadratics(found: Rows, last: Rows, settings: WhisperSettings) -> str:
+def of_quadratics(found: Rows, settings: WhisperSettings) -> str:
     table = settings.quadratics
     minimizer = whisper_quadratics(settings.network.nodes, degrees=table.degrees).minimizer
     furthest = table.clip * float(lanes.sizes(table.model_dump()).sum())
@@ -306,7 +317,7 @@ def _of_quadratics(found: Rows, last: Rows, settings: WhisperSettings) -> str:
         noiseless = rows[NONE, math.inf]["test_loss"] if (NONE, math.inf) in rows else math.nan
         told.append(
             f"{heads[clipped]}; the excess is {noiseless:.4g} without noise, and at epsilon "
-            f"{first:g} on the sparsest graph {shown}. {_order(name, last)}"
+            f"{first:g} on the sparsest graph {shown}. {_order(name, found)}"
         )
     ratios: dict[str, dict[str, str]] = {}
     for row in found:
@@ -331,24 +342,29 @@ def _ends(row: Record, name: str) -> str:
     return f"{row[name]:.4g}" + ("" if low is None else f" ({low:.4g} to {high:.4g})")
 
 
-def _order(part: str, last: Rows) -> str:
+def _order(part: str, found: Rows) -> str:
     """Tell on how many graphs and budgets the one is better, and where seeds cannot tell."""
-    gains = [gain for gain in _gains(part, last) if gain.low is not None]
-    better = sum(gain.low > 0 for gain in gains if gain.low is not None)
-    worse = sum(gain.high < 0 for gain in gains if gain.high is not None)
+    ends = [
+        (row["below_decor_low"], row["below_decor_high"])
+        for row in found
+        if row["mechanism"] == WHISPER
+        and row["setting"].startswith(f"{part}, p")
+        and row["below_decor_low"] is not None
+    ]
+    better, worse = sum(low > 0 for low, _ in ends), sum(high < 0 for _, high in ends)
     told = (
-        f"Of {len(gains)} pairs of graph and budget, Whisper's loss is below DECOR's in {better} "
+        f"Of {len(ends)} pairs of graph and budget, Whisper's loss is below DECOR's in {better} "
         f"and above it in {worse} by more than the interval of the difference over seeds, which "
         "share data and draws"
     )
-    crossing = len(gains) - better - worse
+    crossing = len(ends) - better - worse
     return told + (f"; in {crossing} the run is {TOO_SHORT}." if crossing else ".")
 
 
-def _of_incomes(part: str, found: Rows, last: Rows, settings: WhisperSettings) -> str:
+def of_incomes(part: str, found: Rows, settings: WhisperSettings) -> str:
     members = [row for row in found if row["setting"].startswith(f"{part}, ")]
     losses = {_lane(row): row for row in members}
-    told = f"**{part}.** {_order(part, last)}"
+    told = f"**{part}.** {_order(part, found)}"
     first, most = settings.incomes.epsilons[0], settings.incomes.epsilons[-1]
     graphs = sorted({_connectivity(row) for row in members})
     for p in dict.fromkeys((graphs[0], graphs[-1])):
@@ -365,22 +381,6 @@ def _of_incomes(part: str, found: Rows, last: Rows, settings: WhisperSettings) -
     return told
 
 
-def _gains(part: str, last: Rows) -> Iterator[Interval]:
-    """DECOR's test loss less Whisper's of the same seed, for every graph and budget."""
-    decor, whisper = (
-        {
-            (row["setting"], row["epsilon"], row["seed"]): row["test_loss"]
-            for row in last
-            if row["mechanism"] == name and row["setting"].startswith(f"{part}, p")
-        }
-        for name in PUBLISHED
-    )
-    pairs = {key: (decor[key], whisper[key]) for key in decor if key in whisper}
-    for lane in dict.fromkeys(key[:2] for key in pairs):
-        of_lane = [pair for key, pair in pairs.items() if key[:2] == lane]
-        yield interval([math.nan if None in pair else pair[0] - pair[1] for pair in of_lane])
-
-
 def _percent(row: Record | None) -> str:
     if row is None or row["accuracy"] is None:
         return "none"
@@ -389,7 +389,7 @@ def _percent(row: Record | None) -> str:
     return f"{100 * row['accuracy']:.1f} %{ends}"
 
 
-def _table(records: Rows) -> str:
+def table_of(records: Rows) -> str:
     """Published against ours: what is saved in loss, beside what is saved in variance."""
     whisper = {r["setting"]: r["saved"] for r in records if r["mechanism"] == "whisper"}
     data = {name: value for name, value in whisper.items() if name.startswith(BY_NODE)}
