@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from noisedesign import cli
-from noisedesign_lab.papers.reproduce import load_settings, ours
+from noisedesign_lab.papers.reproduce import load_settings, ours, whisper
 from tests.support import ROOT, numbers, pages
 
 COVERED = ("README.md", "docs/")
@@ -314,41 +314,31 @@ def test_words_about_batches_that_gain_little() -> None:
     assert f"left out saves {100 * most:.0f} % of its variance or less" in told("balls-in-bins")
 
 
+def typed(name: str) -> list[dict[str, Any]]:
+    """Records whose cells are numbers where they can be, and None where they are empty."""
+
+    def value(cell: str) -> Any:
+        try:
+            return float(cell) if cell else None
+        except ValueError:
+            return cell
+
+    return [{key: value(cell) for key, cell in row.items()} for row in records(name)]
+
+
 def test_words_about_whisper() -> None:
-    """Incomes, a node protected: accuracy, and what is saved of the loss."""
-    text = told("whisper")
-    accuracy = {
-        (r["setting"], r["mechanism"], float(r["epsilon"])): f"{100 * float(r['accuracy']):.1f} %"
-        for r in records("whisper-summary")
-    }
-    for p in ("0.2", "1"):
-        place = f"a9a by node, p = {p}"
-        shown = "; ".join(
-            f"{name} {accuracy[place, name, 3]} and {accuracy[place, name, 40]}"
-            for name in ("ldp", "decor", "whisper", "cdp-n2")
-        )
-        noiseless = accuracy[place, "none", math.inf]
-        assert (
-            f"At p = {p}, accuracy at epsilon 3 and 40: {shown}; without noise {noiseless}" in text
-        )
-    saved = {
-        (r["setting"][-3:], r["mechanism"]): float(r["saved"]) for r in records("whisper-saved")
-    }
-    sparse, whole = (
-        [saved[p, name] for p in places]
-        for name, places in (
-            ("whisper", ("0.2", "0.4")),
-            ("whisper-horizon", ("0.2", "0.4", "0.6", "0.8")),
-        )
-    )
-    server = [value for (_, name), value in saved.items() if name == "cdp-n2"]
-    assert f"Whisper {100 * sparse[0]:.0f} % and {100 * sparse[1]:.0f} %" in text
-    assert f"saves {100 * min(whole):.0f} to {100 * max(whole):.0f} % on the graphs" in text
-    assert f"server saves {100 * min(server):.0f} to {100 * max(server):.0f} %" in text
-    over = {p: saved[p, "whisper"] - saved[p, "decor"] for p, _ in saved}
-    assert max(over, key=lambda p: over[p]) == "0.4"
-    assert f"({100 * over['0.4']:.0f} points at p = 0.4, none at p = 1" in text
-    assert f"the densest graph has most ({100 * saved['= 1', 'whisper']:.0f} %)" in text
+    """The paragraphs that the experiment writes, of the stored results, and the words beside."""
+    _, settings = load_settings("whisper")
+    found, saved, text = typed("whisper-summary"), typed("whisper-saved"), told("whisper")
+    written = [
+        whisper.of_quadratics(found, settings),
+        *(whisper.of_incomes(part, found, settings) for part in ("a9a by node", "a9a")),
+    ]
+    for paragraph in written:
+        assert " ".join(paragraph.partition(".** ")[2].split()) in text
+    _, _, *lines = whisper.table_of(saved).splitlines()
+    for line in lines:
+        assert line in pages.read("docs/experiments/whisper.md")
 
 
 def test_words_about_the_table_of_zip_dl() -> None:

@@ -12,7 +12,6 @@ import math
 import re
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 import networkx as nx
 import numpy as np
@@ -26,9 +25,6 @@ from noisedesign.privacy import views
 from noisedesign.privacy.runs import Responses
 from noisedesign.system import datasets
 from noisedesign_lab.papers import figures
-from noisedesign_lab.papers.reproduce import load_settings, whisper as experiment
-from noisedesign_lab.papers.reproduce.whisper import lanes
-from noisedesign_lab.training.losses.quadratics import whisper_quadratics
 from tests.support import ROOT, numbers, pages
 from tests.support.command_line import call, write
 from tests.support.zip_dl_convergence import consensus_noise, theorem_4_5
@@ -397,37 +393,6 @@ def test_words_about_the_records_own_part() -> None:
     )
     (most,) = re.findall(r"it stays up to (\d+) % below the bound", told("docs/runs.md"))
     assert 100 * (1 - exact / bound) == pytest.approx(float(most), abs=0.5)
-
-
-@pytest.mark.slow
-def test_words_about_quadratics() -> None:
-    """The paragraph that the experiment writes, of the runs that it speaks of; what noise does to
-    models is in closed form, and needs none."""
-    _, settings = load_settings("whisper")
-    few = {"mechanisms": ["none", "ldp", "decor", "whisper"], "epsilons": [3.0]}
-    runs: list[dict[str, Any]] = []
-    distances: list[dict[str, Any]] = []
-    for unit in lanes.quadratics_units(settings.quadratics, settings.network):
-        if unit["p"] == min(settings.network.connectivities):
-            runs += experiment.run({"part": "quadratics"} | unit | few)
-        if unit["clip"] == settings.quadratics.clips[0]:
-            w, made = lanes.on_graph(unit)
-            loss = whisper_quadratics(unit["nodes"], degrees=unit["degrees"])
-            h = lanes.workload(w, loss, lanes.sizes(unit))
-            for one in made:
-                r = lanes.covariance(w, one, unit["steps"])
-                distances.append(
-                    {
-                        "mechanism": one.name,
-                        "setting": f"quadratics, clip {unit['clip']:g}, p = {unit['p']:g}",
-                        "epsilon": None,
-                        "test_loss": None,
-                        "distance_over_ldp": None if r is None else np.vdot(h, r) / np.trace(h),
-                    }
-                )
-    measured = [row | {"distance_over_ldp": None} for row in experiment.summary(runs, settings)]
-    _, _, written = experiment._of_quadratics([*measured, *distances], settings).partition(".** ")
-    assert " ".join(written.split()) in told("docs/experiments/whisper.md")
 
 
 def cells(test: str, page: str) -> list[list[str]]:

@@ -170,6 +170,33 @@ def test_noise_alone_is_what_two_runs_differ_by() -> None:
     assert 0.1 < told["whisper"] < 0.99
 
 
+@pytest.mark.slow
+def test_what_noise_moves_models_by_is_that_of_another_script() -> None:
+    """Whisper's squared distance over that of independent noise: by a covariance recursion forward
+    in time, and as a script of its own has it, on the graphs of the settings."""
+    _, settings = load_settings("whisper")
+    table, network = settings.quadratics, settings.network
+    loss, n = whisper_quadratics(network.nodes, degrees=table.degrees), network.nodes
+    curvature = np.zeros((2 * n, 2 * n))
+    for k in range(n):
+        curvature[2 * k : 2 * k + 2, 2 * k : 2 * k + 2] = loss.curvatures[k]
+    found = []
+    for p in (0.2, 0.4, 0.6, 0.8):
+        w, (one,) = lanes.on_graph(
+            {**network.model_dump(), "p": p, "steps": table.steps, "mechanisms": ["whisper"]}
+        )
+        r, mixing = lanes.covariance(w, one, table.steps), np.kron(w, np.eye(2))
+        assert r is not None
+        noises = [mixing @ np.kron(each, np.eye(2)) @ mixing.T for each in (r, np.eye(n))]
+        now = [np.zeros((2 * n, 2 * n)) for _ in noises]
+        for t in range(1, table.steps + 1):
+            eta = table.step_size / math.sqrt(t)
+            step = mixing @ (np.eye(2 * n) - eta * curvature)
+            now = [step @ s @ step.T + eta**2 * z for s, z in zip(now, noises, strict=True)]
+        found.append(float(np.trace(now[0]) / np.trace(now[1])))
+    assert found == pytest.approx([0.485, 0.376, 0.253, 0.180], abs=1e-3)
+
+
 @pytest.mark.usefixtures("records")
 def test_the_best_step_size_is_that_of_runs_one_by_one() -> None:
     unit: Unit = {**NETWORK, **INCOMES}
