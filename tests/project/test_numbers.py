@@ -405,6 +405,46 @@ def test_words_about_gains_of_mafalda() -> None:
     assert f"gains over the grid are {means[0]:.0f} % and {means[1]:.0f} %" in text
 
 
+def test_words_about_tuned_steps() -> None:
+    """The published step beside the best of every mechanism, on the Florentine families."""
+    text = told("mafalda")
+    fixed, tuned = (
+        {
+            (r["mechanism"], f"{r['epsilon']:.3g}"): r
+            for r in typed("mafalda-summary")
+            if r["setting"] == f"Florentine, b = 16, row-normalized{steps}"
+        }
+        for steps in ("", ", tuned steps")
+    )
+    before, after = (
+        [of["mafalda", e]["gain"] for e in ("0.397", "2.25", "11")] for of in (fixed, tuned)
+    )
+    assert f"its best is {tuned['ldp', '0.397']['step_size']:g}" in text
+    assert f"gain falls from {before[0]:.0f} % to {after[0]:.0f} %" in text
+    assert (
+        f"gains {after[1]:.1f} % at ε = 2.25, where {before[1]:.1f} % were seen, and "
+        f"{after[2]:.1f} % at 11, where none was"
+    ) in text
+    assert fixed["mafalda", "11"]["gain_low"] < 0
+    own = [row for (name, _), row in tuned.items() if name == "mafalda"]
+    assert min(row["gain_low"] for row in own) > 0
+    for epsilon in {epsilon for _, epsilon in tuned} - {"inf"}:
+        names = ("mafalda", "d-mf", "ldp", "antipgd")
+        losses = [tuned[name, epsilon]["test_loss"] for name in names]
+        assert losses == sorted(losses)
+    means = [
+        np.mean([r["gain"] for (n, _), r in of.items() if n == "mafalda"]) for of in (fixed, tuned)
+    ]
+    assert f"over the grid is {means[1]:.1f} %, {means[0]:.1f} % at the fixed step" in text
+    sizes = [
+        r["step_size"] for r in typed("mafalda-summary") if r["setting"].endswith("tuned steps")
+    ]
+    assert f"Steps are from {min(sizes):g} to {max(sizes):g}, none at an end" in text
+    _, settings = load_settings("mafalda")
+    assert settings.tuning.step_sizes[0] < min(sizes)
+    assert max(sizes) < settings.tuning.step_sizes[-1]
+
+
 def test_words_about_our_designs() -> None:
     """Zip-DL before readers of all messages; R and C together, and pairwise seeds with a C."""
     text = told("ours")
