@@ -381,6 +381,10 @@ def test_seeds_that_cannot_tell_are_said_to_be_too_few() -> None:
     assert "Of 2 pairs of graph and budget, Whisper's loss is below DECOR's in 1 and above" in told
     assert told.endswith("in 1 the run is too short to tell.")
     assert "too short" not in _order("a9a", found[:2])
+    ends = {"setting": "a9a, p = 1", "mechanism": "whisper"}
+    alike = [ends | {"below_decor_low": 1e-8, "below_decor_high": 3e-8}]
+    assert "is below DECOR's in 0 and above it in 0 " in _order("a9a", alike)
+    assert _order("a9a", alike).endswith("; in 1 both are the same noise.")
     gain = next(row for row in found if (row["mechanism"], row["epsilon"]) == ("whisper", 2.0))
     assert gain["below_decor"] == pytest.approx(0.0)  # 1 and -1
     assert gain["below_decor_high"] == pytest.approx(12.7062, rel=1e-5)

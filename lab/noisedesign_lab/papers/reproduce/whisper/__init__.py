@@ -234,7 +234,7 @@ def _against_connectivity(rows: Rows, column: str, *, ylabel: str) -> Figure:
     looks = looks_of(row["mechanism"] for row in rows)
     figure = new_figure(5.2, 4.6)
     axes = figure.subplots()
-    for (mechanism,), members in groups(rows, "mechanism"):
+    for k, ((mechanism,), members) in enumerate(groups(rows, "mechanism")):
         points = {_connectivity(row): row for row in members}  # alike for all epsilons, or one
         ends = [(row.get(f"{column}_low"), row.get(f"{column}_high")) for row in points.values()]
         values = [row[column] for row in points.values()]
@@ -244,7 +244,9 @@ def _against_connectivity(rows: Rows, column: str, *, ylabel: str) -> Figure:
                 [value - low for value, (low, _) in zip(values, ends, strict=True)],
                 [high - value for value, (_, high) in zip(values, ends, strict=True)],
             ]
-        axes.errorbar(list(points), values, yerr=bars, capsize=2.0, **looks[mechanism])
+        beside = 0.0 if bars is None else 0.008 * (k - len(looks) / 2)  # bars next to each other
+        places = [p + beside for p in points]
+        axes.errorbar(places, values, yerr=bars, capsize=2.0, **looks[mechanism])
     axes.set_xlabel("connectivity p")
     axes.set_xticks(sorted({_connectivity(row) for row in rows}))
     axes.set_ylabel(ylabel)
@@ -342,23 +344,28 @@ def _ends(row: Record, name: str) -> str:
     return f"{row[name]:.4g}" + ("" if low is None else f" ({low:.4g} to {high:.4g})")
 
 
+SAME = 1e-6  # of a loss; by less do two designs of the same optimum differ
+
+
 def _order(part: str, found: Rows) -> str:
     """Tell on how many graphs and budgets the one is better, and where seeds cannot tell."""
-    ends = [
+    pairs = [
         (row["below_decor_low"], row["below_decor_high"])
         for row in found
         if row["mechanism"] == WHISPER
         and row["setting"].startswith(f"{part}, p")
         and row["below_decor_low"] is not None
     ]
-    better, worse = sum(low > 0 for low, _ in ends), sum(high < 0 for _, high in ends)
+    better, worse = sum(low > SAME for low, _ in pairs), sum(high < -SAME for _, high in pairs)
+    same = sum(low >= -SAME and high <= SAME for low, high in pairs)
     told = (
-        f"Of {len(ends)} pairs of graph and budget, Whisper's loss is below DECOR's in {better} "
+        f"Of {len(pairs)} pairs of graph and budget, Whisper's loss is below DECOR's in {better} "
         f"and above it in {worse} by more than the interval of the difference over seeds, which "
         "share data and draws"
     )
-    crossing = len(ends) - better - worse
-    return told + (f"; in {crossing} the run is {TOO_SHORT}." if crossing else ".")
+    alike = f"; in {same} both are the same noise" if same else ""
+    crossing = len(pairs) - better - worse - same
+    return f"{told}{alike}" + (f"; in {crossing} the run is {TOO_SHORT}." if crossing else ".")
 
 
 def of_incomes(part: str, found: Rows, settings: WhisperSettings) -> str:
@@ -410,7 +417,9 @@ def table_of(records: Rows) -> str:
     names = list(dict.fromkeys(r["mechanism"] for r in records))
     lines = [told, "", f"| setting | {' | '.join(names)} |", f"|---|{'---|' * len(names)}"]
     for (setting,), members in groups(records, "setting"):
-        cells = {r["mechanism"]: f"{_share(r)} ({r['saved_variance']:.0%})" for r in members}
+        cells = {
+            r["mechanism"]: f"{_share(r)} ({round(100 * r['saved_variance'])} %)" for r in members
+        }
         lines.append(f"| {setting} | {' | '.join(cells.get(name, '') for name in names)} |")
     return "\n".join(lines)
 
@@ -420,8 +429,8 @@ def _share(row: Record) -> str:
     if row["saved"] is None:
         return "-"
     low, high = row["saved_low"], row["saved_high"]
-    ends = "" if low is None else f" [{100 * low:.0f} to {100 * high:.0f}]"
-    return f"{100 * row['saved']:.0f} %{ends}"
+    ends = "" if low is None else f" [{round(100 * low)} to {round(100 * high)}]"
+    return f"{round(100 * row['saved'])} %{ends}"
 
 
 COLUMNS = {"part": str, **lanes.COLUMNS}
