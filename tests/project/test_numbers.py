@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from noisedesign import cli
-from noisedesign_lab.papers.reproduce import load_settings, ours
+from noisedesign_lab.papers.reproduce import load_settings, ours, whisper
 from tests.support import ROOT, numbers, pages
 
 COVERED = ("README.md", "docs/")
@@ -310,41 +310,54 @@ def test_words_about_batches_that_gain_little() -> None:
     assert f"left out saves {100 * most:.0f} % of its variance or less" in told("balls-in-bins")
 
 
+def typed(name: str) -> list[dict[str, Any]]:
+    """Records whose cells are numbers where they can be, and None where they are empty."""
+
+    def value(cell: str) -> Any:
+        try:
+            return float(cell) if cell else None
+        except ValueError:
+            return cell
+
+    return [{key: value(cell) for key, cell in row.items()} for row in records(name)]
+
+
 def test_words_about_whisper() -> None:
-    """Incomes, a node protected: accuracy, and what is saved of the loss."""
-    text = told("whisper")
-    accuracy = {
-        (r["setting"], r["mechanism"], float(r["epsilon"])): f"{100 * float(r['accuracy']):.1f} %"
-        for r in records("whisper-summary")
+    """The paragraphs that the experiment writes, of the stored results, and the words beside."""
+    _, settings = load_settings("whisper")
+    found, saved, text = typed("whisper-summary"), typed("whisper-saved"), told("whisper")
+    written = [
+        whisper.of_quadratics(found, settings),
+        whisper.of_incomes("a9a by node", found, settings),
+    ]
+    for paragraph in written:
+        assert " ".join(paragraph.partition(".** ")[2].split()) in text
+    _, _, *lines = whisper.table_of(saved).splitlines()
+    for line in lines:
+        assert line in pages.read("docs/experiments/whisper.md")
+    shares = {
+        (r["setting"][-3:], r["mechanism"]): r["saved"] for r in saved if "node" in r["setting"]
     }
-    for p in ("0.2", "1"):
-        place = f"a9a by node, p = {p}"
-        shown = "; ".join(
-            f"{name} {accuracy[place, name, 3]} and {accuracy[place, name, 40]}"
-            for name in ("ldp", "decor", "whisper", "cdp-n2")
-        )
-        noiseless = accuracy[place, "none", math.inf]
-        assert (
-            f"At p = {p}, accuracy at epsilon 3 and 40: {shown}; without noise {noiseless}" in text
-        )
-    saved = {
-        (r["setting"][-3:], r["mechanism"]): float(r["saved"]) for r in records("whisper-saved")
-    }
-    sparse, whole = (
-        [saved[p, name] for p in places]
-        for name, places in (
-            ("whisper", ("0.2", "0.4")),
-            ("whisper-horizon", ("0.2", "0.4", "0.6", "0.8")),
-        )
-    )
-    server = [value for (_, name), value in saved.items() if name == "cdp-n2"]
-    assert f"Whisper {100 * sparse[0]:.0f} % and {100 * sparse[1]:.0f} %" in text
+    at = {key: f"{100 * value:.0f} %" for key, value in shares.items()}
+    assert f"DECOR saves nothing, Whisper {at['0.2', 'whisper']} and {at['0.4', 'whisper']}" in text
+    assert f"apart ({at['0.6', 'decor']} and {at['0.6', 'whisper']})" in text
+    assert f"the densest graph has most ({at['= 1', 'whisper']})" in text
+    whole = [shares[p, "whisper-horizon"] for p in ("0.2", "0.4", "0.6")]
     assert f"saves {100 * min(whole):.0f} to {100 * max(whole):.0f} % on the graphs" in text
-    assert f"server saves {100 * min(server):.0f} to {100 * max(server):.0f} %" in text
-    over = {p: saved[p, "whisper"] - saved[p, "decor"] for p, _ in saved}
-    assert max(over, key=lambda p: over[p]) == "0.4"
-    assert f"({100 * over['0.4']:.0f} points at p = 0.4, none at p = 1" in text
-    assert f"the densest graph has most ({100 * saved['= 1', 'whisper']:.0f} %)" in text
+    assert f"a trusted server saves {at['0.2', 'cdp-n2']}" in text
+    for (_, name), share in shares.items():
+        assert (share < 0) == (name == "cdp-n") or abs(share) < 1e-9
+    for p in ("0.2", "0.4", "0.6"):
+        assert abs(shares[p, "edge-local"] - shares[p, "whisper-horizon"]) < 0.01
+    chosen = {
+        (r["setting"], r["mechanism"]): r["step_size"]
+        for r in found
+        if r["epsilon"] == 10 and r["setting"].startswith("a9a by node")
+    }
+    for (setting, name), size in chosen.items():
+        if name in ("ldp", "decor", "whisper"):
+            dense = setting.endswith("p = 1") and name != "ldp"
+            assert size == (0.01 if dense else 0.005)
 
 
 def test_words_about_the_table_of_zip_dl() -> None:
@@ -409,6 +422,46 @@ def test_words_about_gains_of_mafalda() -> None:
         for own in ("mafalda", "kronecker")
     ]
     assert f"gains over the grid are {means[0]:.0f} % and {means[1]:.0f} %" in text
+
+
+def test_words_about_tuned_steps() -> None:
+    """The published step beside the best of every mechanism, on the Florentine families."""
+    text = told("mafalda")
+    fixed, tuned = (
+        {
+            (r["mechanism"], f"{r['epsilon']:.3g}"): r
+            for r in typed("mafalda-summary")
+            if r["setting"] == f"Florentine, b = 16, row-normalized{steps}"
+        }
+        for steps in ("", ", tuned steps")
+    )
+    before, after = (
+        [of["mafalda", e]["gain"] for e in ("0.397", "2.25", "11")] for of in (fixed, tuned)
+    )
+    assert f"its best is {tuned['ldp', '0.397']['step_size']:g}" in text
+    assert f"gain falls from {before[0]:.0f} % to {after[0]:.0f} %" in text
+    assert (
+        f"gains {after[1]:.1f} % at ε = 2.25, where {before[1]:.1f} % were seen, and "
+        f"{after[2]:.1f} % at 11, where none was"
+    ) in text
+    assert fixed["mafalda", "11"]["gain_low"] < 0
+    own = [row for (name, _), row in tuned.items() if name == "mafalda"]
+    assert min(row["gain_low"] for row in own) > 0
+    for epsilon in {epsilon for _, epsilon in tuned} - {"inf"}:
+        names = ("mafalda", "d-mf", "ldp", "antipgd")
+        losses = [tuned[name, epsilon]["test_loss"] for name in names]
+        assert losses == sorted(losses)
+    means = [
+        np.mean([r["gain"] for (n, _), r in of.items() if n == "mafalda"]) for of in (fixed, tuned)
+    ]
+    assert f"over the grid is {means[1]:.1f} %, {means[0]:.1f} % at the fixed step" in text
+    sizes = [
+        r["step_size"] for r in typed("mafalda-summary") if r["setting"].endswith("tuned steps")
+    ]
+    assert f"Steps are from {min(sizes):g} to {max(sizes):g}, none at an end" in text
+    _, settings = load_settings("mafalda")
+    assert settings.tuning.step_sizes[0] < min(sizes)
+    assert max(sizes) < settings.tuning.step_sizes[-1]
 
 
 def test_words_about_our_designs() -> None:

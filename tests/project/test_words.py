@@ -12,7 +12,6 @@ import math
 import re
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 import networkx as nx
 import numpy as np
@@ -24,11 +23,7 @@ from noisedesign.noise.lattice import lattice_of
 from noisedesign.noise.normals import RELATIVE_ERROR
 from noisedesign.privacy import views
 from noisedesign.privacy.runs import Responses
-from noisedesign.system import datasets
 from noisedesign_lab.papers import figures
-from noisedesign_lab.papers.reproduce import load_settings, whisper as experiment
-from noisedesign_lab.papers.reproduce.whisper import lanes
-from noisedesign_lab.training.losses.quadratics import whisper_quadratics
 from tests.support import ROOT, numbers, pages
 from tests.support.command_line import call, write
 from tests.support.zip_dl_convergence import consensus_noise, theorem_4_5
@@ -220,13 +215,11 @@ def test_words_about_observers_of_several_algorithms(tmp_path: Path) -> None:
     assert "costs nineteen times the μ of DP-D-SGD" in told("docs/guides/who-sees-what.md")
 
 
-@pytest.mark.slow
-def test_words_about_published_accountings(tmp_path: Path) -> None:
-    """Two hops away, Metropolis-Hastings weights: means of both bounds over the exact one."""
-    if datasets.local_ego_facebook(414) is None:
-        pytest.skip("the Facebook ego network is not on this machine (NOISEDESIGN_DATA)")
-    figures.make("pndp-by-distance", tmp_path)
-    with (tmp_path / "pndp-by-distance.csv").open(encoding="utf-8", newline="") as file:
+def test_words_about_published_accountings() -> None:
+    """Two hops away, Metropolis-Hastings weights: means of both bounds over the exact one, and the
+    range over all pairs."""
+    path = ROOT / "docs" / "experiments" / "pndp-by-distance.csv"
+    with path.open(encoding="utf-8", newline="") as file:
         rows = [
             r
             for r in csv.DictReader(file)
@@ -241,10 +234,15 @@ def test_words_about_published_accountings(tmp_path: Path) -> None:
     ]
     small, large = ([ratio[k] for ratio in ratios] for k in (0, 1))
     assert len(rows) >= 3
+    text = told("docs/guides/who-sees-what.md")
     assert (
         f"{min(small):.0f} to {max(small):.0f} times below the smaller of two published "
         f"accountings, and {min(large):.0f} to {max(large):.0f} times below the other"
-    ) in told("docs/guides/who-sees-what.md")
+    ) in text
+    least, mean, most = (float(rows[0][f"exact_{name}"]) for name in ("min", "mean", "max"))
+    assert (
+        f"it is {mean:.2f} in the mean over all pairs, and from {least:.2f} to {most:.2f}" in text
+    )
 
 
 def test_words_about_proofs() -> None:
@@ -385,37 +383,6 @@ def test_words_about_the_records_own_part() -> None:
     )
     (most,) = re.findall(r"it stays up to (\d+) % below the bound", told("docs/runs.md"))
     assert 100 * (1 - exact / bound) == pytest.approx(float(most), abs=0.5)
-
-
-@pytest.mark.slow
-def test_words_about_quadratics() -> None:
-    """The paragraph that the experiment writes, of the runs that it speaks of; what noise does to
-    models is in closed form, and needs none."""
-    _, settings = load_settings("whisper")
-    few = {"mechanisms": ["none", "ldp", "decor", "whisper"], "epsilons": [3.0]}
-    runs: list[dict[str, Any]] = []
-    distances: list[dict[str, Any]] = []
-    for unit in lanes.quadratics_units(settings.quadratics, settings.network):
-        if unit["p"] == min(settings.network.connectivities):
-            runs += experiment.run({"part": "quadratics"} | unit | few)
-        if unit["clip"] == settings.quadratics.clips[0]:
-            w, made = lanes.on_graph(unit)
-            loss = whisper_quadratics(unit["nodes"], degrees=unit["degrees"])
-            h = lanes.workload(w, loss, lanes.sizes(unit))
-            for one in made:
-                r = lanes.covariance(w, one, unit["steps"])
-                distances.append(
-                    {
-                        "mechanism": one.name,
-                        "setting": f"quadratics, clip {unit['clip']:g}, p = {unit['p']:g}",
-                        "epsilon": None,
-                        "test_loss": None,
-                        "distance_over_ldp": None if r is None else np.vdot(h, r) / np.trace(h),
-                    }
-                )
-    measured = [row | {"distance_over_ldp": None} for row in experiment.summary(runs, settings)]
-    _, _, written = experiment._of_quadratics([*measured, *distances], settings).partition(".** ")
-    assert " ".join(written.split()) in told("docs/experiments/whisper.md")
 
 
 def cells(test: str, page: str) -> list[list[str]]:

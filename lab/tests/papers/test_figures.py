@@ -54,9 +54,10 @@ def is_picture(path: Path) -> bool:
 def test_pndp_rows_against_the_stacked_system(weights: str, observer: int) -> None:
     horizon, nodes = 3, list(SIX.nodes)
     w = oracles.metropolis(SIX) if "metro" in weights else oracles.row_normalized(SIX)
-    rows = pndp.rows_for(SIX, name="six", weights=weights, horizon=horizon, observer=observer)
+    rows = pndp.rows_for(SIX, name="six", weights=weights, horizon=horizon, observers=[observer])
     literal = dense_views.neighbour(w, observer, horizon=horizon)
     hops = nx.single_source_shortest_path_length(SIX, nodes[observer])
+    assert {row.observer for row in rows} == {str(nodes[observer])}
     assert [row.victim for row in rows] == [str(v) for v in nodes if v != nodes[observer]]
     for row in rows:
         u = nodes.index(int(row.victim))
@@ -91,6 +92,7 @@ def row(victim: str, distance: int, exact: float, graph: str = "g") -> pndp.Row:
     return pndp.Row(
         graph,
         "metropolis-hastings",
+        "o",
         victim,
         distance,
         exact,
@@ -99,6 +101,20 @@ def row(victim: str, distance: int, exact: float, graph: str = "g") -> pndp.Row:
         3 * exact,
         10.0,
     )
+
+
+@pytest.mark.parametrize(
+    ("weights", "expected"),
+    zip(pndp.WEIGHTS, [(1.07256, 0.35128, 3.50648), (0.94556, 0.33249, 2.37661)], strict=True),
+)
+def test_every_node_looks_at_every_other(weights: str, expected: tuple[float, ...]) -> None:
+    """Mean, least and greatest of the Florentine families, two hops away: by an ascent over unit
+    vectors of its own, on the pseudo-inverse of stacked messages."""
+    rows = pndp.rows_for(nx.florentine_families_graph(), name="f", weights=weights)
+    assert len(rows) == 15 * 14
+    assert len({(row.observer, row.victim) for row in rows}) == 15 * 14
+    two = [row.exact for row in rows if row.distance == 2]
+    assert (np.mean(two), min(two), max(two)) == pytest.approx(expected, abs=1e-4)
 
 
 def test_summaries_are_least_mean_and_greatest() -> None:
@@ -110,7 +126,7 @@ def test_summaries_are_least_mean_and_greatest() -> None:
         row("e", 2, 1.0),
     ]
     found = pndp.summaries(rows)
-    assert [(s.graph, s.distance, s.victims) for s in found] == [
+    assert [(s.graph, s.distance, s.pairs) for s in found] == [
         ("g", 1, 1),
         ("g", 2, 3),
         ("h", 2, 1),
@@ -167,9 +183,9 @@ def test_a_graph_that_is_not_there_is_skipped_aloud(tmp_path: Path) -> None:
     rows = table(paths[2])
     per_graph = {name: sum(r["graph"] == name for r in rows) for name in {r["graph"] for r in rows}}
     assert per_graph == {
-        "Florentine families": 6,
-        "Erdős–Rényi G(100, 0.2)": 6,
-        "Facebook ego, 148 nodes": 6,
+        "Florentine families": 24,
+        "Erdős–Rényi G(100, 0.2)": 24,
+        "Facebook ego, 148 nodes": 24,
     }
     assert {words.split(":")[0] for words in said} == {*per_graph, "PeerTube"}
 
@@ -189,11 +205,11 @@ def test_an_interrupted_figure_keeps_the_finished_graphs(
     with pytest.raises(KeyboardInterrupt):
         figures.make("pndp-by-distance", tmp_path, to="png")
     picture, summary, victims = (
-        tmp_path / f"pndp-by-distance{end}" for end in (".png", ".csv", "-victims.csv")
+        tmp_path / f"pndp-by-distance{end}" for end in (".png", ".csv", "-pairs.csv")
     )
     assert sorted(tmp_path.iterdir()) == sorted([picture, summary, victims])
     assert {r["graph"] for r in table(victims)} == {"Florentine families"}
-    assert len(table(victims)) == 6
+    assert len(table(victims)) == 24
     assert [r["distance"] for r in table(summary)] == ["1", "2", "3"] * 2
     assert is_picture(picture)
 

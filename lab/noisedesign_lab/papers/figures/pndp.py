@@ -1,10 +1,10 @@
-"""The figure of what one node learns of every other under DP-D-SGD, exactly and by sums over single
-messages (the setting of Mafalda-SGD, Figure 2): the node sees what it receives and knows its own
-noise; full participation, Renyi divergence of order 2."""
+"""The figure of what every single node learns of every other under DP-D-SGD, exactly and by sums
+over single messages (the setting of Mafalda-SGD, Figure 2): a node sees what it receives and knows
+its own noise; full participation, fixed responses, Renyi divergence of order 2."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -32,11 +32,13 @@ ALPHA = 2.0
 
 
 class Row(NamedTuple):
-    """Renyi divergences of order 2 of one victim, for unit noise and gradients of norm <= 1: exact,
-    as sums over single messages, and for a reader of all messages."""
+    """Renyi divergences of order 2 of one victim before one observer, for unit noise, gradients of
+    norm <= 1 and fixed responses: exact, as sums over single messages, and for a reader of all
+    messages."""
 
     graph: str
     weights: str
+    observer: str
     victim: str
     distance: int
     exact: float
@@ -50,12 +52,12 @@ MEASURES = ("exact", "cyffers_squared", "cyffers_unsquared")
 
 
 class Summary(NamedTuple):
-    """Least, mean and greatest divergence over the victims at one distance, shapes (3,)."""
+    """Least, mean and greatest divergence over the pairs at one distance, shapes (3,)."""
 
     graph: str
     weights: str
     distance: int
-    victims: int
+    pairs: int
     exact: Array
     cyffers_squared: Array
     cyffers_unsquared: Array
@@ -63,40 +65,52 @@ class Summary(NamedTuple):
 
 
 def rows_for(
-    graph: nx.Graph, *, name: str, weights: str, horizon: int = HORIZON, observer: int = 0
+    graph: nx.Graph,
+    *,
+    name: str,
+    weights: str,
+    horizon: int = HORIZON,
+    observers: Iterable[int] | None = None,
 ) -> list[Row]:
-    """Return a row for every node but the observer, in the order of ``graph.nodes``."""
-    w = mixing_matrix(graph, weights=weights)
-    algorithm = threats.dp_d_sgd(mixing=w, horizon=horizon).named(
-        "dp-d-sgd", nodes=node_names(graph)
-    )
-    victims = [node for node in range(len(w)) if node != observer]
-    looks, scheme = threats.pndp(nodes=(observer,)), every_step(horizon)
-    exposures = account(
-        algorithm, looks, participation=scheme, adjacency="zero-out", responses="fixed"
-    )
-
-    def published(numerator: bounds.Numerator) -> Array:
-        bound = bounds.network_squared_sensitivity(
-            mixing=w, observer=observer, horizon=horizon, numerator=numerator
+    """Return a row for every observer, by default every node, and every other node."""
+    w, names = mixing_matrix(graph, weights=weights), node_names(graph)
+    algorithm = threats.dp_d_sgd(mixing=w, horizon=horizon).named("dp-d-sgd", nodes=names)
+    ldp = bounds.renyi_divergence(float(horizon), alpha=ALPHA)
+    rows = []
+    for observer in range(len(w)) if observers is None else observers:
+        victims = [node for node in range(len(w)) if node != observer]
+        exposures = account(
+            algorithm,
+            threats.pndp(nodes=(names[observer],)),
+            participation=every_step(horizon),
+            adjacency="zero-out",
+            responses="fixed",
         )
-        return bounds.renyi_divergence(bound, alpha=ALPHA)
-
-    squared, unsquared = published("squared"), published("unsquared")
-    return [
-        Row(
-            graph=name,
-            weights=weights,
-            victim=found.node,
-            distance=-1 if found.distance is None else found.distance,
-            exact=found.renyi(ALPHA),
-            kind=found.which,
-            cyffers_squared=float(squared[victim]),
-            cyffers_unsquared=float(unsquared[victim]),
-            ldp=bounds.renyi_divergence(float(horizon), alpha=ALPHA),
+        unsquared, squared = (
+            bounds.renyi_divergence(
+                bounds.network_squared_sensitivity(
+                    mixing=w, observer=observer, horizon=horizon, numerator=numerator
+                ),
+                alpha=ALPHA,
+            )
+            for numerator in bounds.NUMERATORS
         )
-        for victim, found in zip(victims, exposures, strict=True)
-    ]
+        rows += [
+            Row(
+                graph=name,
+                weights=weights,
+                observer=names[observer],
+                victim=found.node,
+                distance=-1 if found.distance is None else found.distance,
+                exact=found.renyi(ALPHA),
+                kind=found.which,
+                cyffers_squared=float(squared[victim]),
+                cyffers_unsquared=float(unsquared[victim]),
+                ldp=ldp,
+            )
+            for victim, found in zip(victims, exposures, strict=True)
+        ]
+    return rows
 
 
 def summaries(rows: Sequence[Row]) -> list[Summary]:
@@ -134,8 +148,8 @@ def draw(rows: Sequence[Row], *, horizon: int = HORIZON) -> Any:
     handles, labels = panels[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False)
     figure.suptitle(
-        "DP-D-SGD before one node, the first of each graph: others learn more, or less\n"
-        "It reads its neighbours' messages and knows its own noise\n"
+        "DP-D-SGD before every single node, which reads its neighbours' messages\n"
+        "and knows its own noise\n"
         f"T = {horizon} steps, full participation, clip 1, noise of standard deviation 1, "
         "fixed responses"
     )
@@ -144,7 +158,7 @@ def draw(rows: Sequence[Row], *, horizon: int = HORIZON) -> Any:
 
 def _draw_panel(axes: Axes, found: Sequence[Summary]) -> None:
     styles = {
-        "exact": ("exact (mean, bar: least to greatest)", BLUE, "o-", -0.08),
+        "exact": ("exact (mean over pairs, bar: least to greatest)", BLUE, "o-", -0.08),
         "cyffers_squared": ("sum over messages, squared weights", ORANGE, "s--", 0.0),
         "cyffers_unsquared": (
             "sum over messages, unsquared (code of Mafalda-SGD)",
@@ -158,7 +172,9 @@ def _draw_panel(axes: Axes, found: Sequence[Summary]) -> None:
         low, mean, high = np.array([getattr(item, measure) for item in found]).T
         sizes = {"capsize": 2.5, "markersize": 4, "linewidth": 1.3, "elinewidth": 1.0}
         look: dict[str, Any] = {"fmt": line, "color": colour, "label": label} | sizes
-        axes.errorbar(distance + shift, mean, yerr=[mean - low, high - mean], **look)
+        axes.errorbar(
+            distance + shift, mean, yerr=np.maximum([mean - low, high - mean], 0.0), **look
+        )
     axes.axhline(found[0].ldp, color=GREY, linestyle=":", label="reader of all messages (LDP)")
     axes.set_yscale("log")
     axes.set_xticks(distance)
@@ -185,7 +201,7 @@ def _parts(quick: bool, announce: Announce) -> Iterator[list[Row]]:
 
 
 def _table(found: Sequence[Summary]) -> tuple[list[str], list[list[Any]]]:
-    columns = ["graph", "weights", "distance", "victims"]
+    columns = ["graph", "weights", "distance", "pairs"]
     columns += [f"{measure}_{end}" for measure in MEASURES for end in ("min", "mean", "max")]
     rows = [
         [*item[:4], *(float(x) for measure in MEASURES for x in getattr(item, measure)), item.ldp]
@@ -210,6 +226,6 @@ BY_DISTANCE = Figure(
     draw=lambda rows, _: draw(rows),
     tables={
         ".csv": lambda rows: _table(summaries(rows)),
-        "-victims.csv": lambda rows: (Row._fields, rows),
+        "-pairs.csv": lambda rows: (Row._fields, rows),
     },
 )

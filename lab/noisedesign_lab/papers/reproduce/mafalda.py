@@ -34,9 +34,10 @@ from noisedesign_lab.papers.reproduce.pictures import (
     loss_against_epsilon,
     loss_against_steps,
 )
-from noisedesign_lab.papers.reproduce.statistics import columns_of, groups, over_seeds
+from noisedesign_lab.papers.reproduce.statistics import TOO_SHORT, columns_of, groups, over_seeds
+from noisedesign_lab.papers.reproduce.step_sizes import Chosen, best, side_by_side
 from noisedesign_lab.tasks.mechanisms import Mechanism, Network, check_names, mechanism
-from noisedesign_lab.tasks.training_task import TrainingTask, columns, run as train
+from noisedesign_lab.tasks.training_task import TrainingTask, columns
 from noisedesign_lab.training.losses import MLP
 from noisedesign_lab.training.partition import Standardization, iid, split
 from noisedesign_lab.training.seeding import Use, generator
@@ -51,7 +52,17 @@ class NetworkTable(Table):
     graph: SerializeAsAny[GraphOfKind]
     separation: keys.Count
     mechanisms: keys.Names
+    tuned: bool = False
+    drawn: bool = False
     optional: bool = False
+
+
+class TuningTable(Table):
+    """Step sizes to choose from for every mechanism and budget, on seeds of their own."""
+
+    step_sizes: Annotated[keys.Positives, Field(min_length=3)]
+    tuning_seeds: keys.Count
+    seeds: keys.Count
 
 
 class MafaldaSettings(Settings):
@@ -64,6 +75,7 @@ class MafaldaSettings(Settings):
     adjacency: Text
     clip: keys.Positive
     step_size: keys.Positive
+    tuning: TuningTable
     hidden: keys.Count
     test: keys.Share
     measured: keys.Count
@@ -78,18 +90,23 @@ class MafaldaSettings(Settings):
 
 
 def units(settings: MafaldaSettings) -> list[Unit]:
-    """A seed of a network each; all seeds of one before the next."""
+    """A seed of a network each, all seeds of one before the next: at the published step size, and
+    at tuned ones."""
     shared = settings.model_dump(
         exclude={"experiment", "description", "source", "tags", "networks", "seeds"}
-        | {"level", "curves"}
+        | {"level", "curves", "step_size", "tuning"}
     )
+    fixed, tuning = {"step_sizes": [settings.step_size]}, settings.tuning
+    tuned = tuning.model_dump(exclude={"seeds"})
     return [
         shared
-        | network.model_dump(exclude={"optional", "graph"})
+        | steps
+        | network.model_dump(exclude={"optional", "tuned", "drawn", "graph"})
         | {"graph": network.graph.model_dump(), "seed": seed}
         for network in settings.networks
         if _is_here(network)
-        for seed in range(settings.seeds)
+        for steps, seeds in [(fixed, settings.seeds), (tuned, tuning.seeds * network.tuned)]
+        for seed in range(seeds)
     ]
 
 
@@ -129,15 +146,47 @@ def _error(made: Mechanism, independent: float) -> float:
 
 def run(unit: Unit) -> list[Record]:
     """Rows of one seed: a row for every mechanism, budget and epoch."""
-    network = {name: unit[name] for name in ("name", "graph", "separation", "mechanisms")}
-    key = json.dumps({"network": network, "epochs": unit["epochs"]})
-    designed, made, errors = _designed(key)
-    train_on, test_on = _data(unit)
-    horizon = designed.horizon
+    *_, errors = _made(unit)
+    setting, among = unit["name"], None
+    if "tuning_seeds" in unit:
+        setting += TUNED
+        among = list(_tuned(json.dumps(unit | {"seed": None})))
+    horizon = unit["epochs"] * unit["separation"]
     epochs = range(unit["separation"], horizon + 1, unit["separation"])
     last = range(max(1, horizon - unit["last"] + 1), horizon + 1)
-    epsilons = {epsilon_of(mu=mu, delta=unit["delta"]): mu for mu in unit["mus"]}
-    task = TrainingTask(
+    task, seed = _task(unit, [*epochs, *last]), unit["seed"]
+    mus = _mus(unit)
+    kept = ("mechanism", "seed", "step", "train_loss", "test_loss", "consensus_distance", "stddev")
+    rows: list[Record] = []
+    trained = side_by_side(task, [seed], unit["step_sizes"], among)
+    for (name, epsilon), members in groups(trained, "mechanism", "epsilon"):
+        losses = [row["test_loss"] for row in members if row["step"] in last]
+        mean = None if None in losses else float(np.mean(losses))
+        shared = {"setting": setting, "error": errors[name], "epsilon": epsilon}
+        shared["mu"] = mus.get(epsilon, math.inf)
+        shared["step_size"] = unit["step_sizes"][members[0]["number"]]
+        for row in members:
+            if row["step"] in epochs:
+                at_the_end = {"last_loss": mean if row["step"] == horizon else None}
+                rows.append({column: row[column] for column in kept} | shared | at_the_end)
+    return rows
+
+
+def _made(unit: Unit) -> tuple[Network, tuple[Mechanism, ...], dict[str, float]]:
+    network = {name: unit[name] for name in ("name", "graph", "separation", "mechanisms")}
+    return _designed(json.dumps({"network": network, "epochs": unit["epochs"]}))
+
+
+def _mus(unit: Unit) -> dict[float, float]:
+    """Return mu (not squared) by epsilon."""
+    return {epsilon_of(mu=mu, delta=unit["delta"]): mu for mu in unit["mus"]}
+
+
+def _task(unit: Unit, record: list[int]) -> TrainingTask:
+    """Return the task of one seed."""
+    designed, made, _ = _made(unit)
+    train_on, test_on = _data(unit)
+    return TrainingTask(
         loss=MLP(features=train_on.features.shape[1], hidden=unit["hidden"]),
         examples=train_on,
         test=test_on,
@@ -145,25 +194,31 @@ def run(unit: Unit) -> list[Record]:
         mixing=designed.mixing,
         participation=designed.participation,
         mechanisms=made,
-        epsilons=list(epsilons),
-        step_sizes=unit["step_size"],
+        epsilons=list(_mus(unit)),
         seeds=[unit["seed"]],
-        record=[*epochs, *last],
+        record=record,
         **{name: unit[name] for name in ("delta", "adjacency", "clip", "measured", "bound")},
     )
-    kept = ("mechanism", "seed", "step", "train_loss", "test_loss", "consensus_distance", "stddev")
+
+
+TUNING = 1_000_000  # first seed of runs that step sizes are chosen by, far from all others
+TUNED = ", tuned steps"  # what is added to the name of a network
+JUDGED = 5  # of the last steps are looked at in tuning: losses change little from one to the next
+
+
+@lru_cache(maxsize=1)
+def _tuned(key: str) -> tuple[Chosen, ...]:
+    """Return the best step size of every mechanism and budget, one size after another."""
+    unit = json.loads(key)
+    horizon = unit["epochs"] * unit["separation"]
+    first = max(1, horizon - unit["last"] + 1)
+    record = np.unique(np.linspace(first, horizon, JUDGED).astype(int)).tolist()
     rows: list[Record] = []
-    for (name, epsilon), members in groups(train(task), "mechanism", "epsilon"):
-        losses = [row["test_loss"] for row in members if row["step"] in last]
-        mean = None if None in losses else float(np.mean(losses))
-        shared = {"setting": unit["name"], "error": errors[name]}
-        shared["epsilon"] = math.inf if epsilon is None else epsilon
-        shared["mu"] = epsilons.get(epsilon, math.inf)
-        for row in members:
-            if row["step"] in epochs:
-                at_the_end = {"last_loss": mean if row["step"] == horizon else None}
-                rows.append({column: row[column] for column in kept} | shared | at_the_end)
-    return rows
+    for seed in range(TUNING, TUNING + unit["tuning_seeds"]):
+        task = _task(unit | {"seed": seed}, record)
+        for number, size in enumerate(unit["step_sizes"]):
+            rows += [r | {"number": number} for r in side_by_side(task, [seed], [size])]
+    return tuple(best(rows))
 
 
 def _data(unit: Unit) -> tuple[Examples, Examples]:
@@ -199,7 +254,7 @@ def summary(rows: Rows, settings: MafaldaSettings) -> list[Record]:
         gains.setdefault(key, []).append(gain)
     return with_excess(
         row | columns_of("gain", gains[row["setting"], row["mechanism"], row["epsilon"]])
-        for row in over_seeds(final, "mu", "error")
+        for row in over_seeds(final, "mu", "error", "step_size")
     )
 
 
@@ -235,13 +290,19 @@ def epsilon_for(found: Rows, level: float) -> float | None:
 
 
 def pictures(rows: Rows, found: Rows, settings: MafaldaSettings) -> Pictures:
-    """Figures 3 and 4: loss against epsilon; Figures 3 and 5: loss against steps."""
+    """Figures 3 and 4: loss against epsilon; Figures 3 and 5: loss against steps; of the networks
+    that are to be drawn."""
+    names = {one.name + end for one in settings.networks if one.drawn for end in ("", TUNED)}
+    found = [row for row in found if row["setting"] in names]
+    if not found:
+        return {}
     drawn = {
         "loss-against-epsilon": loss_against_epsilon(
             _rounded(found), ylabel="test loss, last steps", log=True
         )
     }
-    if curves := _rounded(_curves(rows, settings)):
+    shown = [row for row in rows if row["setting"] in names]
+    if curves := _rounded(_curves(shown, settings)):
         drawn["loss-against-steps"] = loss_against_steps(curves, log=True)
     best = min(row["test_loss"] for row in found)
     if math.isfinite(best):
@@ -272,10 +333,13 @@ def _curves(rows: Rows, settings: MafaldaSettings) -> list[Record]:
 
 def paragraph(rows: Rows, found: Rows, settings: MafaldaSettings) -> str:
     """Tell the results, network by network."""
+    tuning = settings.tuning
     lines = [
         f"Test loss (mean squared error, in (100,000 dollars)^2, mean of the last {settings.last} "
-        f"steps and of {settings.seeds} seeds, delta = {settings.delta:g}). Gain: percent below "
-        f"{LDP} (DP-D-SGD) at the same epsilon.\n"
+        f"steps and of {settings.seeds} seeds, delta = {settings.delta:g}; at tuned steps of "
+        f"{tuning.seeds} seeds, each step the best of {tuning.step_sizes[0]:g} to "
+        f"{tuning.step_sizes[-1]:g} on others). Gain: percent below {LDP} (DP-D-SGD) at the same "
+        "epsilon, with its 95 % interval over seeds.\n"
     ]
     for (setting,), members in groups(found, "setting"):
         lines.append(f"- **{setting}**. {_told(members, settings)}")
@@ -291,24 +355,39 @@ def _told(found: Rows, settings: MafaldaSettings) -> str:
     if NONE in by_name:
         told.append(f"Without noise {by_name[NONE][0]['test_loss']:.3f}.")
     for name, members in by_name.items():
-        if name in (NONE, LDP, ANTIPGD):
+        gains = [row for row in members if row["gain"] is not None]
+        if name in (NONE, LDP, ANTIPGD) or not gains:
             continue
-        gains = [(row["epsilon"], row["gain"]) for row in members if row["gain"] is not None]
-        if not gains:
-            continue
-        each = ", ".join(f"{round(gain)} % at {epsilon:.3g}" for epsilon, gain in gains)
-        mean = round(float(np.mean([gain for _, gain in gains])))
-        error = members[0]["error"]
+        mean = round(float(np.mean([row["gain"] for row in gains])))
         told.append(
-            f"{name}: mean gain {mean} % ({each}); {error:.2f} of the noise of {LDP} in the "
-            "models, as designed."
+            f"{name}: mean gain {mean} % ({', '.join(map(_gain, gains))}); "
+            f"{members[0]['error']:.2f} of the noise of {LDP} in the models, as designed."
         )
     if LDP in by_name and MAFALDA in by_name:
         told.append(_ratio(by_name, settings.level))
     if ANTIPGD in by_name:
         losses = [row["test_loss"] for row in by_name[ANTIPGD]]
         told.append(f"{ANTIPGD}: at least {min(losses):.3g}.")
+    if found[0]["setting"].endswith(TUNED):
+        sizes = [row["step_size"] for row in found]
+        ends = {settings.tuning.step_sizes[0], settings.tuning.step_sizes[-1]}
+        at_an_end = sum(size in ends for size in sizes)
+        told.append(
+            f"Steps from {min(sizes):g} to {max(sizes):g}, {at_an_end} of {len(sizes)} at an end "
+            "of the range."
+        )
     return " ".join(told)
+
+
+def _gain(row: Record) -> str:
+    """Return "25 % at 2.25", and where seeds cannot tell its sign, that."""
+    low, high = row["gain_low"], row["gain_high"]
+    unsure = low is None or low <= 0 <= high
+    between = "" if low is None else f" ({low:.0f} to {high:.0f})"
+    return (
+        f"{round(row['gain'])} %{between} at {row['epsilon']:.3g}"
+        f"{f', {TOO_SHORT}' if unsure else ''}"
+    )
 
 
 def _ratio(by_name: Mapping[str, Rows], level: float) -> str:
@@ -335,11 +414,12 @@ EXPERIMENT = Experiment(
     settings=MafaldaSettings,
     columns=columns(
         "setting:str mechanism:str epsilon mu seed:int step:int train_loss test_loss last_loss "
-        "consensus_distance stddev error"
+        "consensus_distance stddev error step_size"
     ),
     units=units,
     run=run,
     summary=summary,
     pictures=pictures,
     paragraph=paragraph,
+    version=2,
 )

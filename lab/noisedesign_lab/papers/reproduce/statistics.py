@@ -38,6 +38,21 @@ def interval(values: Sequence[float]) -> Interval:
     return Interval(mean, mean - half, mean + half)
 
 
+TOO_SHORT = "too short to tell"  # what a run says where intervals cross
+
+
+def of_share(values: Sequence[float]) -> Interval:
+    """Return the mean of shares, one an independent unit, and its 95 % interval within [0, 1]:
+    Student t, and where all are 0 or all 1 that of Clopper and Pearson for as many units."""
+    mean, low, high = interval(values)
+    if low is None or high is None:
+        return Interval(mean, low, high)
+    if min(values) == max(values) and mean in (0.0, 1.0):
+        rare = 0.025 ** (1 / len(values))
+        return Interval(mean, rare, 1.0) if mean else Interval(mean, 0.0, 1 - rare)
+    return Interval(mean, max(0.0, low), min(1.0, high))
+
+
 def columns_of(name: str, values: Sequence[float | None]) -> Record:
     """Columns of the interval of some values, all empty where one of them is None."""
     known = [value for value in values if value is not None]

@@ -40,18 +40,33 @@ class _OfScores(Loss):
         return self.features + self.intercept
 
     def clipped_sums(self, models: Array, batch: Batch, *, clip: float) -> Array:
-        features, targets = self._inputs(batch.features), batch.targets[..., None]
-        scores = features @ models.swapaxes(-1, -2)  # (S, n, m, E)
-        slopes = self._slopes(scores, targets)
-        decay = self.regularization
-        squares = np.einsum("snmd,snmd->snm", features, features)[..., None] * slopes**2
+        features, targets = self._inputs(batch.features), batch.targets
+        sums, (seeds, nodes, lanes, _) = np.empty_like(models), models.shape
+        for seed in range(seeds):
+            for part in spans(nodes, lanes * targets.shape[-1]):  # what caches hold
+                of = seed, part
+                sums[of] = self._sums(
+                    models[of], features[of], targets[of], batch.present[of], clip
+                )
+        return sums
+
+    def _sums(
+        self, models: Array, features: Array, targets: Array, present: Array, clip: float
+    ) -> Array:
+        """The sums of some nodes: models (n, E, d), features (n, m, d), the others (n, m)."""
+        scores, decay = models @ features.swapaxes(-1, -2), self.regularization  # (n, E, m)
+        slopes = self._slopes(scores, targets[:, None])
+        squares = np.einsum("nmd,nmd->nm", features, features)[:, None] * slopes**2
         if decay:
-            sizes = np.einsum("sned,sned->sne", models, models)[:, :, None]
-            squares = squares + 2 * decay * slopes * scores + decay**2 * sizes
-        weights = clipped_weights(np.sqrt(np.maximum(squares, 0)), batch.present, clip=clip)
-        sums = np.asarray((weights * slopes).swapaxes(-1, -2) @ features)
+            scores *= slopes
+            scores *= 2 * decay
+            squares += scores
+            squares += decay**2 * np.einsum("ned,ned->ne", models, models)[..., None]
+        norms = np.sqrt(np.maximum(squares, 0, out=squares), out=squares)
+        weights = clipped_weights(norms.swapaxes(-1, -2), present, clip=clip).swapaxes(-1, -2)
+        sums = np.asarray((weights * slopes) @ features)
         if decay:
-            sums += decay * weights.sum(axis=2)[..., None] * models
+            sums += decay * weights.sum(axis=-1)[..., None] * models
         return sums
 
     def value(self, models: Array, examples: Examples) -> Array:

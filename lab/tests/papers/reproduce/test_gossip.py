@@ -80,6 +80,8 @@ def test_quantiles_by_hand() -> None:
     rows = [
         {
             "graph": "erdos-renyi",
+            "draw": 0,
+            "observer": observer,
             "pair": views.FAR,
             "horizon": 2,
             "constant": 0.5,
@@ -87,13 +89,23 @@ def test_quantiles_by_hand() -> None:
             "spectral": spectral,
             "claimed": 0.9,
         }
-        for exact, spectral in ((0.5, 0.54), (1.0, 1.3), (0.6, 0.6), (0.0, 0.0))
+        for observer, exact, spectral in (
+            (0, 0.5, 0.54),
+            (0, 1.0, 1.3),
+            (1, 0.6, 0.6),
+            (1, 0.0, 0.0),
+        )
     ]
     (row,) = views.quantiles(rows)
     assert (row["pairs"], row["exact_50"], row["constant_95"]) == (4, 0.55, 0.5)
     assert row["within_tenth"] == 0.75  # 8 %, 30 %, 0 % and nothing above nothing
     assert row["within_tenth_of_constant"] == 0.5  # 8 %, 160 %, 20 %, and -100 %
     assert row["above_claimed"] == 0.25
+    # Over two observed nodes: medians .75 and .3, shares 1/2 and 1, of constants 1/2 and 1/2.
+    t = 12.706205
+    assert row["exact_50_low"] == pytest.approx(0.525 - t * 0.225, rel=1e-6)
+    assert (row["within_tenth_low"], row["within_tenth_high"]) == (0.0, 1.0)
+    assert row["within_tenth_of_constant_low"] == row["within_tenth_of_constant_high"] == 0.5
     assert not row["claimed_above_one"]
 
 
@@ -214,12 +226,13 @@ def test_growth_is_a_mean_of_logarithms_over_seeds() -> None:
 
     rows = [row(*key) for key in ((2, 0, 1.0), (2, 1, 3.0), (4, 0, 2.0), (4, 1, 24.0))]
     rows += [row(8, 0, 0.5), row(8, 1, 6.0), row(8, 0, None) | {"mechanism": risk.THEOREM}]
-    up, down = risk.growth(rows)
-    assert (up["from"], up["to"], down["from"], down["to"]) == (2, 4, 4, 8)
+    up, down, whole = risk.growth(rows)
+    assert [(row["from"], row["to"]) for row in (up, down, whole)] == [(2, 4), (4, 8), (2, 8)]
     assert up["factor"] == pytest.approx(4.0)
     assert up["low"] == pytest.approx(4 * 2**-12.7062, rel=1e-4)
     assert up["high"] == pytest.approx(4 * 2**12.7062, rel=1e-4)
     assert down["factor"] == down["low"] == down["high"] == pytest.approx(0.25)
+    assert whole["factor"] == pytest.approx(1.0)  # 1/2 and 2
 
 
 # --- both -----------------------------------------------------------------------------------------
@@ -251,11 +264,11 @@ def test_summary_pictures_and_words() -> None:
     ]
     assert one["test_loss"] == pytest.approx(sum(losses) / 2)
     assert one["test_loss_low"] < one["test_loss"] < one["test_loss_high"]
+    assert one["last_risk_low"] < one["last_risk"] < one["last_risk_high"]
     pictures = EXPERIMENT.pictures(rows, found, settings)
     assert {name: len(figure.axes) for name, figure in pictures.items()} == {
         "sensitivity": 6,
         "spectral-bound": 6,
-        "risk-by-epsilon": 4,
         "risk-by-steps": 4,
     }
     assert all("fixed responses" in figure.get_suptitle() for figure in pictures.values())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +36,17 @@ bound = 1e4
 level = 0.75
 curves = [4.0]
 
+[tuning]
+step_sizes = [0.003, 0.1, 1.0]
+tuning_seeds = 2
+seeds = 1
+
 [[networks]]
 name = "path"
 graph = { kind = "path", nodes = 4 }
 separation = 2
 mechanisms = ["none", "ldp", "antipgd", "d-mf", "mafalda", "kronecker"]
+drawn = true
 
 [[networks]]
 name = "servers"
@@ -85,10 +92,13 @@ def test_rows_a_summary_and_pictures(
     tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trained: list[int] = []
-    original = mafalda.train
-    monkeypatch.setattr(
-        mafalda, "train", lambda task: trained.append(task.seeds[0]) or original(task)
-    )
+    original = mafalda.side_by_side
+
+    def counted(task: Any, seeds: list[int], *rest: Any) -> Any:
+        trained.extend(seeds)
+        return original(task, seeds, *rest)
+
+    monkeypatch.setattr(mafalda, "side_by_side", counted)
     files = reproduce(tiny, tmp_path / "out")
     names = [README, ROWS, SUMMARY_FILE, "loss-against-epsilon.svg", "loss-against-steps.svg"]
     assert [path.name for path in files] == names
@@ -204,6 +214,7 @@ def line(mechanism: str, epsilon: float, loss: float, **others: Any) -> dict[str
         "step": 9,
         "last_loss": loss,
         "error": 1.0,
+        "step_size": 0.1,
         **others,
     }
 
@@ -229,7 +240,8 @@ def test_gains_and_epsilons_by_hand(tiny: Path) -> None:
     assert mafalda.epsilon_for(by_name["mafalda"], 0.75) == pytest.approx(2)  # half way, in logs
     assert mafalda.epsilon_for(by_name["ldp"], 0.4) is None
     told = mafalda.paragraph(rows, found, settings)
-    assert "mafalda: mean gain 50 % (50 % at 1, 50 % at 4)" in told
+    unsure = "too short to tell"  # a single seed has no interval
+    assert f"mafalda: mean gain 50 % (50 % at 1, {unsure}, 50 % at 4, {unsure})" in told
     assert "mafalda 2 (2.00 times less)" in told
 
 
@@ -263,14 +275,49 @@ def test_what_noise_costs_is_its_excess(tiny: Path) -> None:
 def test_the_shipped_settings() -> None:
     _, settings = load_settings("mafalda")
     assert isinstance(settings, mafalda.MafaldaSettings)
+    assert [network.name for network in settings.networks if network.tuned] == [
+        f"{graph}, b = 16, {weights}"
+        for graph, weights in (
+            ("Ego", "row-normalized"),
+            ("Florentine", "Metropolis"),
+            ("Florentine", "row-normalized"),
+            ("Ego", "Metropolis"),
+        )
+    ]
     assert {(network.separation, settings.epochs) for network in settings.networks} == {
         (16, 20),
         (19, 20),
     }
     assert (settings.seeds, settings.delta, settings.clip, settings.step_size) == (20, 1e-6, 1, 0.1)
+    assert settings.tuning.step_sizes == sorted(settings.tuning.step_sizes)
     assert any(network.optional for network in settings.networks)
     _, quick = load_settings("mafalda", quick=True)
     assert len(mafalda.units(quick)) < 10
+
+
+def test_a_step_is_tuned_for_every_mechanism_and_budget_on_other_seeds(tiny: Path) -> None:
+    """By runs at one step size each, over the steps that tuning looks at."""
+    tiny.write_text(TINY.replace("drawn = true", "drawn = true\ntuned = true"))
+    _, settings = load_settings(tiny)
+    *fixed, unit = mafalda.units(settings)
+    assert [one["seed"] for one in fixed] == [0, 1]
+    rows = mafalda.run(unit)
+    assert {row["setting"] for row in rows} == {"path, tuned steps"}
+    assert {row["setting"] for row in mafalda.run(fixed[0])} == {"path"}
+    losses: dict[Any, dict[float, float]] = {}
+    for size in unit["step_sizes"]:
+        for seed in (mafalda.TUNING, mafalda.TUNING + 1):
+            alone = {**fixed[0], "step_sizes": [size], "seed": seed}
+            for row in mafalda.run(alone):
+                if row["step"] == 6:  # the last of 6 steps, of which 4 to 6 are looked at
+                    of = losses.setdefault((row["mechanism"], row["epsilon"]), {})
+                    of[size] = of.get(size, 0.0) + row["last_loss"]
+    for row in rows:
+        of = losses[row["mechanism"], row["epsilon"]]
+        assert of[row["step_size"]] <= min(of.values()) * (1 + 1e-9)
+    assert len({row["step_size"] for row in rows}) > 1
+    told = mafalda.paragraph(rows, mafalda.summary(rows, settings), settings)
+    assert re.search(r"Steps from [\d.]+ to [\d.]+, \d+ of 11 at an end of the range", told)
 
 
 def test_an_unknown_mechanism_names_the_known_ones(tiny: Path) -> None:

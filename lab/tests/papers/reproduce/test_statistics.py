@@ -10,6 +10,7 @@ from noisedesign_lab.papers.reproduce.statistics import (
     TOO_SHORT,
     groups,
     interval,
+    of_share,
     order,
     over_seeds,
 )
@@ -27,6 +28,21 @@ def test_single_and_equal_and_diverged_runs() -> None:
     assert interval([3.0, 3.0]) == (3, 3, 3)
     for bad in (math.inf, math.nan):
         assert interval([3.0, bad]) == (math.inf, None, None)
+
+
+def test_shares_stay_shares_and_are_never_certain() -> None:
+    """Of 1/2 and 1 the t interval is cut; of four times all, 1 has probability .025 below its end,
+    and of none at two units 0 has that above."""
+    assert of_share([0.5, 1.0]) == (0.75, 0.0, 1.0)
+    mean, low, high = of_share([1.0] * 4)
+    assert low is not None
+    assert (mean, high) == (1.0, 1.0)
+    assert low**4 == pytest.approx(0.025)
+    mean, low, high = of_share([0.0, 0.0])
+    assert high is not None
+    assert (mean, low) == (0.0, 0.0)
+    assert (1 - high) ** 2 == pytest.approx(0.025)
+    assert of_share([0.5, 0.5]) == (0.5, 0.5, 0.5)
 
 
 def test_groups_keep_the_order_of_first_appearance() -> None:

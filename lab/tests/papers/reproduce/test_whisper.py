@@ -16,12 +16,11 @@ from noisedesign.system.participation import every_step
 from noisedesign_lab.datasets import Examples
 from noisedesign_lab.papers.reproduce import load_settings, named
 from noisedesign_lab.papers.reproduce.experiment import SUMMARY, Unit
-from noisedesign_lab.papers.reproduce.whisper import lanes, saved
+from noisedesign_lab.papers.reproduce.whisper import _order, lanes, saved, summary
 from noisedesign_lab.tasks.mechanisms import Network, mechanism
 from noisedesign_lab.tasks.training_task import run
 from noisedesign_lab.training.losses.loss import Batch
 from noisedesign_lab.training.losses.quadratics import whisper_quadratics
-from tests.support.pages import read
 
 NETWORK = {
     "nodes": 4,
@@ -34,6 +33,7 @@ NETWORK = {
     "p": 0.7,
 }
 INCOMES: dict[str, Any] = {
+    "epsilons": [2.0, 8.0],
     "steps": 12,
     "clip": 0.5,
     "batch_size": 8,
@@ -91,9 +91,18 @@ def test_singular_networks_are_capped_and_others_are_not() -> None:
     assert free.design.problem.max_variance is None
 
 
-def test_quadratics_without_noise_are_gossip_written_out() -> None:
-    """Clipped gradients of every node, step sizes over sqrt t, and the mean objective less its
-    least value."""
+def test_graphs_are_the_first_connected_ones() -> None:
+    """Seed 0 leaves a node of twenty alone at p = 0.2, and seed 1 none."""
+    unit: Unit = {**NETWORK, "nodes": 20, "p": 0.2, "steps": 3, "mechanisms": ["none"]}
+    assert not nx.is_connected(nx.gnp_random_graph(20, 0.2, seed=0))
+    w, _ = lanes.on_graph(unit)
+    np.testing.assert_array_equal(w, mixing_matrix(nx.gnp_random_graph(20, 0.2, seed=1)))
+
+
+@pytest.mark.parametrize("clipped", [True, False])
+def test_quadratics_without_noise_are_gossip_written_out(clipped: bool) -> None:
+    """Gradients of every node, clipped or not, step sizes over sqrt t, and the mean objective less
+    its least value."""
     unit: Unit = {
         **NETWORK,
         "mechanisms": ["none"],
@@ -101,6 +110,7 @@ def test_quadratics_without_noise_are_gossip_written_out() -> None:
         "step_size": 0.02,
         "degrees": 15.0,
         "clip": 3.0,
+        "clipped": clipped,
         "seeds": 1,
     }
     rows = lanes.quadratics_rows(unit)
@@ -115,7 +125,8 @@ def test_quadratics_without_noise_are_gossip_written_out() -> None:
     for t in range(1, 7):
         for node in range(4):
             gradient = loss.curvatures[node] @ (models[node] - loss.centers[node])
-            gradient *= min(1.0, 3.0 / np.linalg.norm(gradient))
+            if clipped:
+                gradient *= min(1.0, 3.0 / np.linalg.norm(gradient))
             models[node] = models[node] - 0.02 / math.sqrt(t) * gradient
         models = w @ models
     excess = np.mean([mean(model) for model in models]) - mean(loss.minimizer)
@@ -144,7 +155,14 @@ def test_noise_alone_is_what_two_runs_differ_by() -> None:
         away[t, c, node] = (last(unit_noise) - last(np.zeros((5, n, 2)))).ravel()
     expected = np.einsum("tcik,tcjk->ij", away, away)
     np.testing.assert_allclose(lanes.workload(w, loss, etas), expected, rtol=1e-9, atol=1e-13)
-    rows = lanes.quadratics_rows(unit | {"degrees": 15.0, "clip": 0.1, "seeds": 1})
+    rows = lanes.quadratics_rows(
+        unit | {"degrees": 15.0, "clip": 0.1, "clipped": False, "seeds": 1}
+    )
+    assert {(row["mu"], row["protects"]) for row in rows} == {
+        (None, "nothing: gradients are not clipped")
+    }
+    setting = "quadratics, noise for a clip of 0.1, p = 0.7"
+    assert {row["setting"] for row in rows} == {setting}
     told = {row["mechanism"]: row["distance_over_ldp"] for row in rows}
     assert told["none"] is None
     assert told["ldp"] == pytest.approx(1.0)
@@ -153,29 +171,30 @@ def test_noise_alone_is_what_two_runs_differ_by() -> None:
 
 
 @pytest.mark.slow
-def test_the_page_tells_what_noise_alone_does_to_quadratics() -> None:
-    """The minimum by the normal equations of a mean of 20 valleys, the ratios by the settings."""
-    text = " ".join(read("docs/experiments/whisper.md").split())
+def test_what_noise_moves_models_by_is_that_of_another_script() -> None:
+    """Whisper's squared distance over that of independent noise: by a covariance recursion forward
+    in time, and as a script of its own has it, on the graphs of the settings."""
     _, settings = load_settings("whisper")
     table, network = settings.quadratics, settings.network
-    loss = whisper_quadratics(network.nodes, degrees=table.degrees)
-    least = np.linalg.lstsq(
-        loss.curvatures.sum(axis=0), np.einsum("jab,jb->a", loss.curvatures, loss.centers)
-    )[0]
-    assert f"The minimum is {np.linalg.norm(least):.2f} from the start" in text
-    names = ["decor", "whisper"]
-    told: dict[str, list[str]] = {name: [] for name in names}
-    for p in network.connectivities:
-        w, made = lanes.on_graph(
-            {**network.model_dump(), "p": p, "steps": table.steps, "mechanisms": names}
+    loss, n = whisper_quadratics(network.nodes, degrees=table.degrees), network.nodes
+    curvature = np.zeros((2 * n, 2 * n))
+    for k in range(n):
+        curvature[2 * k : 2 * k + 2, 2 * k : 2 * k + 2] = loss.curvatures[k]
+    found = []
+    for p in (0.2, 0.4, 0.6, 0.8):
+        w, (one,) = lanes.on_graph(
+            {**network.model_dump(), "p": p, "steps": table.steps, "mechanisms": ["whisper"]}
         )
-        h = lanes.workload(w, loss, lanes.sizes(table.model_dump()))
-        for one in made:
-            r = lanes.covariance(w, one, table.steps)
-            assert r is not None
-            told[one.name].append(f"{np.vdot(h, r) / np.trace(h):.3f}")
-    for name, values in told.items():
-        assert f"{name} {', '.join(values)}" in text
+        r, mixing = lanes.covariance(w, one, table.steps), np.kron(w, np.eye(2))
+        assert r is not None
+        noises = [mixing @ np.kron(each, np.eye(2)) @ mixing.T for each in (r, np.eye(n))]
+        now = [np.zeros((2 * n, 2 * n)) for _ in noises]
+        for t in range(1, table.steps + 1):
+            eta = table.step_size / math.sqrt(t)
+            step = mixing @ (np.eye(2 * n) - eta * curvature)
+            now = [step @ s @ step.T + eta**2 * z for s, z in zip(now, noises, strict=True)]
+        found.append(float(np.trace(now[0]) / np.trace(now[1])))
+    assert found == pytest.approx([0.485, 0.376, 0.253, 0.180], abs=1e-3)
 
 
 @pytest.mark.usefixtures("records")
@@ -285,13 +304,15 @@ def _rows(ldp: list[float | None], other: list[float]) -> list[dict[str, Any]]:
 
 def test_what_is_saved_by_hand() -> None:
     """Independent noise costs 2 and 1 at the first seed, 2.2 and 1 at the second: 1.55 in the mean
-    of 1.5 and 1.6, whose interval is 1.55 -+ 12.706 .05. The other costs .5 and .25 at both."""
+    of 1.5 and 1.6, whose interval is 1.55 -+ 12.706 .05. The other costs .5 and .25 at both, and
+    saves 3/4 and 49/64, whose half difference is 1/128."""
     ldp, other = saved(_rows([3.0, 2.0, 7.2, 6.0], [1.5, 1.25, 5.5, 5.25]))
     assert ldp["cost"] == pytest.approx(1.55)
     assert ldp["cost_low"] == pytest.approx(1.55 - 12.7062 * 0.05, rel=1e-5)
     assert ldp["saved"] == pytest.approx(0.0, abs=1e-12)
     assert other["cost"] == pytest.approx(0.375)
-    assert other["saved"] == pytest.approx(1 - 0.375 / 1.55)
+    assert other["saved"] == pytest.approx((3 / 4 + 49 / 64) / 2)
+    assert other["saved_high"] - other["saved"] == pytest.approx(12.7062 / 128, rel=1e-5)
     assert other["saved_variance"] == pytest.approx(0.6)
 
 
@@ -310,19 +331,21 @@ def test_the_whole_experiment_on_few_records() -> None:
     assert experiment is named("whisper")
     values = settings.model_dump()
     values["network"] |= {"nodes": 4, "connectivities": [0.7, 1.0], "epsilons": [2.0, 8.0]}
-    values["quadratics"] |= {"steps": 4, "seeds": 2, "clips": [0.1]}
+    values["quadratics"] |= {"steps": 4, "seeds": 2}
     values["incomes"] |= {"steps": 5, "seeds": 2, "batch_size": 8, "measured": 40}
+    values["incomes"] |= {"epsilons": [2.0, 8.0], "protected": {"node": [0.7, 1.0]}}
     small = experiment.read(values)
     rows = [row for unit in experiment.units(small) for row in experiment.run(unit)]
     assert {name for row in rows for name in row} == set(experiment.columns)
     found = experiment.summary(rows, small)
-    assert len(found) == 2 * 2 * (1 + 4 * 2)
+    assert len(found) == 2 * 3 * (1 + 4 * 2)
     assert set(SUMMARY) <= set(found[0])
-    assert set(experiment.pictures(rows, found, small)) == {
-        "quadratics",
-        "a9a-by-node-loss",
-        "a9a-by-node-accuracy",
-        "a9a-by-node-steps",
+    pictures = experiment.pictures(rows, found, small)
+    assert {name: len(figure.axes) for name, figure in pictures.items()} == {
+        "quadratics": 2,
+        "quadratics-distance": 1,
+        "a9a-by-node-loss": 2,
+        "a9a-by-node-steps": 1,
     }
     text = experiment.paragraph(rows, found, small)
     furthest = 0.1 * 0.01 * sum(1 / math.sqrt(t) for t in (1, 2, 3, 4))
@@ -330,3 +353,38 @@ def test_the_whole_experiment_on_few_records() -> None:
     assert "The minimum is " in text
     assert re.search(r"at p = 0.7, 1: decor 0\.\d{3}, 0\.\d{3}; whisper 0\.\d{3}", text)
     assert "| a9a by node, p = 0.7 |" in text
+
+
+COMMON = {
+    "part": "incomes",
+    "step": 5000,
+    "accuracy": 0.5,
+    **dict.fromkeys(("step_size", "stddev", "distance_over_ldp"), 0.1),
+}
+
+
+def test_seeds_that_cannot_tell_are_said_to_be_too_few() -> None:
+    """Whisper below DECOR at both seeds of one budget by the same, at one of another."""
+    _, settings = load_settings("whisper")
+    rows = [
+        _told(name, epsilon, seed, loss)
+        for name, epsilon, losses in (
+            ("decor", 1.0, (3.0, 4.0)),
+            ("whisper", 1.0, (2.0, 3.0)),
+            ("decor", 2.0, (3.0, 4.0)),
+            ("whisper", 2.0, (2.0, 5.0)),
+        )
+        for seed, loss in enumerate(losses)
+    ]
+    found = summary([row | COMMON for row in rows], settings)
+    told = _order("a9a", found)
+    assert "Of 2 pairs of graph and budget, Whisper's loss is below DECOR's in 1 and above" in told
+    assert told.endswith("in 1 the run is too short to tell.")
+    assert "too short" not in _order("a9a", found[:2])
+    ends = {"setting": "a9a, p = 1", "mechanism": "whisper"}
+    alike = [ends | {"below_decor_low": 1e-8, "below_decor_high": 3e-8}]
+    assert "is below DECOR's in 0 and above it in 0 " in _order("a9a", alike)
+    assert _order("a9a", alike).endswith("; in 1 both are the same noise.")
+    gain = next(row for row in found if (row["mechanism"], row["epsilon"]) == ("whisper", 2.0))
+    assert gain["below_decor"] == pytest.approx(0.0)  # 1 and -1
+    assert gain["below_decor_high"] == pytest.approx(12.7062, rel=1e-5)

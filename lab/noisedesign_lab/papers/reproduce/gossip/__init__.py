@@ -19,7 +19,7 @@ from noisedesign_lab.papers.reproduce.experiment import (
     Unit,
 )
 from noisedesign_lab.papers.reproduce.gossip import risk, views
-from noisedesign_lab.papers.reproduce.pictures import Pictures, loss_against_epsilon
+from noisedesign_lab.papers.reproduce.pictures import Pictures
 
 
 class Graphs(Table):
@@ -85,15 +85,11 @@ def tables(rows: Rows, _: GossipSettings) -> Mapping[str, Rows]:
 
 
 def pictures(rows: Rows, found: Rows, settings: GossipSettings) -> Pictures:
-    """Figures 1 and 2, and the risk against epsilon and the number of steps."""
+    """Figures 1 and 2, and the risk against the number of steps."""
     quantiles = views.quantiles(PARTS.rows("views", rows))
-    longest = [row for row in found if row["horizon"] == max(settings.risk.horizons)]
-    by_epsilon = loss_against_epsilon(longest, ylabel="mean excess risk over the run", log=True)
-    by_epsilon.suptitle(risk.CALIBRATED)
     return {
         "sensitivity": views.growth(quantiles, nodes=settings.views.nodes),
         "spectral-bound": views.excess(quantiles),
-        "risk-by-epsilon": by_epsilon,
         "risk-by-steps": risk.by_horizon(found, epsilon=max(settings.risk.epsilons)),
     }
 
@@ -101,7 +97,8 @@ def pictures(rows: Rows, found: Rows, settings: GossipSettings) -> Pictures:
 def paragraph(rows: Rows, found: Rows, settings: GossipSettings) -> str:
     """Tell the results of both parts."""
     told = views.paragraph(views.quantiles(PARTS.rows("views", rows)), nodes=settings.views.nodes)
-    return f"{told}\n\n{risk.paragraph(found, settings.risk)}"
+    grown = risk.growth(PARTS.rows("risk", rows))
+    return f"{told}\n\n{risk.paragraph(found, grown, settings.risk)}"
 
 
 EXPERIMENT = Experiment(

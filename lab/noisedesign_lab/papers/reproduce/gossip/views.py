@@ -15,7 +15,7 @@ from noisedesign.privacy import views as threats
 from noisedesign.system.graph import build_graph, mixing_matrix
 from noisedesign_lab.papers import bounds
 from noisedesign_lab.papers.reproduce.experiment import Record, Rows, Unit
-from noisedesign_lab.papers.reproduce.statistics import groups
+from noisedesign_lab.papers.reproduce.statistics import groups, interval, of_share
 from noisedesign_lab.tasks.training_task import columns
 
 if TYPE_CHECKING:
@@ -97,7 +97,8 @@ def _nodes(w: Array, unit: Unit) -> tuple[int, dict[int, str]]:
 
 
 def quantiles(rows: Rows) -> list[Record]:
-    """A row each graph, kind of pair and horizon: over pairs, quantiles and shares."""
+    """A row each graph, kind of pair and horizon: over pairs, quantiles and shares. Intervals are
+    over the observed nodes, whose pairs are not independent."""
     found = []
     for (graph, pair, horizon), members in groups(rows, "graph", "pair", "horizon"):
         exact, constant, spectral, claimed = (
@@ -114,8 +115,17 @@ def quantiles(rows: Rows) -> list[Record]:
         for name, values in over.items():
             ends = np.quantile(values, QUANTILES)
             row |= {f"{name}_{q * 100:.0f}": float(v) for q, v in zip(QUANTILES, ends, strict=True)}
-        row["within_tenth"] = float((over["excess"] < TENTH).mean())
-        row["within_tenth_of_constant"] = float((over["excess_of_constant"] < TENTH).mean())
+        read = np.unique([(m["draw"], m["observer"]) for m in members], axis=0, return_inverse=True)
+        places = [np.flatnonzero(read[1] == k) for k in range(len(read[0]))]
+        medians = interval([float(np.median(exact[of])) for of in places])
+        row |= {"exact_50_low": medians.low, "exact_50_high": medians.high}
+        for name, excess in (
+            ("within_tenth", over["excess"]),
+            ("within_tenth_of_constant", over["excess_of_constant"]),
+        ):
+            within = excess < TENTH
+            ends = of_share([float(within[of].mean()) for of in places])
+            row |= ends._replace(mean=float(within.mean())).columns(name)
         row["claimed_above_one"] = bool((claimed > 1).all())
         row["above_claimed"] = float((exact > claimed * (1 + 1e-9)).mean())
         found.append(row)
@@ -203,7 +213,8 @@ def paragraph(table: Rows, *, nodes: int) -> str:
         + "."
     )
     return (
-        f"**One node's view, T = {last}, fixed responses.** The spectral bound is less than "
+        f"**One node's view, T = {last}, fixed responses** (in square brackets: 95 % intervals "
+        "over the observed nodes). The spectral bound is less than "
         f"10 % above that of constant gradients, with which the paper compares it, for "
         f"{_shares(of[FAR], 'within_tenth_of_constant')} that are no neighbours, but for "
         f"{_shares(of[NEAR], 'within_tenth_of_constant')} that are. It is less than 10 % above the "
@@ -217,13 +228,21 @@ def paragraph(table: Rows, *, nodes: int) -> str:
 
 
 def _shares(rows: Rows, column: str) -> str:
-    shares = (f"{row[column]:.0%} of {row['pairs']} pairs ({NAMES[row['graph']]})" for row in rows)
-    return " and ".join(shares)
+    return " and ".join(
+        f"{row[column]:.0%}{_ends(row, column, '.0%')} of {row['pairs']} pairs "
+        f"({NAMES[row['graph']]})"
+        for row in rows
+    )
 
 
 def _medians(rows: Rows, nodes: int) -> str:
     return " and ".join(
-        f"{row['exact_50'] * nodes:.2f} ({row['exact_5'] * nodes:.2f} to "
-        f"{row['exact_95'] * nodes:.2f}, {NAMES[row['graph']]})"
+        f"{row['exact_50'] * nodes:.2f}{_ends(row, 'exact_50', '.2f', nodes)} "
+        f"({row['exact_5'] * nodes:.2f} to {row['exact_95'] * nodes:.2f}, {NAMES[row['graph']]})"
         for row in rows
     )
+
+
+def _ends(row: Record, column: str, how: str, times: float = 1.0) -> str:
+    low, high = row[f"{column}_low"], row[f"{column}_high"]
+    return "" if low is None else f" [{low * times:{how}} to {high * times:{how}}]"

@@ -7,11 +7,13 @@ messages (of the average, for trusted servers), for one example in every step.""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
+from noisedesign.files.picture_file import new_figure
+from noisedesign.files.picture_looks import looks_of
 from noisedesign.files.schema import Table
 from noisedesign_lab.papers.reproduce import keys
 from noisedesign_lab.papers.reproduce.experiment import Experiment, Record, Rows, Settings, Unit
@@ -22,7 +24,8 @@ from noisedesign_lab.papers.reproduce.pictures import (
     loss_against_steps,
 )
 from noisedesign_lab.papers.reproduce.statistics import (
-    Interval,
+    TOO_SHORT,
+    columns_of,
     costs_of_noise,
     groups,
     interval,
@@ -31,8 +34,12 @@ from noisedesign_lab.papers.reproduce.statistics import (
 from noisedesign_lab.papers.reproduce.whisper import lanes
 from noisedesign_lab.training.losses.quadratics import whisper_quadratics
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 BY_NODE = lanes.name_of(lanes.NODE)
-NONE, LDP, PUBLISHED, SERVERS = "none", "ldp", ("decor", "whisper"), ("cdp-n", "cdp-n2")
+NONE, LDP, PAIRWISE, WHISPER, SERVERS = "none", "ldp", "decor", "whisper", ("cdp-n", "cdp-n2")
+PUBLISHED = PAIRWISE, WHISPER
 
 
 class NetworkTable(Table):
@@ -49,12 +56,13 @@ class NetworkTable(Table):
 
 
 class QuadraticsTable(Table):
-    """Part one."""
+    """Part one; ``clipped``: whether gradients are, or the clip sets the noise alone."""
 
     steps: keys.Count
     step_size: keys.Positive
     degrees: float
-    clips: keys.Positives
+    clip: keys.Positive
+    clipped: Annotated[list[bool], Field(min_length=1)]
     seeds: keys.Count
 
 
@@ -67,9 +75,10 @@ class Shares(Table):
 
 
 class IncomesTable(Table):
-    """Part two; ``protected``: whose gradient is clipped."""
+    """Part two; ``protected``: whose gradient is clipped, and on which graphs."""
 
-    protected: Annotated[list[Literal["example", "node"]], Field(min_length=1)]
+    epsilons: keys.Positives
+    protected: Annotated[dict[Literal["example", "node"], keys.Positives], Field(min_length=1)]
     steps: keys.Count
     clip: keys.Positive
     batch_size: keys.Count
@@ -113,10 +122,29 @@ def run(unit: Unit) -> list[Record]:
 
 
 def summary(rows: Rows, settings: WhisperSettings) -> list[Record]:
-    """Losses after the last step."""
-    return over_seeds(
-        _last(rows, settings), "step_size", "stddev", "variance_over_ldp", "distance_over_ldp"
-    )
+    """Losses and accuracies after the last step, and how far losses are below DECOR's, of pairs of
+    one seed, which share data and draws."""
+    last = _last(rows, settings)
+    losses = {(*_lane(row), row["seed"]): row["test_loss"] for row in last}
+    hits: dict[tuple[str, str, float], list[float | None]] = {}
+    below: dict[tuple[str, str, float], list[float | None]] = {}
+    for row in last:
+        setting, epsilon = row["setting"], row["epsilon"]
+        hits.setdefault(_lane(row), []).append(row["accuracy"])
+        own, other = row["test_loss"], losses.get((setting, PAIRWISE, epsilon, row["seed"]))
+        gain = None if own is None or other is None else other - own
+        below.setdefault(_lane(row), []).append(gain)
+    others = ("step_size", "stddev", "variance_over_ldp", "distance_over_ldp")
+    return [
+        row
+        | columns_of("accuracy", hits[_lane(row)])
+        | columns_of("below_decor", below[_lane(row)])
+        for row in over_seeds(last, *others)
+    ]
+
+
+def _lane(row: Record) -> tuple[str, str, float]:
+    return row["setting"], row["mechanism"], row["epsilon"]
 
 
 def _last(rows: Rows, settings: WhisperSettings) -> list[Record]:
@@ -124,7 +152,8 @@ def _last(rows: Rows, settings: WhisperSettings) -> list[Record]:
 
 
 def saved(rows: Rows) -> list[Record]:
-    """Return what each saves of the cost of independent noise; None where that is none."""
+    """Return what each saves of the cost of independent noise, in the mean over seeds; None where
+    that is none."""
     records = []
     for (setting,), members in groups(rows, "setting"):
         mechanisms = dict.fromkeys(row["mechanism"] for row in members if row["mechanism"] != NONE)
@@ -133,13 +162,15 @@ def saved(rows: Rows) -> list[Record]:
             continue
         ldp = interval(costs[LDP])
         for mechanism, values in costs.items():
-            own = interval(values)
-            told = ldp.low is not None and ldp.low > 0 and own.low is not None
+            told = ldp.low is not None and ldp.low > 0 and min(costs[LDP]) > 0
+            shares: list[float | None] = [None]
+            if told and math.isfinite(sum(values)):
+                shares = [1 - own / base for own, base in zip(values, costs[LDP], strict=True)]
             ratio = next(r["variance_over_ldp"] for r in members if r["mechanism"] == mechanism)
             records.append(
                 {"setting": setting, "mechanism": mechanism}
-                | own.columns("cost")
-                | {"saved": 1 - own.mean / ldp.mean if told else None}
+                | interval(values).columns("cost")
+                | columns_of("saved", shares)
                 | {"saved_variance": 1 - ratio}
             )
     return records
@@ -150,39 +181,98 @@ def tables(rows: Rows, settings: WhisperSettings) -> Mapping[str, Rows]:
     return {"saved.csv": saved(_last(rows, settings))}
 
 
+# --- pictures -------------------------------------------------------------------------------------
+
+
 def pictures(rows: Rows, found: Rows, settings: WhisperSettings) -> Pictures:
-    """Loss, and accuracy, against epsilon; loss against steps on the sparsest graph."""
-    parts = lanes.parts(settings.incomes.protected)
+    """Loss against epsilon on some graphs, accuracy at one epsilon against connectivity, and loss
+    against steps on the sparsest graph; what noise does to quadratics, against connectivity."""
+    connectivities = sorted(settings.network.connectivities)
+    sparsest = connectivities[0]
     valleys = [row for row in found if row["setting"].startswith("quadratics")]
+    unclipped = lanes.quadratics_name(settings.quadratics.clip, clipped=False)
     drawn = {
-        "quadratics": loss_against_epsilon(valleys, ylabel="excess of the objective", log=True)
-    }
-    middle = settings.network.epsilons[len(settings.network.epsilons) // 3]
-    for stem, name in parts.items():
-        members = [row for row in found if row["setting"].startswith(f"{name}, ")]
-        sparsest = f"{name}, p = {min(settings.network.connectivities):g}"
-        of_sparsest = [row for row in rows if row["setting"] == sparsest]
-        curves = beside_noiseless(of_sparsest, middle)
-        drawn[f"{stem}-loss"] = loss_against_epsilon(members)
-        drawn[f"{stem}-accuracy"] = loss_against_epsilon(
-            members, ylabel="accuracy on test records", column="accuracy"
+        "quadratics": loss_against_epsilon(
+            [row for row in valleys if _connectivity(row) == sparsest],
+            ylabel="excess of the objective",
         )
-        drawn[f"{stem}-steps"] = loss_against_steps(curves)
+    }
+    moved = [row for row in valleys if row["setting"].startswith(unclipped)]
+    if len(connectivities) > 1 and moved:
+        drawn["quadratics-distance"] = _against_connectivity(
+            [row for row in moved if row["distance_over_ldp"] is not None],
+            "distance_over_ldp",
+            ylabel="squared distance to models without noise, over LDP",
+        )
+    budgets = settings.incomes.epsilons
+    middle = sorted(budgets)[len(budgets) // 2]
+    for stem, name in lanes.parts(settings.incomes.protected).items():
+        members = [row for row in found if row["setting"].startswith(f"{name}, ")]
+        graphs = sorted({_connectivity(row) for row in members})
+        some = {graphs[0], graphs[len(graphs) // 2], graphs[-1]}
+        drawn[f"{stem}-loss"] = loss_against_epsilon(
+            [row for row in members if _connectivity(row) in some]
+        )
+        if len(graphs) > 2:
+            at = [row for row in members if row["epsilon"] in (middle, math.inf)]
+            drawn[f"{stem}-accuracy"] = _against_connectivity(
+                at, "accuracy", ylabel=f"accuracy on test records, epsilon {middle:g}"
+            )
+        first = [row for row in rows if row["setting"] == f"{name}, p = {graphs[0]:g}"]
+        drawn[f"{stem}-steps"] = loss_against_steps(beside_noiseless(first, middle))
     return drawn
+
+
+def _connectivity(row: Record) -> float:
+    return float(row["setting"].rpartition("p = ")[2])
+
+
+def _against_connectivity(rows: Rows, column: str, *, ylabel: str) -> Figure:
+    """A line a mechanism, with intervals as bars where there are such."""
+    from matplotlib.lines import Line2D
+
+    looks = looks_of(row["mechanism"] for row in rows)
+    figure = new_figure(5.2, 4.6)
+    axes = figure.subplots()
+    for k, ((mechanism,), members) in enumerate(groups(rows, "mechanism")):
+        points = {_connectivity(row): row for row in members}  # alike for all epsilons, or one
+        ends = [(row.get(f"{column}_low"), row.get(f"{column}_high")) for row in points.values()]
+        values = [row[column] for row in points.values()]
+        bars = None
+        if all(low is not None for low, _ in ends):
+            bars = [
+                [value - low for value, (low, _) in zip(values, ends, strict=True)],
+                [high - value for value, (_, high) in zip(values, ends, strict=True)],
+            ]
+        beside = 0.0 if bars is None else 0.008 * (k - len(looks) / 2)  # bars next to each other
+        places = [p + beside for p in points]
+        axes.errorbar(places, values, yerr=bars, capsize=2.0, **looks[mechanism])
+    axes.set_xlabel("connectivity p")
+    axes.set_xticks(sorted({_connectivity(row) for row in rows}))
+    axes.set_ylabel(ylabel)
+    axes.grid(visible=True)
+    figure.legend(
+        handles=[Line2D([], [], label=name, **look) for name, look in looks.items()],
+        loc="outside lower center",
+        ncols=3,
+    )
+    return figure
+
+
+# --- words ----------------------------------------------------------------------------------------
 
 
 def paragraph(rows: Rows, found: Rows, settings: WhisperSettings) -> str:
     """Tell the results."""
-    last = _last(rows, settings)
     return "\n\n".join(
         [
             _adversary(settings),
-            _of_quadratics(found, settings),
+            of_quadratics(found, settings),
             *(
-                _of_incomes(name, found, last, settings)
+                of_incomes(name, found, settings)
                 for name in lanes.parts(settings.incomes.protected).values()
             ),
-            _table(saved(last)),
+            table_of(saved(_last(rows, settings))),
         ]
     )
 
@@ -192,7 +282,7 @@ def _adversary(settings: WhisperSettings) -> str:
     return (
         f"Erdős-Rényi graphs of {network.nodes} nodes, Metropolis-Hastings weights, delta "
         f"{network.delta:g}, adjacency {network.adjacency}; quadratics for "
-        f"{settings.quadratics.steps} steps, a9a for {data.steps} (published: 5000), "
+        f"{settings.quadratics.steps} steps, a9a for {data.steps} (published: 5000 of both), "
         f"{data.seeds} seeds. Budgets are exact and against a reader of all messages. *a9a* is as "
         "the published code: they are for one example, whose gradient is clipped and which may be "
         f"in every batch, and noise is added to the batch's sum, divided by the node's batch size. "
@@ -204,62 +294,87 @@ def _adversary(settings: WhisperSettings) -> str:
     )
 
 
-def _of_quadratics(found: Rows, settings: WhisperSettings) -> str:
+def of_quadratics(found: Rows, settings: WhisperSettings) -> str:
     table = settings.quadratics
     minimizer = whisper_quadratics(settings.network.nodes, degrees=table.degrees).minimizer
+    furthest = table.clip * float(lanes.sizes(table.model_dump()).sum())
     told = [f"The minimum is {math.hypot(*minimizer):.2f} from the start."]
-    for clip in table.clips:
-        name = f"quadratics, clip {clip:g}, p = {min(settings.network.connectivities):g}"
-        losses = {
-            (row["mechanism"], row["epsilon"]): row["test_loss"]
-            for row in found
-            if row["setting"] == name
-        }
-        furthest = clip * float(lanes.sizes(table.model_dump()).sum())
-        first = settings.network.epsilons[0]
-        shown = ", ".join(
-            f"{mechanism} {losses[mechanism, first]:.4g}"
-            for mechanism in (LDP, *PUBLISHED)
-            if (mechanism, first) in losses
-        )
-        told.append(
-            f"With a clip of {clip:g} no model can move by more than {furthest:.3g} in the run; "
-            f"its excess is {losses.get((NONE, math.inf), math.nan):.4g} without noise, and at "
-            f"epsilon {first:g} on the sparsest graph {shown}."
-        )
-    distances = {
-        (row["mechanism"], row["setting"]): f"{row['distance_over_ldp']:.3f}"
-        for row in found
-        if row["setting"].startswith(f"quadratics, clip {table.clips[0]:g}, ")
-        and row["distance_over_ldp"] is not None
+    heads = {
+        True: f"Clipped at {table.clip:g}, gradients move no model by more than {furthest:.3g}",
+        False: f"Not clipped, with noise for a clip of {table.clip:g}, models come near it",
     }
+    sparsest, first = min(settings.network.connectivities), settings.network.epsilons[0]
+    for clipped in table.clipped:
+        name = lanes.quadratics_name(table.clip, clipped=clipped)
+        rows = {
+            (row["mechanism"], row["epsilon"]): row
+            for row in found
+            if row["setting"] == f"{name}, p = {sparsest:g}"
+        }
+        shown = ", ".join(
+            f"{mechanism} {_ends(rows[mechanism, first], 'test_loss')}"
+            for mechanism in (LDP, *PUBLISHED)
+            if (mechanism, first) in rows
+        )
+        noiseless = rows[NONE, math.inf]["test_loss"] if (NONE, math.inf) in rows else math.nan
+        told.append(
+            f"{heads[clipped]}; the excess is {noiseless:.4g} without noise, and at epsilon "
+            f"{first:g} on the sparsest graph {shown}. {_order(name, found)}"
+        )
+    ratios: dict[str, dict[str, str]] = {}
+    for row in found:
+        if row["setting"].startswith("quadratics") and row["distance_over_ldp"] is not None:
+            of = ratios.setdefault(row["mechanism"], {})
+            of[row["setting"].rpartition(", ")[2]] = f"{row['distance_over_ldp']:.3f}"
     by_name = "; ".join(
-        f"{name} {', '.join(value for (other, _), value in distances.items() if other == name)}"
-        for name in dict.fromkeys(name for name, _ in distances)
-        if name != LDP
+        f"{name} {', '.join(values.values())}" for name, values in ratios.items() if name != LDP
     )
     connectivities = ", ".join(f"{p:g}" for p in settings.network.connectivities)
     told.append(
-        "Without clipping noise alone makes the distance of models to those of the run without "
-        "noise. Its expected square over that of independent noise at equal privacy, at p = "
+        "Not clipped, noise alone makes the distance of models to those of the run without noise. "
+        "Its expected square over that of independent noise at equal budgets, exact, at p = "
         f"{connectivities}: {by_name}."
     )
     return "**Quadratics.** " + " ".join(told)
 
 
-def _of_incomes(part: str, found: Rows, last: Rows, settings: WhisperSettings) -> str:
-    members = [row for row in found if row["setting"].startswith(f"{part}, ")]
-    losses = {(r["setting"], r["mechanism"], r["epsilon"]): r for r in members}
-    gains = [gain for gain in _gains(part, last) if gain.low is not None]
-    better = sum(gain.low > 0 for gain in gains if gain.low is not None)
-    worse = sum(gain.high < 0 for gain in gains if gain.high is not None)
+def _ends(row: Record, name: str) -> str:
+    """Return "0.12 (0.11 to 0.13)"."""
+    low, high = row[f"{name}_low"], row[f"{name}_high"]
+    return f"{row[name]:.4g}" + ("" if low is None else f" ({low:.4g} to {high:.4g})")
+
+
+SAME = 1e-6  # of a loss; by less do two designs of the same optimum differ
+
+
+def _order(part: str, found: Rows) -> str:
+    """Tell on how many graphs and budgets the one is better, and where seeds cannot tell."""
+    pairs = [
+        (row["below_decor_low"], row["below_decor_high"])
+        for row in found
+        if row["mechanism"] == WHISPER
+        and row["setting"].startswith(f"{part}, p")
+        and row["below_decor_low"] is not None
+    ]
+    better, worse = sum(low > SAME for low, _ in pairs), sum(high < -SAME for _, high in pairs)
+    same = sum(low >= -SAME and high <= SAME for low, high in pairs)
     told = (
-        f"**{part}.** Of {len(gains)} pairs of graph and budget, Whisper's test loss is below "
-        f"DECOR's in {better} and above it in {worse} by more than the interval of the difference "
-        "over seeds, which share data and draws."
+        f"Of {len(pairs)} pairs of graph and budget, Whisper's loss is below DECOR's in {better} "
+        f"and above it in {worse} by more than the interval of the difference over seeds, which "
+        "share data and draws"
     )
-    first, most = settings.network.epsilons[0], settings.network.epsilons[-1]
-    for p in (min(settings.network.connectivities), max(settings.network.connectivities)):
+    alike = f"; in {same} both are the same noise" if same else ""
+    crossing = len(pairs) - better - worse - same
+    return f"{told}{alike}" + (f"; in {crossing} the run is {TOO_SHORT}." if crossing else ".")
+
+
+def of_incomes(part: str, found: Rows, settings: WhisperSettings) -> str:
+    members = [row for row in found if row["setting"].startswith(f"{part}, ")]
+    losses = {_lane(row): row for row in members}
+    told = f"**{part}.** {_order(part, found)}"
+    first, most = settings.incomes.epsilons[0], settings.incomes.epsilons[-1]
+    graphs = sorted({_connectivity(row) for row in members})
+    for p in dict.fromkeys((graphs[0], graphs[-1])):
         name = f"{part}, p = {p:g}"
         shown = [
             f"{mechanism} {_percent(losses.get((name, mechanism, first)))} and "
@@ -273,35 +388,23 @@ def _of_incomes(part: str, found: Rows, last: Rows, settings: WhisperSettings) -
     return told
 
 
-def _gains(part: str, last: Rows) -> Iterator[Interval]:
-    """DECOR's test loss less Whisper's of the same seed, for every graph and budget."""
-    decor, whisper = (
-        {
-            (row["setting"], row["epsilon"], row["seed"]): row["test_loss"]
-            for row in last
-            if row["mechanism"] == name and row["setting"].startswith(f"{part}, ")
-        }
-        for name in PUBLISHED
-    )
-    pairs = {key: (decor[key], whisper[key]) for key in decor if key in whisper}
-    for lane in dict.fromkeys(key[:2] for key in pairs):
-        of_lane = [pair for key, pair in pairs.items() if key[:2] == lane]
-        yield interval([math.nan if None in pair else pair[0] - pair[1] for pair in of_lane])
-
-
 def _percent(row: Record | None) -> str:
-    return "none" if row is None or row["accuracy"] is None else f"{100 * row['accuracy']:.1f} %"
+    if row is None or row["accuracy"] is None:
+        return "none"
+    low, high = row["accuracy_low"], row["accuracy_high"]
+    ends = "" if low is None else f" ({100 * low:.1f} to {100 * high:.1f})"
+    return f"{100 * row['accuracy']:.1f} %{ends}"
 
 
-def _table(records: Rows) -> str:
+def table_of(records: Rows) -> str:
     """Published against ours: what is saved in loss, beside what is saved in variance."""
     whisper = {r["setting"]: r["saved"] for r in records if r["mechanism"] == "whisper"}
     data = {name: value for name, value in whisper.items() if name.startswith(BY_NODE)}
     measured = {name: value for name, value in data.items() if value is not None}
     told = (
-        "What each saves of the loss that independent noise costs, over all budgets, and in "
-        "brackets of the variance after one step, tr(W R Wᵀ), which is certified. A dash: the "
-        "interval of that cost over seeds reaches 0."
+        "What each saves of the loss that independent noise costs, over all budgets, with its 95 % "
+        "interval over seeds, and in brackets of the variance after one step, tr(W R Wᵀ), which is "
+        f"certified. A dash: the interval of that cost over seeds reaches 0, {TOO_SHORT}."
     )
     if len(measured) > 1:
         best = max(measured, key=lambda name: measured[name])
@@ -315,12 +418,19 @@ def _table(records: Rows) -> str:
     lines = [told, "", f"| setting | {' | '.join(names)} |", f"|---|{'---|' * len(names)}"]
     for (setting,), members in groups(records, "setting"):
         cells = {
-            r["mechanism"]: f"{'-' if r['saved'] is None else format(r['saved'], '.0%')} "
-            f"({r['saved_variance']:.0%})"
-            for r in members
+            r["mechanism"]: f"{_share(r)} ({round(100 * r['saved_variance'])} %)" for r in members
         }
         lines.append(f"| {setting} | {' | '.join(cells.get(name, '') for name in names)} |")
     return "\n".join(lines)
+
+
+def _share(row: Record) -> str:
+    """Return "21 % [18 to 24]"."""
+    if row["saved"] is None:
+        return "-"
+    low, high = row["saved_low"], row["saved_high"]
+    ends = "" if low is None else f" [{round(100 * low)} to {round(100 * high)}]"
+    return f"{round(100 * row['saved'])} %{ends}"
 
 
 COLUMNS = {"part": str, **lanes.COLUMNS}
@@ -335,5 +445,5 @@ EXPERIMENT = Experiment(
     tables=tables,
     pictures=pictures,
     paragraph=paragraph,
-    version=2,
+    version=3,
 )

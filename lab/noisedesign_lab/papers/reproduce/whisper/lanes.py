@@ -6,25 +6,26 @@ sizes on a part of the training records."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
 from functools import cache
+from itertools import count
 from typing import Any
 
+import networkx as nx
 import numpy as np
 
 from noisedesign.base.checks import Array
-from noisedesign.system.graph import build_graph, mixing_matrix
+from noisedesign.system.graph import mixing_matrix
 from noisedesign.system.participation import every_step
 from noisedesign_lab.datasets import Examples, a9a
 from noisedesign_lab.papers.reproduce.experiment import Record, Unit
+from noisedesign_lab.papers.reproduce.step_sizes import Chosen, best, side_by_side
 from noisedesign_lab.tasks.mechanisms import THE_AVERAGE, Mechanism, Network, mechanism
-from noisedesign_lab.tasks.training_task import TrainingTask, columns, rows_of
+from noisedesign_lab.tasks.training_task import TrainingTask, columns
 from noisedesign_lab.training.losses.loss import Batch
 from noisedesign_lab.training.losses.models import Logistic
 from noisedesign_lab.training.losses.quadratics import Quadratics, whisper_quadratics
 from noisedesign_lab.training.partition import dirichlet, split
-from noisedesign_lab.training.trainer import Lane, train
 
 COLUMNS = columns(
     "setting:str mechanism:str epsilon seed:int step:int step_size train_loss test_loss accuracy "
@@ -36,7 +37,8 @@ quadratics."""
 
 
 def on_graph(unit: Unit) -> tuple[Array, tuple[Mechanism, ...]]:
-    """W and the mechanisms of a unit. Where W is singular, R has the cap of the settings."""
+    """W, of the first connected graph from ``graph_seed`` on, and the mechanisms of a unit. Where W
+    is singular, R has the cap of the settings."""
     keys = ("nodes", "p", "graph_seed", "steps", "cap")
     return _made(*(unit[key] for key in keys), tuple(unit["mechanisms"]))
 
@@ -45,7 +47,8 @@ def on_graph(unit: Unit) -> tuple[Array, tuple[Mechanism, ...]]:
 def _made(
     nodes: int, p: float, seed: int, steps: int, cap: float, names: tuple[str, ...]
 ) -> tuple[Array, tuple[Mechanism, ...]]:
-    w = mixing_matrix(build_graph("erdos-renyi", nodes=nodes, p=p, seed=seed))
+    drawn = (nx.gnp_random_graph(nodes, p, seed=k) for k in count(seed))
+    w = mixing_matrix(next(filter(nx.is_connected, drawn)))
     singular = np.linalg.svd(w, compute_uv=False)[-1] < 1e-9
     network = Network(
         mixing=w, participation=every_step(steps), max_variance=cap if singular else None
@@ -76,37 +79,17 @@ def variance_over_ldp(w: Array, made: Mechanism, steps: int) -> float | None:
     return None if r is None else float(np.trace(w @ r @ w.T) / np.square(w).sum())
 
 
-def side_by_side(
-    task: TrainingTask,
-    seeds: Sequence[int],
-    step_sizes: Sequence[Any],
-    among: Sequence[tuple[str, float, int]] | None = None,
-    scale: float = 1.0,
-) -> Iterator[Record]:
-    """Yield a row of every lane and step size at every recorded step; ``among`` picks lanes."""
-    lanes: list[Lane] = []
-    told: list[Record] = []
-    for one in task.made:
-        for lane, row in task.lanes(one):
-            epsilon = math.inf if row["epsilon"] is None else row["epsilon"]
-            for number, step_size in enumerate(step_sizes):
-                if among is None or (one.name, epsilon, number) in among:
-                    stddev = lane.stddev * scale
-                    lanes.append(replace(lane, step_sizes=step_size, stddev=stddev))
-                    kept = {name: row[name] for name in ("mechanism", "mu", "protects")}
-                    told.append(kept | {"epsilon": epsilon, "stddev": stddev, "number": number})
-    for measured in train(task.run_of_all, lanes, seeds=seeds):
-        yield from rows_of(measured, seeds, told)
-
-
 def quadratics_units(table: Any, network: Any) -> Iterator[Unit]:
-    """A graph and a clip each."""
-    keys = ("steps", "step_size", "degrees", "seeds")
+    """A graph each, with gradients that are clipped or not."""
     for p in network.connectivities:
-        for clip in table.clips:
+        for clipped in table.clipped:
             of_network = network.model_dump(exclude={"connectivities"})
-            values = {key: getattr(table, key) for key in keys}
-            yield {**of_network, "p": p, "clip": clip, **values}
+            yield {**of_network, "p": p, **table.model_dump(), "clipped": clipped}
+
+
+def quadratics_name(clip: float, *, clipped: bool) -> str:
+    """Return the beginning, up to a comma, of the names of settings of this part."""
+    return f"quadratics{' clipped at' if clipped else ', noise for a clip of'} {clip:g}"
 
 
 def sizes(table: Unit) -> Array:
@@ -156,10 +139,13 @@ def quadratics_rows(unit: Unit) -> list[Record]:
         distance = None if r is None else float(np.vdot(h, r) / np.trace(h))
         variance = variance_over_ldp(w, one, steps)
         of_noise[one.name] = {"variance_over_ldp": variance, "distance_over_ldp": distance}
-    setting = {"setting": f"quadratics, clip {unit['clip']:g}, p = {unit['p']:g}"}
+    name = quadratics_name(unit["clip"], clipped=unit["clipped"])
+    setting = {"setting": f"{name}, p = {unit['p']:g}"}
     rows = []
-    for row in side_by_side(task, seeds, [step_sizes]):
+    for row in side_by_side(task, seeds, [step_sizes], clipped=unit["clipped"]):
         del row["number"]
+        if not unit["clipped"]:
+            row |= {"mu": None, "protects": "nothing: gradients are not clipped"}
         excess = None if row["train_loss"] is None else row["train_loss"] - least
         told = {"test_loss": excess, "step_size": unit["step_size"]}
         rows.append(setting | row | told | of_noise[row["mechanism"]])
@@ -171,11 +157,11 @@ EXAMPLE, NODE = "example", "node"  # the unit that a budget protects
 
 def incomes_units(table: Any, network: Any) -> Iterator[Unit]:
     """A graph each: its step sizes are tuned once, for all seeds."""
-    for p in network.connectivities:
-        of_network = network.model_dump(exclude={"connectivities"})
-        values = table.model_dump(exclude={"protected"})
-        for protected in table.protected:
-            whole = {"protected": NODE} if protected == NODE else {}
+    of_network = network.model_dump(exclude={"connectivities"})
+    values = table.model_dump(exclude={"protected"})
+    for protected, connectivities in table.protected.items():
+        whole = {"protected": NODE} if protected == NODE else {}
+        for p in connectivities:
             yield {**of_network, "p": p, **values, **whole}
 
 
@@ -217,17 +203,15 @@ class OfNodes(Logistic):
         return np.asarray(sums * (clip * sizes / np.maximum(norms, clip * sizes)))
 
 
-def _tuned(unit: Unit) -> list[tuple[str, float, int]]:
-    """Return mechanism, epsilon and number of the best step size; diverged runs are the last."""
-    losses: dict[tuple[str, float], dict[int, float]] = {}
-    for seed in range(unit["tuning_seeds"]):
-        task = _task(unit, seed, tuning=True)
-        for row in side_by_side(task, [seed], unit["step_sizes"], scale=_scale(unit)):
-            if row["step"] == unit["steps"]:
-                of_lane = losses.setdefault((row["mechanism"], row["epsilon"]), {})
-                loss = math.inf if row["test_loss"] is None else row["test_loss"]
-                of_lane[row["number"]] = of_lane.get(row["number"], 0.0) + loss
-    return [(*lane, min(found, key=lambda k: found[k])) for lane, found in losses.items()]
+def _tuned(unit: Unit) -> list[Chosen]:
+    """Return mechanism, epsilon and number of the best step size."""
+    return best(
+        row
+        for seed in range(unit["tuning_seeds"])
+        for row in side_by_side(
+            _task(unit, seed, tuning=True), [seed], unit["step_sizes"], scale=_scale(unit)
+        )
+    )
 
 
 def _of_nodes(unit: Unit) -> bool:
