@@ -64,7 +64,7 @@ def distances(of_noise: Single, with_noise: Single) -> Record:
     films that nobody rates, are left out, as published."""
     kept = of_noise.any(axis=0)
     pair = [sample[:, kept].astype(np.float64) for sample in (of_noise, with_noise)]
-    found = {}
+    found: Record = {}
     for name, centres in (("ks", [0.0, 0.0]), ("shape", [one.mean(axis=0) for one in pair])):
         moved = [one - centre for one, centre in zip(pair, centres, strict=True)]
         scaled = [(one / np.linalg.norm(one, axis=0)).T for one in moved]
