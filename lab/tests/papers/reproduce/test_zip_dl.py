@@ -85,9 +85,11 @@ USERS, FILMS = 30, 40  # 70 rows of factors: three blocks
 
 @pytest.fixture
 def ratings(monkeypatch: pytest.MonkeyPatch) -> Examples:
-    """Thirty users who rate ten films each, out of forty."""
+    """Thirty users who rate eight to twelve films each, out of forty."""
     rng = np.random.default_rng(8)
-    pairs = [(u, f) for u in range(USERS) for f in rng.choice(FILMS, size=10, replace=False)]
+    pairs = [
+        (u, f) for u in range(USERS) for f in rng.choice(FILMS, size=8 + u % 5, replace=False)
+    ]
     pairs[0] = (0, FILMS - 1)  # the last film is rated
     features = np.array(pairs, dtype=np.float64)
     found = Examples(
@@ -131,13 +133,13 @@ UNIT: Unit = {
 
 
 def test_users_lie_with_nodes_in_their_order_and_split_by_user(ratings: Examples) -> None:
-    """Of 30 users 4 nodes have 8, 8, 7 and 7; three of ten ratings of each are for the test."""
+    """Of 30 users 4 nodes have 8, 8, 7 and 7; of 8 to 12 ratings 6, 6, 7, 8 and 8 train."""
     train, test = dealt(ratings, 4, 0.3, np.random.default_rng(0))
     node = np.repeat(np.arange(4), [8, 8, 7, 7])
     found = []
-    for part, share in ((train, 7), (test, 3)):
+    for part, counts in ((train, [6, 6, 7, 8, 8]), (test, [2, 3, 3, 3, 4])):
         user, film = part.rows.T
-        np.testing.assert_array_equal(np.bincount(user, minlength=USERS), share)
+        np.testing.assert_array_equal(np.bincount(user, minlength=USERS), counts * 6)
         np.testing.assert_array_equal(part.node, node[user])
         found += list(zip(user, film - USERS, part.stars, strict=True))
     expected = zip(*ratings.features.T, ratings.targets, strict=True)
