@@ -87,9 +87,7 @@ USERS, FILMS = 30, 40  # 70 rows of factors: three blocks
 def ratings(monkeypatch: pytest.MonkeyPatch) -> Examples:
     """Thirty users who rate eight to twelve films each, out of forty."""
     rng = np.random.default_rng(8)
-    pairs = [
-        (u, f) for u in range(USERS) for f in rng.choice(FILMS, size=8 + u % 5, replace=False)
-    ]
+    pairs = [(u, f) for u in range(USERS) for f in rng.choice(FILMS, size=8 + u % 5, replace=False)]
     pairs[0] = (0, FILMS - 1)  # the last film is rated
     features = np.array(pairs, dtype=np.float64)
     found = Examples(
