@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 PUBLISHED = "as published"  # the setting that others differ from in what their names say
 TARGET = 1.25  # of the best RMSE without noise, to which communication is counted (section 6.3)
 SHARES = (
-    *("threshold_auc", "threshold_auc_mean", "threshold_tpr", "threshold_tpr_low"),
-    *("classifier_auc", "classifier_tpr", "classifier_tpr_low"),
+    *("threshold_auc", "threshold_auc_mean", "threshold_tpr", "threshold_tpr_rare"),
+    *("classifier_auc", "classifier_tpr", "classifier_tpr_rare"),
 )
 
 
@@ -159,21 +159,11 @@ def _rounds_to(run: Record, best: float | None) -> float | None:
 
 
 def tables(rows: Rows, _: ZipDlSettings) -> dict[str, Rows]:
-    """Kolmogorov and Smirnov's distances of Assumption 5.6; learning curves, means over seeds."""
+    """Kolmogorov and Smirnov's distances of Assumption 5.6, by passes and noise level."""
     ends = ("least", "median", "most", "rejected")
     names = ("step", "level", *(f"{of}_{end}" for of in ("ks", "shape") for end in ends))
     tried = [row for row in rows if row["setting"] == assumption.SETTING]
-    curves = []
-    for (setting, name, rounds, level, step), members in groups(_trained(rows), *RUN[:4], "step"):
-        told = {"setting": setting, "mechanism": name, "rounds": rounds, "level": level}
-        told["step"] = step
-        for column in ("test_rmse", "train_rmse", "whole_rmse", "present"):
-            told |= columns_of(column, [row[column] for row in members])
-        curves.append(told)
-    return {
-        "assumption.csv": [{name: row[name] for name in names} for row in tried],
-        "curves.csv": curves,
-    }
+    return {"assumption.csv": [{name: row[name] for name in names} for row in tried]}
 
 
 def pictures(rows: Rows, found: Rows, settings: ZipDlSettings) -> Pictures:

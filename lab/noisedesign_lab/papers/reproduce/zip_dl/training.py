@@ -24,14 +24,14 @@ from noisedesign_lab.training.seeding import Use, generator
 
 COLUMNS = columns(
     "setting:str mechanism:str rounds:int level stddev seed:int step:int test_rmse train_rmse "
-    "whole_rmse present threshold_auc threshold_auc_mean threshold_tpr threshold_tpr_low "
-    "classifier_auc classifier_tpr classifier_tpr_low ks_least ks_median ks_most ks_rejected "
+    "whole_rmse present threshold_auc threshold_auc_mean threshold_tpr threshold_tpr_rare "
+    "classifier_auc classifier_tpr classifier_tpr_rare ks_least ks_median ks_most ks_rejected "
     "shape_least shape_median shape_most shape_rejected status:str"
 )
 """Columns of a row. ``level`` is k of the noise k sigma. RMSE is the mean over nodes, of ratings of
 their own users (of all users, over the victims: ``whole_rmse``); ``present`` the share of nodes
 that were in, so far. Attacks are told at the last step, means over victims: areas under the ROC
-curve (``_mean``: over all messages that are kept), true positives at 1 % false ones (``_low``: at
+curve (``_mean``: over all messages that are kept), true positives at 1 % false ones (``_rare``: at
 0.1 %). Those of Kolmogorov and Smirnov's test are of Assumption 5.6 alone."""
 
 NONE, ZIP_DL, MUFFLIATO = "none", "zip-dl", "muffliato"
@@ -277,7 +277,7 @@ class Attacker:
             told.setdefault("threshold_auc_mean", []).append(area)
             for name, (members, others) in pairs.items():
                 told.setdefault(f"{name}_auc", []).append(roc_auc(members, others))
-                for end, rate in (("tpr", 0.01), ("tpr_low", 0.001)):
+                for end, rate in (("tpr", 0.01), ("tpr_rare", 0.001)):
                     found = true_positives_at(rate, members, others)
                     told.setdefault(f"{name}_{end}", []).append(found)
         return {name: float(np.mean(values)) for name, values in told.items()}
