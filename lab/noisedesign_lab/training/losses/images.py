@@ -18,7 +18,7 @@ from noisedesign_lab.datasets import Examples
 from noisedesign_lab.training.losses.loss import Batch, Loss
 
 Back = Callable[[Array], tuple[Array, list[Array]]]
-"""From the slopes of an output to those of the input, and of the layer's own numbers, in order."""
+"""A function of the slopes of an output: those of the input, and of the layer's own numbers."""
 Layer = Callable[[Array], tuple[Array, Back]]
 
 EPSILON = 1e-5  # added to variances of group normalisation, as PyTorch does
@@ -194,7 +194,7 @@ def _chain(x: Array, *, layers: Sequence[Layer]) -> tuple[Array, Back]:
 
 
 def _sum(x: Array, *, main: Sequence[Layer], aside: Sequence[Layer]) -> tuple[Array, Back]:
-    """What two chains make of the same input, added."""
+    """Add what two chains make of the same input."""
     (first, back), (second, other) = (_chain(x, layers=layers) for layers in (main, aside))
 
     def backward(slopes: Array) -> tuple[Array, list[Array]]:

@@ -131,7 +131,7 @@ UNIT: Unit = {
 
 
 def test_users_lie_with_nodes_in_their_order_and_split_by_user(ratings: Examples) -> None:
-    """Of 30 users 4 nodes have 8, 8, 7 and 7; of 8 to 12 ratings 6, 6, 7, 8 and 8 train."""
+    """Four nodes have 8, 8, 7 and 7 of 30 users; 6, 6, 7, 8 and 8 of 8 to 12 ratings train."""
     train, test = dealt(ratings, 4, 0.3, np.random.default_rng(0))
     node = np.repeat(np.arange(4), [8, 8, 7, 7])
     found = []
@@ -202,7 +202,7 @@ def test_noise_of_a_message_by_hand() -> None:
 
 
 def _covariance(w: np.ndarray, out: set[int], victims: list[int]) -> np.ndarray:
-    """Of what nodes receive, then of victims' messages to their first neighbours, from every
+    """Covariance of what nodes receive, then of messages of victims to first neighbours, from every
     message written out: node u draws Y_v for its closed neighbourhood and sends to those who are
     in, if it is in."""
     n = len(w)
@@ -318,7 +318,7 @@ def test_rows_of_a_unit() -> None:
 
 @pytest.mark.usefixtures("ratings")
 def test_the_rmse_is_a_mean_over_nodes_of_own_users() -> None:
-    """Of a model that predicts 0: the root mean square of the stars of each node's users."""
+    """A model of zeros errs by the root mean square of the stars of each node's users."""
     task = training.Task(UNIT)
     found = training._measured(task, np.zeros(task.shape, dtype=np.float32))
     for name, part in (("test_rmse", task.test), ("train_rmse", task.train)):
@@ -346,7 +346,7 @@ def _row(step: int, rmse: float | None, name: str = "zip-dl", **others: Any) -> 
 
 
 def test_the_least_error_and_the_rounds_until_a_quarter_above_the_best() -> None:
-    """Without noise 1.0 is best; 1.25 is reached at steps 2 and 3, the latter of ten rounds."""
+    """The best without noise is 1.0; 1.25 is reached at steps 2 and 3, the latter of ten rounds."""
     rows = [_row(step, rmse, "none") for step, rmse in ((1, 2.0), (2, 1.25), (3, 1.0))]
     rows += [_row(step, rmse) for step, rmse in ((1, 3.0), (2, 1.2), (3, 1.4))]
     rows += [_row(step, rmse, "muffliato") for step, rmse in ((1, 3.0), (2, 1.3), (3, 1.1))]

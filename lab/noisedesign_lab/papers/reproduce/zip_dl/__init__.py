@@ -31,7 +31,7 @@ SHARES = (
 
 
 class TrainingTable(Table):
-    """How factors are trained at every node."""
+    """The model, its training at every node, and the unit of noise."""
 
     factors: keys.Count
     test: keys.Share
