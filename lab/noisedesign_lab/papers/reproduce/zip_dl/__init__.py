@@ -168,7 +168,9 @@ def tables(rows: Rows, _: ZipDlSettings) -> dict[str, Rows]:
 
 def pictures(rows: Rows, found: Rows, settings: ZipDlSettings) -> Pictures:
     """RMSE against what attacks find, as Figures 2, 7 and 9, and by dropout, as Figure 12."""
-    drawn = {"attacks": _of_attacks(found)}
+    drawn = {}
+    if any(row["setting"] == PUBLISHED for row in found):
+        drawn["attacks"] = _of_attacks(found)
     if any(_rate(row) for row in found):
         drawn["dropout"] = _of_dropout(found)
     return drawn
