@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+import json
+import tarfile
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -96,6 +99,12 @@ MOVIELENS_SMALL = _File(
     member="ml-latest-small/ratings.csv",
 )
 
+CIFAR10 = _File(
+    name="cifar-10/cifar-10-binary.tar.gz",
+    sha256="c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
+    url="https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
+)
+
 
 def a9a() -> tuple[Examples, Examples]:
     """Load a9a of LIBSVM (UCI Adult; Kohavi 1996), to train and to test on; targets -1 and 1."""
@@ -129,3 +138,60 @@ def movielens_small() -> Examples:
     pairs = [np.unique(column, return_inverse=True)[1] for column in table[:, :2].T]
     features = np.stack(pairs, axis=1).astype(np.float64)
     return Examples(features=features, targets=table[:, 2], owners=pairs[0])
+
+
+def cifar10() -> tuple[Examples, Examples]:
+    """Load CIFAR-10 (Krizhevsky 2009), to train and to test on: images of 3 x 32 x 32 numbers from
+    -1 to 1, channel by channel and row by row, and the numbers of their classes, 0 to 9."""
+
+    def records(*names: str) -> Examples:
+        members = (tar.extractfile(f"cifar-10-batches-bin/{name}.bin") for name in names)
+        content = b"".join(member.read() for member in members if member is not None)
+        table = np.frombuffer(content, dtype=np.uint8).reshape(-1, 1 + 3 * 32 * 32)
+        return Examples(features=table[:, 1:] / 127.5 - 1, targets=table[:, 0].astype(np.float64))
+
+    with tarfile.open(fileobj=io.BytesIO(CIFAR10.read())) as tar:
+        return records(*(f"data_batch_{k}" for k in range(1, 6))), records("test_batch")
+
+
+def femnist(folder: str | Path) -> tuple[Examples, Examples]:
+    """Load FEMNIST (Caldas and others 2018) as LEAF's scripts write it: ``train/*.json`` and
+    ``test/*.json`` in ``folder``. Images of 28 x 28 numbers from 0 to 1, row by row, and the
+    numbers of their classes, 0 to 61, owned by writers.
+
+    Args:
+        folder: where LEAF has put its data; no checksum of them is published.
+
+    Raises:
+        InputError: no such files, or others.
+    """
+    parts = [list(_of_writers(Path(folder) / part)) for part in ("train", "test")]
+    numbers = {name: i for i, name in enumerate(sorted({name for of in parts for name, *_ in of}))}
+    train, test = (
+        Examples(
+            features=np.concatenate([images for _, images, _ in of]),
+            targets=np.concatenate([labels for *_, labels in of]),
+            owners=np.repeat([numbers[name] for name, *_ in of], [len(y) for *_, y in of]),
+        )
+        for of in parts
+    )
+    return train, test
+
+
+def _of_writers(folder: Path) -> Iterator[tuple[str, Array, Array]]:
+    """Yield every writer of a folder, with images and labels."""
+    expected = "files *.json of LEAF with user_data of 784 numbers an image"
+    paths = sorted(folder.glob("*.json"))
+    if not paths:
+        raise InputError("data.folder", expected=expected, got=f"none in {folder}")
+    for path in paths:
+        try:
+            for name, own in json.loads(path.read_bytes())["user_data"].items():
+                images = np.asarray(own["x"], dtype=np.float64).reshape(-1, 28 * 28)
+                labels = np.asarray(own["y"], dtype=np.float64)
+                if labels.shape != (len(images),):
+                    raise ValueError(f"{len(labels)} labels of {len(images)} images")
+                yield name, images, labels
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            got = f"{path.name}: {type(error).__name__}, {error}"
+            raise InputError("data.folder", expected=expected, got=got) from error

@@ -32,7 +32,7 @@ NAMES: dict[str, str] = {
     "noisedesign.tasks.model": "conic_program",
     "noisedesign_lab": "",
     "noisedesign_lab.training.losses": "Logistic MLP MatrixFactorization Quadratics "
-    "whisper_quadratics",
+    "ResNet whisper_quadratics",
     "noisedesign_lab.training.partition": "Standardization by_user dirichlet iid split",
 }
 """Module -> the names that the pages of the reference list; none: those of its ``__all__``."""

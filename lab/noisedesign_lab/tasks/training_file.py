@@ -4,6 +4,7 @@ class and a line of ``_DATA``, ``_LOSSES`` or ``_PARTITIONS``."""
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -24,7 +25,14 @@ from noisedesign.files.tables import (
 )
 from noisedesign.files.toml import opened, parsed, renamed
 from noisedesign.privacy.target import DEFAULT_ADJACENCY, DEFAULT_DELTA, Adjacency
-from noisedesign_lab.datasets import Examples, a9a, california_housing, movielens_small
+from noisedesign_lab.datasets import (
+    Examples,
+    a9a,
+    california_housing,
+    cifar10,
+    femnist,
+    movielens_small,
+)
 from noisedesign_lab.tasks.mechanisms import check_names, kind_of
 from noisedesign_lab.tasks.training_task import TrainingTask
 from noisedesign_lab.training import losses, partition
@@ -146,6 +154,23 @@ class MovielensData(DataTable):
         return movielens_small(), None
 
 
+class Cifar10Data(DataTable):
+    own_test: ClassVar[bool] = True
+    kind: Literal["cifar10"]
+
+    def _examples(self, folder: Path) -> Split:
+        return cifar10()
+
+
+class FemnistData(DataTable):
+    own_test: ClassVar[bool] = True
+    kind: Literal["femnist"]
+    folder: Text
+
+    def _examples(self, folder: Path) -> Split:
+        return femnist(folder / self.folder)
+
+
 class ObjectivesData(DataTable):
     """The numbers of the objectives of ``loss.kind = "whisper-quadratics"``."""
 
@@ -159,7 +184,10 @@ class ObjectivesData(DataTable):
         return Examples(features=numbers[:, None], targets=np.zeros(count)), None
 
 
-_DATA = (GaussianData, NpyData, A9aData, HousingData, MovielensData, ObjectivesData)
+_DATA = (
+    *(GaussianData, NpyData, A9aData, HousingData, MovielensData),
+    *(Cifar10Data, FemnistData, ObjectivesData),
+)
 
 # --- partition ------------------------------------------------------------------------------------
 
@@ -283,9 +311,28 @@ class MatrixFactorizationTable(LossTable):
         return losses.MatrixFactorization(users=users, items=items, **own)
 
 
+class ResNetTable(LossTable):
+    kind: Literal["resnet"]
+    channels: int = 3
+    classes: int = 10
+    width: int = 64
+    blocks: list[int] = Field(default=[2, 2, 2, 2])
+    groups: int = 32
+
+    def loss(self, data: Split) -> Loss:
+        side = math.isqrt(_width(data) // max(self.channels, 1))
+        labels = np.concatenate([part.targets for part in data if part is not None])
+        loss = losses.ResNet(side=side, **self.model_dump(exclude={"kind"}))
+        known = np.isin(labels, np.arange(self.classes)).all()
+        if loss.channels * side**2 != _width(data) or not known:
+            expected = f"square images of {self.channels} channels and classes below {self.classes}"
+            raise InputError("data", expected=expected, got="others")
+        return loss
+
+
 _LOSSES = (
     *(QuadraticTable, WhisperQuadraticsTable, LogisticTable, LeastSquaresTable, MLPTable),
-    MatrixFactorizationTable,
+    *(MatrixFactorizationTable, ResNetTable),
 )
 
 

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import csv
+import hashlib
+import io
+import json
 import os
 import re
+import tarfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,13 +20,21 @@ import pytest
 from noisedesign.base.checks import InputError
 from noisedesign.system.datasets import DataFile
 from noisedesign_lab import datasets
-from noisedesign_lab.datasets import Examples, a9a, california_housing, movielens_small
+from noisedesign_lab.datasets import (
+    Examples,
+    a9a,
+    california_housing,
+    cifar10,
+    femnist,
+    movielens_small,
+)
 
 FILES = {
     "a9a": (datasets.A9A_TRAIN, a9a),
     "a9a.t": (datasets.A9A_TEST, a9a),
     "housing": (datasets.CALIFORNIA_HOUSING, california_housing),
     "movielens": (datasets.MOVIELENS_SMALL, movielens_small),
+    "cifar10": (datasets.CIFAR10, cifar10),
 }
 
 
@@ -102,6 +115,73 @@ def test_real_ratings() -> None:
         assert int(rows[at]["userId"]) == user + 1
         assert int(rows[at]["movieId"]) == films[film]
         assert float(rows[at]["rating"]) == ratings.targets[at]
+
+
+def test_images_of_cifar10_in_its_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records as the official page tells them: a label, then 1,024 red, green and blue bytes."""
+    rng = np.random.default_rng(0)
+    path = tmp_path / datasets.CIFAR10.name
+    path.parent.mkdir()
+    names = [*(f"data_batch_{k}" for k in range(1, 6)), "test_batch"]
+    records = {name: rng.integers(256, size=(3, 3073), dtype=np.uint8) for name in names}
+    with tarfile.open(path, "w:gz") as tar:
+        for name, rows in reversed(records.items()):
+            rows[:, 0] %= 10
+            member = tarfile.TarInfo(f"cifar-10-batches-bin/{name}.bin")
+            member.size = rows.nbytes
+            tar.addfile(member, io.BytesIO(rows.tobytes()))
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    monkeypatch.setattr(datasets, "CIFAR10", replace(datasets.CIFAR10, sha256=digest))
+    monkeypatch.setenv("NOISEDESIGN_DATA", str(tmp_path))
+    train, test = cifar10()
+    assert (len(train), len(test)) == (15, 3)
+    batch = records["data_batch_2"]
+    assert train.targets[4] == batch[1, 0]
+    assert train.features[4, 1024 + 33] == pytest.approx(batch[1, 1 + 1024 + 33] / 255 * 2 - 1)
+    np.testing.assert_array_equal(test.targets, records["test_batch"][:, 0])
+    assert (train.features.min(), train.features.max()) == (-1, 1)
+
+
+def _written(folder: Path, users: dict[str, tuple[list[list[float]], list[int]]]) -> None:
+    """A file as LEAF's scripts write it."""
+    folder.mkdir(exist_ok=True)
+    data = {name: {"x": x, "y": y} for name, (x, y) in users.items()}
+    content = {"users": list(users), "num_samples": [], "user_data": data}
+    (folder / f"all_data_{len(list(folder.iterdir()))}.json").write_text(json.dumps(content))
+
+
+def test_images_of_femnist_as_leaf_writes_them(tmp_path: Path) -> None:
+    """Two files to train on; the same writer has the same number in both parts."""
+    grey = [[k / 784] * 784 for k in range(4)]
+    _written(tmp_path / "train", {"f2": (grey[:2], [61, 3])})
+    _written(tmp_path / "train", {"f1": (grey[2:3], [7])})
+    _written(tmp_path / "test", {"f2": (grey[3:], [0])})
+    train, test = femnist(tmp_path)
+    assert train.owners is not None
+    assert test.owners is not None
+    np.testing.assert_array_equal(train.targets, [61, 3, 7])
+    np.testing.assert_array_equal(train.owners, [1, 1, 0])
+    np.testing.assert_array_equal(test.owners, [1])
+    np.testing.assert_allclose(train.features[:, 0] * 784, [0, 1, 2])
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "[]",
+        "{}",
+        "nothing",
+        '{"user_data": {"a": {"x": [[0.5, 0.5]], "y": [1]}}}',
+        json.dumps({"user_data": {"a": {"x": [[0.0] * 784], "y": [1, 2]}}}),
+    ],
+)
+def test_other_files_than_those_of_leaf(content: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"data.folder: .*got none in"):
+        femnist(tmp_path)
+    (tmp_path / "train").mkdir()
+    (tmp_path / "train" / "one.json").write_text(content)
+    with pytest.raises(InputError, match=r"data.folder: .*one.json"):
+        femnist(tmp_path)
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from noisedesign_lab.training.losses import (
     MatrixFactorization,
     Quadratic,
     Quadratics,
+    ResNet,
 )
 from tests.support import ROOT
 from tests.support.command_line import write
@@ -133,6 +135,11 @@ def test_a_list_of_step_sizes() -> None:
             'kind = "matrix-factorization"\nfactors = 2',
             MatrixFactorization,
         ),
+        (
+            'kind = "femnist"\nfolder = "femnist"',
+            'kind = "resnet"\nchannels = 1\nclasses = 62\nwidth = 2\nblocks = [1]\ngroups = 1',
+            ResNet,
+        ),
     ],
 )
 def test_data_and_losses_of_every_kind(data: str, loss: str, kind: type, tmp_path: Path) -> None:
@@ -141,6 +148,11 @@ def test_data_and_losses_of_every_kind(data: str, loss: str, kind: type, tmp_pat
     np.save(tmp_path / "labels.npy", np.column_stack([rng.standard_normal((40, 3)), labels]))
     pairs = np.column_stack([np.arange(40) % 5, np.arange(40) % 7, rng.uniform(1, 5, 40)])
     np.save(tmp_path / "pairs.npy", pairs)
+    for part in ("train", "test"):
+        (tmp_path / "femnist" / part).mkdir(parents=True)
+        own = {"x": rng.uniform(size=(24, 784)).tolist(), "y": rng.integers(62, size=24).tolist()}
+        content = json.dumps({"users": ["a"], "num_samples": [24], "user_data": {"a": own}})
+        (tmp_path / "femnist" / part / "all_data_0.json").write_text(content)
     text = TEXT.replace(GAUSSIAN, data)
     text = text.replace('kind = "quadratic"', loss)
     if "objectives" in data:

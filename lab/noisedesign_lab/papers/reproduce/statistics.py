@@ -103,9 +103,6 @@ def costs_of_noise(rows: Rows, mechanism: str) -> list[float]:
     return [sum(values) / len(values) for values in by_seed.values()] or [math.inf]
 
 
-TOO_SHORT = "too short to tell"  # what a run says where intervals cross
-
-
 def order(a: Record, b: Record, column: str) -> str:
     """Return "less", "more" or, where the intervals of two rows cross or one is missing,
     ``TOO_SHORT``: of ``a`` beside ``b``."""

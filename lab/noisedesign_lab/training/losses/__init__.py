@@ -1,5 +1,6 @@
 """Losses with exact gradients of single examples, clipped one by one and summed over a batch."""
 
+from noisedesign_lab.training.losses.images import ResNet
 from noisedesign_lab.training.losses.loss import Batch, Loss
 from noisedesign_lab.training.losses.models import MLP, LeastSquares, Logistic, MatrixFactorization
 from noisedesign_lab.training.losses.quadratics import Quadratic, Quadratics, whisper_quadratics
@@ -13,5 +14,6 @@ __all__ = [
     "MatrixFactorization",
     "Quadratic",
     "Quadratics",
+    "ResNet",
     "whisper_quadratics",
 ]

@@ -1,288 +1,283 @@
-"""MovieLens at 100 nodes: ratings as products, all factors shared, noise on what is sent, and
-membership attacks on a victim's messages. A node that is out of a step keeps its model; noise of
-Zip-DL that was made for it is then missing elsewhere."""
+"""A unit of the experiment: one seed in all lanes of a setting, which share batches and white
+noise. Numbers are single, as those of the authors' code."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Iterator
+from functools import cache, cached_property
+from typing import Any
 
 import numpy as np
-from scipy.optimize import minimize
-from scipy.special import expit
-from scipy.stats import rankdata
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from noisedesign.base.checks import Array
 from noisedesign.system.graph import build_graph, mixing_matrix
-from noisedesign.system.participation import every_step
-from noisedesign.system.random_mixing import NodeDropout
-from noisedesign_lab.datasets import Examples, movielens_small
+from noisedesign_lab.datasets import Examples, Places, movielens_small
 from noisedesign_lab.papers.reproduce.experiment import Record, Unit
+from noisedesign_lab.papers.reproduce.zip_dl.attacks import classified, roc_auc, true_positives_at
+from noisedesign_lab.papers.reproduce.zip_dl.ratings import BLOCK, START, Epoch, Single, dealt
 from noisedesign_lab.tasks.training_task import columns
-from noisedesign_lab.training.gossip import FixedGossip, Gossip, RandomGossip
-from noisedesign_lab.training.losses.models import MatrixFactorization
-from noisedesign_lab.training.noise import MessageNoise, NodeNoise, Source, WhiteNoise
-from noisedesign_lab.training.partition import by_user, split
+from noisedesign_lab.training.noise import MessageNoise
 from noisedesign_lab.training.seeding import Use, generator
-from noisedesign_lab.training.trainer import Lane, Run, Seen, train
 
 COLUMNS = columns(
-    "setting:str mechanism:str level stddev seed:int step:int test_rmse train_rmse "
-    "consensus_distance threshold_auc threshold_tpr classifier_auc classifier_tpr status:str"
+    "setting:str mechanism:str rounds:int level stddev seed:int step:int test_rmse train_rmse "
+    "whole_rmse present threshold_auc threshold_auc_mean threshold_tpr threshold_tpr_rare "
+    "classifier_auc classifier_tpr classifier_tpr_rare ks_least ks_median ks_most ks_rejected "
+    "shape_least shape_median shape_most shape_rejected status:str"
 )
-"""Columns of a row; ``level`` is k of the noise k sigma; attacks are told at the last step, the
-mean over victims: area under the ROC curve, and true positives at 1 % false ones."""
+"""Columns of a row. ``level`` is k of the noise k sigma. RMSE is the mean over nodes, of ratings of
+their own users (of all users, over the victims: ``whole_rmse``); ``present`` the share of nodes
+that were in, so far. Attacks are told at the last step, means over victims: areas under the ROC
+curve (``_mean``: over all messages that are kept), true positives at 1 % false ones (``_rare``: at
+0.1 %). Those of Kolmogorov and Smirnov's test are of Assumption 5.6 alone."""
 
 NONE, ZIP_DL, MUFFLIATO = "none", "zip-dl", "muffliato"
-NO_DROPOUT = "no dropout"
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class MessageNoiseWithDropout(MessageNoise):
-    """Zip-DL's noise where nodes, told by rows of the identity in a step's W, drop out."""
-
-    gossip: RandomGossip
-
-    def stream(self, white: WhiteNoise) -> Iterator[Array]:
-        for step in range(white.steps):
-            mixing = self.gossip.at(step, white.seeds)(1)
-            yield np.stack(
-                [self.root(w) @ one for w, one in zip(mixing, white.at(step), strict=True)]
-            )
-
-    def root(self, w: Array) -> Array:
-        """F, (n, n), with F F^T the covariance of what is received under W of one step."""
-        senders, receivers = self.edges
-        out = np.array([row[i] == 1.0 for i, row in enumerate(w)])
-        lost = out[senders] | out[receivers]
-        unit = np.eye(len(senders))
-        messages = self.messages(unit[None])[0]
-        messages[lost] = 0.0
-        factor = self.received(messages[None])[0]
-        return np.asarray(np.linalg.qr(factor.T)[1].T)
+DIVERGED = 100.0  # RMSE in stars beyond which a run is given up
 
 
 @cache
-def _ratings(least: int) -> Examples:
-    """MovieLens small, of films with at least so many ratings."""
-    every = movielens_small()
-    films = every.features[:, 1].astype(np.intp)
-    kept = np.flatnonzero(np.bincount(films)[films] >= least)
-    found = every.at(kept)
-    numbers = np.unique(found.features[:, 1], return_inverse=True)[1]
-    features = np.stack([found.features[:, 0], numbers.astype(np.float64)], axis=1)
-    return Examples(features=features, targets=found.targets, owners=found.owners)
+def _every() -> Examples:
+    return movielens_small()
+
+
+def empty_row() -> Record:
+    """Return a row with nothing in its columns."""
+    return dict.fromkeys(COLUMNS)
 
 
 class Task:
-    """The data, loss and network that all lanes of one unit share."""
+    """The data and the network of one unit."""
 
     def __init__(self, unit: Unit) -> None:
-        every, seed = _ratings(unit["least_ratings"]), unit["seed"]
-        shares = {"train": 1 - unit["test"], "test": unit["test"]}
-        of = split(len(every), shares, np.random.default_rng([unit["split_seed"], seed]))
-        size = {name: unit[name] for name in ("nodes", "degree")}
-        graph = build_graph("random-regular", **size, seed=unit["graph_seed"])
-        self.unit, self.mixing = unit, mixing_matrix(graph)
-        self.train, self.test = (every.at(of[part]) for part in ("train", "test"))
-        users, films = (int(every.features[:, k].max()) + 1 for k in (0, 1))
-        self.loss = MatrixFactorization(
-            users=users, items=films, factors=unit["factors"], private_users=False
-        )
-        self.parts = by_user(self.train.owners, unit["nodes"])(generator(seed, Use.PARTS))
+        self.unit = unit
+        rng = np.random.default_rng([unit["split_seed"], unit["seed"]])
+        self.train, self.test = dealt(_every(), unit["nodes"], unit["test"], rng)
+        rows = 1 + int(max(part.rows.max() for part in (self.train, self.test)))
+        self.shape = -(-rows // BLOCK), unit["nodes"], BLOCK, unit["factors"]
+        self.lanes = len(unit.get("lanes", [None]))
+        count = unit.get("victims", 0)
+        self.victims = np.sort(rng.choice(unit["nodes"], size=count, replace=False))
 
-    def run(self, gossip: Gossip) -> Run:
-        """The trainer's run."""
-        unit = self.unit
-        return Run(
-            loss=self.loss,
-            examples=self.train,
-            partition=lambda _: self.parts,
-            gossip=gossip,
-            rule=every_step(unit["steps"]).rule,
-            horizon=unit["steps"],
-            clip=unit["clip"],
-            batch_size=unit["batch_size"],
-            record=self.logged,
-            test=self.test,
-            measured=unit["measured"],
-        )
+    @cached_property
+    def mixing(self) -> Array:
+        """W, shape (n, n)."""
+        keys = {name: self.unit[name] for name in ("nodes", "degree")}
+        return mixing_matrix(build_graph("random-regular", **keys, seed=self.unit["graph_seed"]))
 
-    @property
-    def logged(self) -> list[int]:
+    @cached_property
+    def logged(self) -> set[int]:
         """Steps after which models are measured; messages of these steps are attacked."""
         steps, models = self.unit["steps"], self.unit["models"]
-        return sorted({max(1, round(steps * k / (models - 1))) for k in range(models)})
+        return {max(1, round(steps * k / (models - 1))) for k in range(models)}
 
-    @property
-    def sizes(self) -> Array:
-        """Return the divisors of the nodes' sums, their largest batches, shape (n,)."""
-        count = np.array([len(part) for part in self.parts], dtype=np.float64)
-        return np.asarray(np.ceil(count / np.ceil(count / self.unit["batch_size"])))
-
-    @property
-    def independent(self) -> NodeNoise:
-        """Noise on sums of one standard deviation on every model, whatever its node divides by."""
-        return NodeNoise(root=np.diag(self.sizes / self.sizes.min()))
-
-    def lane(self, source: Source | None, stddev: float, *, name: str, rounds: int = 1) -> Lane:
-        """Return a lane with noise of that standard deviation on the model."""
-        step_size = self.unit["step_size"]
-        unit = stddev * float(self.sizes.min()) / step_size
-        return Lane(source=source, stddev=unit, step_sizes=step_size, rounds=rounds, name=name)
+    def start(self) -> Single:
+        """Models of all lanes and nodes, (E, blocks, n, BLOCK, factors): one start."""
+        blocks, _, *block = self.shape
+        drawn = generator(self.unit["seed"], Use.START).uniform(-START, START, (blocks, 1, *block))
+        shape = (self.lanes, *self.shape)
+        return np.broadcast_to(drawn.astype(np.float32), shape).copy()
 
 
-def zip_dl_scale(w: Array) -> float:
+def message_scale(w: Array) -> float:
     """Standard deviation of the noise of one message for unit Y, the mean over messages."""
     noise = MessageNoise(mixing=w)
     count = len(noise.edges[0])
     return float(np.sqrt(np.square(noise.messages(np.eye(count)[None])[0]).sum(axis=1).mean()))
 
 
+def joint_factor(w: Array, victims: Places, lost: NDArray[np.bool_] | None = None) -> Array:
+    """F, lower triangular, (n + V, n + V), with F F^T the covariance of what nodes are left with of
+    Zip-DL's noise for unit Y, then of that on each victim's message to its first neighbour. Nodes
+    that are ``lost`` neither send nor receive, which others' noise does not know."""
+    noise = MessageNoise(mixing=w)
+    senders, receivers = noise.edges
+    messages = noise.messages(np.eye(len(senders))[None])[0]
+    seen = [np.flatnonzero((senders == u) & (receivers != u))[0] for u in victims]
+    single = messages[seen]
+    if lost is not None:
+        messages[lost[senders] | lost[receivers]] = 0.0
+    rows = np.concatenate([noise.received(messages[None])[0], single])
+    # Triangular by QR: noise that cancels does so to rounding, and not to its root.
+    return np.asarray(np.linalg.qr(rows.T)[1].T)
+
+
+def without(w: Array, lost: NDArray[np.bool_]) -> Array:
+    """W of a step that some nodes are out of: their weight goes to who would have heard them."""
+    kept = np.where(lost[:, None] | lost, 0.0, w)
+    np.fill_diagonal(kept, 0.0)
+    return np.asarray(kept + np.diag(1 - kept.sum(axis=1)))
+
+
+def presence(
+    rate: float, correlation: float, nodes: int, rng: np.random.Generator
+) -> Iterator[NDArray[np.bool_]]:
+    """Yield who is in at each step: out with probability ``rate``, and rate + correlation (1 -
+    rate) for who was out the step before; everybody was in before the first."""
+    out = np.zeros(nodes, dtype=bool)
+    while True:
+        out = rng.random(nodes) < np.where(out, rate + correlation * (1 - rate), rate)
+        yield ~out
+
+
+class Mixing:
+    """Noise on what is sent in the first of K rounds, and the K rounds, of all lanes at once."""
+
+    def __init__(self, task: Task) -> None:
+        self.task, self.scale = task, message_scale(task.mixing)
+        self.stddev = [np.float32(level * task.unit["sigma"]) for *_, level in task.unit["lanes"]]
+        self.zero_sum = any(name == ZIP_DL for name, *_ in task.unit["lanes"])
+        self._set(np.ones(len(task.mixing), dtype=bool))
+
+    def _set(self, present: NDArray[np.bool_]) -> None:
+        """Matrices of a step with these nodes in, by rounds: of models, of white noise."""
+        n, w = len(present), without(self.task.mixing, ~present)
+        found = joint_factor(self.task.mixing, self.task.victims, ~present) / self.scale
+        self.single = found[n:].astype(np.float32)
+        self.power: dict[int, Any] = {}
+        self.left: dict[int, Single] = {}
+        for rounds in {rounds for _, rounds, _ in self.task.unit["lanes"]}:
+            later = np.linalg.matrix_power(w, rounds - 1)
+            power = (later @ w).astype(np.float32)
+            self.power[rounds] = power if rounds > 1 else csr_array(power)
+            self.left[rounds] = (later @ found[:n, :n]).astype(np.float32)
+
+    def step(
+        self, models: Single, rng: np.random.Generator, present: NDArray[np.bool_], *, seen: bool
+    ) -> Single:
+        """Mix the models of every lane in place; return what victims sent, (E, V, rows, f)."""
+        if self.task.unit["dropout"]:
+            self._set(present)
+        n, victims = len(present), self.task.victims if seen else self.task.victims[:0]
+        flat = models.reshape(*models.shape[:2], n, -1)
+        sent = np.empty((len(flat), len(victims), *flat.shape[1::2]), dtype=np.float32)
+        kinds = {(name, rounds) for name, rounds, _ in self.task.unit["lanes"]}
+        for block in range(flat.shape[1]):
+            added: dict[tuple[str, int], tuple[Single, Single]] = {}  # to a model, to a message
+            if any(self.stddev):
+                white = rng.standard_normal((n + len(victims), flat.shape[3]), dtype=np.float32)
+                own = present[:, None] * white[:n]
+                of_messages = self.single @ white if seen and self.zero_sum else own[victims]
+                for name, rounds in kinds:
+                    if name == ZIP_DL:
+                        added[name, rounds] = self.left[rounds] @ white[:n], of_messages
+                    else:
+                        added[name, rounds] = own, own[victims]
+            for k, (name, rounds, _) in enumerate(self.task.unit["lanes"]):
+                lane, stddev = flat[k, block], self.stddev[k]
+                power = self.power[rounds]
+                if not stddev:
+                    sent[k, :, block] = lane[victims]
+                    lane[...] = power @ lane
+                    continue
+                to_model, to_message = added[name, rounds]
+                sent[k, :, block] = lane[victims] + stddev * to_message
+                if name == ZIP_DL:
+                    lane[...] = power @ lane + stddev * to_model
+                else:
+                    lane[...] = power @ (lane + stddev * to_model)
+        return sent.reshape(*sent.shape[:2], models.shape[1] * BLOCK, models.shape[-1])
+
+
 def run(unit: Unit) -> list[Record]:
-    """Rows of all mechanisms and noise levels for one seed."""
-    task = Task(unit)
-    gossip: Gossip = FixedGossip(mixing=task.mixing)
-    noise: MessageNoise = MessageNoise(mixing=task.mixing)
-    setting = NO_DROPOUT if unit["victims"] else f"dropout {unit['dropout']:.0%}"
-    if unit["dropout"]:
-        gossip = RandomGossip(random=NodeDropout(mixing=task.mixing, probability=unit["dropout"]))
-        noise = MessageNoiseWithDropout(mixing=task.mixing, gossip=gossip)
-    named: list[tuple[str, float, Lane]] = [(NONE, 0.0, task.lane(None, 0.0, name=NONE))]
-    scale = zip_dl_scale(task.mixing)
-    independent = task.independent
-    for level in unit["levels"]:
-        stddev = level * unit["sigma"]
-        named.append((ZIP_DL, level, task.lane(noise, stddev / scale, name=ZIP_DL)))
-        for rounds in unit["rounds"]:
-            name = f"{MUFFLIATO}-{rounds}"
-            lane = task.lane(independent, stddev, name=name, rounds=rounds)
-            named.append((name, level, lane))
-    attacker = (
-        Attacker(task, [(name, level) for name, level, _ in named]) if unit["victims"] else None
+    """Rows of all lanes, a mechanism, rounds and a noise level each, for one seed."""
+    task, seed = Task(unit), unit["seed"]
+    models, mixing, attacker = task.start(), Mixing(task), Attacker(task)
+    epoch = Epoch(
+        ratings=task.train, size=unit["batch_size"], step_size=unit["step_size"], clip=unit["clip"]
     )
+    who = presence(unit["dropout"], unit["correlation"], unit["nodes"], generator(seed, Use.GOSSIP))
+    noise = np.random.Generator(np.random.SFC64([seed, Use.NOISE]))  # a third faster than PCG64
     rows: list[Record] = []
-    lanes = [lane for *_, lane in named]
-    for measured in train(task.run(gossip), lanes, seeds=[unit["seed"]], observer=attacker):
-        for k, (name, level, _) in enumerate(named):
-            tests, apart = measured.test_loss, measured.consensus_distance[0, k]
-            assert tests is not None
+    was_in = 0.0
+    for step in range(1, unit["steps"] + 1):
+        present, wanted = next(who), step in task.logged
+        was_in += float(present.mean())
+        with np.errstate(over="ignore", invalid="ignore"):  # diverged runs are told as such
+            epoch.run(models, generator(seed, Use.BATCHES, step), present)
+            sent = mixing.step(models, noise, present, seen=wanted and bool(unit["victims"]))
+            for k, messages in enumerate(sent):
+                attacker.keep(k, messages)
+            found = [_measured(task, lane) for lane in models] if wanted else []
+        for (name, rounds, level), of in zip(unit["lanes"], found, strict=False):
             rows.append(
-                dict.fromkeys(COLUMNS)
-                | {
-                    "setting": setting,
-                    "mechanism": name,
-                    "level": level,
-                    "stddev": level * unit["sigma"],
-                    "seed": unit["seed"],
-                    "step": measured.step,
-                    "test_rmse": _root(tests[0, k]),
-                    "train_rmse": _root(measured.train_loss[0, k]),
-                    "consensus_distance": float(apart) if math.isfinite(apart) else None,
-                    "status": "diverged" if measured.diverged[0, k] else "ok",
-                }
+                empty_row()
+                | {"setting": unit["setting"], "mechanism": name, "rounds": rounds, "seed": seed}
+                | {"level": level, "stddev": level * unit["sigma"], "step": step}
+                | {"present": was_in / step, **of}
             )
-    if attacker is not None:
-        for row, found in zip(rows[-len(named) :], attacker.found(), strict=True):
-            row |= found
+    if unit["victims"]:
+        for k, row in enumerate(rows[-len(unit["lanes"]) :]):
+            if row["status"] == "ok":
+                row |= attacker.found(k)
     return rows
 
 
-def _root(value: float) -> float | None:
-    return math.sqrt(value) if math.isfinite(value) else None
+def _measured(task: Task, models: Single) -> Record:
+    """RMSE of the models of one lane: of each node on its own users, and of victims on all."""
+    found: Record = {}
+    for name, part in (("test_rmse", task.test), ("train_rmse", task.train)):
+        squares = np.square(part.errors_at_home(models).astype(np.float64))
+        count = np.bincount(part.node, minlength=models.shape[1])
+        sums = np.bincount(part.node, squares, minlength=models.shape[1])
+        found[name] = _finite(np.sqrt(sums / count).mean())
+    seen = (models[:, v].reshape(-1, models.shape[-1]) for v in task.victims)
+    every = [np.square(task.test.errors(model), dtype=np.float64) for model in seen]
+    if every:
+        found["whole_rmse"] = _finite(np.mean([np.sqrt(of.mean()) for of in every]))
+    gone = found["test_rmse"] is None or found["test_rmse"] > DIVERGED
+    return found | {"status": "diverged" if gone else "ok"}
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None
 
 
 class Attacker:
-    """A neighbour of each victim, who keeps the losses of ratings under its messages. Noise of
-    Zip-DL for one neighbour is drawn here: it is never formed for single messages."""
+    """The first neighbour of each victim, who keeps the losses of ratings under its messages."""
 
-    def __init__(self, task: Task, lanes: Sequence[tuple[str, float]]) -> None:
+    def __init__(self, task: Task) -> None:
         unit = task.unit
-        self.task, self.lanes = task, lanes
-        rng = np.random.default_rng([unit["split_seed"], unit["seed"], 1])
-        self.rng = rng
-        self.victims = np.sort(rng.choice(unit["nodes"], size=unit["victims"], replace=False))
-        others = rng.choice(len(task.test), size=min(unit["others"], len(task.test)), replace=False)
-        self.others = task.test.at(others)
-        self.members = [task.train.at(task.parts[victim]) for victim in self.victims]
-        self.wanted = set(task.logged)
-        self.series: list[list[list[Array]]] = [[[] for _ in self.victims] for _ in lanes]
+        self.task = task
+        self.rng = np.random.default_rng([unit["split_seed"], unit["seed"], 1])
+        count = min(unit["others"], len(task.test))
+        self.some = self.rng.choice(len(task.test), size=count, replace=False)
+        self.members = [task.train.at(np.flatnonzero(task.train.node == v)) for v in task.victims]
+        lanes = range(len(unit["lanes"]))
+        self.series: list[list[list[tuple[Array, Array]]]] = [
+            [[] for _ in task.victims] for _ in lanes
+        ]
+        self.areas: list[list[list[float]]] = [[[] for _ in task.victims] for _ in lanes]
+        self.last: list[list[tuple[Array, Array]]] = [[] for _ in lanes]
 
-    def __call__(self, seen: Seen) -> None:
-        if seen.step + 1 not in self.wanted:
-            return
-        for place, victim in enumerate(self.victims):
-            for k, (name, level) in enumerate(self.lanes):
-                message = seen.messages[0, victim, k]
-                if name == ZIP_DL:
-                    stddev = level * self.task.unit["sigma"]
-                    message = message + stddev * self.rng.standard_normal(len(message))
-                every = [self._losses(message, x) for x in (self.members[place], self.others)]
-                self.series[k][place].append(np.concatenate(every))
+    def keep(self, lane: int, sent: Single) -> None:
+        """Keep the losses under one message of every victim."""
+        self.last[lane] = []
+        for place, message in enumerate(sent):
+            own, rest = (
+                np.nan_to_num(np.square(part.errors(message), dtype=np.float64), nan=1e300)
+                for part in (self.members[place], self.task.test)
+            )
+            self.areas[lane][place].append(roc_auc(-own, -rest))
+            self.last[lane].append((-own, -rest))
+            self.series[lane][place].append((own, rest[self.some]))
 
-    def _losses(self, model: Array, examples: Examples) -> Array:
-        loss = self.task.loss
-        rows = model.reshape(-1, loss.factors)
-        user, film = examples.features.astype(np.intp).T
-        product = np.einsum("nf,nf->n", rows[user], rows[loss.users + film])
-        return np.asarray(np.square(loss.center + product - examples.targets))
-
-    def found(self) -> Iterator[Record]:
-        """Yield the scores of both attacks on each lane."""
-        for of_lane in self.series:
-            told: dict[str, list[float]] = {}
-            for place, series in enumerate(of_lane):
-                table = np.nan_to_num(np.stack(series, axis=1), nan=1e300, posinf=1e300)
-                members, others = np.split(table, [len(self.members[place])])
-                pairs = {
-                    "threshold": (-members[:, -1], -others[:, -1]),
-                    "classifier": classified(members, others, self.rng),
-                }
-                for name, (own, rest) in pairs.items():
-                    told.setdefault(f"{name}_auc", []).append(roc_auc(own, rest))
-                    rate = true_positives_at(0.01, own, rest)
-                    told.setdefault(f"{name}_tpr", []).append(rate)
-            yield {name: float(np.mean(values)) for name, values in told.items()}
-
-
-def roc_auc(members: Array, others: Array) -> float:
-    """Probability that a member scores above another, ties counting half (Mann and Whitney)."""
-    ranks = rankdata(np.concatenate([members, others]))
-    m, o = len(members), len(others)
-    return float((ranks[:m].sum() - m * (m + 1) / 2) / (m * o))
-
-
-def true_positives_at(rate: float, members: Array, others: Array) -> float:
-    """Share of members above a threshold that at most ``rate`` of the others exceed."""
-    allowed = int(np.floor(rate * len(others) * (1 + 1e-12)))
-    descending = np.sort(others)[::-1]
-    threshold = descending[allowed] if allowed < len(others) else -np.inf
-    return float((members > threshold).mean())
-
-
-def classified(members: Array, others: Array, rng: np.random.Generator) -> tuple[Array, Array]:
-    """Return the scores that logistic regression of log losses gives to those it did not see."""
-    parts = [np.split(rng.permutation(len(x)), [round(0.7 * len(x))]) for x in (members, others)]
-    logs = [np.log(x + 1e-9) for x in (members, others)]
-    known = np.concatenate([x[learn] for x, (learn, _) in zip(logs, parts, strict=True)])
-    mean, scale = known.mean(axis=0), known.std(axis=0)
-    scale[scale == 0] = 1.0
-    inputs = np.hstack([(known - mean) / scale, np.ones((len(known), 1))])
-    count = len(parts[0][0])
-    labels = np.where(np.arange(len(known)) < count, 1.0, -1.0)
-    decay = 1e-2  # weight of |w|^2 / 2 beside the mean loss
-    weights = np.where(labels > 0, 0.5 / count, 0.5 / (len(known) - count))
-
-    def objective(w: Array) -> tuple[float, Array]:
-        margins = labels * (inputs @ w)
-        slopes = -weights * labels * expit(-margins)
-        value = weights @ np.logaddexp(0.0, -margins) + decay / 2 * w @ w
-        return float(value), inputs.T @ slopes + decay * w
-
-    w = minimize(objective, np.zeros(inputs.shape[1]), jac=True, method="L-BFGS-B").x
-    scores = [
-        ((x[judge] - mean) / scale) @ w[:-1] for x, (_, judge) in zip(logs, parts, strict=True)
-    ]
-    return scores[0], scores[1]
+    def found(self, lane: int) -> Record:
+        """Return the means of both attacks over victims."""
+        told: dict[str, list[float]] = {}
+        for place, series in enumerate(self.series[lane]):
+            own, rest = (np.stack(side, axis=1) for side in zip(*series, strict=True))
+            pairs = {
+                "threshold": self.last[lane][place],
+                "classifier": classified(own, rest, self.rng, epochs=self.task.unit["epochs"]),
+            }
+            area = float(np.mean(self.areas[lane][place]))
+            told.setdefault("threshold_auc_mean", []).append(area)
+            for name, (members, others) in pairs.items():
+                told.setdefault(f"{name}_auc", []).append(roc_auc(members, others))
+                for end, rate in (("tpr", 0.01), ("tpr_rare", 0.001)):
+                    found = true_positives_at(rate, members, others)
+                    told.setdefault(f"{name}_{end}", []).append(found)
+        return {name: float(np.mean(values)) for name, values in told.items()}
