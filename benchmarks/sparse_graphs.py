@@ -5,7 +5,7 @@ memory is told; ``--horizon 32`` takes the error of all iterates of that many st
 the bound hold together with the confidence beside them. Time is processor time of all threads
 beside what it took, and memory that of the whole process, the toolkit and the graph included.
 
-``--most 1000000`` adds a million nodes. Their graphs are made as sparse arrays, without networkx, of
+``--most 1000000`` adds a million nodes. Their graphs are sparse arrays, made without networkx, of
 the largest component alone; ``--least 1000000 --graphs barabasi-albert`` is one such row.
 """
 

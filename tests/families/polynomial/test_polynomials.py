@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from numpy.polynomial import Chebyshev
 
+from noisedesign.base.checks import Array
 from noisedesign.families.polynomial import polynomials
 
 TOP = 0.8
