@@ -29,14 +29,15 @@ from noisedesign.families.polynomial.quadrature import (
     jacobi,
     products,
 )
+from noisedesign.families.polynomial.reach import Neighbourhoods, Piece
 from noisedesign.forms import PolynomialCovariance
 
 CONFIDENCE = 1 - 1e-6
 
 FAILURE = (1 - CONFIDENCE) / 2  # probability that error, or bound, is beyond what is told of it
 PROBED = 2_000_000  # entries of all vectors that probe a trace; over several steps twice as many
+FEWEST = 16  # vectors that probe a trace: of large graphs each tells as much as many of small ones
 WRITTEN_OVER_STEPS = 3000  # nodes to which eigenvalues over several steps are found sooner
-ENTRIES_AT_ONCE = 1 << 22  # numbers of a block of vectors (32 MB), five of them a thread
 POWER_STEPS = 300  # steps of a bound on eigenvalues, at most: one that is at most b ends them
 
 
@@ -57,12 +58,20 @@ def probes_of(program: SparseProgram) -> int:
     if not program.plain and program.size <= WRITTEN_OVER_STEPS:
         return program.size
     entries = (1 if program.plain else 2) * program.share * PROBED
-    return max(48, int(entries / program.size))
+    return max(FEWEST, int(entries / program.size))
 
 
 def is_exact(program: SparseProgram) -> bool:
     """Whether traces are the traces themselves, up to rounding."""
     return probes_of(program) >= program.size
+
+
+@lru_cache(maxsize=1)
+def in_order(program: SparseProgram, noise: PolynomialCovariance) -> PolynomialCovariance:
+    """The noise in the order of ``program.in_order``; that of the last is kept."""
+    if program.order is None or noise.nodes != program.size:
+        return noise
+    return noise.reordered(program.order)
 
 
 def squared_sensitivity(noise: PolynomialCovariance, budget: Array) -> float:
@@ -78,6 +87,7 @@ def squared_sensitivity(noise: PolynomialCovariance, budget: Array) -> float:
     return float(found.max()) / min(slack, 1.0) if np.isfinite(found).all() else math.inf
 
 
+@lru_cache(maxsize=1)
 def eigenvalues_within(noise: PolynomialCovariance) -> bool:
     """Whether b is above every eigenvalue of B: (B x)_i <= b x_i for some x > 0 proves it."""
     operator = Weighted(mixing=noise.mixing, weights=noise.weights)
@@ -119,16 +129,30 @@ def moments(degree: int, factor: Any, top: float) -> Array:
     """The diagonals of T_j(2 B / b - 1) of B = A^T A, j <= degree, shape (degree + 1, n);
     ``factor`` is A, sparse, and ``top`` b. k Lanczos steps from e_i give [p(B)]_ii for every p of
     degree up to 2k - 1 (Golub and Meurant 1994)."""
-    a, n = factor.tocsr(), factor.shape[1]
-    transposed = a.T.tocsr()
+    around = Neighbourhoods(
+        factor=factor.tocsr(),
+        transposed=factor.T.tocsr(),
+        hops=degree,
+        nodes=np.arange(factor.shape[1]),
+    )
     steps, size = (degree + 1) // 2, degree // 2 + 1
     k = np.arange(size)
-    width = max(1, ENTRIES_AT_ONCE // n)
 
-    def found(first: int) -> Array:
-        nodes = np.arange(first, min(first + width, n))
-        own, beside = jacobi(lambda block: transposed @ (a @ block), n, nodes, steps)
-        matrices = np.zeros((len(nodes), size, size))
+    def found(run: slice) -> Array:
+        return np.concatenate([of(piece) for piece in around.pieces(run)], axis=1)
+
+    def of(piece: Piece) -> Array:
+        m = piece.nodes.stop - piece.nodes.start
+        back, a = piece.factor.T.tocsr(), piece.transposed.T.tocsr()
+        # Of an odd degree the last product with A^T tells nothing that is asked for.
+        own, beside = jacobi(
+            lambda block: back @ (a @ block),
+            a.shape[1],
+            m,
+            steps,
+            root=(lambda block: a @ block) if degree % 2 else None,
+        )
+        matrices = np.zeros((m, size, size))
         matrices[:, -1, -1] = top / 2  # of even degrees, where any number would do
         matrices[:, k[:steps], k[:steps]] = own.T
         matrices[:, k[1:], k[:-1]] = np.sqrt(beside[: size - 1]).T
@@ -136,7 +160,7 @@ def moments(degree: int, factor: Any, top: float) -> Array:
         seen = np.polynomial.chebyshev.chebvander(2 * values / top - 1, degree)
         return np.asarray(np.einsum("ms,msj->jm", vectors[:, 0, :] ** 2, seen))
 
-    return np.concatenate(list(in_threads(found, range(0, n, width))), axis=1)
+    return np.concatenate(list(in_threads(found, around.runs)), axis=1)
 
 
 def _degree(noise: PolynomialCovariance) -> int:

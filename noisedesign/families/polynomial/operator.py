@@ -18,15 +18,16 @@ from scipy import sparse
 
 from noisedesign.base.checks import Array
 from noisedesign.base.workers import in_threads
-from noisedesign.families.polynomial import polynomials
+from noisedesign.families.polynomial import polynomials, reach
 from noisedesign.families.polynomial.quadrature import COLUMNS, Bidiagonal, Rule
 from noisedesign.forms.sparse_forms import clenshaw
 
-POWER_STEPS = 60  # of a bound on eigenvalues: valid after any number, and close after these
-MEASURED = 4  # vectors that show what a spectrum is like
+POWER_STEPS = 60  # of a bound on eigenvalues, at most: it is valid after any number
+GAINING, GAIN = 4, 1e-3  # steps that have to lower that bound by this share, or they are the last
+MEASURED = 4  # vectors, at most, that show what a spectrum is like
+SHOWN = 200_000  # entries of them, so that large graphs have fewer, but two, which are two threads'
+STEPS = 60  # of each: geometric graphs have gaps of .1 % more by 40, and hardly less by 80
 DENSE = 1400  # nodes up to which all eigenvalues are found
-COLUMNS_AT_ONCE = 1024  # nodes whose neighbourhoods are held at once
-ENTRIES_AT_ONCE = 16_000_000  # of their block of vectors, at most (130 MB), three of them a thread
 WORTH = 100_000  # entries of a block from which its columns are shared out among threads
 DENSE_FROM = 0.08  # share of nonzero entries from which a block of columns is quicker dense
 
@@ -85,6 +86,20 @@ class Weighted:
         product = partial(clenshaw, p.coef, lambda x: transposed @ (a @ x))
         return by_columns(product, block)
 
+    def chebyshev(self, block: Array, degree: int) -> Iterator[Array]:
+        """Yield T_j(2 B / b - 1) times a block, j = 0 to ``degree``."""
+        a, transposed = self._scaled
+        previous, current = block, block
+        for j in range(degree + 1):
+            yield current
+            if j == degree:
+                break
+            following = (4 if j else 2) * (transposed @ (a @ current))
+            following -= (2 if j else 1) * current
+            if j:
+                following -= previous
+            previous, current = current, following
+
     def moments(self, degree: int, *, go_on: GoOn | None = None) -> Array:
         """Diagonals of T_j(2 B / b - 1), j <= degree; ``TimeoutError`` where ``go_on`` says no."""
         if len(self.known) <= degree:
@@ -92,63 +107,65 @@ class Weighted:
         return np.array(self.known[: degree + 1])
 
     def _moments(self, degree: int, go_on: GoOn | None = None) -> Array:
-        n, walks = self.factor.shape[1], self.walks(degree)
-        width = max(1, min(COLUMNS_AT_ONCE, ENTRIES_AT_ONCE // n))
+        around = self.around(degree)
 
-        def found(first: int) -> Array:
-            end = min(first + width, n)
-            squared = [2 * squares(block) - 1 for block in walks(first, end)]
-            return np.array([np.ones(end - first), *squared])
+        def found(run: slice) -> Array:
+            pieces = []
+            for piece in around.pieces(run):
+                squared = [2 * squares(block) - 1 for block in self.walk(piece, degree)]
+                pieces.append(np.array([np.ones(piece.nodes.stop - piece.nodes.start), *squared]))
+            return np.concatenate(pieces, axis=1)
 
         blocks = []
-        for block in in_threads(found, range(0, n, width)):
+        for block in in_threads(found, around.runs):
             blocks.append(block)
             if go_on is not None and not go_on():
                 raise TimeoutError
         return np.concatenate(blocks, axis=1)
 
-    def walks(self, degree: int) -> Callable[[int, int], Iterator[Any]]:
-        """Return what yields, for nodes from the first to before the second, T_j of A / sqrt(b) or
-        its transpose times their unit vectors, by j = 1 to ``degree`` products by turns: sparse
-        rows, or columns of an array where neighbourhoods are not much smaller than the graph.
+    def around(self, degree: int) -> reach.Neighbourhoods:
+        """What so many products reach of every node."""
+        a, transposed = self._scaled
+        nodes = np.arange(a.shape[1])
+        return reach.Neighbourhoods(factor=a, transposed=transposed, hops=degree, nodes=nodes)
+
+    def walk(self, piece: reach.Piece, degree: int) -> Iterator[Any]:
+        """Yield T_j of A / sqrt(b) or its transpose times the unit vectors of a piece, by j = 1 to
+        ``degree`` products by turns: sparse rows, or columns of an array where neighbourhoods are
+        not much smaller than all that the piece reaches.
 
         T_j(2 x^2 - 1) = T_2j(x) = 2 T_j(x)^2 - 1, so they give the diagonals of T_j(2 B / b - 1).
         """
-        a, transposed = self._scaled
-        taken = -sparse.eye_array(len(self.weights), format="csr")
+        (_, a, transposed), m = piece, piece.nodes.stop - piece.nodes.start
         # From rows x and y beside them these make 2 x A - y and 2 x A^T - y.
         from_odd, from_even = (
-            narrow(sparse.vstack([2 * m, taken], format="csr")) for m in (a, transposed)
+            sparse.vstack([2 * x, -sparse.eye_array(x.shape[1])], format="csr")
+            for x in (a, transposed)
         )
-
-        def walk(first: int, end: int) -> Iterator[Any]:
-            m = end - first
-            unit = (np.ones(m), (np.arange(m), np.arange(first, end)))
-            previous: Any = sparse.csr_array(unit, shape=(m, a.shape[1]))
-            current: Any = transposed[first:end]
-            for j in range(1, degree + 1):
-                yield current
-                if j == degree:
-                    break
-                stored = not isinstance(current, np.ndarray)
-                if stored and current.nnz > DENSE_FROM * m * a.shape[1]:
-                    previous, current = previous.T.toarray(), current.T.toarray()
-                if isinstance(current, np.ndarray):
-                    following = (transposed if j % 2 else a) @ current
-                    following *= 2
-                    following -= previous
-                else:
-                    both = sparse.hstack([current, previous], format="csr")
-                    following = both @ (from_odd if j % 2 else from_even)
-                previous, current = current, following
-
-        return walk
+        previous: Any = sparse.eye_array(m, a.shape[1], format="csr")
+        current: Any = transposed[:m]
+        for j in range(1, degree + 1):
+            yield current
+            if j == degree:
+                break
+            stored = not isinstance(current, np.ndarray)
+            if stored and reach.is_full(current, DENSE_FROM):
+                previous, current = previous.T.toarray(), current.T.toarray()
+                a, transposed = transposed.T.tocsr(), a.T.tocsr()  # whose rows are whole
+            if isinstance(current, np.ndarray):
+                following = (transposed if j % 2 else a) @ current
+                following *= 2
+                following -= previous
+            else:
+                both = sparse.hstack([current, previous], format="csr")
+                following = both @ (from_odd if j % 2 else from_even)
+            previous, current = current, following
 
     def diagonal(self, p: Chebyshev) -> Array:
         """The diagonal of p(B), shape (n,)."""
         return np.asarray(np.asarray(p.coef, dtype=np.float64) @ self.moments(p.degree()))
 
-    def spectrum(self, starts: Array, *, steps: int = 80) -> tuple[Array, Array]:
+    def spectrum(self, starts: Array, *, steps: int = STEPS) -> tuple[Array, Array]:
         """Nodes in [0, b] and weights of a measure near that of B in ``starts``, shape (n,), or in
         the mean of the columns of an (n, m) array."""
         block = starts.reshape(len(starts), -1)
@@ -180,7 +197,12 @@ class Weighted:
         if self.small:
             values, vectors = self.eigen
             return values, np.sum((outer @ vectors) ** 2, axis=0)
-        return self.spectrum(outer.T @ rng.standard_normal((outer.shape[0], MEASURED)))
+        return self.spectrum(outer.T @ rng.standard_normal((outer.shape[0], self.measured)))
+
+    @property
+    def measured(self) -> int:
+        """How many vectors show what its spectrum is like."""
+        return max(min(MEASURED, SHOWN // len(self.weights)), min(2, MEASURED))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -213,10 +235,7 @@ class Known:
 def near(operator: Weighted, factor: Array, *, degree: int, starts: Array, images: Array) -> Known:
     """Find the K of that degree nearest to E by least squares from ``images``, E ``starts``."""
     g = factor[:, None]
-    basis = []
-    for j in range(degree + 1):
-        t = Chebyshev.basis(j, domain=[0.0, operator.top])
-        basis.append((g * operator.apply(t, g * starts)).ravel())
+    basis = [(g * image).ravel() for image in operator.chebyshev(g * starts, degree)]
     found = np.linalg.lstsq(np.stack(basis, axis=1), images.ravel(), rcond=None)[0]
     return Known(operator=operator, factor=factor, q=Chebyshev(found, domain=[0.0, operator.top]))
 
@@ -248,9 +267,9 @@ class Powers:
     def fourth_root(self) -> Chebyshev | None:
         """s on [0, 1] with s(W^2)^2 W^2 s(W^2)^2 <= H and hardly less, or None where that takes too
         much."""
-        if not self.symmetric or self.counts[0] == 0:
-            return None
         n, steps = self.mixing.shape[0], len(self.counts)
+        if not self.symmetric or self.counts[0] == 0 or steps < 6:  # it is of degree 2 at least
+            return None
         powers = np.polynomial.Polynomial(self.counts)
         k = Chebyshev.interpolate(powers, steps - 1, domain=[0.0, 1.0])
         squared = Weighted(mixing=self.mixing, weights=np.ones(n))
@@ -340,9 +359,13 @@ def power_steps(
 
 
 def largest_at_most(product: Callable[[Array], Array], size: int, *, steps: int) -> float:
-    """Bound the eigenvalues of a nonnegative symmetric B by a few power steps."""
-    found = min(float((image / x).max()) for x, image in power_steps(product, size, steps=steps))
-    return found * (1 + 1e-12)  # for rounding of the products
+    """Bound the eigenvalues of a nonnegative symmetric B by power steps, as many as pay."""
+    found: list[float] = []
+    for x, image in power_steps(product, size, steps=steps):
+        found.append(float((image / x).max()))
+        if len(found) > GAINING and min(found) >= (1 - GAIN) * min(found[:-GAINING]):
+            break
+    return min(found) * (1 + 1e-12)  # for rounding of the products
 
 
 def by_columns(work: Callable[[Array], Array], block: Array) -> Array:

@@ -9,7 +9,7 @@ from numpy.polynomial import Chebyshev
 from scipy import sparse
 
 from noisedesign.base.checks import Array
-from noisedesign.families.polynomial import operator as operators
+from noisedesign.families.polynomial import operator as operators, reach
 from noisedesign.families.polynomial.operator import Powers, Weighted
 from tests.support import oracles
 
@@ -48,6 +48,31 @@ def test_eigenvalues_are_within_a_bound_that_is_close(pair: tuple[Weighted, Arra
     assert largest <= operator.top <= 1.02 * largest
 
 
+def test_a_bound_ends_where_it_gains_no_more(pair: tuple[Weighted, Array]) -> None:
+    """Of rank one, or of one node, the first step is exact; of others some pay."""
+    _, b = pair
+    asked: list[int] = []
+
+    def product(x: Array) -> Array:
+        asked.append(1)
+        return b @ x
+
+    found = operators.largest_at_most(product, len(b), steps=60)
+    assert np.linalg.eigvalsh(b)[-1] <= found
+    assert operators.GAINING < len(asked) < 40
+    if np.linalg.matrix_rank(b) == 1:
+        assert len(asked) <= operators.GAINING + 2
+
+
+def test_chebyshev_polynomials_by_turns(pair: tuple[Weighted, Array]) -> None:
+    operator, b = pair
+    block = np.random.default_rng(1).standard_normal((len(b), 2))
+    for j, found in enumerate(operator.chebyshev(block, 4)):
+        p = Chebyshev.basis(j, domain=[0.0, operator.top])
+        np.testing.assert_allclose(found, dense(p, b) @ block, atol=1e-11)
+    assert j == 4
+
+
 def test_the_bound_holds_without_convergence(
     pair: tuple[Weighted, Array], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -70,7 +95,7 @@ def test_a_diagonal_is_a_finite_sum(
     pair: tuple[Weighted, Array], degree: int, full: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(operators, "DENSE_FROM", full)
-    monkeypatch.setattr(operators, "COLUMNS_AT_ONCE", 7)
+    monkeypatch.setattr(reach, "RUN", 7)
     operator, b = pair
     p = polynomial(operator, degree)
     np.testing.assert_allclose(operator.diagonal(p), np.diagonal(dense(p, b)), atol=1e-12)
@@ -91,7 +116,7 @@ def test_threads_change_nothing(
     pair: tuple[Weighted, Array], threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("noisedesign.base.workers.cores", lambda: threads)
-    monkeypatch.setattr(operators, "COLUMNS_AT_ONCE", 7)
+    monkeypatch.setattr(reach, "RUN", 7)
     monkeypatch.setattr(operators, "WORTH", 0)
     operator, _ = pair
     again = Weighted(mixing=operator.mixing, weights=operator.weights)
@@ -134,7 +159,7 @@ def test_blocks_are_cut_where_they_would_be_large(
     pair: tuple[Weighted, Array], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     operator, b = pair
-    monkeypatch.setattr(operators, "ENTRIES_AT_ONCE", 1)
+    monkeypatch.setattr(reach, "ENTRIES_AT_ONCE", 1)
     np.testing.assert_allclose(operator.moments(1)[1], 2 * np.diagonal(b) / operator.top - 1)
 
 
