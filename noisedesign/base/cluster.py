@@ -1,6 +1,7 @@
-"""Where work is done: in this process, in some of this machine, or by the workers of a Dask
-cluster. What a cluster needs is asked once, before the work: a scheduler that answers, workers with
-the programs of this process, and the files that the work reads."""
+"""Work is done in this process, in some of this machine, or by the workers of a Dask cluster.
+
+What a cluster needs is asked once: a scheduler that answers, workers with the programs of this
+process, and the files that the work reads."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ FIELD = "cluster"
 
 @dataclass(frozen=True, kw_only=True)
 class Where:
-    """Where work is done: in this process, in ``jobs`` of this machine, or on a ``cluster``.
+    """Work is done in this process, in ``jobs`` of this machine, or on a ``cluster``.
 
     Args:
         jobs: processes of this machine; 1 is this process.
@@ -143,7 +144,7 @@ def programs() -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class _Wanted:
-    """What every worker has to have: programs, and files with digests (None: there is none)."""
+    """Every worker has to have these programs, and these files or none (digest None)."""
 
     programs: tuple[str, str]
     files: tuple[tuple[Path, str | None], ...]
@@ -246,7 +247,7 @@ def _round(
 
 
 def _patient(client: Any, patience: float, wait: Callable[..., Any]) -> Any:
-    """What is waited for; OSError where nobody is left who could bring it about."""
+    """Return what is waited for; OSError where nobody is left who could bring it about."""
     while True:
         try:
             return wait(timeout=patience)

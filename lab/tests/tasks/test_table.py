@@ -266,7 +266,7 @@ def test_an_interrupted_run_goes_on_where_it_was(
 
 
 def test_a_cluster_finds_the_same(tmp_path: Path, threads: str) -> None:
-    """In all digits; the three seeds are three units."""
+    """Rows are the same in all digits, and the three seeds are three units."""
     alone = train(task())
     told: list[tuple[int, int]] = []
     how: Any = {"cluster": threads, "progress": lambda *seen: told.append(seen)}
