@@ -88,7 +88,7 @@ def message_scale(w: Array) -> float:
     return float(np.sqrt(np.square(noise.messages(np.eye(count)[None])[0]).sum(axis=1).mean()))
 
 
-def joint_factor(w: Array, victims: Places, lost: NDArray[np.bool_] | None = None) -> Array:
+def joint_factor(w: Array, victims: Places, lost: NDArray[np.bool_]) -> Array:
     """F, lower triangular, (n + V, n + V), with F F^T the covariance of what nodes are left with of
     Zip-DL's noise for unit Y, then of that on each victim's message to its first neighbour. Nodes
     that are ``lost`` neither send nor receive, which others' noise does not know."""
@@ -97,8 +97,7 @@ def joint_factor(w: Array, victims: Places, lost: NDArray[np.bool_] | None = Non
     messages = noise.messages(np.eye(len(senders))[None])[0]
     seen = [np.flatnonzero((senders == u) & (receivers != u))[0] for u in victims]
     single = messages[seen]
-    if lost is not None:
-        messages[lost[senders] | lost[receivers]] = 0.0
+    messages[lost[senders] | lost[receivers]] = 0.0
     rows = np.concatenate([noise.received(messages[None])[0], single])
     # Triangular by QR: noise that cancels does so to rounding, and not to its root.
     return np.asarray(np.linalg.qr(rows.T)[1].T)
@@ -197,8 +196,8 @@ def run(unit: Unit) -> list[Record]:
         was_in += float(present.mean())
         with np.errstate(over="ignore", invalid="ignore"):  # diverged runs are told as such
             epoch.run(models, generator(seed, Use.BATCHES, step), present)
-            sent = mixing.step(models, noise, present, seen=wanted and bool(unit["victims"]))
-            for k, messages in enumerate(sent):
+            sent = mixing.step(models, noise, present, seen=wanted)
+            for k, messages in enumerate(sent if wanted else ()):
                 attacker.keep(k, messages)
             found = [_measured(task, lane) for lane in models] if wanted else []
         for (name, rounds, level), of in zip(unit["lanes"], found, strict=False):
