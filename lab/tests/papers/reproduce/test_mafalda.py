@@ -296,7 +296,7 @@ def test_the_shipped_settings() -> None:
 
 
 def test_a_step_is_tuned_for_every_mechanism_and_budget_on_other_seeds(tiny: Path) -> None:
-    """By runs at one step size each, over the steps that tuning looks at."""
+    """Runs at one step size each, over the steps that tuning looks at, say which is best."""
     tiny.write_text(TINY.replace("drawn = true", "drawn = true\ntuned = true"))
     _, settings = load_settings(tiny)
     *fixed, unit = mafalda.units(settings)

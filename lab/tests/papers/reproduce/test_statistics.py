@@ -31,8 +31,8 @@ def test_single_and_equal_and_diverged_runs() -> None:
 
 
 def test_shares_stay_shares_and_are_never_certain() -> None:
-    """Of 1/2 and 1 the t interval is cut; of four times all, 1 has probability .025 below its end,
-    and of none at two units 0 has that above."""
+    """The t interval of 1/2 and 1 is cut; at its lower end all of four has probability .025, and
+    none of two has it at the upper end."""
     assert of_share([0.5, 1.0]) == (0.75, 0.0, 1.0)
     mean, low, high = of_share([1.0] * 4)
     assert low is not None
