@@ -124,7 +124,7 @@ class Weighted:
         return np.concatenate(blocks, axis=1)
 
     def around(self, degree: int) -> reach.Neighbourhoods:
-        """What so many products reach of every node."""
+        """The neighbourhoods that so many products reach."""
         a, transposed = self._scaled
         nodes = np.arange(a.shape[1])
         return reach.Neighbourhoods(factor=a, transposed=transposed, hops=degree, nodes=nodes)
@@ -201,7 +201,7 @@ class Weighted:
 
     @property
     def measured(self) -> int:
-        """How many vectors show what its spectrum is like."""
+        """The number of vectors that show what its spectrum is like."""
         return max(min(MEASURED, SHOWN // len(self.weights)), min(2, MEASURED))
 
 

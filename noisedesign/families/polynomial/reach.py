@@ -45,19 +45,19 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Neighbourhoods:
-    """What is reached from ``nodes`` by ``hops`` products with a sparse A, ``factor``, and its
-    transpose by turns. Both are one array on one set of nodes where they are the same object."""
+    """All that ``hops`` products with a sparse A, ``factor``, and its transpose by turns reach from
+    ``nodes``. Both are one array on one set of nodes where they are the same object."""
 
     factor: Any
     transposed: Any
     hops: int
     nodes: Array
     walks: Array = field(init=False)
-    """How many entries each node reaches, at most: walks, one of which ends at each of them."""
+    """Bounds on the entries that each node reaches: walks, one of which ends at each of them."""
 
     @property
     def runs(self) -> list[slice]:
-        """What threads may share."""
+        """Runs of nodes, which threads may share."""
         n = len(self.nodes)
         return [slice(first, min(first + RUN, n)) for first in range(0, n, RUN)]
 
