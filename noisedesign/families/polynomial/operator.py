@@ -16,6 +16,7 @@ import numpy as np
 from numpy.polynomial import Chebyshev
 from scipy import sparse
 
+from noisedesign.base import together
 from noisedesign.base.checks import Array
 from noisedesign.base.workers import in_threads
 from noisedesign.families.polynomial import polynomials
@@ -59,7 +60,8 @@ class Weighted:
         """b, a bound on the eigenvalues of B."""
         if self.bound is not None:
             return self.bound
-        return largest_at_most(self.squared, len(self.weights), steps=POWER_STEPS)
+        size = len(self.weights)
+        return float(together.kept(lambda: largest_at_most(self.squared, size, steps=POWER_STEPS)))
 
     @cached_property
     def _scaled(self) -> tuple[Any, Any]:
@@ -88,7 +90,7 @@ class Weighted:
     def moments(self, degree: int, *, go_on: GoOn | None = None) -> Array:
         """Diagonals of T_j(2 B / b - 1), j <= degree; ``TimeoutError`` where ``go_on`` says no."""
         if len(self.known) <= degree:
-            self.known[:] = self._moments(degree, go_on)
+            self.known[:] = together.kept(lambda: self._moments(degree, go_on))
         return np.array(self.known[: degree + 1])
 
     def _moments(self, degree: int, go_on: GoOn | None = None) -> Array:
@@ -155,19 +157,22 @@ class Weighted:
 
         def found(part: Array) -> list[Rule]:
             process = Bidiagonal(self.forward, self.backward, part)
-            process.extend(min(steps, len(part)))
+            process.extend(min(steps, together.count(len(part))))
             return [process.rule(k, below=False) for k in range(part.shape[1])]
 
         halves = np.array_split(block, min(2, block.shape[1]), axis=1)
-        rules = [rule for half in in_threads(found, halves) for rule in half]
-        nodes = np.concatenate([rule.nodes for rule in rules])
-        weights = np.concatenate([rule.weights for rule in rules]) / len(rules)
+        def measured() -> tuple[Array, Array]:
+            rules = [rule for half in in_threads(found, halves) for rule in half]
+            nodes = np.concatenate([rule.nodes for rule in rules])
+            return nodes, np.concatenate([rule.weights for rule in rules]) / len(rules)
+
+        nodes, weights = together.kept(measured)
         return np.minimum(nodes, self.top), weights
 
     @property
     def small(self) -> bool:
         """Whether all eigenvalues are found sooner than what stands for them."""
-        return len(self.weights) <= DENSE
+        return together.count(len(self.weights)) <= DENSE
 
     @cached_property
     def eigen(self) -> tuple[Array, Array]:
@@ -180,7 +185,8 @@ class Weighted:
         if self.small:
             values, vectors = self.eigen
             return values, np.sum((outer @ vectors) ** 2, axis=0)
-        return self.spectrum(outer.T @ rng.standard_normal((outer.shape[0], MEASURED)))
+        drawn = together.drawn(rng.standard_normal, outer.shape[0], MEASURED)
+        return self.spectrum(outer.T @ drawn)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -206,7 +212,7 @@ class Known:
     def ends(self) -> tuple[float, float]:
         """An interval of 0 and all eigenvalues of K."""
         low, high = polynomials.proved_range(self.q)
-        largest = float(self.factor.max()) ** 2
+        largest = together.largest(self.factor) ** 2
         return largest * min(low, 0.0), largest * max(high, 0.0)
 
 
@@ -217,7 +223,7 @@ def near(operator: Weighted, factor: Array, *, degree: int, starts: Array, image
     for j in range(degree + 1):
         t = Chebyshev.basis(j, domain=[0.0, operator.top])
         basis.append((g * operator.apply(t, g * starts)).ravel())
-    found = np.linalg.lstsq(np.stack(basis, axis=1), images.ravel(), rcond=None)[0]
+    found = together.least_squares(np.stack(basis, axis=1), images.ravel())
     return Known(operator=operator, factor=factor, q=Chebyshev(found, domain=[0.0, operator.top]))
 
 
@@ -336,12 +342,13 @@ def power_steps(
         image = product(x)
         yield x, image
         # What is kept of x leaves it positive, and never lets that bound rise.
-        x = image / image.max() + 1e-3 * x / x.max()
+        x = image / together.largest(image) + 1e-3 * x / together.largest(x)
 
 
 def largest_at_most(product: Callable[[Array], Array], size: int, *, steps: int) -> float:
     """Bound the eigenvalues of a nonnegative symmetric B by a few power steps."""
-    found = min(float((image / x).max()) for x, image in power_steps(product, size, steps=steps))
+    both = power_steps(product, size, steps=steps)
+    found = min(together.largest(image / x) for x, image in both)
     return found * (1 + 1e-12)  # for rounding of the products
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.polynomial import Chebyshev
 from scipy import sparse
 
+from noisedesign.base import together
 from noisedesign.base.checks import Array
 from noisedesign.families.polynomial import polynomials
 from noisedesign.families.polynomial.operator import MEASURED, GoOn, Weighted, near
@@ -123,7 +124,7 @@ def _multipliers(
 
 
 def _scaled(program: SparseProgram, weights: Array) -> Weighted:
-    return Weighted(mixing=program.mixing, weights=weights / weights.max())
+    return Weighted(mixing=program.mixing, weights=weights / together.largest(weights))
 
 
 def _coefficients(p: Chebyshev) -> Array:
@@ -165,7 +166,8 @@ def weighted(
         operator = _scaled(program, weights)
         diagonal = _root_diagonal(operator, beside=beside, degree=degree, rng=rng)
         # An estimate of a node's multiplier may be negative.
-        found = np.maximum(diagonal, 1e-2 * float(diagonal.mean())) / program.budget
+        mean = float(together.total(diagonal.sum())) / program.size
+        found = np.maximum(diagonal, 1e-2 * mean) / program.budget
         weights = found if number else found * (found / operator.weights)
     return _scaled(program, weights)
 
@@ -180,7 +182,7 @@ def _root_diagonal(
         return np.asarray(vectors**2 @ np.sqrt(values))
     points, masses = operator.measure(sparse.eye_array(n, format="csc"), rng)
     g = polynomials.root(points, masses, degree=64, top=operator.top)
-    signs = rng.choice([-1.0, 1.0], size=(n, PROBES))
+    signs = together.drawn(lambda size: rng.choice([-1.0, 1.0], size=size), n, PROBES)
     images = operator.apply(g, signs)
     factor = (operator.weights / beside.weights) ** 0.25
     known = near(beside, factor, degree=degree, starts=signs[:, :2], images=images[:, :2])
