@@ -8,11 +8,29 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
 from noisedesign.base.checks import Array
+
+
+Value = TypeVar("Value")
+
+
+class once(Generic[Value]):  # noqa: N801 (it is written as ``cached_property`` is)
+    """A ``cached_property`` without the lock that Python has around it before 3.12: of several parts
+    in threads of one process each waits within it for what the others find."""
+
+    def __init__(self, find: Callable[[Any], Value]) -> None:
+        self._find, self.__doc__ = find, find.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Value:
+        found = instance.__dict__[self._name] = self._find(instance)
+        return found
 
 
 class Alone:
@@ -21,6 +39,10 @@ class Alone:
     def count(self, rows: int) -> int:
         """How many rows there are in all, of which so many are here."""
         return rows
+
+    def here(self, rows: int) -> range:
+        """Which of all rows are here, so many of them."""
+        return range(rows)
 
     def total(self, part: Any) -> Any:
         """The sum of what each process has, a number or an array."""
@@ -64,6 +86,10 @@ def alone() -> bool:
 
 def count(rows: int) -> int:
     return _CURRENT.get().count(rows)
+
+
+def here(rows: int) -> range:
+    return _CURRENT.get().here(rows)
 
 
 def total(part: Any) -> Any:

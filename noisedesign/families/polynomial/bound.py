@@ -118,7 +118,11 @@ def _operator(noise: PolynomialCovariance) -> Weighted:
     if last is not None and last[0] is noise:
         return last[1]
     found = Weighted(mixing=noise.mixing, weights=noise.weights, bound=noise.bound)
-    found.known[:] = together.kept(lambda: moments(_degree(noise), found.factor, noise.bound))
+    degree, a, b = _degree(noise), found.factor, noise.bound
+    if together.alone():
+        found.known[:] = moments(degree, a, b)
+    else:  # by the rows of W, which are in parts
+        found.known[:] = together.kept(lambda: a.by_steps(b, degree))
     _LAST.set((noise, found))
     return found
 

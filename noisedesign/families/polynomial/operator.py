@@ -55,7 +55,7 @@ class Weighted:
         """A^T."""
         return narrow(self.factor.T.tocsr())
 
-    @cached_property
+    @together.once
     def top(self) -> float:
         """b, a bound on the eigenvalues of B."""
         if self.bound is not None:
@@ -63,7 +63,7 @@ class Weighted:
         size = len(self.weights)
         return float(together.kept(lambda: largest_at_most(self.squared, size, steps=POWER_STEPS)))
 
-    @cached_property
+    @together.once
     def _scaled(self) -> tuple[Any, Any]:
         """A / sqrt(b) and its transpose."""
         scaled = self.factor / np.sqrt(self.top)
@@ -90,7 +90,11 @@ class Weighted:
     def moments(self, degree: int, *, go_on: GoOn | None = None) -> Array:
         """Diagonals of T_j(2 B / b - 1), j <= degree; ``TimeoutError`` where ``go_on`` says no."""
         if len(self.known) <= degree:
-            self.known[:] = together.kept(lambda: self._moments(degree, go_on))
+            top = self.top  # before, since it is kept for itself
+            if together.alone():
+                self.known[:] = self._moments(degree, go_on)
+            else:  # by the rows of W, which are in parts
+                self.known[:] = together.kept(lambda: self.factor.by_halves(top, degree))
         return np.array(self.known[: degree + 1])
 
     def _moments(self, degree: int, go_on: GoOn | None = None) -> Array:
@@ -145,6 +149,13 @@ class Weighted:
                 previous, current = current, following
 
         return walk
+
+    def units(self, nodes: Array) -> Any:
+        """The unit vectors of some nodes, sparse columns."""
+        here = together.here(len(self.weights))
+        column = np.flatnonzero((nodes >= here.start) & (nodes < here.stop))
+        at = (nodes[column] - here.start, column)
+        return sparse.csr_array((np.ones(len(column)), at), shape=(len(here), len(nodes)))
 
     def diagonal(self, p: Chebyshev) -> Array:
         """The diagonal of p(B), shape (n,)."""
@@ -281,7 +292,7 @@ class Powers:
         """Independent columns of covariance H, or a little less: F^T, or W s(W^2)^2, of normals."""
         shape = (self.mixing.shape[0], count)
         if self.fourth_root is None:
-            return self._gathered(rng.standard_normal(shape) for _ in self.counts)
+            return self._gathered(together.drawn(rng.standard_normal, *shape) for _ in self.counts)
         return by_columns(
             lambda z: self._narrow @ self.times_fourth_root(self.times_fourth_root(z)),
             rng.standard_normal(shape),
@@ -362,7 +373,7 @@ def by_columns(work: Callable[[Array], Array], block: Array) -> Array:
 
 def narrow(array: Any) -> Any:
     """The same with indices of four bytes, where they do: products are a fifth quicker."""
-    if array.nnz < np.iinfo(np.int32).max:
+    if sparse.issparse(array) and array.nnz < np.iinfo(np.int32).max:
         array.indices, array.indptr = (x.astype(np.int32) for x in (array.indices, array.indptr))
     return array
 

@@ -141,12 +141,12 @@ def _of_commuting(operator: Weighted, *, degree: int, rng: np.random.Generator) 
 
 def affordable_degree(operator: Weighted, *, rng: np.random.Generator) -> int:
     """The largest degree, up to 8, whose sums over neighbourhoods cost no more than the traces."""
-    n = len(operator.weights)
+    n = together.count(len(operator.weights))
     nodes = np.sort(rng.choice(n, min(n, 64), replace=False))
-    reached = sparse.eye_array(n, format="csc")[:, nodes].tocsr()
+    reached = operator.units(nodes)
     for degree in range(1, 9):
         reached = (operator.transposed if degree % 2 == 0 else operator.factor) @ reached
-        if reached.nnz > 8000 * len(nodes) and degree > CHEAP_DEGREE:
+        if together.total(reached.nnz) > 8000 * len(nodes) and degree > CHEAP_DEGREE:
             return degree - 1
     return 8
 
