@@ -7,10 +7,12 @@ from importlib.util import find_spec
 from noisedesign.base.checks import InputError
 
 EXTRAS = {  # package -> the extra that brings it
+    "distributed": "dask",
     "jinja2": "pages",
     "joblib": "parallel",
     "matplotlib": "pictures",
     "pooch": "data",
+    "pyarrow": "parquet",
     "safetensors": "safetensors",
 }
 

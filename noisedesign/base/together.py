@@ -29,6 +29,8 @@ class once(Generic[Value]):  # noqa: N801 (it is written as ``cached_property`` 
         self._name = name
 
     def __get__(self, instance: Any, owner: type | None = None) -> Value:
+        if instance is None:  # of the class, as documentation asks for it
+            return self  # type: ignore[return-value]
         found = instance.__dict__[self._name] = self._find(instance)
         return found
 

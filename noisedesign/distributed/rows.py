@@ -29,11 +29,11 @@ class Rows:
         self.shape = (n, n)  # of vectors here; W itself has world.count rows
         inside = (target >= first) & (target < end)
         row = source - first
-        self._inner = _csr(values[inside], row[inside], target[inside] - first, (n, n))
+        self.inner = _csr(values[inside], row[inside], target[inside] - first, (n, n))
         foreign = target[~inside]
-        halo = np.unique(foreign)
+        halo = self.halo_nodes = np.unique(foreign)
         place = np.searchsorted(halo, foreign)
-        self._outer = _csr(values[~inside], row[~inside], place, (n, len(halo)))
+        self.outer = _csr(values[~inside], row[~inside], place, (n, len(halo)))
         cut = np.searchsorted(halo, world.ends)
         self.halo = {k: slice(int(a), int(b)) for k, (a, b) in enumerate(zip(cut, cut[1:])) if b > a}
         """Places in the halo of the nodes of each neighbouring part."""
@@ -46,11 +46,7 @@ class Rows:
     @property
     def entries(self) -> int:
         """Entries of W that are here."""
-        return int(self._inner.nnz + self._outer.nnz)
-
-    @property
-    def halo_nodes(self) -> int:
-        return int(self._outer.shape[1])
+        return int(self.inner.nnz + self.outer.nnz)
 
     def seen(self, block: Block, about: str = "halo") -> Block:
         """The rows of the halo, which others have."""
@@ -67,19 +63,19 @@ class Rows:
     def times(self, block: Block) -> Block:
         """W times a block."""
         seen = self.seen(block, "halo" if isinstance(block, np.ndarray) else "sums")
-        return self._inner @ block + self._outer @ seen
+        return self.inner @ block + self.outer @ seen
 
     def squares(self) -> Array:
         """Sums of the squares of the entries of rows, (n,)."""
         return np.asarray(
-            self._inner.power(2).sum(axis=1) + self._outer.power(2).sum(axis=1), dtype=np.float64
+            self.inner.power(2).sum(axis=1) + self.outer.power(2).sum(axis=1), dtype=np.float64
         )
 
     def pattern(self) -> Rows:
         """The same with ones for entries."""
         found = object.__new__(Rows)
         found.__dict__.update(self.__dict__)
-        for name in ("_inner", "_outer"):
+        for name in ("inner", "outer"):
             matrix = getattr(self, name).copy()
             matrix.data = np.ones_like(matrix.data)
             setattr(found, name, matrix)

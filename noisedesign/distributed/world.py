@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,14 +21,18 @@ class World(Alone):
     All parts ask for the same things in the same order, and are given the same bits: sums are made
     by part 0, in the order of parts. A part that asks for anything else ends the call."""
 
-    def __init__(self, mail: Mail, ends: Array, journal: Journal | None = None) -> None:
+    def __init__(self, mail: Mail, ends: Array) -> None:
         self.mail, self.ends, self.index = mail, ends, mail.index
         self.parts = len(ends) - 1
         self.first, self.end = int(ends[self.index]), int(ends[self.index + 1])
         self._letters = 0
-        self._journal, self._at_work = journal, False
-        if journal is not None:
-            journal.begin_at(-int(self.largest(np.array([-journal.entries]))))
+        self._journal: Journal | None = None
+        self._at_work = False
+
+    def keep(self, journal: Journal) -> None:
+        """Keep what is found from now on, and begin with what the journals of all parts have."""
+        journal.begin_at(-int(self.largest(np.array([-journal.entries]))))
+        self._journal = journal
 
     def tag(self, about: str) -> tuple[int, str]:
         """The next letter's, which is the same for all parts."""
@@ -84,7 +87,7 @@ class World(Alone):
         return self.told(sum(every[1:], start=every[0]) if every else None)
 
     def largest(self, rows: Array) -> float:
-        every = self.gathered(np.float64(rows.max(initial=-np.inf)))
+        every = self.gathered(np.float64(rows.max()))
         return float(self.told(np.float64(np.max(every)) if every else None))
 
     def least_squares(self, basis: Array, images: Array) -> Array:
@@ -125,8 +128,3 @@ class World(Alone):
 def _pieces(rows: int, columns: int) -> list[tuple[int, int]]:
     at_once = max(DRAWN_AT_ONCE // columns, 1)
     return [(min(at_once, rows - first), columns) for first in range(0, rows, at_once)]
-
-
-def journal_of(folder: Path | None, index: int) -> Journal | None:
-    """The journal of a part in the folder of a checkpoint, if there is one."""
-    return None if folder is None else Journal(folder / f"part-{index:05d}")
