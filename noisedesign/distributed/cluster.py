@@ -61,7 +61,7 @@ def run_on_cluster(
     except (OSError, ValueError) as error:
         expected, remedy = "a scheduler that answers", "Start `dask scheduler` and `dask worker`."
         raise InputError("cluster", expected=expected, got=address, remedy=remedy) from error
-    with closing(client):
+    with closing(client), client.as_current():
         workers = sorted(client.nthreads())[:parts]
         if len(workers) < parts:
             remedy = "Start more, or store the graph in fewer parts."

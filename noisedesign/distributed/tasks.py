@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -317,7 +318,7 @@ def verify(
     silence = _checks.real(silence, field="silence", low=0)
     folder, stated = folder_at(graph), designs.manifest_at(design)
     asked = Asked(
-        graph=folder.path.resolve(), design=Path(design).resolve(), verify=True, seed=None
+        graph=folder.path.resolve(), design=Path(design).resolve(), verify=True, seed=secrets.randbits(63)
     )
     found = _run(asked, folder, cluster=cluster, silence=silence, tell=tell)
     first, claims = found[0], stated["claims"]
