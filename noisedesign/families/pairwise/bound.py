@@ -15,9 +15,9 @@ from scipy import sparse
 from noisedesign.base.checks import Array
 from noisedesign.families.polynomial.program import SparseProgram
 from noisedesign.families.polynomial.quadrature import jacobi
+from noisedesign.families.polynomial.reach import Neighbourhoods
 from noisedesign.forms import PairwiseCovariance
 
-BLOCK_ENTRIES = 16_000_000  # of all vectors that are held at once
 SAMPLED = 256  # nodes by which the number of steps is chosen
 MOST_STEPS = 12
 MOST_PRODUCTS = 3e10  # of a step, as many as a dense block would take: a minute or less
@@ -47,11 +47,11 @@ def inverse_diagonal(coupling: Any, rho: float, *, steps: int, nodes: Any = None
     n = coupling.shape[0]
     which = np.arange(n) if nodes is None else np.asarray(nodes)
     lower, upper = np.empty(len(which)), np.empty(len(which))
-    columns = max(BLOCK_ENTRIES // n, 1)
-    for first in range(0, len(which), columns):
-        span = slice(first, first + columns)
-        diagonal, beside = jacobi(lambda block: coupling @ block, n, which[span], steps)
-        lower[span], upper[span] = _quadratures(1 - diagonal, beside, 1 - rho)
+    around = Neighbourhoods(factor=coupling, transposed=coupling, hops=steps, nodes=which)
+    for span, near, _ in (piece for run in around.runs for piece in around.pieces(run)):
+        own = near.T.tocsr()
+        alpha, beta = jacobi(own.__matmul__, own.shape[0], span.stop - span.start, steps)
+        lower[span], upper[span] = _quadratures(1 - alpha, beta, 1 - rho)
     room = MARGIN * (upper - 1) + FEW
     return Bounds(lower - room, upper + room)
 

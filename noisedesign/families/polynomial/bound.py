@@ -30,6 +30,7 @@ from noisedesign.families.polynomial.quadrature import (
     jacobi,
     products,
 )
+from noisedesign.families.polynomial.reach import Neighbourhoods, Piece
 from noisedesign.forms import PolynomialCovariance
 
 CONFIDENCE = 1 - 1e-6
@@ -37,7 +38,6 @@ CONFIDENCE = 1 - 1e-6
 FAILURE = (1 - CONFIDENCE) / 2  # probability that error, or bound, is beyond what is told of it
 PROBED = 2_000_000  # entries of all vectors that probe a trace; over several steps twice as many
 WRITTEN_OVER_STEPS = 3000  # nodes to which eigenvalues over several steps are found sooner
-ENTRIES_AT_ONCE = 1 << 22  # numbers of a block of vectors (32 MB), five of them a thread
 POWER_STEPS = 300  # steps of a bound on eigenvalues, at most: one that is at most b ends them
 
 
@@ -131,16 +131,30 @@ def moments(degree: int, factor: Any, top: float) -> Array:
     """The diagonals of T_j(2 B / b - 1) of B = A^T A, j <= degree, shape (degree + 1, n);
     ``factor`` is A, sparse, and ``top`` b. k Lanczos steps from e_i give [p(B)]_ii for every p of
     degree up to 2k - 1 (Golub and Meurant 1994)."""
-    a, n = factor.tocsr(), factor.shape[1]
-    transposed = a.T.tocsr()
+    around = Neighbourhoods(
+        factor=factor.tocsr(),
+        transposed=factor.T.tocsr(),
+        hops=degree,
+        nodes=np.arange(factor.shape[1]),
+    )
     steps, size = (degree + 1) // 2, degree // 2 + 1
     k = np.arange(size)
-    width = max(1, ENTRIES_AT_ONCE // n)
 
-    def found(first: int) -> Array:
-        nodes = np.arange(first, min(first + width, n))
-        own, beside = jacobi(lambda block: transposed @ (a @ block), n, nodes, steps)
-        matrices = np.zeros((len(nodes), size, size))
+    def found(run: slice) -> Array:
+        return np.concatenate([of(piece) for piece in around.pieces(run)], axis=1)
+
+    def of(piece: Piece) -> Array:
+        m = piece.nodes.stop - piece.nodes.start
+        back, a = piece.factor.T.tocsr(), piece.transposed.T.tocsr()
+        # Of an odd degree the last product with A^T tells nothing that is asked for.
+        own, beside = jacobi(
+            lambda block: back @ (a @ block),
+            a.shape[1],
+            m,
+            steps,
+            root=(lambda block: a @ block) if degree % 2 else None,
+        )
+        matrices = np.zeros((m, size, size))
         matrices[:, -1, -1] = top / 2  # of even degrees, where any number would do
         matrices[:, k[:steps], k[:steps]] = own.T
         matrices[:, k[1:], k[:-1]] = np.sqrt(beside[: size - 1]).T
@@ -148,7 +162,7 @@ def moments(degree: int, factor: Any, top: float) -> Array:
         seen = np.polynomial.chebyshev.chebvander(2 * values / top - 1, degree)
         return np.asarray(np.einsum("ms,msj->jm", vectors[:, 0, :] ** 2, seen))
 
-    return np.concatenate(list(in_threads(found, range(0, n, width))), axis=1)
+    return np.concatenate(list(in_threads(found, around.runs)), axis=1)
 
 
 def _degree(noise: PolynomialCovariance) -> int:

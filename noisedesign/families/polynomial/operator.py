@@ -19,15 +19,13 @@ from scipy import sparse
 from noisedesign.base import together
 from noisedesign.base.checks import Array
 from noisedesign.base.workers import in_threads
-from noisedesign.families.polynomial import polynomials
+from noisedesign.families.polynomial import polynomials, reach
 from noisedesign.families.polynomial.quadrature import COLUMNS, Bidiagonal, Rule
 from noisedesign.forms.sparse_forms import clenshaw
 
 POWER_STEPS = 60  # of a bound on eigenvalues: valid after any number, and close after these
 MEASURED = 4  # vectors that show what a spectrum is like
 DENSE = 1400  # nodes up to which all eigenvalues are found
-COLUMNS_AT_ONCE = 1024  # nodes whose neighbourhoods are held at once
-ENTRIES_AT_ONCE = 16_000_000  # of their block of vectors, at most (130 MB), three of them a thread
 WORTH = 100_000  # entries of a block from which its columns are shared out among threads
 DENSE_FROM = 0.08  # share of nonzero entries from which a block of columns is quicker dense
 
@@ -98,57 +96,59 @@ class Weighted:
         return np.array(self.known[: degree + 1])
 
     def _moments(self, degree: int, go_on: GoOn | None = None) -> Array:
-        n, walks = self.factor.shape[1], self.walks(degree)
-        width = max(1, min(COLUMNS_AT_ONCE, ENTRIES_AT_ONCE // n))
+        around = self.around(degree)
 
-        def found(first: int) -> Array:
-            end = min(first + width, n)
-            squared = [2 * squares(block) - 1 for block in walks(first, end)]
-            return np.array([np.ones(end - first), *squared])
+        def found(run: slice) -> Array:
+            pieces = []
+            for piece in around.pieces(run):
+                squared = [2 * squares(block) - 1 for block in self.walk(piece, degree)]
+                pieces.append(np.array([np.ones(piece.nodes.stop - piece.nodes.start), *squared]))
+            return np.concatenate(pieces, axis=1)
 
         blocks = []
-        for block in in_threads(found, range(0, n, width)):
+        for block in in_threads(found, around.runs):
             blocks.append(block)
             if go_on is not None and not go_on():
                 raise TimeoutError
         return np.concatenate(blocks, axis=1)
 
-    def walks(self, degree: int) -> Callable[[int, int], Iterator[Any]]:
-        """Return what yields, for nodes from the first to before the second, T_j of A / sqrt(b) or
-        its transpose times their unit vectors, by j = 1 to ``degree`` products by turns: sparse
-        rows, or columns of an array where neighbourhoods are not much smaller than the graph.
+    def around(self, degree: int) -> reach.Neighbourhoods:
+        """What so many products reach of every node."""
+        a, transposed = self._scaled
+        nodes = np.arange(a.shape[1])
+        return reach.Neighbourhoods(factor=a, transposed=transposed, hops=degree, nodes=nodes)
+
+    def walk(self, piece: reach.Piece, degree: int) -> Iterator[Any]:
+        """Yield T_j of A / sqrt(b) or its transpose times the unit vectors of a piece, by j = 1 to
+        ``degree`` products by turns: sparse rows, or columns of an array where neighbourhoods are
+        not much smaller than all that the piece reaches.
 
         T_j(2 x^2 - 1) = T_2j(x) = 2 T_j(x)^2 - 1, so they give the diagonals of T_j(2 B / b - 1).
         """
-        a, transposed = self._scaled
-        taken = -sparse.eye_array(len(self.weights), format="csr")
+        (_, a, transposed), m = piece, piece.nodes.stop - piece.nodes.start
         # From rows x and y beside them these make 2 x A - y and 2 x A^T - y.
         from_odd, from_even = (
-            narrow(sparse.vstack([2 * m, taken], format="csr")) for m in (a, transposed)
+            sparse.vstack([2 * x, -sparse.eye_array(x.shape[1])], format="csr")
+            for x in (a, transposed)
         )
-
-        def walk(first: int, end: int) -> Iterator[Any]:
-            m = end - first
-            unit = (np.ones(m), (np.arange(m), np.arange(first, end)))
-            previous: Any = sparse.csr_array(unit, shape=(m, a.shape[1]))
-            current: Any = transposed[first:end]
-            for j in range(1, degree + 1):
-                yield current
-                if j == degree:
-                    break
-                stored = not isinstance(current, np.ndarray)
-                if stored and current.nnz > DENSE_FROM * m * a.shape[1]:
-                    previous, current = previous.T.toarray(), current.T.toarray()
-                if isinstance(current, np.ndarray):
-                    following = (transposed if j % 2 else a) @ current
-                    following *= 2
-                    following -= previous
-                else:
-                    both = sparse.hstack([current, previous], format="csr")
-                    following = both @ (from_odd if j % 2 else from_even)
-                previous, current = current, following
-
-        return walk
+        previous: Any = sparse.eye_array(m, a.shape[1], format="csr")
+        current: Any = transposed[:m]
+        for j in range(1, degree + 1):
+            yield current
+            if j == degree:
+                break
+            stored = not isinstance(current, np.ndarray)
+            if stored and reach.is_full(current, DENSE_FROM):
+                previous, current = previous.T.toarray(), current.T.toarray()
+                a, transposed = transposed.T.tocsr(), a.T.tocsr()  # whose rows are whole
+            if isinstance(current, np.ndarray):
+                following = (transposed if j % 2 else a) @ current
+                following *= 2
+                following -= previous
+            else:
+                both = sparse.hstack([current, previous], format="csr")
+                following = both @ (from_odd if j % 2 else from_even)
+            previous, current = current, following
 
     def units(self, nodes: Array) -> Any:
         """The unit vectors of some nodes, sparse columns."""

@@ -19,6 +19,7 @@ from scipy.linalg import eigh_tridiagonal
 
 from noisedesign.base import settings, together
 from noisedesign.base.checks import Array
+from noisedesign.families.polynomial.reach import is_full
 
 Product = Callable[[Array], Array]
 
@@ -220,17 +221,27 @@ FULL = 0.1  # share of entries from which a block of sparse columns is an array
 
 
 def jacobi(
-    product: Callable[[Any], Any], size: int, nodes: Array, steps: int
+    product: Callable[[Any], Any],
+    size: int,
+    m: int,
+    steps: int,
+    *,
+    root: Callable[[Any], Any] | None = None,
 ) -> tuple[Array, Array]:
-    """Diagonals and squared entries beside them, (steps, m), of Lanczos' Jacobi matrices."""
-    m = len(nodes)
+    """Diagonals and squared entries beside them, (steps, m), of Lanczos' Jacobi matrices from the
+    first m unit vectors; without the last entries beside where the product is that of a ``root``
+    with its transpose, which is asked for no more than the last diagonal."""
     before: Any = sparse.csr_array((size, m))
-    current: Any = sparse.csr_array((np.ones(m), (nodes, np.arange(m))), shape=(size, m))
+    current: Any = sparse.eye_array(size, m, format="csr")
     diagonal, beside = np.zeros((steps, m)), np.zeros((steps, m))
     length = np.zeros(m)
     for j in range(steps):
-        if not isinstance(current, np.ndarray) and current.nnz > FULL * size * m:
+        if not isinstance(current, np.ndarray) and is_full(current, FULL):
             before, current = before.toarray(), current.toarray()
+        if root is not None and j + 1 == steps:
+            image = root(current)
+            diagonal[j] = _inner(image, image)
+            break
         image = product(current)
         diagonal[j] = _inner(image, current)
         if j + 1 == steps:  # Pythagoras: what is left is orthogonal to both

@@ -18,10 +18,10 @@ from noisedesign.base.workers import in_threads
 from noisedesign.certify.rigorous import NotProvedError
 from noisedesign.families.polynomial.bound import POWER_STEPS
 from noisedesign.families.polynomial.operator import Weighted, power_steps, squares
+from noisedesign.families.polynomial.reach import Piece
 from noisedesign.forms import PolynomialCovariance
 
 MOST_DEGREE = 600  # degree of r^2 p that is covered; that of noise of a solve is below 150
-AT_ONCE = 16_000_000  # entries of the blocks of vectors, where they are full
 
 
 def squared_sensitivity(noise: PolynomialCovariance, budget: Array) -> float:
@@ -88,7 +88,7 @@ def least(series: list[Fraction]) -> float:
 
 def diagonal_above(operator: Weighted, coefficients: Array) -> Array:
     """The diagonal of p(B), rounded up, if A / sqrt(b) has a norm of at most 1; shape (n,)."""
-    n, degree = len(operator.weights), len(coefficients) - 1
+    degree = len(coefficients) - 1
     longest = max(_longest(operator.factor), _longest(operator.transposed))
     once = (longest + 12) * U * (1 + 1e-9)  # of a product, A itself being off by five roundings
     made = [once]
@@ -97,13 +97,17 @@ def diagonal_above(operator: Weighted, coefficients: Array) -> Array:
         off.append(sum((j - i) * made[i] for i in range(j)) * (1 + 1e-12))
         made.append(once * (2 * (1 + off[j]) + 1 + off[j - 1]))
     sizes = np.abs(coefficients)
-    width, walks = max(1, AT_ONCE // n), operator.walks(degree)
 
-    def found(first: int) -> Array:
-        end = min(first + width, n)
-        total = np.full(end - first, coefficients[0])
-        error = np.full(end - first, sizes[0] * (degree + 4) * EPS)
-        for j, block in enumerate(walks(first, end), start=1):
+    around = operator.around(degree)
+
+    def found(run: slice) -> Array:
+        return np.concatenate([above(piece) for piece in around.pieces(run)])
+
+    def above(piece: Piece) -> Array:
+        m = piece.nodes.stop - piece.nodes.start
+        total = np.full(m, coefficients[0])
+        error = np.full(m, sizes[0] * (degree + 4) * EPS)
+        for j, block in enumerate(operator.walk(piece, degree), start=1):
             lengths = squares(block)
             # Lengths are sums over the entries of sparse rows, or of columns of an array.
             terms = len(block) if isinstance(block, np.ndarray) else np.diff(block.indptr)
@@ -113,4 +117,4 @@ def diagonal_above(operator: Weighted, coefficients: Array) -> Array:
             error += sizes[j] * (wrong + (degree + 4) * EPS)
         return np.asarray(total + error * (1 + 1e-9))
 
-    return np.concatenate(list(in_threads(found, range(0, n, width))))
+    return np.concatenate(list(in_threads(found, around.runs)))

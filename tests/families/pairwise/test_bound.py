@@ -9,7 +9,7 @@ from scipy import sparse
 
 from noisedesign.base.checks import Array
 from noisedesign.families.pairwise import bound
-from noisedesign.families.polynomial import quadrature
+from noisedesign.families.polynomial import quadrature, reach
 from noisedesign.families.polynomial.program import SparseProgram
 from noisedesign.forms import PairwiseCovariance
 from tests.support import oracles
@@ -77,7 +77,7 @@ def test_some_nodes_and_dense_blocks_have_the_same_bounds(monkeypatch: pytest.Mo
     monkeypatch.setattr(quadrature, "FULL", np.inf)
     known = np.array(bound.inverse_diagonal(n, 0.81, steps=4))
     monkeypatch.setattr(quadrature, "FULL", 0.0)
-    monkeypatch.setattr(bound, "BLOCK_ENTRIES", 1)  # a node at a time
+    monkeypatch.setattr(reach, "ENTRIES_AT_ONCE", 1)  # a node at a time
     nodes = np.array([5, 0, 69])
     assert np.array(bound.inverse_diagonal(n, 0.81, steps=4, nodes=nodes)) == pytest.approx(
         known[:, nodes], rel=1e-13

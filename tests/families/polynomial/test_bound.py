@@ -13,7 +13,7 @@ from scipy import sparse
 
 from noisedesign.base.checks import Array
 from noisedesign.base.monitor import Monitor
-from noisedesign.families.polynomial import bound, quadrature
+from noisedesign.families.polynomial import bound, quadrature, reach
 from noisedesign.families.polynomial.family import FAMILY
 from noisedesign.families.polynomial.operator import Weighted
 from noisedesign.families.polynomial.program import SparseProgram
@@ -111,7 +111,7 @@ def test_the_sensitivity_is_above_that_of_the_inverse_and_hardly() -> None:
 def test_blocks_of_columns_are_as_good_as_all(full: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sparse, dense, and as they fill."""
     space = designed()
-    monkeypatch.setattr(bound, "ENTRIES_AT_ONCE", 7 * 60)
+    monkeypatch.setattr(reach, "RUN", 7)
     monkeypatch.setattr(quadrature, "FULL", full)
     np.testing.assert_allclose(
         bound.diagonal(replace(space)), by_the_solver(space), rtol=1e-13

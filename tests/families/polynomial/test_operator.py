@@ -9,7 +9,7 @@ from numpy.polynomial import Chebyshev
 from scipy import sparse
 
 from noisedesign.base.checks import Array
-from noisedesign.families.polynomial import operator as operators
+from noisedesign.families.polynomial import operator as operators, reach
 from noisedesign.families.polynomial.operator import Powers, Weighted
 from tests.support import oracles
 
@@ -70,7 +70,7 @@ def test_a_diagonal_is_a_finite_sum(
     pair: tuple[Weighted, Array], degree: int, full: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(operators, "DENSE_FROM", full)
-    monkeypatch.setattr(operators, "COLUMNS_AT_ONCE", 7)
+    monkeypatch.setattr(reach, "RUN", 7)
     operator, b = pair
     p = polynomial(operator, degree)
     np.testing.assert_allclose(operator.diagonal(p), np.diagonal(dense(p, b)), atol=1e-12)
@@ -91,7 +91,7 @@ def test_threads_change_nothing(
     pair: tuple[Weighted, Array], threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("noisedesign.base.workers.cores", lambda: threads)
-    monkeypatch.setattr(operators, "COLUMNS_AT_ONCE", 7)
+    monkeypatch.setattr(reach, "RUN", 7)
     monkeypatch.setattr(operators, "WORTH", 0)
     operator, _ = pair
     again = Weighted(mixing=operator.mixing, weights=operator.weights)
@@ -134,7 +134,7 @@ def test_blocks_are_cut_where_they_would_be_large(
     pair: tuple[Weighted, Array], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     operator, b = pair
-    monkeypatch.setattr(operators, "ENTRIES_AT_ONCE", 1)
+    monkeypatch.setattr(reach, "ENTRIES_AT_ONCE", 1)
     np.testing.assert_allclose(operator.moments(1)[1], 2 * np.diagonal(b) / operator.top - 1)
 
 

@@ -17,7 +17,7 @@ from scipy import sparse
 from noisedesign.base.checks import Array
 from noisedesign.base.monitor import Monitor
 from noisedesign.certify.rigorous import NotProvedError
-from noisedesign.families.polynomial import operator as operators, rigorous
+from noisedesign.families.polynomial import operator as operators, reach, rigorous
 from noisedesign.families.polynomial.family import FAMILY
 from noisedesign.families.polynomial.operator import Weighted
 from noisedesign.forms import PolynomialCovariance
@@ -79,7 +79,7 @@ def test_what_is_proved_is_above_what_many_digits_say_and_hardly(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(operators, "DENSE_FROM", full)
-    monkeypatch.setattr(rigorous, "AT_ONCE", 7 * 16)
+    monkeypatch.setattr(reach, "RUN", 7)
     operator = Weighted(mixing=space.mixing, weights=space.weights, bound=space.bound)
     found = rigorous.diagonal_above(operator, space.precision)
     diagonal, inverse = many_digits
