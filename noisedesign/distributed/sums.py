@@ -13,7 +13,7 @@ from scipy import sparse
 
 from noisedesign.base.checks import Array
 from noisedesign.distributed.world import World
-from noisedesign.families.polynomial.operator import squares
+from noisedesign.families.polynomial.operator import DENSE_FROM, squares
 
 if TYPE_CHECKING:
     from noisedesign.distributed.rows import Rows, Scaled
@@ -23,7 +23,6 @@ ENTRIES_AT_ONCE = 1 << 22
 about 50 MB an array of a block a part, of which there are four. More means fewer messages."""
 
 COLUMNS_AT_ONCE = 4096  # nodes of a part in a block, at most
-DENSE_FROM = 0.08  # share of nonzero entries from which a block is quicker written out
 
 Found = Callable[[Any], Iterator[Array]]  # from unit vectors, sums over rows here, a column each
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from noisedesign.base.checks import Array, InputError
 from noisedesign.base.machine import one_thread
 from noisedesign.base.version import version
 from noisedesign.distributed import design as designs
-from noisedesign.distributed.graph import Folder, Part, folder_at, read_part
+from noisedesign.distributed.graph import Part, folder_at, read_part
 from noisedesign.distributed.journal import Journal
 from noisedesign.distributed.mail import Mail
 from noisedesign.distributed.rows import Rows
@@ -31,6 +31,9 @@ from noisedesign.forms import PolynomialCovariance
 
 SEED = 0
 """The seed of the vectors that a solve estimates by, which is that of one process."""
+
+MOST_EXACT = 1414
+"""Nodes up to which traces are exact, by arrays of one process: the root of ``judging.PROBED``."""
 
 Tell = Callable[[str], None]
 
@@ -84,8 +87,8 @@ def done(asked: Asked, mail: Mail, tell: Tell) -> dict[str, Any]:
         with together.among(world):
             tell("reading the graph")
             part = read_part(folder, world)
-            if world.count(0) <= judging_in_one():
-                expected = f"a graph of more than {judging_in_one()} nodes"
+            if world.count(0) <= MOST_EXACT:
+                expected = f"a graph of more than {MOST_EXACT} nodes"
                 remedy = "Solve it in one process: `noisedesign solve`."
                 raise InputError("parts", expected=expected, got=f"{world.count(0)}", remedy=remedy)
             if asked.checkpoint is not None:
@@ -99,11 +102,6 @@ def done(asked: Asked, mail: Mail, tell: Tell) -> dict[str, Any]:
         "largest_budget": most,
     }
     return found | {"problem": part.problem, "sent": dict(mail.sent)}
-
-
-def judging_in_one() -> int:
-    """Nodes up to which traces are exact, and one process computes them at once."""
-    return 1414
 
 
 def _of_problem(asked: Asked, part: Part) -> Path:
