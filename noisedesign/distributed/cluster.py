@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any
 
 from noisedesign.base.checks import InputError
@@ -79,8 +79,10 @@ def run_on_cluster(
         try:
             return _watched(client, calls, actors, workers, tell)
         except BaseException as error:
+            reason = f"the call was ended: {error or type(error).__name__}"
             for actor in actors:
-                actor.end(f"the call was ended: {error or type(error).__name__}")
+                with suppress(Exception):  # of the worker that was lost
+                    actor.end(reason)
             raise
 
 
