@@ -1,9 +1,9 @@
 """A graph in parts on Dask workers beside one process: ``python -m benchmarks.parts``.
 
 A local cluster has a worker a part, each a process that may take ``--memory``. Printed are both
-designs' numbers, messages and bytes as the parts counted them, and CPU seconds of every process. Then
-what 100 workers would send and compute for 10^7 and 10^8 nodes, on paper: these counts, times what a
-column, a byte and a message cost.
+designs' numbers, messages and bytes as the parts counted them, and CPU seconds of every process.
+Then what 100 workers would send and compute for 10^7 and 10^8 nodes, on paper: these counts, times
+what a column, a byte and a message cost.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def spent() -> tuple[float, float]:
 
 
 def measured(kind: str, nodes: int, given: argparse.Namespace) -> tuple[Record, Record]:
-    """One graph by parts and, unless told otherwise, in one process: the numbers, and the counts."""
+    """One graph by parts and, unless told otherwise, in one process: numbers, and counts."""
     from distributed import Client, LocalCluster
 
     mixing = sparse_mixing_matrix(build_graph(kind, nodes=nodes, seed=SEED, **KINDS[kind]))

@@ -8,19 +8,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import wraps
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 
 from noisedesign.base.checks import Array
 
-
 Value = TypeVar("Value")
 
 
 class once(Generic[Value]):  # noqa: N801 (it is written as ``cached_property`` is)
-    """A ``cached_property`` without the lock that Python has around it before 3.12: of several parts
-    in threads of one process each waits within it for what the others find."""
+    """A ``cached_property`` without the lock that Python has around it before 3.12: of several
+    parts in threads of one process each waits within it for what the others find."""
 
     def __init__(self, find: Callable[[Any], Value]) -> None:
         self._find, self.__doc__ = find, find.__doc__
@@ -33,6 +33,23 @@ class once(Generic[Value]):  # noqa: N801 (it is written as ``cached_property`` 
             return self  # type: ignore[return-value]
         found = instance.__dict__[self._name] = self._find(instance)
         return found
+
+
+Argument = TypeVar("Argument")
+
+
+def of_last(find: Callable[[Argument], Value]) -> Callable[[Argument], Value]:
+    """Keep what a function finds of a thread's last argument: parts in threads have their own."""
+    last: ContextVar[tuple[Argument, Value] | None] = ContextVar(find.__name__, default=None)
+
+    @wraps(find)
+    def found(argument: Argument) -> Value:
+        known = last.get()
+        if known is None or known[0] is not argument:
+            last.set(known := (argument, find(argument)))
+        return known[1]
+
+    return found
 
 
 class Alone:

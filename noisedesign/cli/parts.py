@@ -58,7 +58,9 @@ def store(problem: str, folder: str, as_json: bool, **how: Any) -> None:
 
 @parts.command("solve")
 @click.argument("folder", type=click.Path(file_okay=False))
-@output_option(Output(file_okay=False), "Folder of the design, and of its checkpoint.", required=True)
+@output_option(
+    Output(file_okay=False), "Folder of the design, and of its checkpoint.", required=True
+)
 @cluster_option
 @click.option("--gap", type=float, help="Relative duality gap to reach [0.05].")
 @silence_option
@@ -99,4 +101,3 @@ def verify_parts(design: str, folder: str, as_json: bool, **how: Any) -> int:
     else:
         show([{"claim": name, "holds": ok} for name, ok in found.checks.items()], as_json=False)
     return 0 if found.ok else EXIT_FAILED
-

@@ -5,8 +5,8 @@
     design.json                 what is claimed, polynomials, digests of the problem and of files
     noise-00000-1a2b3c4d.parquet  a row a node of part 0: name, weight v, scale D, multiplier
 
-The name of a file has the beginning of its digest, so that a new design lies beside the old one until
-``design.json`` is put in its place."""
+The name of a file has the beginning of its digest, so that a new design lies beside the old one
+until ``design.json`` is put in its place."""
 
 from __future__ import annotations
 
@@ -81,7 +81,9 @@ def manifest_at(path: str | Path) -> dict[str, Any]:
         stated = json.loads((path / MANIFEST).read_text("utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         expected, got = f"a folder with a {MANIFEST}", f"{path}: {error}"
-        remedy = "`noisedesign parts solve` writes one; an .npz is verified by `noisedesign verify`."
+        remedy = (
+            "`noisedesign parts solve` writes one; an .npz is verified by `noisedesign verify`."
+        )
         raise InputError(FIELD, expected=expected, got=got, remedy=remedy) from error
     if not isinstance(stated, dict) or any(stated.get(k) != v for k, v in FORMAT.items()):
         expected = f"format {FORMAT['format']}, version {FORMAT['version']}"
@@ -93,7 +95,9 @@ def manifest_at(path: str | Path) -> dict[str, Any]:
         if not _numbers(noise.get(name)):
             raise _flaw(f"coefficients of {name}", f"{noise.get(name)}")
     if len(noise["precision"]) > MOST_DEGREE + 1 or len(noise["noise"]) > 1000:
-        raise _flaw(f"a precision of degree {MOST_DEGREE} at most", f"{len(noise['precision']) - 1}")
+        raise _flaw(
+            f"a precision of degree {MOST_DEGREE} at most", f"{len(noise['precision']) - 1}"
+        )
     if not _numbers([noise.get("bound")]) or noise["bound"] <= 0:
         raise _flaw("a positive bound on eigenvalues", f"{noise.get('bound')}")
     return stated
@@ -150,5 +154,3 @@ def read_part(folder: Path, part: Part) -> tuple[PolynomialCovariance, Array]:
         scale=columns["scale"],
     )
     return made, columns["multiplier"]
-
-

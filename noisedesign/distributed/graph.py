@@ -4,8 +4,8 @@
 
     parts.json              {"format": "noisedesign-parts", "version": 1, "ends": [0, 700, 1500],
                              "weights": "given"}; where parts begin, and n
-    edges-00000.parquet     columns source, target and, of weights that are given, weight: every edge
-                            in the part of either end, by the numbers of nodes, whose ranges are parts
+    edges-00000.parquet     columns source, target and, of weights that are given, weight: every
+                            edge in the part of either end, by numbers of nodes; parts are ranges
     nodes-00000.parquet     may be left out: a row a node, with columns name (an integer) and budget
 
 Any program may write such a folder. Without "given" weights are those of Metropolis and Hastings;
@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
 from noisedesign.base import checks as _checks
@@ -110,16 +109,11 @@ def _flaw(place: str, expected: str, got: str, remedy: str = "") -> InputError:
     return InputError(f"{FIELD}, {place}", expected=expected, got=got, remedy=remedy)
 
 
-# --- writing ----------------------------------------------------------------------------------------
+# --- writing --------------------------------------------------------------------------------------
 
 
 def store_graph(
-    mixing: Any,
-    path: str | Path,
-    *,
-    labels: Array,
-    budget: Array,
-    privacy: PrivacyTarget | None,
+    mixing: Any, path: str | Path, *, labels: Array, budget: Array, privacy: PrivacyTarget | None
 ) -> Folder:
     """Write a symmetric sparse W, (n, n), whose node i goes to part ``labels[i]``; budgets (n,)."""
     need("pyarrow", field=FIELD)
@@ -190,7 +184,7 @@ def digest_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-# --- reading a part ---------------------------------------------------------------------------------
+# --- reading a part -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)

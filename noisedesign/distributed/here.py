@@ -1,4 +1,4 @@
-"""All parts in threads of this process: for graphs that fit it, and to see what a cluster would do."""
+"""All parts in threads of this process: for graphs that fit it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a part has found so far, in the order of its work: a checkpoint that is only ever added to."""
+"""What a part has found so far, in the order of its work: a checkpoint that only grows."""
 
 from __future__ import annotations
 
@@ -47,7 +47,9 @@ class Journal:
                 arrays = [stored[name] for name in stored.files]
                 many = bool(arrays.pop(0))
         except (OSError, ValueError, zipfile.BadZipFile, IndexError) as error:
-            raise OSError(f"{path} is damaged ({error}); delete the folder to begin anew") from error
+            raise OSError(
+                f"{path} is damaged ({error}); delete the folder to begin anew"
+            ) from error
         self._next += 1
         return tuple(arrays) if many else arrays[0]
 

@@ -12,13 +12,13 @@ import numpy as np
 from scipy import sparse
 
 LONGEST_SILENCE = 600.0
-"""Seconds that a part waits for another, unless told: more than the longest work between letters."""
+"""Seconds that a part waits for another, unless told: more than any work between letters."""
 
 Tag = tuple[int, str]  # the number of a letter among those of its part, and what it is about
 
 
 class LostError(OSError):
-    """Another part sent nothing, or was lost: the call ends, and a checkpoint knows how far it was."""
+    """Another part sent nothing, or was lost: the call ends; a checkpoint knows how far it was."""
 
 
 class Box:

@@ -6,6 +6,7 @@ pair of neighbouring parts, 8 bytes a column and node of the halo."""
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,7 @@ class Rows:
         place = np.searchsorted(halo, foreign)
         self.outer = _csr(values[~inside], row[~inside], place, (n, len(halo)))
         cut = np.searchsorted(halo, world.ends)
-        self.halo = {k: slice(int(a), int(b)) for k, (a, b) in enumerate(zip(cut, cut[1:])) if b > a}
+        self.halo = {k: slice(int(a), int(b)) for k, (a, b) in enumerate(pairwise(cut)) if b > a}
         """Places in the halo of the nodes of each neighbouring part."""
         # W is symmetric: whom a part takes from, it sends to.
         tag = world.tag("halo of whom")

@@ -154,8 +154,7 @@ def _judged(
         "sensitivity_squared": worst,
         "confidence": judging.CONFIDENCE,
         "uncertainty": error.spread,
-        "rounding": bound.spread,
+        "objective_at_least": error.low,
+        "bound_at_most": bound.high,
         "independent_error": program.independent_error,
     }
-
-

@@ -152,6 +152,11 @@ class PolynomialCovariance(SparseCovariance):
     def scaled(self, factor: float) -> Self:
         return replace(self, scale=factor**2 * self.scale)
 
+    def reordered(self, order: Array) -> Self:
+        """The same noise of nodes in another order, in which ``order`` are their places here."""
+        mixing = self.mixing[order][:, order]
+        return replace(self, mixing=mixing, weights=self.weights[order], scale=self.scale[order])
+
     @cached_property
     def _doubled(self) -> tuple[Any, Any]:
         """2 W V^(1/2) / b^(1/2) and its transpose."""

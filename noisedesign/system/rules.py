@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args
 import networkx as nx
 import numpy as np
 from scipy import sparse
+from scipy.sparse.csgraph import connected_components
 
 from noisedesign.base import checks as _checks, memory
 from noisedesign.base.checks import Array, InputError, describe
@@ -34,12 +35,13 @@ def ruled_mixing(
 
 
 def sparse_mixing_matrix(
-    graph: nx.Graph, *, weights: str = "metropolis-hastings", weight: str | None = UNSAID
+    graph: Any, *, weights: str = "metropolis-hastings", weight: str | None = UNSAID
 ) -> Any:
     """The rules of :func:`noisedesign.mixing_matrix` as a sparse array, in memory by the edges.
 
     Args:
-        graph: as there.
+        graph: as there; or its links as a sparse array of SciPy, shape (n, n), symmetric, a one for
+            each and nothing on the diagonal, which takes a tenth of the memory.
         weights: as there.
         weight: as there.
 
@@ -55,9 +57,13 @@ def sparse_mixing_matrix(
         300000
     """
     _checks.one_of(weights, field="weights", allowed=WEIGHTS)
-    check_graph(graph)
-    by = weigher(graph, weight)
-    links = nx.to_scipy_sparse_array(graph, weight=by, dtype=np.float64, format="coo")
+    links: Any
+    if sparse.issparse(graph):
+        links = _checked_links(graph)
+    else:
+        check_graph(graph)
+        by = weigher(graph, weight)
+        links = nx.to_scipy_sparse_array(graph, weight=by, dtype=np.float64, format="coo")
     n, (row, column) = links.shape[0], links.coords
     each = _scaled(links.data)
     degrees: Array = np.bincount(row, weights=each, minlength=n).astype(np.float64)
@@ -79,6 +85,29 @@ def sparse_mixing_matrix(
     entries = np.concatenate([shares, kept])
     at = (np.concatenate([row, own]), np.concatenate([column, own]))
     return sparse.csr_array((entries, at), shape=(n, n))
+
+
+def _checked_links(given: Any) -> Any:
+    """Links as an array in coordinates; refused as graphs are."""
+    got = f"shape {given.shape}"
+    if given.ndim == 2 and given.shape[0] == given.shape[1] and given.shape[0]:
+        links: Any = sparse.csr_array(given, copy=True)
+        links.sum_duplicates()
+        links.eliminate_zeros()
+        got, ones = "", links.astype(bool)
+        count, _ = connected_components(ones, directed=False)
+        if (links.data != 1).any():
+            got = f"{links.data[links.data != 1][0]:g}"
+        elif (ones != ones.T).nnz:
+            got = "an array that is not symmetric"
+        elif (loops := np.flatnonzero(ones.diagonal())).size:
+            got = f"a self-loop at node {loops[0]}"
+        elif count > 1:
+            got = f"{count} components"
+    if got:
+        expected = "a symmetric sparse array of ones off its diagonal, connected"
+        raise InputError("graph", expected=expected, got=got)
+    return links.astype(np.float64).tocoo()
 
 
 def adjacency(graph: nx.Graph, *, directed: bool = False, weight: str | None = UNSAID) -> Array:

@@ -108,7 +108,11 @@ WRONG: dict[str, tuple[Any, dict[str, Any], str]] = {
         "positive weights",
     ),
     "no column of weights": (PATH, {"weights": "given"}, "columns source, target, weight"),
-    "digest": (PATH, {"sha256": {"edges-00001.parquet": "0" * 64}}, "the file that parts.json names"),
+    "digest": (
+        PATH,
+        {"sha256": {"edges-00001.parquet": "0" * 64}},
+        "the file that parts.json names",
+    ),
     "no part": (PATH[:1], {}, "a file that can be read"),
 }
 

@@ -45,6 +45,45 @@ def test_weights_are_those_of_their_definition(weights: str) -> None:
     assert found.nnz <= 2 * graph.number_of_edges() + len(graph)
 
 
+@pytest.mark.parametrize("weights", WEIGHTS)
+@pytest.mark.parametrize("dtype", [np.int8, np.float64, bool])
+def test_links_in_a_sparse_array_are_the_graph_that_they_make(weights: str, dtype: Any) -> None:
+    graph = nx.barabasi_albert_graph(30, 2, seed=1)
+    links = nx.to_scipy_sparse_array(graph, nodelist=range(30), dtype=np.int8)
+    found = sparse_mixing_matrix(links.astype(dtype), weights=weights)
+    whole = nx.relabel_nodes(graph, str)  # in the order in which it has its nodes
+    expected = sparse_mixing_matrix(whole, weights=weights).toarray()
+    places = np.array([int(name) for name in whole])
+    np.testing.assert_allclose(
+        found.toarray()[np.ix_(places, places)], expected, rtol=0, atol=1e-15
+    )
+
+
+def path_of(*entries: tuple[int, int, float]) -> sparse.coo_array:
+    rows, columns, data = zip(*entries, strict=True)
+    return sparse.coo_array((data, (rows, columns)), shape=(3, 3))
+
+
+BOTH = ((0, 1, 1.0), (1, 0, 1.0))
+
+
+@pytest.mark.parametrize(
+    ("links", "got"),
+    [
+        (path_of(*BOTH, (1, 2, 1.0)), "an array that is not symmetric"),
+        (path_of(*BOTH, (1, 2, 2.0), (2, 1, 2.0)), "2"),
+        (path_of(*BOTH, (1, 2, 1.0), (2, 1, 1.0), (1, 1, 1.0)), "a self-loop at node 1"),
+        (path_of(*BOTH), "2 components"),
+        (sparse.csr_array(np.ones((2, 3))), r"shape \(2, 3\)"),
+        (sparse.csr_array((0, 0)), r"shape \(0, 0\)"),
+        (path_of(*BOTH, (1, 2, np.nan), (2, 1, np.nan)), "nan"),
+    ],
+)
+def test_links_that_are_no_graph_are_refused(links: Any, got: str) -> None:
+    with pytest.raises(InputError, match=f"graph: expected a symmetric .*, got {got}"):
+        sparse_mixing_matrix(links)
+
+
 def test_a_graph_of_twenty_thousand_nodes_takes_memory_by_its_links() -> None:
     graph = build_graph("ring", nodes=20_000)
     tracemalloc.start()

@@ -6,7 +6,7 @@ Error and bound are traces, within what random vectors tell of them."""
 from __future__ import annotations
 
 import math
-from contextvars import ContextVar
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,6 +37,7 @@ CONFIDENCE = 1 - 1e-6
 
 FAILURE = (1 - CONFIDENCE) / 2  # probability that error, or bound, is beyond what is told of it
 PROBED = 2_000_000  # entries of all vectors that probe a trace; over several steps twice as many
+FEWEST = 16  # vectors that probe a trace: of large graphs each tells as much as many of small ones
 WRITTEN_OVER_STEPS = 3000  # nodes to which eigenvalues over several steps are found sooner
 POWER_STEPS = 300  # steps of a bound on eigenvalues, at most: one that is at most b ends them
 
@@ -58,12 +59,20 @@ def probes_of(program: SparseProgram) -> int:
     if not program.plain and program.size <= WRITTEN_OVER_STEPS:
         return program.size
     entries = (1 if program.plain else 2) * program.share * PROBED
-    return max(48, int(entries / program.size))
+    return max(FEWEST, int(entries / program.size))
 
 
 def is_exact(program: SparseProgram) -> bool:
     """Whether traces are the traces themselves, up to rounding."""
     return probes_of(program) >= program.size
+
+
+@lru_cache(maxsize=1)
+def in_order(program: SparseProgram, noise: PolynomialCovariance) -> PolynomialCovariance:
+    """The noise in the order of ``program.in_order``; that of the last is kept."""
+    if program.order is None or noise.nodes != program.size:
+        return noise
+    return noise.reordered(program.order)
 
 
 def squared_sensitivity(noise: PolynomialCovariance, budget: Array) -> float:
@@ -80,6 +89,7 @@ def squared_sensitivity(noise: PolynomialCovariance, budget: Array) -> float:
     return worst / min(slack, 1.0) if math.isfinite(worst) else math.inf
 
 
+@together.of_last
 def eigenvalues_within(noise: PolynomialCovariance) -> bool:
     """Whether b is above every eigenvalue of B: (B x)_i <= b x_i for some x > 0 proves it."""
     operator = Weighted(mixing=noise.mixing, weights=noise.weights)
@@ -109,21 +119,15 @@ def diagonal(noise: PolynomialCovariance) -> Array:
     return _operator(noise).diagonal(noise.polynomials[0])
 
 
-_LAST: ContextVar[tuple[PolynomialCovariance, Weighted] | None] = ContextVar("last", default=None)
-
-
+@together.of_last
 def _operator(noise: PolynomialCovariance) -> Weighted:
-    """B, with diagonals by other sums than the solver's; those of a thread's last noise are kept."""
-    last = _LAST.get()
-    if last is not None and last[0] is noise:
-        return last[1]
+    """B, with diagonals by other sums than the solver's; those of the last noise are kept."""
     found = Weighted(mixing=noise.mixing, weights=noise.weights, bound=noise.bound)
     degree, a, b = _degree(noise), found.factor, noise.bound
     if together.alone():
         found.known[:] = moments(degree, a, b)
     else:  # by the rows of W, which are in parts
         found.known[:] = together.kept(lambda: a.by_steps(b, degree))
-    _LAST.set((noise, found))
     return found
 
 

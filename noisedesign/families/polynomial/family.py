@@ -87,10 +87,10 @@ class Polynomial(
         with Search(monitor) as search:
             monitor.report(lower=0.0, upper=program.independent_error)
             rng = np.random.default_rng(SEED)
-            steps = solver.improving(program, rng=rng, go_on=lambda: not monitor.expired)
+            steps = solver.improving(program.in_order, rng=rng, go_on=lambda: not monitor.expired)
             monitor.tell("first noise")
             for number, (noise_so_far, operator) in enumerate(steps, start=1):
-                made, weights = noise_so_far, operator.weights
+                made, weights = program.back(noise_so_far, operator.weights)
                 monitor.tell(f"improving noise {number}")
                 if search.ended(solved=False):
                     break
@@ -120,10 +120,12 @@ class Polynomial(
         weights = proof.get(MULTIPLIERS)
         if weights is None or not (np.isfinite(weights) & (weights > 0)).all():
             return NOTHING
-        space = None if noise is None else noise.space
-        found = judging.proved(
-            program, weights, space if isinstance(space, PolynomialCovariance) else None
-        )
+        ordered = None
+        if noise is not None and isinstance(noise.space, PolynomialCovariance):
+            ordered = judging.in_order(program, noise.space)
+        if program.order is not None:
+            weights = weights[program.order]
+        found = judging.proved(program.in_order, weights, ordered)
         return ProvedBound(found.low, found.spread) if found.low > 0 else NOTHING
 
     def prices(self, problem: SpaceProblem, noise: Noise, proof: Arrays) -> dict[str, float]:
@@ -137,6 +139,7 @@ class Polynomial(
         space = noise.space
         if not isinstance(space, PolynomialCovariance):  # an array, which is there already
             return judge_covariance(_dense(program), noise.covariance, bound=bound)
+        space, program = judging.in_order(program, space), program.in_order
         worst = judging.squared_sensitivity(space, program.budget)
         if not np.isfinite(worst):
             return Certificate(
@@ -159,7 +162,8 @@ class Polynomial(
     def rigorous_judge(self, program: SparseProgram, noise: Noise, proof: Arrays) -> Judged:
         """Judge R as it is written out; of too many nodes for that its budgets alone."""
         if program.size > WRITTEN_OUT and isinstance(noise.space, PolynomialCovariance):
-            worst = finite_sums.squared_sensitivity(noise.space, program.budget)
+            space = judging.in_order(program, noise.space)
+            worst = finite_sums.squared_sensitivity(space, program.in_order.budget)
             return Judged(objective=rigorous.UNPROVED, sensitivity_squared=worst)
         return rigorous.judge_covariance(_written_out(program), symmetrized(noise.covariance))
 

@@ -23,8 +23,11 @@ from noisedesign.families.polynomial import polynomials, reach
 from noisedesign.families.polynomial.quadrature import COLUMNS, Bidiagonal, Rule
 from noisedesign.forms.sparse_forms import clenshaw
 
-POWER_STEPS = 60  # of a bound on eigenvalues: valid after any number, and close after these
-MEASURED = 4  # vectors that show what a spectrum is like
+POWER_STEPS = 60  # of a bound on eigenvalues, at most: it is valid after any number
+GAINING, GAIN = 4, 1e-3  # steps that have to lower that bound by this share, or they are the last
+MEASURED = 4  # vectors, at most, that show what a spectrum is like
+SHOWN = 200_000  # entries of them, so that large graphs have fewer, but two, which are two threads'
+STEPS = 60  # of each: geometric graphs have gaps of .1 % more by 40, and hardly less by 80
 DENSE = 1400  # nodes up to which all eigenvalues are found
 WORTH = 100_000  # entries of a block from which its columns are shared out among threads
 DENSE_FROM = 0.08  # share of nonzero entries from which a block of columns is quicker dense
@@ -85,6 +88,20 @@ class Weighted:
         product = partial(clenshaw, p.coef, lambda x: transposed @ (a @ x))
         return by_columns(product, block)
 
+    def chebyshev(self, block: Array, degree: int) -> Iterator[Array]:
+        """Yield T_j(2 B / b - 1) times a block, j = 0 to ``degree``."""
+        a, transposed = self._scaled
+        previous, current = block, block
+        for j in range(degree + 1):
+            yield current
+            if j == degree:
+                break
+            following = (4 if j else 2) * (transposed @ (a @ current))
+            following -= (2 if j else 1) * current
+            if j:
+                following -= previous
+            previous, current = current, following
+
     def moments(self, degree: int, *, go_on: GoOn | None = None) -> Array:
         """Diagonals of T_j(2 B / b - 1), j <= degree; ``TimeoutError`` where ``go_on`` says no."""
         if len(self.known) <= degree:
@@ -113,7 +130,7 @@ class Weighted:
         return np.concatenate(blocks, axis=1)
 
     def around(self, degree: int) -> reach.Neighbourhoods:
-        """What so many products reach of every node."""
+        """The neighbourhoods that so many products reach."""
         a, transposed = self._scaled
         nodes = np.arange(a.shape[1])
         return reach.Neighbourhoods(factor=a, transposed=transposed, hops=degree, nodes=nodes)
@@ -161,7 +178,7 @@ class Weighted:
         """The diagonal of p(B), shape (n,)."""
         return np.asarray(np.asarray(p.coef, dtype=np.float64) @ self.moments(p.degree()))
 
-    def spectrum(self, starts: Array, *, steps: int = 80) -> tuple[Array, Array]:
+    def spectrum(self, starts: Array, *, steps: int = STEPS) -> tuple[Array, Array]:
         """Nodes in [0, b] and weights of a measure near that of B in ``starts``, shape (n,), or in
         the mean of the columns of an (n, m) array."""
         block = starts.reshape(len(starts), -1)
@@ -172,6 +189,7 @@ class Weighted:
             return [process.rule(k, below=False) for k in range(part.shape[1])]
 
         halves = np.array_split(block, min(2, block.shape[1]), axis=1)
+
         def measured() -> tuple[Array, Array]:
             rules = [rule for half in in_threads(found, halves) for rule in half]
             nodes = np.concatenate([rule.nodes for rule in rules])
@@ -196,8 +214,13 @@ class Weighted:
         if self.small:
             values, vectors = self.eigen
             return values, np.sum((outer @ vectors) ** 2, axis=0)
-        drawn = together.drawn(rng.standard_normal, outer.shape[0], MEASURED)
+        drawn = together.drawn(rng.standard_normal, outer.shape[0], self.measured)
         return self.spectrum(outer.T @ drawn)
+
+    @property
+    def measured(self) -> int:
+        """The number of vectors that show what its spectrum is like."""
+        return max(min(MEASURED, SHOWN // together.count(len(self.weights))), min(2, MEASURED))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -230,10 +253,7 @@ class Known:
 def near(operator: Weighted, factor: Array, *, degree: int, starts: Array, images: Array) -> Known:
     """Find the K of that degree nearest to E by least squares from ``images``, E ``starts``."""
     g = factor[:, None]
-    basis = []
-    for j in range(degree + 1):
-        t = Chebyshev.basis(j, domain=[0.0, operator.top])
-        basis.append((g * operator.apply(t, g * starts)).ravel())
+    basis = [(g * image).ravel() for image in operator.chebyshev(g * starts, degree)]
     found = together.least_squares(np.stack(basis, axis=1), images.ravel())
     return Known(operator=operator, factor=factor, q=Chebyshev(found, domain=[0.0, operator.top]))
 
@@ -265,9 +285,9 @@ class Powers:
     def fourth_root(self) -> Chebyshev | None:
         """s on [0, 1] with s(W^2)^2 W^2 s(W^2)^2 <= H and hardly less, or None where that takes too
         much."""
-        if not self.symmetric or self.counts[0] == 0:
-            return None
         n, steps = self.mixing.shape[0], len(self.counts)
+        if not self.symmetric or self.counts[0] == 0 or steps < 6:  # it is of degree 2 at least
+            return None
         powers = np.polynomial.Polynomial(self.counts)
         k = Chebyshev.interpolate(powers, steps - 1, domain=[0.0, 1.0])
         squared = Weighted(mixing=self.mixing, weights=np.ones(n))
@@ -357,10 +377,13 @@ def power_steps(
 
 
 def largest_at_most(product: Callable[[Array], Array], size: int, *, steps: int) -> float:
-    """Bound the eigenvalues of a nonnegative symmetric B by a few power steps."""
-    both = power_steps(product, size, steps=steps)
-    found = min(together.largest(image / x) for x, image in both)
-    return found * (1 + 1e-12)  # for rounding of the products
+    """Bound the eigenvalues of a nonnegative symmetric B by power steps, as many as pay."""
+    found: list[float] = []
+    for x, image in power_steps(product, size, steps=steps):
+        found.append(together.largest(image / x))
+        if len(found) > GAINING and min(found) >= (1 - GAIN) * min(found[:-GAINING]):
+            break
+    return min(found) * (1 + 1e-12)  # for rounding of the products
 
 
 def by_columns(work: Callable[[Array], Array], block: Array) -> Array:

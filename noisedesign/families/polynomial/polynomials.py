@@ -35,27 +35,31 @@ def _points(count: int, top: float) -> Array:
     return np.asarray(top / 2 * (1 + np.cos(angles)))
 
 
-def precision(points: Array, gain: Array, price: Array, *, degree: int, top: float) -> Chebyshev:
-    """A polynomial, proved positive, that nearly minimises the sum of gain / p + price * p."""
+def precision(points: Array, gain: Array, prices: Array, *, top: float) -> Chebyshev:
+    """A polynomial, proved positive, that nearly minimises the sum of gain / p at points, and of
+    its coefficients times ``prices``, as many as there are."""
+    degree = len(prices) - 1
     # A uniform part of the measure keeps p away from 0 where the spectrum seems to have nothing.
     many, floor = 40 * (degree + 1), 1e-3
     even = _points(many, top)
     x = np.concatenate([points, even])
     seen = np.concatenate([gain, (even + top / (4 * degree + 4) ** 2) * floor / many])
-    w = np.concatenate([price, np.full(many, floor / many)])
     basis = np.polynomial.chebyshev.chebvander(2 * x / top - 1, degree)
+    w = prices + floor * basis[len(points) :].mean(axis=0)
 
     def value(coefficients: Array) -> float:
         p = basis @ coefficients
         # Where nothing counts for 1 / p, p goes to 0, and its cube is not to vanish.
-        return float(seen @ (1 / p) + w @ p) if p.min() > settings.EPS**4 * p.max() else math.inf
+        if p.min() <= settings.EPS**4 * p.max():
+            return math.inf
+        return float(seen @ (1 / p) + w @ coefficients)
 
     found = np.zeros(degree + 1)
-    found[0] = math.sqrt(float(seen.sum()) / float(w.sum()))
+    found[0] = math.sqrt(float(seen.sum()) / float(w[0]))
     current = value(found)
     for _ in range(100):  # it takes about ten
         p = basis @ found
-        gradient = basis.T @ (w - seen / p**2)
+        gradient = w - basis.T @ (seen / p**2)
         hessian = (basis.T * (2 * seen / p**3)) @ basis
         step = np.linalg.lstsq(hessian, -gradient, rcond=None)[0]
         if -(gradient @ step) <= 1e-13 * current:

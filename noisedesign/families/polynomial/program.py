@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -11,6 +11,8 @@ import numpy as np
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import Array, InputError
 from noisedesign.families.polynomial.operator import DENSE, Powers
+from noisedesign.families.polynomial.reach import nearer
+from noisedesign.forms import PolynomialCovariance
 from noisedesign.system.graph import check_sparse_mixing
 
 
@@ -45,6 +47,28 @@ class SparseProgram:
     def size(self) -> int:
         """n."""
         return int(self.mixing.shape[0])
+
+    @cached_property
+    def order(self) -> Array | None:
+        """The order of nodes in which products are quicker, or None: that which they have."""
+        return nearer(self.mixing)
+
+    @cached_property
+    def in_order(self) -> SparseProgram:
+        """The same with nodes in that order."""
+        if (order := self.order) is None:
+            return self
+        return replace(self, mixing=self.mixing[order][:, order], budget=self.budget[order])
+
+    def back(
+        self, noise: PolynomialCovariance, weights: Array
+    ) -> tuple[PolynomialCovariance, Array]:
+        """Noise and multipliers of nodes in that order, in their own."""
+        if self.order is None:
+            return noise, weights
+        back = np.argsort(self.order)
+        own = {"mixing": self.mixing, "weights": noise.weights[back], "scale": noise.scale[back]}
+        return replace(noise, **own), weights[back]
 
     @property
     def plain(self) -> bool:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
+from scipy.sparse.csgraph import reverse_cuthill_mckee
 
 from noisedesign.base.checks import Array
 
@@ -25,6 +26,9 @@ RUN = 2048  # nodes that a thread takes at once: fewer have more in common, more
 FIRST = (
     128  # nodes of the first piece of a run, at most; the next has four times as many, if it may
 )
+ORDERED_FROM = 5000  # nodes from which their order matters: fewer are in the cache in any
+DEEP = 32  # links from a node beyond which a graph has an order with neighbours near each other
+NEARER = 8  # times nearer that neighbours have to be in another order, or nodes stay in their own
 
 
 class Piece(NamedTuple):
@@ -41,19 +45,19 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Neighbourhoods:
-    """What is reached from ``nodes`` by ``hops`` products with a sparse A, ``factor``, and its
-    transpose by turns. Both are one array on one set of nodes where they are the same object."""
+    """All that ``hops`` products with a sparse A, ``factor``, and its transpose by turns reach from
+    ``nodes``. Both are one array on one set of nodes where they are the same object."""
 
     factor: Any
     transposed: Any
     hops: int
     nodes: Array
     walks: Array = field(init=False)
-    """How many entries each node reaches, at most: walks, one of which ends at each of them."""
+    """Bounds on the entries that each node reaches: walks, one of which ends at each of them."""
 
     @property
     def runs(self) -> list[slice]:
-        """What threads may share."""
+        """Runs of nodes, which threads may share."""
         n = len(self.nodes)
         return [slice(first, min(first + RUN, n)) for first in range(0, n, RUN)]
 
@@ -120,6 +124,32 @@ class _Reached:
         ends[: len(rows.indptr)] = rows.indptr
         places = columns._place[rows.indices]
         return sparse.csr_array((rows.data, places, ends), (self._count, columns._count))
+
+
+def nearer(mixing: Any) -> Array | None:
+    """Nodes in the order of reverse Cuthill and McKee, if neighbours are much nearer to each other
+    in it than they are: products of such arrays find in the cache what they take."""
+    n = mixing.shape[0]
+    if n < ORDERED_FROM or not _is_deep(mixing):
+        return None
+    order = reverse_cuthill_mckee(sparse.csr_array(mixing))
+    place = np.empty_like(order)
+    place[order] = np.arange(n, dtype=order.dtype)
+    rows = np.repeat(np.arange(n), np.diff(mixing.indptr))
+    before, after = (
+        float(np.abs(a - b).mean())
+        for a, b in ((rows, mixing.indices), (place[rows], place[mixing.indices]))
+    )
+    return np.asarray(order) if after * NEARER <= before else None
+
+
+def _is_deep(mixing: Any) -> bool:
+    """Whether some node is more than ``DEEP`` links from the first: no order has neighbours nearer
+    than n over that on all ways to it."""
+    reached, fresh = _Reached(mixing.shape[0], np.array([0])), np.array([0])
+    for _ in range(DEEP):
+        fresh = reached.add(mixing[fresh].indices)
+    return len(fresh) > 0
 
 
 def is_full(block: Any, share: float) -> bool:

@@ -7,6 +7,7 @@ cov(z) >= X^-1, and the budgets hold for it as well."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -16,11 +17,12 @@ from scipy import sparse
 from noisedesign.base import together
 from noisedesign.base.checks import Array
 from noisedesign.families.polynomial import polynomials
-from noisedesign.families.polynomial.operator import MEASURED, GoOn, Weighted, near
+from noisedesign.families.polynomial.operator import GoOn, Weighted, near
 from noisedesign.families.polynomial.program import SparseProgram
 from noisedesign.forms import PolynomialCovariance
 
-PROBES = 32  # vectors that probe diag(B^(1/2)) for V, whose noise costs a bound little
+PROBES = 16  # vectors that probe diag(B^(1/2)) for V, whose noise costs a bound little
+ROOT_DEGREE = 48  # of a polynomial near it, by which V is found
 CHEAP_DEGREE = 2  # of p while V is searched
 
 
@@ -37,35 +39,31 @@ def improving(
     The first is of a low degree, all are within the budgets, the later the better; they end where
     ``go_on`` says no. The diagonals of T_j(B) are found once."""
     operator = _scaled(program, 1 / program.budget)
-    p = _of_commuting(operator, degree=CHEAP_DEGREE, rng=rng)
-    scale = operator.diagonal(p) / program.budget
+    density = _density(operator, rng)
+    p, scale = _of_commuting(program, operator, operator.moments(CHEAP_DEGREE), density)
     yield _noise(operator, p, scale), _scaled(program, scale)
     if program.plain:
         operator = _scaled(program, scale)
+        density = _density(operator, rng)
     if degree is None:
         degree = affordable_degree(operator, rng=rng)
-    p = _of_commuting(operator, degree=degree, rng=rng)
     try:
         moments = operator.moments(degree, go_on=go_on)
     except TimeoutError:
         return
-    scale = _coefficients(p) @ moments / program.budget
+    p, scale = _of_commuting(program, operator, moments, density)
     bounding = _scaled(program, scale)
     yield _noise(operator, p, scale), bounding
     if program.plain:
-        bounding = weighted(program, scale, beside=operator, degree=degree, rng=rng)
+        root = polynomials.root(*density, degree=ROOT_DEGREE, top=operator.top)
+        bounding = weighted(program, scale, root, beside=operator, degree=degree, rng=rng)
         yield _noise(operator, p, scale), bounding
     for _ in range(2 if program.plain else 4):  # the first gains a quarter, a third nothing
         x, seen = _seen(program, operator, scale, rng)
-        y, price = operator.measure(sparse.diags_array(np.sqrt(bounding.weights / scale)), rng)
-        price *= (seen @ (1 / p(x))) / (price @ p(y))
-        p = polynomials.precision(
-            np.concatenate([x, y]),
-            np.concatenate([seen, np.zeros(len(y))]) / price.sum(),
-            np.concatenate([np.zeros(len(x)), price]) / price.sum(),
-            degree=degree,
-            top=operator.top,
-        )
+        # Of diagonals, which are known.
+        prices = together.total(moments @ (bounding.weights / scale))
+        gain = seen / (seen @ (1 / p(x))) * (prices @ _coefficients(p))
+        p = polynomials.precision(x, gain / prices[0], prices / prices[0], top=operator.top)
         scale = _coefficients(p) @ moments / program.budget
         if not program.plain:
             bounding = _multipliers(program, operator, p, moments, rng=rng)
@@ -92,7 +90,7 @@ def _seen(
         values, vectors = operator.eigen
         y = root * vectors
         return values, np.sum(y * (program.objective.dense @ y), axis=0)
-    return operator.spectrum(root * program.objective.random(rng, MEASURED))
+    return operator.spectrum(root * program.objective.random(rng, operator.measured))
 
 
 def _multipliers(
@@ -132,11 +130,20 @@ def _coefficients(p: Chebyshev) -> Array:
     return np.asarray(p.coef, dtype=np.float64)
 
 
-def _of_commuting(operator: Weighted, *, degree: int, rng: np.random.Generator) -> Chebyshev:
-    """The p that would be best if D were V, and both a multiple of the identity."""
-    x, w = operator.measure(sparse.eye_array(len(operator.weights), format="csc"), rng)
-    w = w / w.sum()
-    return polynomials.precision(x, x * w, w, degree=degree, top=operator.top)
+def _density(operator: Weighted, rng: np.random.Generator) -> tuple[Array, Array]:
+    """Points and weights, which sum to 1, that stand for the eigenvalues."""
+    x, weights = operator.measure(sparse.eye_array(len(operator.weights), format="csc"), rng)
+    return x, weights / weights.sum()
+
+
+def _of_commuting(
+    program: SparseProgram, operator: Weighted, moments: Array, density: tuple[Array, Array]
+) -> tuple[Chebyshev, Array]:
+    """The p that would be best if D were V, and both a multiple of the identity; and D."""
+    x, weights = density
+    means = together.total(moments.sum(axis=1)) / program.size
+    p = polynomials.precision(x, x * weights, means, top=operator.top)
+    return p, _coefficients(p) @ moments / program.budget
 
 
 def affordable_degree(operator: Weighted, *, rng: np.random.Generator) -> int:
@@ -154,17 +161,18 @@ def affordable_degree(operator: Weighted, *, rng: np.random.Generator) -> int:
 def weighted(
     program: SparseProgram,
     weights: Array,
+    root: Chebyshev,
     *,
     beside: Weighted,
     degree: int,
     rng: np.random.Generator,
 ) -> Weighted:
     """B with V near a fixed point of f(V) = diag(B^(1/2)) / tau, from ``weights`` on. f takes log V
-    about half the way there, so that the first round goes to f(V)^2 / V. Diagonals of polynomials
-    of ``beside`` are known up to ``degree``."""
+    about half the way there, so that the first round goes to f(V)^2 / V. ``root`` is near the root
+    where ``beside`` has its eigenvalues, of which diagonals up to ``degree`` are known."""
     for number in range(2):
         operator = _scaled(program, weights)
-        diagonal = _root_diagonal(operator, beside=beside, degree=degree, rng=rng)
+        diagonal = _root_diagonal(operator, root, beside=beside, degree=degree, rng=rng)
         # An estimate of a node's multiplier may be negative.
         mean = float(together.total(diagonal.sum())) / program.size
         found = np.maximum(diagonal, 1e-2 * mean) / program.budget
@@ -173,15 +181,15 @@ def weighted(
 
 
 def _root_diagonal(
-    operator: Weighted, *, beside: Weighted, degree: int, rng: np.random.Generator
+    operator: Weighted, root: Chebyshev, *, beside: Weighted, degree: int, rng: np.random.Generator
 ) -> Array:
     """About diag(B^(1/2)): that of a polynomial near the root, and the rest by random signs."""
     n = len(operator.weights)
     if operator.small:
         values, vectors = operator.eigen
         return np.asarray(vectors**2 @ np.sqrt(values))
-    points, masses = operator.measure(sparse.eye_array(n, format="csc"), rng)
-    g = polynomials.root(points, masses, degree=64, top=operator.top)
+    # Of B over its bound the spectrum is like that beside it.
+    g = root * math.sqrt(operator.top / beside.top)
     signs = together.drawn(lambda size: rng.choice([-1.0, 1.0], size=size), n, PROBES)
     images = operator.apply(g, signs)
     factor = (operator.weights / beside.weights) ** 0.25

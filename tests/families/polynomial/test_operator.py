@@ -48,6 +48,31 @@ def test_eigenvalues_are_within_a_bound_that_is_close(pair: tuple[Weighted, Arra
     assert largest <= operator.top <= 1.02 * largest
 
 
+def test_a_bound_ends_where_it_gains_no_more(pair: tuple[Weighted, Array]) -> None:
+    """Of rank one, or of one node, the first step is exact; of others some pay."""
+    _, b = pair
+    asked: list[int] = []
+
+    def product(x: Array) -> Array:
+        asked.append(1)
+        return b @ x
+
+    found = operators.largest_at_most(product, len(b), steps=60)
+    assert np.linalg.eigvalsh(b)[-1] <= found
+    assert operators.GAINING < len(asked) < 40
+    if np.linalg.matrix_rank(b) == 1:
+        assert len(asked) <= operators.GAINING + 2
+
+
+def test_chebyshev_polynomials_by_turns(pair: tuple[Weighted, Array]) -> None:
+    operator, b = pair
+    block = np.random.default_rng(1).standard_normal((len(b), 2))
+    for j, found in enumerate(operator.chebyshev(block, 4)):
+        p = Chebyshev.basis(j, domain=[0.0, operator.top])
+        np.testing.assert_allclose(found, dense(p, b) @ block, atol=1e-11)
+    assert j == 4
+
+
 def test_the_bound_holds_without_convergence(
     pair: tuple[Weighted, Array], monkeypatch: pytest.MonkeyPatch
 ) -> None:

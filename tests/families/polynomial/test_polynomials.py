@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from numpy.polynomial import Chebyshev
 
+from noisedesign.base.checks import Array
 from noisedesign.families.polynomial import polynomials
 
 TOP = 0.8
@@ -32,9 +33,16 @@ def test_the_range_of_a_chebyshev_polynomial_is_proved_between_its_samples() -> 
     assert high >= 1
 
 
+def prices(points: Array, weights: Array, *, degree: int) -> Array:
+    """Of the coefficients of p, whose values at these points have these prices."""
+    angles = np.arccos(2 * points / TOP - 1)
+    return np.asarray(np.cos(np.outer(np.arange(degree + 1), angles)) @ weights)
+
+
 def test_a_precision_of_one_eigenvalue_is_its_root() -> None:
     """Where all of a spectrum is one point x, x / p + p is least for p(x) = sqrt(x)."""
-    p = polynomials.precision(np.array([0.25]), np.array([0.25]), np.ones(1), degree=4, top=TOP)
+    x = np.array([0.25])
+    p = polynomials.precision(x, x, prices(x, np.ones(1), degree=4), top=TOP)
     assert float(p(0.25)) == pytest.approx(0.5, abs=5e-3)
 
 
@@ -43,7 +51,7 @@ def test_a_precision_is_positive_and_better_with_its_degree(degree: int) -> None
     x = TOP * np.linspace(0.0005, 0.9995, 1000)
 
     def value(of: int) -> float:
-        p = polynomials.precision(x, x / 1000, np.full(1000, 1e-3), degree=of, top=TOP)
+        p = polynomials.precision(x, x / 1000, prices(x, np.full(1000, 1e-3), degree=of), top=TOP)
         assert polynomials.proved_range(p)[0] > 0
         assert p(FINE).min() > 0
         return float(np.mean(p(x)) * np.mean(x / p(x))) / float(np.mean(np.sqrt(x))) ** 2
@@ -53,7 +61,7 @@ def test_a_precision_is_positive_and_better_with_its_degree(degree: int) -> None
 
 def test_noise_is_at_least_what_the_precision_asks_for() -> None:
     x = TOP * np.linspace(0.0005, 0.9995, 1000)
-    p = polynomials.precision(x, x / 1000, np.full(1000, 1e-3), degree=6, top=TOP)
+    p = polynomials.precision(x, x / 1000, prices(x, np.full(1000, 1e-3), degree=6), top=TOP)
     r = polynomials.inverse_root(p)
     product = r(FINE) ** 2 * p(FINE)
     assert product.min() >= 1 - 1e-12
@@ -63,7 +71,7 @@ def test_noise_is_at_least_what_the_precision_asks_for() -> None:
 def test_a_precision_follows_what_it_is_paid_for_at_every_point() -> None:
     """Degree 1 and two points: 1 / p counts for g, p for c, each alone: p = sqrt(g / c) at both."""
     x, gain, price = np.array([0.1, 0.7]), np.array([0.2, 1.8]), np.array([0.8, 0.45])
-    p = polynomials.precision(x, gain, price, degree=1, top=TOP)
+    p = polynomials.precision(x, gain, prices(x, price, degree=1), top=TOP)
     np.testing.assert_allclose(p(x), [0.5, 2.0], rtol=5e-3)
 
 
