@@ -12,6 +12,7 @@ EXTRAS = {  # package -> the extra that brings it
     "joblib": "parallel",
     "matplotlib": "pictures",
     "pooch": "data",
+    "pyarrow": "parquet",
     "safetensors": "safetensors",
 }
 

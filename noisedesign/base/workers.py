@@ -15,6 +15,7 @@ from multiprocessing import Pipe, resource_tracker
 from multiprocessing.connection import Connection
 from typing import TypeVar
 
+from noisedesign.base import together
 from noisedesign.base.extras import need
 from noisedesign.base.machine import cores, one_thread
 
@@ -28,7 +29,8 @@ def in_threads(work: Callable[[Item], Result], items: Sequence[Item]) -> Iterato
     """Results in the order of items whose work releases the interpreter, as scipy.sparse does."""
     # BLAS has one thread, nested calls run in line: results depend on no number of threads.
     threads = min(cores(), len(items))
-    if threads <= 1 or threading.current_thread().name.startswith(NAME):
+    inside = threading.current_thread().name.startswith(NAME) or not together.alone()
+    if threads <= 1 or inside:
         yield from map(work, items)
         return
     left = iter(items)

@@ -13,7 +13,7 @@ import warnings
 import click
 
 from noisedesign.base.checks import InputError
-from noisedesign.cli import accounts, choices, deployments, designs, tables
+from noisedesign.cli import accounts, choices, deployments, designs, parts, tables
 from noisedesign.cli._shared import EXIT_FAILED, EXIT_INPUT, EXIT_INTERRUPTED, note
 
 __all__ = ["EXIT_FAILED", "EXIT_INPUT", "EXIT_INTERRUPTED", "commands", "main"]
@@ -95,6 +95,7 @@ for module in (accounts, choices, deployments, designs, tables):
     for command in vars(module).values():
         if isinstance(command, click.Command):
             commands.add_command(command)
+commands.add_command(parts.parts)  # a group, whose own commands stand below it
 
 
 def main() -> None:

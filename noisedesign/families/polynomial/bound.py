@@ -14,6 +14,7 @@ from numpy.polynomial import Chebyshev
 from scipy.fft import dct
 from scipy.linalg import svdvals
 
+from noisedesign.base import together
 from noisedesign.base.checks import Array
 from noisedesign.base.workers import in_threads
 from noisedesign.families.polynomial import operator as operators, polynomials
@@ -84,15 +85,16 @@ def squared_sensitivity(noise: PolynomialCovariance, budget: Array) -> float:
     if slack <= 0:
         return math.inf
     found = diagonal(noise) / (noise.scale * budget)
-    return float(found.max()) / min(slack, 1.0) if np.isfinite(found).all() else math.inf
+    worst = together.largest(np.where(np.isfinite(found), found, math.inf))
+    return worst / min(slack, 1.0) if math.isfinite(worst) else math.inf
 
 
-@lru_cache(maxsize=1)
+@together.of_last
 def eigenvalues_within(noise: PolynomialCovariance) -> bool:
     """Whether b is above every eigenvalue of B: (B x)_i <= b x_i for some x > 0 proves it."""
     operator = Weighted(mixing=noise.mixing, weights=noise.weights)
     steps = power_steps(operator.squared, noise.nodes, steps=POWER_STEPS)
-    return any(bool((image <= noise.bound * x).all()) for x, image in steps)
+    return any(together.largest(image - noise.bound * x) <= 0 for x, image in steps)
 
 
 def least(p: Chebyshev, part: Chebyshev) -> float:
@@ -117,11 +119,15 @@ def diagonal(noise: PolynomialCovariance) -> Array:
     return _operator(noise).diagonal(noise.polynomials[0])
 
 
-@lru_cache(maxsize=1)
+@together.of_last
 def _operator(noise: PolynomialCovariance) -> Weighted:
     """B, with diagonals by other sums than the solver's; those of the last noise are kept."""
     found = Weighted(mixing=noise.mixing, weights=noise.weights, bound=noise.bound)
-    found.known[:] = moments(_degree(noise), found.factor, noise.bound)
+    degree, a, b = _degree(noise), found.factor, noise.bound
+    if together.alone():
+        found.known[:] = moments(degree, a, b)
+    else:  # by the rows of W, which are in parts
+        found.known[:] = together.kept(lambda: a.by_steps(b, degree))
     return found
 
 
@@ -193,7 +199,8 @@ def error(program: SparseProgram, noise: PolynomialCovariance) -> Estimate:
         return operator.apply(r, root * h.times(root * operator.apply(r, z)))
 
     rng = _vectors(program, 0)
-    pilot, factor = rng.standard_normal((n, 2)), np.sqrt(noise.scale / operator.weights)
+    pilot = together.drawn(rng.standard_normal, n, 2)
+    factor = np.sqrt(noise.scale / operator.weights)
     known = near(operator, factor, degree=_degree(noise), starts=pilot, images=image(pilot))
     # An error takes few products of each vector, so that there are three times as many.
     probes = 3 * probes_of(program)
@@ -202,9 +209,10 @@ def error(program: SparseProgram, noise: PolynomialCovariance) -> Estimate:
     def probed(number: int) -> Array:
         z = blocks.block(number)
         left = image(z) - known.apply(z)
-        return np.array([np.sum(z * left), np.sum(left**2)])
+        return np.asarray(together.total(np.array([np.sum(z * left), np.sum(left**2)])))
 
-    found = np.sum(list(in_threads(probed, range(len(blocks)))), axis=0) / probes
+    every = in_threads(lambda number: together.kept(lambda: probed(number)), range(len(blocks)))
+    found = np.sum(list(every), axis=0) / probes
     rest, top = Estimate(float(found[0]), float(found[0])), largest_of(noise, h)
     return _enclosed(known, rest, float(found[1]), top=top, probes=probes, failure=FAILURE)
 
@@ -214,7 +222,7 @@ def _enclosed(
 ) -> Estimate:
     """Enclose the trace of E, of eigenvalues up to ``top``, by that of K and the ``rest``: the mean
     of z^T F z over some probes z, F = E - K, and of |F z|^2, ``squared``."""
-    exact, (low, high) = float(known.diagonal.sum()), known.ends
+    exact, (low, high) = float(together.total(known.diagonal.sum())), known.ends
     ends = (-high, top - low)
     below, above = (
         deviation(squared, *two, probes=probes, failure=failure)
@@ -231,10 +239,10 @@ def largest_of(noise: PolynomialCovariance, objective: Powers) -> float:
     squared = r * r
     size = max(polynomials.proved_range(squared)[1], 0.0)
     found = size * objective.top(noise.scale)
-    v = float(noise.weights[0])
+    v = together.largest(noise.weights)
     if len(objective.counts) == 1:
         terms = objective.counts
-    elif objective.symmetric and (noise.weights == v).all():
+    elif objective.symmetric and together.least(noise.weights) == v:
         terms = objective.counts / v ** np.arange(len(objective.counts))
     else:
         return found
@@ -242,7 +250,8 @@ def largest_of(noise: PolynomialCovariance, objective: Powers) -> float:
     x = Chebyshev.interpolate(powers, len(terms), domain=squared.domain)
     weighted = max(polynomials.proved_range(x * squared)[1], 0.0)
     ratios = np.sqrt(noise.scale / noise.weights)
-    middle, half = (ratios.max() + ratios.min()) / 2, (ratios.max() - ratios.min()) / 2
+    ends = together.least(ratios), together.largest(ratios)
+    middle, half = (ends[1] + ends[0]) / 2, (ends[1] - ends[0]) / 2
     both = middle * math.sqrt(weighted) + half * math.sqrt(float(powers(noise.bound)) * size)
     return float(min(found, both**2 * (1 + 1e-9)))  # x is known from its values
 
@@ -261,10 +270,11 @@ def proved(
     too, whatever noise it is, if b is above its B. Over several steps of symmetric W the trace of
     s (W V W)^(1/2) s, with s of W^2 and s^4 W^2 <= H, takes the place of S (docs/mathematics.md).
     """
-    if noise is not None and not (noise.nodes == program.size and eigenvalues_within(noise)):
+    fits = noise is not None and noise.nodes == len(program.budget)
+    if noise is not None and not (fits and eigenvalues_within(noise)):
         noise = None
-    operator = Weighted(mixing=program.mixing, weights=weights / weights.max())
-    price = float(program.budget @ operator.weights)
+    operator = Weighted(mixing=program.mixing, weights=weights / together.largest(weights))
+    price = float(together.total(program.budget @ operator.weights))
     root = np.sqrt(operator.weights)[:, None]
     objective = program.objective
     if is_exact(program):
@@ -298,7 +308,7 @@ def proved(
     else:
         beside, degree = _operator(noise), _degree(noise)
     within = more.get("outer", np.asarray)
-    pilot = rng.standard_normal((program.size, 2))
+    pilot = together.drawn(rng.standard_normal, program.size, 2)
     process = Bidiagonal(*factors, within(pilot))
     process.extend(52)  # of which 32 make the product
     images, factor = within(process.root_times()[0]), (scaled / beside.weights) ** 0.25
@@ -340,7 +350,8 @@ def rest_of_root(
         exact = products(z, seen)
         return low - exact, high - exact, (np.sqrt(products(left, left)) + stretch * off) ** 2
 
-    parts = zip(*in_threads(probed, range(len(starts))), strict=True)
+    every = in_threads(lambda number: together.kept(lambda: probed(number)), range(len(starts)))
+    parts = zip(*every, strict=True)
     low, high, squares = (np.concatenate(found) for found in parts)
     rest, squared = Estimate(float(low.mean()), float(high.mean())), float(squares.mean())
     return _enclosed(known, rest, squared, top=math.sqrt(top), probes=len(low), failure=failure)

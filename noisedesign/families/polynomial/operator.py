@@ -16,6 +16,7 @@ import numpy as np
 from numpy.polynomial import Chebyshev
 from scipy import sparse
 
+from noisedesign.base import together
 from noisedesign.base.checks import Array
 from noisedesign.base.workers import in_threads
 from noisedesign.families.polynomial import polynomials, reach
@@ -55,14 +56,15 @@ class Weighted:
         """A^T."""
         return narrow(self.factor.T.tocsr())
 
-    @cached_property
+    @together.once
     def top(self) -> float:
         """b, a bound on the eigenvalues of B."""
         if self.bound is not None:
             return self.bound
-        return largest_at_most(self.squared, len(self.weights), steps=POWER_STEPS)
+        size = len(self.weights)
+        return float(together.kept(lambda: largest_at_most(self.squared, size, steps=POWER_STEPS)))
 
-    @cached_property
+    @together.once
     def _scaled(self) -> tuple[Any, Any]:
         """A / sqrt(b) and its transpose."""
         scaled = self.factor / np.sqrt(self.top)
@@ -103,7 +105,11 @@ class Weighted:
     def moments(self, degree: int, *, go_on: GoOn | None = None) -> Array:
         """Diagonals of T_j(2 B / b - 1), j <= degree; ``TimeoutError`` where ``go_on`` says no."""
         if len(self.known) <= degree:
-            self.known[:] = self._moments(degree, go_on)
+            top = self.top  # before, since it is kept for itself
+            if together.alone():
+                self.known[:] = self._moments(degree, go_on)
+            else:  # by the rows of W, which are in parts
+                self.known[:] = together.kept(lambda: self.factor.by_halves(top, degree))
         return np.array(self.known[: degree + 1])
 
     def _moments(self, degree: int, go_on: GoOn | None = None) -> Array:
@@ -161,6 +167,13 @@ class Weighted:
                 following = both @ (from_odd if j % 2 else from_even)
             previous, current = current, following
 
+    def units(self, nodes: Array) -> Any:
+        """The unit vectors of some nodes, sparse columns."""
+        here = together.here(len(self.weights))
+        column = np.flatnonzero((nodes >= here.start) & (nodes < here.stop))
+        at = (nodes[column] - here.start, column)
+        return sparse.csr_array((np.ones(len(column)), at), shape=(len(here), len(nodes)))
+
     def diagonal(self, p: Chebyshev) -> Array:
         """The diagonal of p(B), shape (n,)."""
         return np.asarray(np.asarray(p.coef, dtype=np.float64) @ self.moments(p.degree()))
@@ -172,19 +185,23 @@ class Weighted:
 
         def found(part: Array) -> list[Rule]:
             process = Bidiagonal(self.forward, self.backward, part)
-            process.extend(min(steps, len(part)))
+            process.extend(min(steps, together.count(len(part))))
             return [process.rule(k, below=False) for k in range(part.shape[1])]
 
         halves = np.array_split(block, min(2, block.shape[1]), axis=1)
-        rules = [rule for half in in_threads(found, halves) for rule in half]
-        nodes = np.concatenate([rule.nodes for rule in rules])
-        weights = np.concatenate([rule.weights for rule in rules]) / len(rules)
+
+        def measured() -> tuple[Array, Array]:
+            rules = [rule for half in in_threads(found, halves) for rule in half]
+            nodes = np.concatenate([rule.nodes for rule in rules])
+            return nodes, np.concatenate([rule.weights for rule in rules]) / len(rules)
+
+        nodes, weights = together.kept(measured)
         return np.minimum(nodes, self.top), weights
 
     @property
     def small(self) -> bool:
         """Whether all eigenvalues are found sooner than what stands for them."""
-        return len(self.weights) <= DENSE
+        return together.count(len(self.weights)) <= DENSE
 
     @cached_property
     def eigen(self) -> tuple[Array, Array]:
@@ -197,12 +214,13 @@ class Weighted:
         if self.small:
             values, vectors = self.eigen
             return values, np.sum((outer @ vectors) ** 2, axis=0)
-        return self.spectrum(outer.T @ rng.standard_normal((outer.shape[0], self.measured)))
+        drawn = together.drawn(rng.standard_normal, outer.shape[0], self.measured)
+        return self.spectrum(outer.T @ drawn)
 
     @property
     def measured(self) -> int:
         """The number of vectors that show what its spectrum is like."""
-        return max(min(MEASURED, SHOWN // len(self.weights)), min(2, MEASURED))
+        return max(min(MEASURED, SHOWN // together.count(len(self.weights))), min(2, MEASURED))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -228,7 +246,7 @@ class Known:
     def ends(self) -> tuple[float, float]:
         """An interval of 0 and all eigenvalues of K."""
         low, high = polynomials.proved_range(self.q)
-        largest = float(self.factor.max()) ** 2
+        largest = together.largest(self.factor) ** 2
         return largest * min(low, 0.0), largest * max(high, 0.0)
 
 
@@ -236,7 +254,7 @@ def near(operator: Weighted, factor: Array, *, degree: int, starts: Array, image
     """Find the K of that degree nearest to E by least squares from ``images``, E ``starts``."""
     g = factor[:, None]
     basis = [(g * image).ravel() for image in operator.chebyshev(g * starts, degree)]
-    found = np.linalg.lstsq(np.stack(basis, axis=1), images.ravel(), rcond=None)[0]
+    found = together.least_squares(np.stack(basis, axis=1), images.ravel())
     return Known(operator=operator, factor=factor, q=Chebyshev(found, domain=[0.0, operator.top]))
 
 
@@ -294,7 +312,7 @@ class Powers:
         """Independent columns of covariance H, or a little less: F^T, or W s(W^2)^2, of normals."""
         shape = (self.mixing.shape[0], count)
         if self.fourth_root is None:
-            return self._gathered(rng.standard_normal(shape) for _ in self.counts)
+            return self._gathered(together.drawn(rng.standard_normal, *shape) for _ in self.counts)
         return by_columns(
             lambda z: self._narrow @ self.times_fourth_root(self.times_fourth_root(z)),
             rng.standard_normal(shape),
@@ -355,14 +373,14 @@ def power_steps(
         image = product(x)
         yield x, image
         # What is kept of x leaves it positive, and never lets that bound rise.
-        x = image / image.max() + 1e-3 * x / x.max()
+        x = image / together.largest(image) + 1e-3 * x / together.largest(x)
 
 
 def largest_at_most(product: Callable[[Array], Array], size: int, *, steps: int) -> float:
     """Bound the eigenvalues of a nonnegative symmetric B by power steps, as many as pay."""
     found: list[float] = []
     for x, image in power_steps(product, size, steps=steps):
-        found.append(float((image / x).max()))
+        found.append(together.largest(image / x))
         if len(found) > GAINING and min(found) >= (1 - GAIN) * min(found[:-GAINING]):
             break
     return min(found) * (1 + 1e-12)  # for rounding of the products
@@ -378,7 +396,7 @@ def by_columns(work: Callable[[Array], Array], block: Array) -> Array:
 
 def narrow(array: Any) -> Any:
     """The same with indices of four bytes, where they do: products are a fifth quicker."""
-    if array.nnz < np.iinfo(np.int32).max:
+    if sparse.issparse(array) and array.nnz < np.iinfo(np.int32).max:
         array.indices, array.indptr = (x.astype(np.int32) for x in (array.indices, array.indptr))
     return array
 

@@ -17,7 +17,7 @@ import numpy as np
 from scipy import sparse
 from scipy.linalg import eigh_tridiagonal
 
-from noisedesign.base import settings
+from noisedesign.base import settings, together
 from noisedesign.base.checks import Array
 from noisedesign.families.polynomial.reach import is_full
 
@@ -55,7 +55,7 @@ class Probes:
         """The block of a number, shape (n, m)."""
         columns = int(self._ends[number + 1] - self._ends[number])
         rng = np.random.default_rng(self._seeds[number])
-        return rng.standard_normal((self._nodes, columns))
+        return together.drawn(rng.standard_normal, self._nodes, columns)
 
 
 class Rule(NamedTuple):
@@ -205,7 +205,7 @@ def _interior(diagonal: Array, beside: Array, first: int) -> Rule | None:
 
 def products(left: Array, right: Array) -> Array:
     """Inner products of columns with columns."""
-    return np.asarray(np.einsum("ij,ij->j", left, right))
+    return np.asarray(together.total(np.einsum("ij,ij->j", left, right)))
 
 
 def _normalised(block: Array) -> Array:
@@ -266,4 +266,4 @@ def _inner(left: Any, right: Any) -> Array:
     """Inner products of columns, sparse or not."""
     if isinstance(left, np.ndarray):
         return products(left, right)
-    return np.asarray(left.multiply(right).sum(axis=0))
+    return np.asarray(together.total(left.multiply(right).sum(axis=0)))

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.polynomial import Chebyshev
 from scipy import sparse
 
+from noisedesign.base import together
 from noisedesign.base.checks import Array
 from noisedesign.families.polynomial import polynomials
 from noisedesign.families.polynomial.operator import GoOn, Weighted, near
@@ -59,7 +60,8 @@ def improving(
         yield _noise(operator, p, scale), bounding
     for _ in range(2 if program.plain else 4):  # the first gains a quarter, a third nothing
         x, seen = _seen(program, operator, scale, rng)
-        prices = moments @ (bounding.weights / scale)  # of diagonals, which are known
+        # Of diagonals, which are known.
+        prices = together.total(moments @ (bounding.weights / scale))
         gain = seen / (seen @ (1 / p(x))) * (prices @ _coefficients(p))
         p = polynomials.precision(x, gain / prices[0], prices / prices[0], top=operator.top)
         scale = _coefficients(p) @ moments / program.budget
@@ -120,7 +122,7 @@ def _multipliers(
 
 
 def _scaled(program: SparseProgram, weights: Array) -> Weighted:
-    return Weighted(mixing=program.mixing, weights=weights / weights.max())
+    return Weighted(mixing=program.mixing, weights=weights / together.largest(weights))
 
 
 def _coefficients(p: Chebyshev) -> Array:
@@ -139,18 +141,19 @@ def _of_commuting(
 ) -> tuple[Chebyshev, Array]:
     """The p that would be best if D were V, and both a multiple of the identity; and D."""
     x, weights = density
-    p = polynomials.precision(x, x * weights, moments.mean(axis=1), top=operator.top)
+    means = together.total(moments.sum(axis=1)) / program.size
+    p = polynomials.precision(x, x * weights, means, top=operator.top)
     return p, _coefficients(p) @ moments / program.budget
 
 
 def affordable_degree(operator: Weighted, *, rng: np.random.Generator) -> int:
     """The largest degree, up to 8, whose sums over neighbourhoods cost no more than the traces."""
-    n = len(operator.weights)
+    n = together.count(len(operator.weights))
     nodes = np.sort(rng.choice(n, min(n, 64), replace=False))
-    reached = sparse.eye_array(n, format="csc")[:, nodes].tocsr()
+    reached = operator.units(nodes)
     for degree in range(1, 9):
         reached = (operator.transposed if degree % 2 == 0 else operator.factor) @ reached
-        if reached.nnz > 8000 * len(nodes) and degree > CHEAP_DEGREE:
+        if together.total(reached.nnz) > 8000 * len(nodes) and degree > CHEAP_DEGREE:
             return degree - 1
     return 8
 
@@ -171,7 +174,8 @@ def weighted(
         operator = _scaled(program, weights)
         diagonal = _root_diagonal(operator, root, beside=beside, degree=degree, rng=rng)
         # An estimate of a node's multiplier may be negative.
-        found = np.maximum(diagonal, 1e-2 * float(diagonal.mean())) / program.budget
+        mean = float(together.total(diagonal.sum())) / program.size
+        found = np.maximum(diagonal, 1e-2 * mean) / program.budget
         weights = found if number else found * (found / operator.weights)
     return _scaled(program, weights)
 
@@ -186,7 +190,7 @@ def _root_diagonal(
         return np.asarray(vectors**2 @ np.sqrt(values))
     # Of B over its bound the spectrum is like that beside it.
     g = root * math.sqrt(operator.top / beside.top)
-    signs = rng.choice([-1.0, 1.0], size=(n, PROBES))
+    signs = together.drawn(lambda size: rng.choice([-1.0, 1.0], size=size), n, PROBES)
     images = operator.apply(g, signs)
     factor = (operator.weights / beside.weights) ** 0.25
     known = near(beside, factor, degree=degree, starts=signs[:, :2], images=images[:, :2])

@@ -1,0 +1,1 @@
+"""Designs for graphs that no process holds: W by its rows, in parts."""

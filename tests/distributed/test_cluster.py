@@ -1,0 +1,105 @@
+"""Parts on a real Dask scheduler, with workers that are processes, one of them killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import noisedesign as nd
+from noisedesign.base.checks import InputError
+from noisedesign.distributed import design as designs, tasks
+from noisedesign.distributed.mail import LostError
+from tests.support.parts import as_if_large
+
+distributed = pytest.importorskip("distributed")
+
+
+def few_vectors() -> None:
+    """On a worker: what ``as_if_large`` does here."""
+    from noisedesign.distributed import work
+    from noisedesign.families.polynomial import bound, operator
+
+    operator.DENSE = work.MOST_EXACT = 60
+    bound.PROBED = 1
+
+
+@pytest.fixture
+def cluster() -> Iterator[Any]:
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0"
+        ) as found,
+        distributed.Client(found, set_as_default=False) as client,
+    ):
+        client.run(few_vectors)
+        found.known = client
+        yield found
+
+
+def stored(folder: Path, nodes: int = 200) -> Path:
+    graph = nd.build_graph("barabasi-albert", nodes=nodes, links=3, seed=1)
+    tasks.store(nd.SpaceProblem.from_graph(graph), folder, parts=2)
+    return folder
+
+
+@pytest.mark.slow
+def test_a_worker_is_killed_and_the_same_call_goes_on(
+    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    as_if_large(monkeypatch)
+    graph = stored(tmp_path / "graph")
+    expected = tasks.solve(graph, tmp_path / "here", gap=0.9)  # in threads
+    victims = list(cluster.known.run(os.getpid).values())
+
+    def kill(stage: str) -> None:
+        if stage.startswith("certifying"):
+            while victims:
+                os.kill(victims.pop(), signal.SIGKILL)
+                victims.clear()
+
+    began = time.monotonic()
+    with pytest.raises(LostError):
+        tasks.solve(
+            graph, tmp_path / "design", cluster=cluster.scheduler_address, gap=0.9, tell=kill
+        )
+    assert time.monotonic() - began < tasks.LONGEST_SILENCE  # it was told, and did not wait
+    assert not (tmp_path / "design" / designs.MANIFEST).exists()
+    kept = list((tmp_path / "design" / tasks.CHECKPOINT).glob("*/part-*/*.npz"))
+    assert kept
+    cluster.known.wait_for_workers(2, timeout=60)
+    cluster.known.run(few_vectors)
+    made = tasks.solve(graph, tmp_path / "design", cluster=cluster.scheduler_address, gap=0.9)
+    assert made.objective == expected.objective
+    assert made.lower_bound == pytest.approx(expected.lower_bound, rel=1e-12)
+    assert made.sent["halo bytes"] < expected.sent["halo bytes"]  # what was known was not sent
+    found = tasks.verify(tmp_path / "design", graph, cluster=cluster.scheduler_address)
+    assert found.ok, found
+
+
+@pytest.mark.slow
+def test_wrong_parts_and_too_few_workers_are_told(cluster: Any, tmp_path: Path) -> None:
+    graph = stored(tmp_path / "graph")
+    address = cluster.scheduler_address
+    (graph / "edges-00001.parquet").write_bytes(b"PAR1 damaged")
+    with pytest.raises(InputError, match=r"the file that parts\.json names"):
+        tasks.solve(graph, tmp_path / "design", cluster=address)
+    graph_of_three = nd.build_graph("ring", nodes=9)
+    tasks.store(nd.SpaceProblem.from_graph(graph_of_three), tmp_path / "three", parts=3)
+    with pytest.raises(InputError, match="3 workers, one a part"):
+        tasks.solve(tmp_path / "three", tmp_path / "design", cluster=address)
+
+
+def test_no_scheduler_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from noisedesign.distributed import cluster as clusters
+
+    monkeypatch.setattr(clusters, "PATIENCE", 0.3)
+    with pytest.raises(InputError, match="a scheduler that answers"):
+        tasks.solve(stored(tmp_path / "g"), tmp_path / "d", cluster="tcp://127.0.0.1:1")
+    assert threading.active_count() < 100
