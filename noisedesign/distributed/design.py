@@ -21,8 +21,9 @@ import numpy as np
 
 from noisedesign.base import checks as _checks
 from noisedesign.base.atomic import overwriting, write_bytes, write_text
-from noisedesign.base.checks import Array, InputError
+from noisedesign.base.checks import InputError
 from noisedesign.distributed.graph import Part, digest_of, read_table
+from noisedesign.distributed.mail import Array
 from noisedesign.forms import PolynomialCovariance
 
 FORMAT = {"format": "noisedesign-design-in-parts", "version": 1}

@@ -26,8 +26,9 @@ from scipy.sparse.csgraph import connected_components
 
 from noisedesign.base import checks as _checks
 from noisedesign.base.atomic import made_folder, overwriting, write_atomically, write_text
-from noisedesign.base.checks import Array, InputError
+from noisedesign.base.checks import InputError
 from noisedesign.base.extras import need
+from noisedesign.distributed.mail import Array
 from noisedesign.distributed.rows import Rows
 from noisedesign.distributed.world import World
 from noisedesign.privacy.target import PrivacyTarget
@@ -88,7 +89,7 @@ def folder_at(path: str | Path) -> Folder:
         raise _flaw(MANIFEST, f"format {FORMAT['format']}, version {FORMAT['version']}", "others")
     if unknown := set(stated) - keys:
         raise _flaw(MANIFEST, f"no keys but {sorted(keys)}", f"{sorted(unknown)}")
-    ends = stated.get("ends")
+    ends: Any = stated.get("ends")
     whole = isinstance(ends, list) and all(type(end) is int for end in ends)
     if not whole or len(ends) < 2 or ends[0] != 0 or (np.diff(ends) <= 0).any():
         raise _flaw(f"{MANIFEST} ends", "increasing integers, of which the first is 0", f"{ends}")
@@ -135,10 +136,11 @@ def store_graph(
         apart = source != target
         links = {"source": source, "target": target, "weight": rows.data}
         columns = {name: column[apart] for name, column in links.items()}
-        for file, table in (
-            (found.edges_file(k), columns),
-            (found.nodes_file(k), {"name": own, "budget": budget[own]}),
-        ):
+        tables: dict[Path, dict[str, Array]] = {
+            found.edges_file(k): columns,
+            found.nodes_file(k): {"name": own, "budget": budget[own]},
+        }
+        for file, table in tables.items():
             write_table(file, table)
             digests[file.name] = digest_of(file)
     for stale in {*folder.glob("edges-*.parquet"), *folder.glob("nodes-*.parquet")}:
@@ -231,8 +233,8 @@ def read_part(folder: Folder, world: World) -> Part:
         node = first + int(np.argmin(left))
         raise _flaw(files[0].name, "weights of a row of at most 1", f"{1 - left.min():g}, {node}")
     own = np.arange(first, end)
-    entries = (np.concatenate(pair) for pair in ((source, own), (target, own)))
-    rows = Rows(world, *entries, np.concatenate([weight, np.maximum(left, 0.0)]))
+    source, target = np.concatenate([source, own]), np.concatenate([target, own])
+    rows = Rows(world, source, target, np.concatenate([weight, np.maximum(left, 0.0)]))
     every = world.each(np.frombuffer("".join(digests).encode(), dtype=np.uint8))
     stated = f"{folder.ends.tolist()} {folder.weights} {folder.privacy}".encode()
     problem = hashlib.sha256(stated + b"".join(part.tobytes() for part in every)).hexdigest()

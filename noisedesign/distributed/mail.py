@@ -9,7 +9,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
+
+Array = NDArray[Any]  # of any kind of number
 
 LONGEST_SILENCE = 600.0
 """Seconds that a part waits for another, unless told: more than any work between letters."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy import sparse
 
-from noisedesign.base.checks import Array
+from noisedesign.distributed.mail import Array
 from noisedesign.distributed.world import World
 from noisedesign.families.polynomial.operator import DENSE_FROM, squares
 

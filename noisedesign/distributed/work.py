@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 
 from noisedesign.base import together
-from noisedesign.base.checks import Array, InputError
+from noisedesign.base.checks import InputError
 from noisedesign.base.machine import one_thread
 from noisedesign.base.version import version
 from noisedesign.distributed import design as designs
 from noisedesign.distributed.graph import Part, folder_at, read_part
 from noisedesign.distributed.journal import Journal
-from noisedesign.distributed.mail import Mail
+from noisedesign.distributed.mail import Array, Mail
 from noisedesign.distributed.rows import Rows
 from noisedesign.distributed.world import World
 from noisedesign.families.polynomial import bound as judging
@@ -43,7 +43,7 @@ class InParts(Powers):
 
     symmetric = True
     fourth_root = None
-    _narrow = _transposed = property(lambda self: self.mixing)  # type: ignore[assignment]
+    _narrow = _transposed = property(lambda self: self.mixing)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

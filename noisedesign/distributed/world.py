@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from noisedesign.base.checks import Array
 from noisedesign.base.together import Alone
 from noisedesign.distributed.journal import Journal
-from noisedesign.distributed.mail import Mail
+from noisedesign.distributed.mail import Array, Mail
 
 DRAWN_AT_ONCE = 1 << 20  # random numbers of a piece of what others have, which is thrown away
 
