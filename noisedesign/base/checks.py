@@ -7,6 +7,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,10 @@ class InputError(ValueError):
         self.field, self.expected, self.got, self.remedy = field, expected, got, remedy
         text = f"{field}: expected {expected}, got {got}"
         super().__init__(f"{text}. {remedy}" if remedy else text)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        said = {"expected": self.expected, "got": self.got, "remedy": self.remedy}
+        return partial(type(self), self.field, **said), ()
 
     def told(
         self, *, field: str | None = None, got: str | None = None, remedy: str | None = None

@@ -36,11 +36,11 @@ COLUMNS: dict[str, type] = {
     "multiplier": np.float64,
 }
 MOST_DEGREE = 16
-"""Of a precision that is verified: sums over larger neighbourhoods are those of the whole graph."""
+"""The largest degree of a precision that is verified: beyond it all nodes are neighbours."""
 
 
 def few(noise: PolynomialCovariance) -> dict[str, Any]:
-    """What all parts know of noise."""
+    """Return what all parts know of noise."""
     return {
         "precision": noise.precision.tolist(),
         "noise": noise.noise.tolist(),

@@ -38,7 +38,7 @@ MANIFEST = "parts.json"
 GIVEN, METROPOLIS = "given", "metropolis-hastings"
 FIELD = "parts"
 ROOM = 1e-12
-"""By how much weights of a row may exceed 1 for their rounding."""
+"""The excess over 1 that weights of a row may have for their rounding."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,7 +191,7 @@ def digest_of(path: Path) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """What a part has of a problem: its rows of W, budgets (n,) and names of its nodes, and the
+    """The share of a part in a problem: its rows of W, budgets (n,) and names of its nodes, and the
     sha256 of all parts' files, which tells problems apart."""
 
     rows: Rows
@@ -259,7 +259,7 @@ def _sorted(source: Array, target: Array, weight: Array) -> tuple[Array, Array, 
 
 
 def _check_own(file: str, source: Array, target: Array, weight: Array, world: World) -> None:
-    """What a part sees without the others."""
+    """Refuse what a part sees without the others."""
     n, places = int(world.ends[-1]), f"{world.first} to {world.end - 1}"
 
     def refuse(wrong: Array, expected: str, remedy: str = "") -> None:

@@ -1,4 +1,4 @@
-"""What parts send each other: boxes that letters are put into, and an end to waiting for them."""
+"""Letters among parts: boxes that they are put into, and an end to waiting for them."""
 
 from __future__ import annotations
 

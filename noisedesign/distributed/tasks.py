@@ -78,7 +78,7 @@ class DesignInParts(Shown):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class VerifiedParts(Shown):
-    """What became of the claims of a design in parts.
+    """The verdicts on the claims of a design in parts.
 
     Attributes:
         checks: by name of a claim, whether it holds.
@@ -130,9 +130,9 @@ def store(
     return store_graph(mixing, path, labels=labels, budget=given.budget, privacy=given.privacy)
 
 
-def _check_covered(problem: Problem) -> None:
+def _check_covered(problem: Any) -> None:
     """Refuse by name what a problem may ask for, and graphs in parts do not have."""
-    if not isinstance(problem, SpaceProblem):
+    if problem.axes != "space":
         raise InputError("problem", expected="one of noise across nodes", got=problem.axes)
     horizon = problem.horizon
     asked = {
@@ -280,7 +280,7 @@ def _with_status(made: DesignInParts, status: str) -> DesignInParts:
 
 
 def _foreign(design: Path) -> list[Path]:
-    """What a folder has besides the parts of a design."""
+    """List what a folder has besides the parts of a design."""
     return [one for one in design.iterdir() if not one.match("noise-*.parquet")]
 
 

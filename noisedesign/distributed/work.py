@@ -1,4 +1,4 @@
-"""What every part does in a solve and in a verification: the code of one process, over its rows.
+"""The work of a part in a solve and in a verification: the code of one process, over its rows.
 
 Search and judge are those of :mod:`noisedesign.families.polynomial`. Where they need what others
 have they ask :mod:`base.together`, which asks the other parts."""
@@ -70,7 +70,7 @@ class ProgramInParts(SparseProgram):
 
 @dataclass(frozen=True)
 class Asked:
-    """What a part is to do, of the folders that all parts reach: no output is a verification."""
+    """The order that parts are given, with folders that all of them reach."""
 
     graph: Path
     design: Path
