@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +103,7 @@ def halos(mixing: Any, ends: Any, cut: str) -> list[int]:
         return [0]
     rows = mixing.tocsr()
     found = []
-    for first, end in zip(ends, ends[1:], strict=False):
+    for first, end in pairwise(ends):
         near = np.unique(rows[first:end].indices)
         found.append(int(((near < first) | (near >= end)).sum()))
     return found

@@ -56,11 +56,11 @@ class Alone:
     """All rows are here."""
 
     def count(self, rows: int) -> int:
-        """How many rows there are in all, of which so many are here."""
+        """Count all rows, of which so many are here."""
         return rows
 
     def here(self, rows: int) -> range:
-        """Which of all rows are here, so many of them."""
+        """Tell which of all rows are here, so many of them."""
         return range(rows)
 
     def total(self, part: Any) -> Any:
@@ -80,7 +80,7 @@ class Alone:
         return draw((rows, columns))
 
     def kept(self, work: Callable[[], Any]) -> Any:
-        """What long work finds, an array or a tuple of arrays of it; a checkpoint may know it."""
+        """Find what long work does, an array or a tuple of these; a checkpoint may know it."""
         return work()
 
 

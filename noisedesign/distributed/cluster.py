@@ -52,7 +52,7 @@ class Actor:
 def run_on_cluster(
     asked: Asked, *, parts: int, address: str, silence: float, tell: Tell
 ) -> list[dict[str, Any]]:
-    """What every part finds, in their order; LostError where a worker is lost."""
+    """Return what every part finds, in their order; LostError where a worker is lost."""
     need("distributed", field="cluster")
     import distributed
 

@@ -21,8 +21,9 @@ import numpy as np
 
 from noisedesign.base import checks as _checks
 from noisedesign.base.atomic import overwriting, write_bytes, write_text
-from noisedesign.base.checks import Array, InputError
+from noisedesign.base.checks import InputError
 from noisedesign.distributed.graph import Part, digest_of, read_table
+from noisedesign.distributed.mail import Array
 from noisedesign.forms import PolynomialCovariance
 
 FORMAT = {"format": "noisedesign-design-in-parts", "version": 1}
@@ -35,11 +36,11 @@ COLUMNS: dict[str, type] = {
     "multiplier": np.float64,
 }
 MOST_DEGREE = 16
-"""Of a precision that is verified: sums over larger neighbourhoods are those of the whole graph."""
+"""The largest degree of a precision that is verified: beyond it all nodes are neighbours."""
 
 
 def few(noise: PolynomialCovariance) -> dict[str, Any]:
-    """What all parts know of noise."""
+    """Return what all parts know of noise."""
     return {
         "precision": noise.precision.tolist(),
         "noise": noise.noise.tolist(),

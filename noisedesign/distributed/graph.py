@@ -26,8 +26,9 @@ from scipy.sparse.csgraph import connected_components
 
 from noisedesign.base import checks as _checks
 from noisedesign.base.atomic import made_folder, overwriting, write_atomically, write_text
-from noisedesign.base.checks import Array, InputError
+from noisedesign.base.checks import InputError
 from noisedesign.base.extras import need
+from noisedesign.distributed.mail import Array
 from noisedesign.distributed.rows import Rows
 from noisedesign.distributed.world import World
 from noisedesign.privacy.target import PrivacyTarget
@@ -37,7 +38,7 @@ MANIFEST = "parts.json"
 GIVEN, METROPOLIS = "given", "metropolis-hastings"
 FIELD = "parts"
 ROOM = 1e-12
-"""By how much weights of a row may exceed 1 for their rounding."""
+"""The excess over 1 that weights of a row may have for their rounding."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +89,7 @@ def folder_at(path: str | Path) -> Folder:
         raise _flaw(MANIFEST, f"format {FORMAT['format']}, version {FORMAT['version']}", "others")
     if unknown := set(stated) - keys:
         raise _flaw(MANIFEST, f"no keys but {sorted(keys)}", f"{sorted(unknown)}")
-    ends = stated.get("ends")
+    ends: Any = stated.get("ends")
     whole = isinstance(ends, list) and all(type(end) is int for end in ends)
     if not whole or len(ends) < 2 or ends[0] != 0 or (np.diff(ends) <= 0).any():
         raise _flaw(f"{MANIFEST} ends", "increasing integers, of which the first is 0", f"{ends}")
@@ -135,10 +136,11 @@ def store_graph(
         apart = source != target
         links = {"source": source, "target": target, "weight": rows.data}
         columns = {name: column[apart] for name, column in links.items()}
-        for file, table in (
-            (found.edges_file(k), columns),
-            (found.nodes_file(k), {"name": own, "budget": budget[own]}),
-        ):
+        tables: dict[Path, dict[str, Array]] = {
+            found.edges_file(k): columns,
+            found.nodes_file(k): {"name": own, "budget": budget[own]},
+        }
+        for file, table in tables.items():
             write_table(file, table)
             digests[file.name] = digest_of(file)
     for stale in {*folder.glob("edges-*.parquet"), *folder.glob("nodes-*.parquet")}:
@@ -189,7 +191,7 @@ def digest_of(path: Path) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """What a part has of a problem: its rows of W, budgets (n,) and names of its nodes, and the
+    """The share of a part in a problem: its rows of W, budgets (n,) and names of its nodes, and the
     sha256 of all parts' files, which tells problems apart."""
 
     rows: Rows
@@ -231,8 +233,8 @@ def read_part(folder: Folder, world: World) -> Part:
         node = first + int(np.argmin(left))
         raise _flaw(files[0].name, "weights of a row of at most 1", f"{1 - left.min():g}, {node}")
     own = np.arange(first, end)
-    entries = (np.concatenate(pair) for pair in ((source, own), (target, own)))
-    rows = Rows(world, *entries, np.concatenate([weight, np.maximum(left, 0.0)]))
+    source, target = np.concatenate([source, own]), np.concatenate([target, own])
+    rows = Rows(world, source, target, np.concatenate([weight, np.maximum(left, 0.0)]))
     every = world.each(np.frombuffer("".join(digests).encode(), dtype=np.uint8))
     stated = f"{folder.ends.tolist()} {folder.weights} {folder.privacy}".encode()
     problem = hashlib.sha256(stated + b"".join(part.tobytes() for part in every)).hexdigest()
@@ -257,7 +259,7 @@ def _sorted(source: Array, target: Array, weight: Array) -> tuple[Array, Array, 
 
 
 def _check_own(file: str, source: Array, target: Array, weight: Array, world: World) -> None:
-    """What a part sees without the others."""
+    """Refuse what a part sees without the others."""
     n, places = int(world.ends[-1]), f"{world.first} to {world.end - 1}"
 
     def refuse(wrong: Array, expected: str, remedy: str = "") -> None:

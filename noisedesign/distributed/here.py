@@ -11,7 +11,7 @@ from noisedesign.distributed.work import Asked, Tell, done
 
 
 def run_here(asked: Asked, *, parts: int, silence: float, tell: Tell) -> list[dict[str, Any]]:
-    """What every part finds, in their order; the first error of a part ends them all."""
+    """Return what every part finds, in their order; the first error of a part ends them all."""
     boxes = [Box() for _ in range(parts)]
     found: list[dict[str, Any]] = [{} for _ in boxes]
     errors: list[BaseException] = []

@@ -1,4 +1,4 @@
-"""What a part has found so far, in the order of its work: a checkpoint that only grows."""
+"""A checkpoint that only grows: the results of a part, in the order of its work."""
 
 from __future__ import annotations
 

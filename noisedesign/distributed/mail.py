@@ -1,4 +1,4 @@
-"""What parts send each other: boxes that letters are put into, and an end to waiting for them."""
+"""Letters among parts: boxes that they are put into, and an end to waiting for them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
+
+Array = NDArray[Any]  # of any kind of number
 
 LONGEST_SILENCE = 600.0
 """Seconds that a part waits for another, unless told: more than any work between letters."""

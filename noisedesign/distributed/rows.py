@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from noisedesign.base.checks import Array
 from noisedesign.distributed import sums
+from noisedesign.distributed.mail import Array
 from noisedesign.distributed.world import World
 from noisedesign.families.polynomial.operator import narrow
 
@@ -84,7 +84,7 @@ class Rows:
 
     def __matmul__(self, other: Any) -> Any:
         """W times a block, or times a diagonal as :class:`Weighted` writes it."""
-        if sparse.issparse(other) and other.format == "dia":
+        if isinstance(other, sparse.dia_array):
             return Scaled(self, right=other.diagonal())
         return self.times(other)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy import sparse
 
-from noisedesign.base.checks import Array
+from noisedesign.distributed.mail import Array
 from noisedesign.distributed.world import World
 from noisedesign.families.polynomial.operator import DENSE_FROM, squares
 
@@ -115,7 +115,7 @@ def _runs(reached: Array) -> Array:
 
 
 def _of_all(rows: Rows, hops: int, found: Found) -> Array:
-    """What ``found`` sums up over the rows of all parts, for the nodes of this one."""
+    """Gather what ``found`` sums up over the rows of all parts, for the nodes of this one."""
     world, n = rows.world, rows.shape[0]
     widths = world.each(np.diff(_runs(walks(rows, hops))))
     blocks = []

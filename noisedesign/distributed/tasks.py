@@ -15,11 +15,11 @@ from scipy.sparse.csgraph import reverse_cuthill_mckee
 
 from noisedesign.base import checks as _checks
 from noisedesign.base.atomic import made_folder
-from noisedesign.base.checks import Array, InputError
+from noisedesign.base.checks import InputError
 from noisedesign.base.shown import Shown
 from noisedesign.distributed import design as designs
 from noisedesign.distributed.graph import Folder, folder_at, store_graph
-from noisedesign.distributed.mail import LONGEST_SILENCE
+from noisedesign.distributed.mail import LONGEST_SILENCE, Array
 from noisedesign.distributed.work import Asked, Tell
 from noisedesign.privacy.target import PrivacyTarget
 from noisedesign.problem.calibration import calibration_of
@@ -78,7 +78,7 @@ class DesignInParts(Shown):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class VerifiedParts(Shown):
-    """What became of the claims of a design in parts.
+    """The verdicts on the claims of a design in parts.
 
     Attributes:
         checks: by name of a claim, whether it holds.
@@ -117,21 +117,22 @@ def store(
     """
     given = problem_of(problem, sparse=True)
     _check_covered(given)
-    mixing = given.mixing if sparse.issparse(given.mixing) else sparse.csr_array(given.mixing)
+    whole: Any = given.mixing
+    mixing: Any = sparse.csr_array(whole)
     if (mixing != mixing.T).nnz:
         expected = "a symmetric W: a product with its transpose takes its columns"
         remedy = 'Weights "metropolis-hastings" and "max-degree" are symmetric.'
         raise InputError("mixing", expected=expected, got="another", remedy=remedy)
     parts = _checks.positive_int(parts, field="parts")
-    if parts > given.mixing.shape[0]:
+    if parts > mixing.shape[0]:
         raise InputError("parts", expected="a node a part, or more", got=f"{parts} parts")
     labels = _labels(mixing, parts, _checks.one_of(cut, field="cut", allowed=CUTS))
     return store_graph(mixing, path, labels=labels, budget=given.budget, privacy=given.privacy)
 
 
-def _check_covered(problem: Problem) -> None:
+def _check_covered(problem: Any) -> None:
     """Refuse by name what a problem may ask for, and graphs in parts do not have."""
-    if not isinstance(problem, SpaceProblem):
+    if problem.axes != "space":
         raise InputError("problem", expected="one of noise across nodes", got=problem.axes)
     horizon = problem.horizon
     asked = {
@@ -155,7 +156,7 @@ def _check_covered(problem: Problem) -> None:
 POLYNOMIAL = "polynomial"
 
 
-def _labels(mixing: Any, parts: int, cut: Cut) -> Array:
+def _labels(mixing: Any, parts: int, cut: str) -> Array:
     """The part of every node; every part has one."""
     n = mixing.shape[0]
     if cut == "metis":
@@ -279,7 +280,7 @@ def _with_status(made: DesignInParts, status: str) -> DesignInParts:
 
 
 def _foreign(design: Path) -> list[Path]:
-    """What a folder has besides the parts of a design."""
+    """List what a folder has besides the parts of a design."""
     return [one for one in design.iterdir() if not one.match("noise-*.parquet")]
 
 

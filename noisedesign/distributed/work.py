@@ -1,4 +1,4 @@
-"""What every part does in a solve and in a verification: the code of one process, over its rows.
+"""The work of a part in a solve and in a verification: the code of one process, over its rows.
 
 Search and judge are those of :mod:`noisedesign.families.polynomial`. Where they need what others
 have they ask :mod:`base.together`, which asks the other parts."""
@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 
 from noisedesign.base import together
-from noisedesign.base.checks import Array, InputError
+from noisedesign.base.checks import InputError
 from noisedesign.base.machine import one_thread
 from noisedesign.base.version import version
 from noisedesign.distributed import design as designs
 from noisedesign.distributed.graph import Part, folder_at, read_part
 from noisedesign.distributed.journal import Journal
-from noisedesign.distributed.mail import Mail
+from noisedesign.distributed.mail import Array, Mail
 from noisedesign.distributed.rows import Rows
 from noisedesign.distributed.world import World
 from noisedesign.families.polynomial import bound as judging
@@ -43,7 +43,7 @@ class InParts(Powers):
 
     symmetric = True
     fourth_root = None
-    _narrow = _transposed = property(lambda self: self.mixing)  # type: ignore[assignment]
+    _narrow = _transposed = property(lambda self: self.mixing)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -70,7 +70,7 @@ class ProgramInParts(SparseProgram):
 
 @dataclass(frozen=True)
 class Asked:
-    """What a part is to do, of the folders that all parts reach: no output is a verification."""
+    """The order that parts are given, with folders that all of them reach."""
 
     graph: Path
     design: Path

@@ -7,16 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from noisedesign.base.checks import Array
 from noisedesign.base.together import Alone
 from noisedesign.distributed.journal import Journal
-from noisedesign.distributed.mail import Mail
+from noisedesign.distributed.mail import Array, Mail
 
 DRAWN_AT_ONCE = 1 << 20  # random numbers of a piece of what others have, which is thrown away
 
 
 class World(Alone):
-    """What part ``mail.index`` sees of all. ``ends`` are where parts begin, and n, (parts + 1,).
+    """The nodes as part ``mail.index`` sees them. ``ends``, (parts + 1,): where parts begin, and n.
 
     All parts ask for the same things in the same order, and are given the same bits: sums are made
     by part 0, in the order of parts. A part that asks for anything else ends the call."""
@@ -40,7 +39,7 @@ class World(Alone):
         return self._letters, about
 
     def gathered(self, part: Any) -> list[Any]:
-        """What each part has, in their order: at part 0, and an empty list elsewhere."""
+        """Gather what each part has, in their order: at part 0, and an empty list elsewhere."""
         tag = self.tag("sum")
         if self.index:
             self.mail.send(0, tag, part)
@@ -48,7 +47,7 @@ class World(Alone):
         return [part, *(self.mail.take(k, tag) for k in range(1, self.parts))]
 
     def told(self, what: Any) -> Any:
-        """What part 0 has."""
+        """Tell all parts what part 0 has."""
         tag = self.tag("sum")
         if self.index:
             return self.mail.take(0, tag)
@@ -57,7 +56,7 @@ class World(Alone):
         return what
 
     def each(self, part: Array) -> list[Array]:
-        """What each part has, an array of one axis, in their order, at every part."""
+        """Return what each part has, an array of one axis, in their order, at every part."""
         every = self.gathered(part)
         cuts = np.cumsum([len(one) for one in every])[:-1] if every else None
         joined, cuts = self.told(np.concatenate(every) if every else None), self.told(cuts)
@@ -91,7 +90,7 @@ class World(Alone):
         return float(self.told(np.float64(np.max(every)) if every else None))
 
     def least_squares(self, basis: Array, images: Array) -> Array:
-        """By the triangles of the parts' own QR factors, one below the other."""
+        """Solve by the triangles of the parts' own QR factors, one below the other."""
         own = np.linalg.qr(np.column_stack([basis, images]), mode="r")
         every = self.gathered(own)
         found = None

@@ -167,7 +167,7 @@ class Weighted:
                 following = both @ (from_odd if j % 2 else from_even)
             previous, current = current, following
 
-    def units(self, nodes: Array) -> Any:
+    def units(self, nodes: Any) -> Any:
         """The unit vectors of some nodes, sparse columns."""
         here = together.here(len(self.weights))
         column = np.flatnonzero((nodes >= here.start) & (nodes < here.stop))
@@ -396,7 +396,8 @@ def by_columns(work: Callable[[Array], Array], block: Array) -> Array:
 
 def narrow(array: Any) -> Any:
     """The same with indices of four bytes, where they do: products are a fifth quicker."""
-    if sparse.issparse(array) and array.nnz < np.iinfo(np.int32).max:
+    stored: Any = array if sparse.issparse(array) else None  # rows in parts are narrow already
+    if stored is not None and stored.nnz < np.iinfo(np.int32).max:
         array.indices, array.indptr = (x.astype(np.int32) for x in (array.indices, array.indptr))
     return array
 
