@@ -80,7 +80,7 @@ class Alone:
         return draw((rows, columns))
 
     def kept(self, work: Callable[[], Any]) -> Any:
-        """Find what long work does, an array or a tuple of arrays of it; a checkpoint may know it."""
+        """Find what long work does, an array or a tuple of arrays; a checkpoint may know it."""
         return work()
 
 

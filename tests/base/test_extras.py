@@ -10,6 +10,8 @@ import pytest
 import noisedesign as nd
 from noisedesign.base import extras, workers
 from noisedesign.base.checks import InputError
+from noisedesign.distributed import cluster, graph
+from noisedesign.distributed.work import Asked
 from noisedesign.system import datasets
 from tests.support.command_line import call
 
@@ -21,10 +23,14 @@ def design() -> nd.Design:
 
 
 USES: dict[str, Callable[[Path], object]] = {
+    "distributed": lambda folder: cluster.run_on_cluster(
+        Asked(folder, folder), parts=2, address="tcp://127.0.0.1:1", silence=1.0, tell=print
+    ),
     "jinja2": lambda folder: nd.report(design(), path=folder / "page.html"),
     "joblib": lambda folder: list(workers.in_processes(str, {"a": 1}, jobs=2)),
     "matplotlib": lambda folder: nd.plot(design(), path=folder / "picture.svg"),
     "pooch": lambda folder: datasets.ego_facebook(414),
+    "pyarrow": lambda folder: graph.folder_at(folder),
     "safetensors": lambda folder: nd.export(
         design(), to="safetensors", path=folder / "x.safetensors", calibrated=False
     ),
