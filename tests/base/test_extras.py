@@ -10,7 +10,12 @@ import pytest
 import noisedesign as nd
 from noisedesign.base import extras, workers
 from noisedesign.base.checks import InputError
+<<<<<<< HEAD
 from noisedesign.base.cluster import Where
+=======
+from noisedesign.distributed import cluster, graph
+from noisedesign.distributed.work import Asked
+>>>>>>> parts
 from noisedesign.system import datasets
 from tests.support.command_line import call
 
@@ -22,11 +27,18 @@ def design() -> nd.Design:
 
 
 USES: dict[str, Callable[[Path], object]] = {
+<<<<<<< HEAD
     "distributed": lambda folder: Where(cluster="tcp://127.0.0.1:1"),
+=======
+    "distributed": lambda folder: cluster.run_on_cluster(
+        Asked(folder, folder), parts=2, address="tcp://127.0.0.1:1", silence=1.0, tell=print
+    ),
+>>>>>>> parts
     "jinja2": lambda folder: nd.report(design(), path=folder / "page.html"),
     "joblib": lambda folder: list(workers.in_processes(str, {"a": 1}, jobs=2)),
     "matplotlib": lambda folder: nd.plot(design(), path=folder / "picture.svg"),
     "pooch": lambda folder: datasets.ego_facebook(414),
+    "pyarrow": lambda folder: graph.folder_at(folder),
     "safetensors": lambda folder: nd.export(
         design(), to="safetensors", path=folder / "x.safetensors", calibrated=False
     ),
