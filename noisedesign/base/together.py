@@ -80,11 +80,7 @@ class Alone:
         return draw((rows, columns))
 
     def kept(self, work: Callable[[], Any]) -> Any:
-<<<<<<< HEAD
-        """Find what long work does, an array or a tuple of these; a checkpoint may know it."""
-=======
         """Find what long work does, an array or a tuple of arrays; a checkpoint may know it."""
->>>>>>> parts
         return work()
 
 

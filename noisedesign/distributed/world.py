@@ -15,11 +15,7 @@ DRAWN_AT_ONCE = 1 << 20  # random numbers of a piece of what others have, which 
 
 
 class World(Alone):
-<<<<<<< HEAD
-    """The nodes as part ``mail.index`` sees them. ``ends``, (parts + 1,): where parts begin, and n.
-=======
     """The nodes as part ``mail.index`` sees them; ``ends``, (parts + 1,): where parts begin, and n.
->>>>>>> parts
 
     All parts ask for the same things in the same order, and are given the same bits: sums are made
     by part 0, in the order of parts. A part that asks for anything else ends the call."""

@@ -10,12 +10,9 @@ import pytest
 import noisedesign as nd
 from noisedesign.base import extras, workers
 from noisedesign.base.checks import InputError
-<<<<<<< HEAD
 from noisedesign.base.cluster import Where
-=======
 from noisedesign.distributed import cluster, graph
 from noisedesign.distributed.work import Asked
->>>>>>> parts
 from noisedesign.system import datasets
 from tests.support.command_line import call
 
@@ -27,13 +24,9 @@ def design() -> nd.Design:
 
 
 USES: dict[str, Callable[[Path], object]] = {
-<<<<<<< HEAD
-    "distributed": lambda folder: Where(cluster="tcp://127.0.0.1:1"),
-=======
     "distributed": lambda folder: cluster.run_on_cluster(
         Asked(folder, folder), parts=2, address="tcp://127.0.0.1:1", silence=1.0, tell=print
     ),
->>>>>>> parts
     "jinja2": lambda folder: nd.report(design(), path=folder / "page.html"),
     "joblib": lambda folder: list(workers.in_processes(str, {"a": 1}, jobs=2)),
     "matplotlib": lambda folder: nd.plot(design(), path=folder / "picture.svg"),
@@ -80,3 +73,9 @@ def test_a_command_asks_before_the_work(
     assert found.code == 2
     assert "noisedesign[p" in found.err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_cluster_asks_for_dask_before_any_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(extras, "find_spec", lambda name: None)
+    with pytest.raises(InputError, match=r"package distributed, got none.*noisedesign\[dask\]"):
+        Where(cluster="tcp://127.0.0.1:1")
