@@ -23,7 +23,7 @@ from noisedesign.families.polynomial import bound, operator
 def as_if_large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Take graphs of more than 60 nodes for those whose traces are estimated, by few vectors."""
     monkeypatch.setattr(operator, "DENSE", 60)
-    monkeypatch.setattr(bound, "PROBED", 3000)
+    monkeypatch.setattr(bound, "PROBED", 1)
     monkeypatch.setattr(work, "MOST_EXACT", 60)
 
 
