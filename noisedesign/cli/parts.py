@@ -46,7 +46,7 @@ def parts() -> None:
 @click.option("--cut", default="given", show_default=True, help="Order of nodes: or rcm, metis.")
 @json_option
 def store(problem: str, folder: str, as_json: bool, **how: Any) -> None:
-    """Write the graph of PROBLEM.toml into FOLDER, a Parquet file of edges a part.
+    """Write a graph into FOLDER, a Parquet file of edges a part.
 
     Any program may write such a folder: the guide beyond-one-machine says what it holds."""
     from noisedesign.distributed import tasks
@@ -92,7 +92,9 @@ def solve_parts(folder: str, output: str, as_json: bool, **how: Any) -> int:
 @silence_option
 @json_option
 def verify_parts(design: str, folder: str, as_json: bool, **how: Any) -> int:
-    """Compute again what DESIGN claims of the graph in FOLDER, each part from its own files."""
+    """Check what DESIGN claims of the graph in FOLDER.
+
+    Each part computes it again from its own files."""
     from noisedesign.distributed import tasks
 
     found = tasks.verify(design, folder, tell=None if as_json else note, **how)

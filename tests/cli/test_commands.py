@@ -90,6 +90,7 @@ def test_installed_command_is_main() -> None:
         "rehearse",
         "soak",
         "audit-run",
+        "parts",
         "dropout",
         "compare",
         "check-results",
@@ -112,14 +113,16 @@ def test_installed_command_is_main() -> None:
 
 
 def test_every_command_takes_json() -> None:
-    for name, command in cli.commands.commands.items():
-        flags = [
-            option
-            for parameter in command.params
-            if isinstance(parameter, click.Option)
-            for option in parameter.opts
-        ]
-        assert "--json" in flags, name
+    for name, group in cli.commands.commands.items():
+        commands = group.commands.values() if isinstance(group, click.Group) else [group]
+        for command in commands:
+            flags = [
+                option
+                for parameter in command.params
+                if isinstance(parameter, click.Option)
+                for option in parameter.opts
+            ]
+            assert "--json" in flags, f"{name} {command.name}"
 
 
 def test_version_and_help() -> None:
