@@ -151,16 +151,21 @@ def rested_on(read: Sequence[str], run: Sequence[str]) -> list[str]:
     return sorted(names)
 
 
+def minutes_of(asked: Measurement, result: Result | None) -> float:
+    """What a measurement took the last time, or is expected to take, of CPU."""
+    known = None if result is None else result.cpu_seconds
+    return asked.minutes if known is None else known / 60
+
+
 def standing(asked: Measurement) -> dict[str, object]:
     """A line of ``--list``."""
     result = load(asked.name)
     differs = [] if result is None else changed(result, asked)
-    took = result.cpu_seconds if result else None
     return {
         "measurement": asked.name,
         "result": "none" if result is None else "of other code" if differs else "as it is",
         "date": result.date if result else None,
-        "takes": pages.minutes(60 * asked.minutes if took is None else took),
+        "takes": pages.minutes(60 * minutes_of(asked, result)),
         "needs": ", ".join(lacking(asked)) or None,
         "what changed": ", ".join(differs[:3])
         + f" and {len(differs) - 3} more" * (len(differs) > 3),
@@ -196,7 +201,7 @@ def run_all(known: Mapping[str, Measurement], options: argparse.Namespace) -> in
     for asked in known.values():
         row, result = standing(asked), load(asked.name)
         wanted = asked.name in options.names if options.names else row["result"] != "as it is"
-        took = result.cpu_seconds / 60 if result and result.cpu_seconds else asked.minutes
+        took = minutes_of(asked, result)
         if wanted and row["needs"]:
             print(f"{asked.name} is left out: it needs {row['needs']}", file=sys.stderr)
         elif wanted and (options.most is None or took <= options.most):
