@@ -29,7 +29,7 @@ A9A = Path(os.environ.get("NOISEDESIGN_DATA", "")) / "a9a" / "a9a"
 POSIX = pytest.mark.skipif(sys.platform == "win32", reason="SIGKILL is of POSIX systems")
 
 
-def designed(graph: nx.Graph, *, epochs: int = 2, separation: int = 6) -> Any:
+def designed(graph: nx.Graph, *, epochs: int = 2, separation: int = 60) -> Any:
     """Seeds of every edge, and batches drawn at random."""
     problem = nd.SpaceProblem(
         name="soak",
@@ -66,25 +66,29 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def soaked(design: Any, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A run of 120 steps, looked at so often that none is over between two looks."""
     folder, told = tmp_path_factory.mktemp("soak"), []
-    found = soak(
-        design,
-        folder,
-        data=data,
-        minutes=2,
-        runs=1,
-        kill_every=5,
-        gone="eve",
-        seconds=30,
-        progress=told.append,
-    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "LOOK", 0.002)
+        found = soak(
+            design,
+            folder,
+            data=data,
+            minutes=2,
+            runs=1,
+            kill_every=30,
+            gone="eve",
+            seconds=30,
+            progress=told.append,
+        )
     return found, folder, told
 
 
 def test_what_a_node_that_was_gone_costs_is_said_though_the_last_run_ended_early(
-    design: Any, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The clock may stop a run before anybody left it."""
+    design = designed(nx.path_graph(["ann", "bob", "eve"]), separation=6)
     told = iter(("eve", ""))
 
     def taken(self: Any, everything: Examples, ledger: Any) -> Any:
@@ -110,7 +114,7 @@ def test_a_deployment_that_is_killed_trains_as_one_that_is_not(
 ) -> None:
     found, folder, told = soaked
     (run,) = found.runs
-    assert (found.nodes, run.steps, run.gone, run.audited, found.problems) == (3, 12, "eve", 3, ())
+    assert (found.nodes, run.steps, run.gone, run.audited, found.problems) == (3, 120, "eve", 3, ())
     assert run.kills >= 1
     assert run.difference <= CLOSE
     assert run.epsilon == pytest.approx(4.0)
@@ -137,7 +141,7 @@ def test_a_deployment_that_is_killed_trains_as_one_that_is_not(
     assert str(told[-1]).startswith("soak: 0.")
     assert write_figure(figure_of(found), folder / "r.svg").read_text().count("<path") > 5
     assert json.loads(json.dumps(record_of(found)))["runs"][0]["kills"] == run.kills
-    assert found.outcome.startswith("3 nodes took 12 steps in 1 run with")
+    assert found.outcome.startswith("3 nodes took 120 steps in 1 run with")
 
 
 @POSIX
