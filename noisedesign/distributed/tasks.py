@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -138,13 +138,13 @@ def _check_covered(problem: Any) -> None:
     asked = {
         "max_variance": problem.max_variance is not None,
         "min_variance": problem.min_variance is not None,
-        "structure": problem.structure not in (ANY_SPACE,) and problem.structure.kind != POLYNOMIAL,
+        "structure": problem.structure != ANY_SPACE and problem.structure.kind != POLYNOMIAL,
         "participation": problem.participation is not None,
         "observers": len(problem.observers) > 0,
         "random": problem.random is not None,
         "rounds": problem.rounds != 1,
         "schedule": problem.schedule is not None,
-        "error": problem.error is not None and horizon != 1,
+        "error": problem.error is not None and not (horizon == 1 and problem.error.plain),
     }
     for name, is_asked in asked.items():
         if is_asked:
@@ -218,6 +218,7 @@ def solve(
     asked_gap = GAP if gap is None else _checks.real(gap, field="gap", low=0, high=1)
     silence = _checks.real(silence, field="silence", low=0)
     folder = folder_at(graph)
+    _calibration(folder.privacy, 1.0)  # a target that lacks something is refused before the work
     design = made_folder(output)
     if any(one.name not in (CHECKPOINT, designs.MANIFEST) for one in _foreign(design)):
         expected = "an empty folder, or that of a design in parts"
@@ -256,7 +257,7 @@ def solve(
             remedy="Rounding cost more than it should: report this graph.",
         )
     if not made.gap <= asked_gap:
-        made = _with_status(made, OPTIMA[1])
+        made = replace(made, status=OPTIMA[1])
     designs.write_manifest(
         design,
         {
@@ -271,12 +272,6 @@ def solve(
     )
     shutil.rmtree(asked.checkpoint or design / CHECKPOINT, ignore_errors=True)
     return made
-
-
-def _with_status(made: DesignInParts, status: str) -> DesignInParts:
-    from dataclasses import replace
-
-    return replace(made, status=status)
 
 
 def _foreign(design: Path) -> list[Path]:

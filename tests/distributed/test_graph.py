@@ -174,6 +174,10 @@ def of(**more: Any) -> nd.SpaceProblem:
         ("participation", lambda: of(participation=nd.participation.single(4))),
         ("structure", lambda: of(structure=nd.SpaceStructure(kind="edge-local"))),
         ("rounds", lambda: of(rounds=2)),
+        ("error", lambda: of(error=nd.ErrorMeasure(horizon=2))),
+        # Other errors of one step.
+        ("error", lambda: of(error=nd.ErrorMeasure(horizon=1, of="consensus"))),
+        ("error", lambda: of(error=nd.ErrorMeasure(horizon=1, node_weights=np.arange(1.0, 7.0)))),
         ("mixing", lambda: nd.SpaceProblem(mixing=[[0.5, 0.5], [0.25, 0.75]])),
         ("problem", lambda: nd.TimeProblem.prefix(participation=nd.participation.single(4))),
     ],

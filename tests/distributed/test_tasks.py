@@ -13,7 +13,7 @@ from click.testing import CliRunner
 import noisedesign as nd
 from noisedesign.base.checks import InputError
 from noisedesign.cli import commands
-from noisedesign.distributed import design as designs, tasks, work
+from noisedesign.distributed import design as designs, graph, tasks, work
 from noisedesign.distributed.journal import Journal
 from noisedesign.distributed.mail import LostError
 from noisedesign.distributed.world import World
@@ -162,6 +162,16 @@ def test_noise_above_its_budgets_is_found_out(folder: Path, tmp_path: Path) -> N
     checks = tasks.verify(design, folder).checks
     assert not checks["budgets"]
     assert not checks["sensitivity"]
+
+
+def test_a_target_without_steps_is_refused_before_the_work(folder: Path, tmp_path: Path) -> None:
+    stated = json.loads((folder / graph.MANIFEST).read_text())
+    stated["privacy"]["steps"] = None
+    (folder / graph.MANIFEST).write_text(json.dumps(stated))
+    told: list[str] = []
+    with pytest.raises(InputError, match=r"^privacy\.steps"):
+        tasks.solve(folder, tmp_path / "design", tell=told.append)
+    assert (told, (tmp_path / "design").exists()) == ([], False)
 
 
 def test_small_graphs_are_refused(tmp_path: Path) -> None:
