@@ -78,10 +78,13 @@ def solve_parts(folder: str, output: str, as_json: bool, **how: Any) -> int:
         show(record, as_json=True)
     else:
         columns = ["objective", "lower_bound", "gap", "relative_to_ldp", "sensitivity_squared"]
-        show(record, as_json=False, columns=[*columns, "noise_stddev"])
+        promised = made.epsilon is not None
+        show(record, as_json=False, columns=[*columns, *(["noise_stddev"] if promised else [])])
         say(f"{made.status}: objective and bound hold with confidence {made.confidence!r}.")
-        if made.epsilon is not None:
+        if promised:
             say(f"At noise_stddev the run is ({made.epsilon:g}, {made.delta:g})-DP.")
+        else:
+            say("The graph states no privacy target: the noise is for its budgets, of no epsilon.")
     return 0 if made.status == tasks.OPTIMA[0] else EXIT_FAILED
 
 
