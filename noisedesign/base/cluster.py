@@ -11,7 +11,7 @@ import secrets
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError, ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -114,8 +114,7 @@ def in_workers(
         OSError: the cluster is lost, or an item ended every worker; what came out before is kept.
     """
     wanted = _Wanted(programs(), tuple((path, _digest(path)) for path in sorted(set(files))))
-    with closing(_client(address, timeout)) as client:
-        _check_programs(client, wanted)
+    with connected(address, timeout=timeout) as client:
         patience = max(timeout, LONELY_SECONDS)
         blamed: list[str] = []
         yield from _round(client, work, items, wanted, patience, blamed)
@@ -124,6 +123,23 @@ def in_workers(
             yield from _round(client, work, {key: items[key]}, wanted, patience, guilty)
     for key in guilty:
         yield key, (lost or give_up)(key)
+
+
+@contextmanager
+def connected(address: str, *, timeout: float = CLUSTER_SECONDS) -> Iterator[Any]:
+    """Give a client of a Dask scheduler; it, and a worker or more, have the programs of this
+    process.
+
+    Args:
+        address: of the scheduler.
+        timeout: seconds to wait for it and its first worker.
+
+    Raises:
+        InputError: naming ``cluster``, where they are not there, or are other programs.
+    """
+    with closing(_client(address, timeout)) as client:
+        _check_programs(client, programs())
+        yield client
 
 
 def give_up(what: str) -> NoReturn:
@@ -197,14 +213,14 @@ def _check(wanted: tuple[str, str], found: object, where: str) -> None:
     raise InputError(FIELD, expected=told.format(*wanted), got=f"{got}{where}", remedy=remedy)
 
 
-def _check_programs(client: Any, wanted: _Wanted) -> None:
+def _check_programs(client: Any, wanted: tuple[str, str]) -> None:
     """Refuse a cluster in which anyone has other programs, or none of ours."""
     try:
-        _check(wanted.programs, client.run_on_scheduler(programs), " at the scheduler")
+        _check(wanted, client.run_on_scheduler(programs), " at the scheduler")
     except ImportError as error:
-        _check(wanted.programs, error, " at the scheduler")
+        _check(wanted, error, " at the scheduler")
     for address, found in client.run(programs, on_error="return").items():
-        _check(wanted.programs, found, f" at worker {address}")
+        _check(wanted, found, f" at worker {address}")
 
 
 def _round(

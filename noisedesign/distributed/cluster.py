@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from typing import Any
 
 from noisedesign.base.checks import InputError
+from noisedesign.base.cluster import connected
 from noisedesign.base.extras import need
 from noisedesign.distributed.here import first_of
 from noisedesign.distributed.mail import Box, LostError, Mail, Tag
@@ -54,14 +55,7 @@ def run_on_cluster(
 ) -> list[dict[str, Any]]:
     """Return what every part finds, in their order; LostError where a worker is lost."""
     need("distributed", field="cluster")
-    import distributed
-
-    try:
-        client = distributed.Client(address, timeout=PATIENCE, set_as_default=False)
-    except (OSError, ValueError) as error:
-        expected, remedy = "a scheduler that answers", "Start `dask scheduler` and `dask worker`."
-        raise InputError("cluster", expected=expected, got=address, remedy=remedy) from error
-    with closing(client), client.as_current():
+    with connected(address, timeout=PATIENCE) as client, client.as_current():
         workers = sorted(client.nthreads())[:parts]
         if len(workers) < parts:
             remedy = "Start more, or store the graph in fewer parts."
