@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from noisedesign.base.checks import Array
 from noisedesign_lab.papers.reproduce.experiment import Record, Rows
 
 
@@ -41,16 +42,32 @@ def interval(values: Sequence[float]) -> Interval:
 TOO_SHORT = "too short to tell"  # what a run says where intervals cross
 
 
-def of_share(values: Sequence[float]) -> Interval:
-    """Return the mean of shares, one an independent unit, and its 95 % interval within [0, 1]:
-    Student t, and where all are 0 or all 1 that of Clopper and Pearson for as many units."""
-    mean, low, high = interval(values)
-    if low is None or high is None:
-        return Interval(mean, low, high)
-    if min(values) == max(values) and mean in (0.0, 1.0):
-        rare = 0.025 ** (1 / len(values))
-        return Interval(mean, rare, 1.0) if mean else Interval(mean, 0.0, 1 - rare)
-    return Interval(mean, max(0.0, low), min(1.0, high))
+def of_share(holds: Array, units: Array) -> Interval:
+    """Return the share of values of 1 among 0 and 1, and its 95 % interval within [0, 1], where
+    those of one unit depend on each other: Student t of a ratio of sums over units (Cochran 1977,
+    section 11.3), and where all are 0 or all 1 that of Clopper and Pearson for as many units."""
+    share = float(holds.mean())
+    _, unit = np.unique(units, return_inverse=True)
+    count = int(unit.max()) + 1
+    if count == 1:
+        return Interval(share, None, None)
+    if share in (0.0, 1.0):
+        rare = 0.025 ** (1 / count)
+        return Interval(share, rare, 1.0) if share else Interval(share, 0.0, 1 - rare)
+    error = np.bincount(unit, holds - share) / (len(holds) / count)
+    low, high = (end + share for end in interval(error)[1:] if end is not None)
+    return Interval(share, max(0.0, low), min(1.0, high))
+
+
+def of_median(values: Array, units: Array) -> Interval:
+    """Return the median and its 95 % interval, where values of one unit depend on each other: the
+    quantiles at the ends of the interval of the share below it (Woodruff 1952)."""
+    median = float(np.median(values))
+    below = of_share((values < median) + (values == median) / 2, units)
+    if below.low is None or below.high is None:
+        return Interval(median, None, None)
+    low, high = np.quantile(values, [min(below.low, 0.5), max(below.high, 0.5)])
+    return Interval(median, float(low), float(high))
 
 
 def columns_of(name: str, values: Sequence[float | None]) -> Record:

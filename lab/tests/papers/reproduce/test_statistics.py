@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 
 from noisedesign_lab.papers.reproduce.statistics import (
     TOO_SHORT,
     groups,
     interval,
+    of_median,
     of_share,
     order,
     over_seeds,
@@ -32,17 +34,48 @@ def test_single_and_equal_and_diverged_runs() -> None:
 
 def test_shares_stay_shares_and_are_never_certain() -> None:
     """The t interval of 1/2 and 1 is cut; at its lower end all of four has probability .025, and
-    none of two has it at the upper end."""
-    assert of_share([0.5, 1.0]) == (0.75, 0.0, 1.0)
-    mean, low, high = of_share([1.0] * 4)
+    none of two has it at the upper end; one unit tells no interval."""
+    pairs = np.array([0, 0, 1, 1])
+    assert of_share(np.array([0.0, 1.0, 1.0, 1.0]), pairs) == (0.75, 0.0, 1.0)
+    mean, low, high = of_share(np.ones(8), np.repeat(np.arange(4), 2))
     assert low is not None
     assert (mean, high) == (1.0, 1.0)
     assert low**4 == pytest.approx(0.025)
-    mean, low, high = of_share([0.0, 0.0])
+    mean, low, high = of_share(np.zeros(4), pairs)
     assert high is not None
     assert (mean, low) == (0.0, 0.0)
     assert (1 - high) ** 2 == pytest.approx(0.025)
-    assert of_share([0.5, 0.5]) == (0.5, 0.5, 0.5)
+    assert of_share(np.array([0.0, 1.0, 1.0, 0.0]), pairs) == (0.5, 0.5, 0.5)
+    assert of_share(np.array([0.0, 1.0]), np.zeros(2)) == (0.5, None, None)
+
+
+def test_shares_of_units_of_one_size_and_of_several() -> None:
+    """Of one size: the interval of the units' shares. Of several, by hand: 5 of 10, in units of 1,
+    2, 3 and 4 that hold 1/2, 0, -1/2 and 0 more than half of each."""
+    found = of_share(np.array([0, 1, 1, 0, 1, 1, 1, 0.0]), np.repeat(np.arange(4), 2))
+    assert found == pytest.approx((0.625, interval([0.5, 0.5, 1.0, 0.5]).low, 1.0))
+    holds = np.array([1, 1, 0, 0, 1, 0, 1, 0, 1, 0.0])
+    mean, low, high = of_share(holds, np.repeat(np.arange(4), [1, 2, 3, 4]))
+    squares = 0.5**2 + 0.0**2 + 0.5**2 + 0.0**2
+    half = 3.182446 * math.sqrt(4 / 3 * squares) / 10
+    assert (mean, low, high) == pytest.approx((0.5, 0.5 - half, 0.5 + half), rel=1e-6)
+
+
+def test_the_interval_of_a_median_holds_it_and_covers_the_truth() -> None:
+    """Values of one unit alike, their true median 1: 95 % intervals hold it nearly as often."""
+    rng = np.random.default_rng(0)
+    held = 0
+    for _ in range(300):
+        units = np.repeat(np.arange(16), rng.integers(1, 13, 16))
+        values = np.exp(rng.normal(size=16)[units] + 0.5 * rng.normal(size=len(units)))
+        median, low, high = of_median(values, units)
+        assert low is not None
+        assert high is not None
+        assert 0 < low <= median <= high
+        held += low <= 1 <= high
+    assert 0.9 * 300 <= held <= 0.99 * 300
+    assert of_median(np.full(6, 3.0), np.arange(6)) == (3, 3, 3)
+    assert of_median(np.array([1.0, 2.0, 3.0]), np.zeros(3)) == (2, None, None)
 
 
 def test_groups_keep_the_order_of_first_appearance() -> None:

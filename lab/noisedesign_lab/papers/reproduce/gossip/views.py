@@ -15,7 +15,7 @@ from noisedesign.privacy import views as threats
 from noisedesign.system.graph import build_graph, mixing_matrix
 from noisedesign_lab.papers import bounds
 from noisedesign_lab.papers.reproduce.experiment import Record, Rows, Unit
-from noisedesign_lab.papers.reproduce.statistics import groups, interval, of_share
+from noisedesign_lab.papers.reproduce.statistics import groups, of_median, of_share
 from noisedesign_lab.tasks.training_task import columns
 
 if TYPE_CHECKING:
@@ -115,17 +115,14 @@ def quantiles(rows: Rows) -> list[Record]:
         for name, values in over.items():
             ends = np.quantile(values, QUANTILES)
             row |= {f"{name}_{q * 100:.0f}": float(v) for q, v in zip(QUANTILES, ends, strict=True)}
-        read = np.unique([(m["draw"], m["observer"]) for m in members], axis=0, return_inverse=True)
-        places = [np.flatnonzero(read[1] == k) for k in range(len(read[0]))]
-        medians = interval([float(np.median(exact[of])) for of in places])
-        row |= {"exact_50_low": medians.low, "exact_50_high": medians.high}
+        nodes = np.array([(row["draw"], row["observer"]) for row in members])
+        _, read = np.unique(nodes, axis=0, return_inverse=True)
+        _, row["exact_50_low"], row["exact_50_high"] = of_median(exact, read.ravel())
         for name, excess in (
             ("within_tenth", over["excess"]),
             ("within_tenth_of_constant", over["excess_of_constant"]),
         ):
-            within = excess < TENTH
-            ends = of_share([float(within[of].mean()) for of in places])
-            row |= ends._replace(mean=float(within.mean())).columns(name)
+            row |= of_share((excess < TENTH).astype(float), read.ravel()).columns(name)
         row["claimed_above_one"] = bool((claimed > 1).all())
         row["above_claimed"] = float((exact > claimed * (1 + 1e-9)).mean())
         found.append(row)
