@@ -267,7 +267,7 @@ def _on_side(found: Value, side: float, limit: float) -> tuple[str, str]:
 def _of_pairs(pairs: Sequence[tuple[Value, Value]], measure: Mapping[str, Any]) -> Judged:
     if not pairs:
         return Judged(UNMEASURED, OPEN)
-    more, percent = "more" in measure, measure.get("percent", 0)
+    more, exact, percent = "more" in measure, "exact" in measure, measure.get("percent", 0)
     ordered = [(b, a) if more else (a, b) for a, b in pairs]
     held = sum(a.mean < b.mean for a, b in ordered)
     apart = sum(a.ends[1] < b.ends[0] for a, b in ordered)
@@ -278,12 +278,12 @@ def _of_pairs(pairs: Sequence[tuple[Value, Value]], measure: Mapping[str, Any]) 
         here = " against ".join(shown(value, percent=percent) for value in pairs[0])
     else:
         here = f"{word} in {held} of {len(pairs)}"
-        here += f", by more than both intervals in {apart}" if stored else ""
+        here += f", by more than both intervals in {apart}" if stored and not exact else ""
     if not stored:
         rule = "no intervals are stored"
         return Judged(here, WEAKLY if held == len(pairs) else NOT if not held else OPEN, rule)
     if apart == len(pairs):
-        return Judged(here, AGREES, "all intervals are apart")
+        return Judged(here, AGREES, "exact numbers" if exact else "all intervals are apart")
     if held == len(pairs) or (held > len(pairs) / 2 and not against):
         return Judged(here, WEAKLY, "some intervals cross")
     return Judged(here, NOT if against else OPEN, f"{against} the other way, intervals apart")
@@ -332,8 +332,8 @@ MEANING = {
     AGREES: "the 95 % interval holds the published number, or lies where it is claimed to lie; "
     "without an interval the rule is said. Of a theorem: a test shows it",
     WEAKLY: "the size or order is there, and intervals cross, or none are stored",
-    NOT: "an interval excludes it. Of a theorem: a test has a counterexample, as in the "
-    "[errata](../errata.md)",
+    NOT: "an interval excludes it, or, where none is stored, the number does. Of a theorem: a test "
+    "has a counterexample, as in the [errata](../errata.md)",
     OPEN: "not measured, or too little to tell",
     UNDONE: "and why",
 }

@@ -227,6 +227,14 @@ def test_the_command_line(folder: Path, tmp_path: Path, monkeypatch: pytest.Monk
     words = run.invoke(commands, ["parts", "solve", ring, "-o", design], standalone_mode=False)
     assert "states no privacy target" in words.output
     assert "noise_stddev" not in words.output
+    assert ("the gap is above" in words.output) == ("inaccurate" in words.output)
+    words = run.invoke(commands, ["parts", "solve", ring, "-o", design, "--gap", "1e-9"])
+    assert "inaccurate: the gap is above the one asked for" in words.output
+    words = run.invoke(commands, ["parts", "verify", design, ring], standalone_mode=False)
+    assert [line.split() for line in words.stdout.splitlines()][:2] == [
+        ["ok", "yes"],
+        ["budgets", "yes"],
+    ]
     code, record = asked("verify", design, ring)
     assert (code, record["ok"]) == (0, True)
 

@@ -505,11 +505,15 @@ def draw_levers(table: Sequence[Record]) -> Figure:
     names = sorted(ratios, key=lambda name: -float(np.median(ratios[name])))
     figure = new_figure(7.6, 0.27 * len(names) + 1.0)
     place = figure.subplots()
-    place.barh(names, [float(np.median(ratios[name])) for name in names], color="0.85")
-    constant, falling = looks_of(["constant", "falling"]).values()
-    for at, name in enumerate(names):
-        look = {**(falling if name.endswith(FALLING) else constant), "linestyle": ""}
-        place.plot(ratios[name], [at] * len(ratios[name]), **look, markersize=3)
+    medians = [float(np.median(ratios[name])) for name in names]
+    place.barh(names, medians, color="0.85", label="median of settings")
+    for end, look in zip(("", FALLING), looks_of(["constant", "falling"]).values(), strict=True):
+        dots = {**look, "linestyle": "", "markersize": 3}
+        place.plot([], [], label="falling step" if end else "constant step", **dots)
+        for at, name in enumerate(names):
+            if name.endswith(FALLING) == bool(end):
+                place.plot(ratios[name], [at] * len(ratios[name]), **dots)
+    place.legend(loc="lower right")
     place.margins(y=0.01)
     place.invert_yaxis()
     _mark(place)

@@ -174,7 +174,7 @@ def draw(table: Rows) -> Figure:
         place.tick_params(length=0)
         place.set_title(graph, fontsize=10)
     figure.colorbar(picture, ax=list(axes), label="squared error over that of independent noise")
-    figure.suptitle("Fixed responses: before neighbours, and Zip-DL before everybody", fontsize=10)
+    figure.suptitle("Before neighbours, and of Zip-DL: for fixed responses alone", fontsize=10)
     return figure
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -18,11 +19,14 @@ if TYPE_CHECKING:
 
 COLUMNS = 3  # panels side by side, and names in a line of the legend
 ALONE = 3.7  # inches of a single panel, which a telephone shows whole
-LONGEST = 48  # letters of a panel's title
+LONGEST = 48  # letters of a line of a panel's title, of which there are two at most
+SHORT = 20  # letters of names that stand two in a line of the legend of a single panel
 FEW = 4  # mechanisms whose intervals are told apart as bands; those of more are bars side by side
 APART, SPREAD = 0.005, 0.03  # shares of the axis from one such bar to the next, and of all of them
 NOISELESS = {"color": BLACK, "linestyle": ":", "linewidth": 1.8, "marker": "", "zorder": 5}
 """The line without noise, above all others, which would hide it where they come to it."""
+BENEATH = {"linewidth": 2.8, "markersize": 7.0, "zorder": 1.5}
+"""Independent noise, as wide as to be seen below a mechanism that is the same noise."""
 Pictures = Mapping[str, "Figure"]  # figures by the names of their files
 
 
@@ -39,6 +43,7 @@ def loss_against_epsilon(
     noisy = list(dict.fromkeys(r["mechanism"] for r in summary if math.isfinite(r["epsilon"])))
     for name in looks.keys() - set(noisy):
         looks[name] = {**looks[name], **NOISELESS, "color": looks[name]["color"]}
+    looks = beneath(looks)
     budgets = [row["epsilon"] for row in summary if math.isfinite(row["epsilon"])]
     told = any(row.get(f"{column}_low") is not None for row in summary)
     moved = side_by_side(noisy, budgets) if told else {}
@@ -66,7 +71,7 @@ def loss_against_steps(rows: Rows, *, log: bool = False) -> Figure:
     told = [row | {"setting": f"{row['setting']}, epsilon {row['epsilon']:g}"} for row in rows]
     looks = {  # of so many points no marker is told from another
         name: {**look, "marker": ""} | (NOISELESS if name == "none" else {})
-        for name, look in looks_of(row["mechanism"] for row in rows).items()
+        for name, look in beneath(looks_of(row["mechanism"] for row in rows)).items()
     }
 
     def panel(axes: Axes, here: Rows) -> None:
@@ -82,6 +87,11 @@ def loss_against_steps(rows: Rows, *, log: bool = False) -> Figure:
 
     labels = {name: f"{name}{_diverged(rows, name, 'test_loss')}" for name in looks}
     return _panels(told, panel, looks, labels, ylabel="test loss", log=log)
+
+
+def beneath(looks: Mapping[str, Look]) -> dict[str, Look]:
+    """The same looks, with independent noise below all others and wider than they are."""
+    return {name: {**look, **BENEATH} if name == "ldp" else look for name, look in looks.items()}
 
 
 def beside_noiseless(rows: Rows, epsilon: float) -> list[Record]:
@@ -158,12 +168,14 @@ def _panels(
     wide = 2 if len(settings) == 4 else min(len(settings), COLUMNS)
     high = math.ceil(len(settings) / wide)
     columns = min(COLUMNS, 2 * wide - 1)
+    if wide == 1 and max(map(len, labels.values())) <= SHORT:
+        columns = 2
     below = 0.3 * math.ceil(len(looks) / columns) + 0.3
     figure = new_figure((ALONE if wide == 1 else 4.2 * wide) + 0.6, 3.2 * high + below)
     axes = figure.subplots(high, wide, squeeze=False)
     for place, ((setting,), members) in zip(axes.flat, settings, strict=False):
         panel(place, members)
-        place.set_title(plain(setting, longest=LONGEST))
+        place.set_title(textwrap.fill(plain(setting, longest=2 * LONGEST), LONGEST))
         place.grid(visible=True)
         if log:
             place.set_yscale("log")

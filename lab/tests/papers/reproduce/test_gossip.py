@@ -108,6 +108,14 @@ def test_quantiles_by_hand() -> None:
     assert not row["claimed_above_one"]
 
 
+def test_nothing_is_drawn_on_a_logarithmic_axis_where_nothing_has_come_through() -> None:
+    rows = [row for index in (0, 1) for row in views.run(VIEW_UNIT | {"index": index})]
+    figure = views.growth(views.quantiles(rows), nodes=8)
+    values = np.concatenate([line.get_ydata() for axes in figure.axes for line in axes.lines])
+    assert np.isnan(values).any()
+    assert np.nanmin(values) > 0
+
+
 # --- risk -----------------------------------------------------------------------------------------
 
 

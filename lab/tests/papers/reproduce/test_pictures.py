@@ -83,6 +83,23 @@ def test_a_mechanism_has_one_colour_in_both_pictures() -> None:
     assert len(set(colours)) == len(names)
 
 
+def test_independent_noise_shows_below_a_mechanism_that_is_the_same_noise() -> None:
+    table = [row | {"step": 10} for row in rows(decor=[[1.0, 2.0]], ldp=[[1.0, 2.0]])]
+    for figure in (loss_against_steps(table), loss_against_epsilon(over_seeds(table))):
+        decor, ldp = figure.axes[0].lines
+        assert ldp.get_linewidth() > decor.get_linewidth()
+        assert ldp.get_zorder() < decor.get_zorder()
+
+
+def test_a_long_title_is_whole_in_two_lines() -> None:
+    (axes,) = loss_against_steps(
+        [row | {"step": 10, "setting": "network" + " network" * 8} for row in rows(a=[[1.0]])]
+    ).axes
+    title = axes.get_title()
+    assert title.split() == ["network"] * 8 + ["network,", "epsilon", "1"]
+    assert title.count("\n") == 1
+
+
 def test_ticks_have_names_within_a_decade_whoever_sets_the_limits() -> None:
     summary = over_seeds(rows(a=[[3.0, 5.0], [1.0, 2.0]]))
     (axes,) = loss_against_epsilon(summary, log=True).axes

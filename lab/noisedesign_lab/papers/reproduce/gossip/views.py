@@ -3,6 +3,7 @@ step of DP-D-SGD, for unit noise and gradients of norm at most 1, read by who kn
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -160,6 +161,7 @@ def _panels(table: Rows, lines: Lines, ylabel: str, *, level: tuple[float, str])
 
     kinds = list(dict.fromkeys(row["graph"] for row in table))
     pairs = list(dict.fromkeys(row["pair"] for row in table))
+    log = level[1] == "1 / n"  # where nothing has come through yet, and there is nothing to draw
     figure = new_figure(3.4 * len(pairs) + 0.6, 2.9 * len(kinds) + 0.7)
     panels = figure.subplots(len(kinds), len(pairs), squeeze=False, sharex=True)
     for i, kind in enumerate(kinds):
@@ -169,13 +171,17 @@ def _panels(table: Rows, lines: Lines, ylabel: str, *, level: tuple[float, str])
             steps = [row["horizon"] for row in here]
             for colour, (name, dashes, _) in zip(COLOURS, lines, strict=False):
                 low, middle, high = (
-                    [row[f"{name}_{q * 100:.0f}"] for row in here] for q in QUANTILES
+                    [row[f"{name}_{q * 100:.0f}"] or (math.nan if log else 0.0) for row in here]
+                    for q in QUANTILES
                 )
                 axes.plot(steps, middle, dashes, color=colour, marker="o")
                 axes.fill_between(steps, low, high, color=colour, alpha=0.15, linewidth=0)
             axes.axhline(level[0], color=GREY, linestyle=":")
             axes.set_xscale("log")
-            axes.set_yscale("log" if level[1] == "1 / n" else "linear")
+            if log:
+                axes.set_yscale("log")
+                axes.yaxis.set_major_formatter("{x:g}")
+                axes.yaxis.set_minor_formatter("")
             axes.grid(visible=True)
             axes.set_title(f"{NAMES[kind]}: {pair}")
             if i == len(kinds) - 1:

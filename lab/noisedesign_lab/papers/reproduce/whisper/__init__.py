@@ -19,6 +19,7 @@ from noisedesign_lab.papers.reproduce import keys
 from noisedesign_lab.papers.reproduce.experiment import Experiment, Record, Rows, Settings, Unit
 from noisedesign_lab.papers.reproduce.pictures import (
     Pictures,
+    beneath,
     beside_noiseless,
     loss_against_epsilon,
     loss_against_steps,
@@ -231,7 +232,7 @@ def _against_connectivity(rows: Rows, column: str, *, ylabel: str) -> Figure:
     """A line a mechanism, with intervals as bars where there are such."""
     from matplotlib.lines import Line2D
 
-    looks = looks_of(row["mechanism"] for row in rows)
+    looks = beneath(looks_of(row["mechanism"] for row in rows))
     figure = new_figure(5.2, 4.6)
     axes = figure.subplots()
     for k, ((mechanism,), members) in enumerate(groups(rows, "mechanism")):
