@@ -108,5 +108,5 @@ def verify_parts(design: str, folder: str, as_json: bool, **how: Any) -> int:
     if as_json:
         show({"ok": found.ok, "checks": found.checks, "found": found.found}, as_json=True)
     else:
-        show({"ok": found.ok} | found.checks, as_json=False)
+        show({"ok": found.ok, **found.checks}, as_json=False)
     return 0 if found.ok else EXIT_FAILED

@@ -7,6 +7,7 @@ from collections.abc import ItemsView, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from noisedesign.base.checks import Array
 from noisedesign_lab.papers.reproduce.experiment import Record, Rows
@@ -42,7 +43,7 @@ def interval(values: Sequence[float]) -> Interval:
 TOO_SHORT = "too short to tell"  # what a run says where intervals cross
 
 
-def of_share(holds: Array, units: Array) -> Interval:
+def of_share(holds: Array, units: NDArray[np.integer]) -> Interval:
     """Return the share of values of 1 among 0 and 1, and its 95 % interval within [0, 1], where
     those of one unit depend on each other: Student t of a ratio of sums over units (Cochran 1977,
     section 11.3), and where all are 0 or all 1 that of Clopper and Pearson for as many units."""
@@ -55,11 +56,11 @@ def of_share(holds: Array, units: Array) -> Interval:
         rare = 0.025 ** (1 / count)
         return Interval(share, rare, 1.0) if share else Interval(share, 0.0, 1 - rare)
     error = np.bincount(unit, holds - share) / (len(holds) / count)
-    low, high = (end + share for end in interval(error)[1:] if end is not None)
+    low, high = (end + share for end in interval(error.tolist())[1:] if end is not None)
     return Interval(share, max(0.0, low), min(1.0, high))
 
 
-def of_median(values: Array, units: Array) -> Interval:
+def of_median(values: Array, units: NDArray[np.integer]) -> Interval:
     """Return the median and its 95 % interval, where values of one unit depend on each other: the
     quantiles at the ends of the interval of the share below it (Woodruff 1952)."""
     median = float(np.median(values))

@@ -46,7 +46,7 @@ def test_shares_stay_shares_and_are_never_certain() -> None:
     assert (mean, low) == (0.0, 0.0)
     assert (1 - high) ** 2 == pytest.approx(0.025)
     assert of_share(np.array([0.0, 1.0, 1.0, 0.0]), pairs) == (0.5, 0.5, 0.5)
-    assert of_share(np.array([0.0, 1.0]), np.zeros(2)) == (0.5, None, None)
+    assert of_share(np.array([0.0, 1.0]), np.zeros(2, int)) == (0.5, None, None)
 
 
 def test_shares_of_units_of_one_size_and_of_several() -> None:
@@ -75,7 +75,7 @@ def test_the_interval_of_a_median_holds_it_and_covers_the_truth() -> None:
         held += low <= 1 <= high
     assert 0.9 * 300 <= held <= 0.99 * 300
     assert of_median(np.full(6, 3.0), np.arange(6)) == (3, 3, 3)
-    assert of_median(np.array([1.0, 2.0, 3.0]), np.zeros(3)) == (2, None, None)
+    assert of_median(np.array([1.0, 2.0, 3.0]), np.zeros(3, int)) == (2, None, None)
 
 
 def test_groups_keep_the_order_of_first_appearance() -> None:
