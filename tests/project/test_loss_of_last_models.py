@@ -243,8 +243,8 @@ def fragments() -> list[str]:
         f"{within(constant[1], 0.4)} settings",
         f"the ratios are {least_and_most(earlier[0])} and {least_and_most(earlier[1])}, at most .5 "
         f"in {within(earlier[0], 0.5)} and .4 in {within(earlier[1], 0.4)}",
-        f"{least_and_most(capped[0])} and {least_and_most(capped[1])}, within the same bars in "
-        f"{within(capped[0], 0.5)} and {within(capped[1], 0.4)}",
+        f"{least_and_most(capped[0])} and {least_and_most(capped[1])}, at most .5 in "
+        f"{within(capped[0], 0.5)} settings and .4 in {within(capped[1], 0.4)}",
         f"Mafalda's noise then costs {least_and_most(fell)} of what it costs with a constant one",
         f"the capped design over time costs {least_and_most(in_time)} of Mafalda's",
         f"for every iterate costs {least_and_most(every)} of Mafalda's",

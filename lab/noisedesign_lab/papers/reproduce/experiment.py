@@ -94,6 +94,12 @@ def _merged(values: Mapping[str, Any], others: Any, field: str) -> dict[str, Any
     return merged
 
 
+def as_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table of Markdown."""
+    lines = [f"| {' | '.join(cells)} |" for cells in (head, *rows)]
+    return "\n".join([lines[0], f"|{'---|' * len(head)}", *lines[1:]])
+
+
 class Part(NamedTuple):
     """One part of an experiment: its columns, the units of its table of settings, their rows."""
 

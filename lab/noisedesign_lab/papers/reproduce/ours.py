@@ -31,6 +31,7 @@ from noisedesign_lab.papers.reproduce.experiment import (
     Rows,
     Settings,
     Unit,
+    as_table,
 )
 from noisedesign_lab.papers.reproduce.pictures import (
     Pictures,
@@ -180,24 +181,25 @@ def draw(table: Rows) -> Figure:
 
 def _of_observers(table: Rows) -> str:
     """The best mechanism before every observer."""
-    told = [
+    told = (
         "**Noise at equal privacy.** Squared error of all models over that of independent noise, "
-        "both scaled until the observer, the node of most neighbours, learns mu = 1 of whomever it "
-        "learns most about. Numbers before neighbours are for fixed responses, and are no "
-        "guarantee for training, as are those of Zip-DL; other numbers before eavesdroppers, who "
-        "read all messages, hold whatever gradients do. None: no finite noise of that kind "
-        "protects from that observer."
-    ]
+        "the least of all mechanisms before each observer. Both are scaled until the observer "
+        "learns mu = 1 of whomever it learns most about. Numbers before neighbours, and all of "
+        "Zip-DL, are for fixed responses, and are no guarantee for training; other numbers before "
+        "eavesdroppers, who read all messages, hold whatever gradients do. None: no finite noise "
+        "of that kind protects from that observer."
+    )
+    lines = []
     for (graph,), members in groups(table, "graph"):
-        best = []
-        for (model,), rows in groups(members, "model"):
-            finite = [row for row in rows if row["over_ldp"] is not None]
-            if finite:
-                least = min(finite, key=lambda row: row["over_ldp"])
-                words = MODELS[model].replace("\n", " ")
-                best.append(f"{words} {least['mechanism']} ({least['over_ldp']:.3f})")
-        told.append(f"{graph}, the least before each: {'; '.join(best)}.")
-    return "\n\n".join(told)
+        finite = [row for row in members if row["over_ldp"] is not None]
+        least = {
+            model: min(rows, key=lambda row: row["over_ldp"])
+            for (model,), rows in groups(finite, "model")
+        }
+        best = {name: f"{row['mechanism']} ({row['over_ldp']:.3f})" for name, row in least.items()}
+        lines.append([graph, *(best.get(model, "none") for model in MODELS)])
+    models = [words.replace("\n", " ") for words in MODELS.values()]
+    return f"{told}\n\n{as_table(['graph', *models], lines)}"
 
 
 TRAINING_COLUMNS = columns(
@@ -399,18 +401,30 @@ def _of_training(found: Rows, settings: OurSettings) -> str:
         f"batches, clip {table.clip:g}, step size {table.step_size:g}, {table.seeds} seeds, delta "
         f"{table.delta:g}, replaced records, budgets before a reader of all messages (cdp: of the "
         "released average). What noise costs is the test loss less that of the same seed without "
-        "noise; in brackets, the squared error of all iterates over that of independent noise at "
-        "the same budget, which is what designs are certified for."
+        "noise; in square brackets stands its 95 % interval over seeds, in round ones the squared "
+        "error of all iterates over that of independent noise at the same budget, which is what "
+        "designs are certified for."
     ]
     first = table.epsilons[0]
-    for (setting,), members in groups(found, "setting"):
-        at, parts = [row for row in members if row["epsilon"] == first], []
-        for row in at:
-            cost = f"{row['cost']:.4f}" if math.isfinite(row["cost"]) else "diverged"
-            over = row["error_over_ldp"]
-            parts.append(f"{row['mechanism']} {cost}" + ("" if over is None else f" ({over:.2f})"))
-        lines.append(f"{setting}, epsilon {first:g}: {'; '.join(parts)}. {ordered(at)}")
+    by_setting = {
+        setting: {row["mechanism"]: row for row in members if row["epsilon"] == first}
+        for (setting,), members in groups(found, "setting")
+    }
+    names = dict.fromkeys(name for of in by_setting.values() for name in of)
+    head = [f"epsilon {first:g}", *by_setting]
+    rows = ([name, *(_cost(of.get(name)) for of in by_setting.values())] for name in names)
+    lines.append(as_table(head, rows))
+    lines.append(" ".join(f"{name}: {ordered([*of.values()])}" for name, of in by_setting.items()))
     return "\n\n".join(lines)
+
+
+def _cost(row: Record | None) -> str:
+    """Return "2.313 [1.93 to 2.69] (1.00)"."""
+    if row is None or not math.isfinite(row["cost"]):
+        return "diverged" if row else ""
+    over = "" if row["error_over_ldp"] is None else f" ({row['error_over_ldp']:.2f})"
+    ends = "" if row["cost_low"] is None else f" [{row['cost_low']:.2f} to {row['cost_high']:.2f}]"
+    return f"{row['cost']:.3f}{ends}{over}"
 
 
 def ordered(at: Rows) -> str:

@@ -25,7 +25,7 @@ from noisedesign.surveys.results_file import (
 )
 from noisedesign_lab.papers.figures import write_table
 from noisedesign_lab.papers.reproduce import load_settings
-from noisedesign_lab.papers.reproduce.experiment import Experiment, Record, Rows, Settings
+from noisedesign_lab.papers.reproduce.experiment import Experiment, Record, Rows, Settings, as_table
 from noisedesign_lab.papers.reproduce.statistics import groups
 
 UNIT, OF = "unit", "rows_of_unit"
@@ -74,9 +74,7 @@ def reproduce(
         f"{experiment.paragraph(rows, summary, settings).strip()}\n",
         *(f"![{path.stem.replace('-', ' ')}]({path.name})\n" for path in pictures),
         f"## Numbers\n\n{few} in {SUMMARY_FILE}; the rows they are of are in {ROWS}.\n",
-        f"| {' | '.join(columns)} |",
-        f"|{'---|' * len(columns)}",
-        *(f"| {' | '.join(_cell(row[column]) for column in columns)} |" for row in shown),
+        as_table(columns, ([_cell(row[column]) for column in columns] for row in shown)),
         f"\n## Settings\n\n```toml\n{dumped(settings.model_dump(exclude_none=True))}```\n",
         f"{this_machine()}.\n",
     ]

@@ -164,6 +164,7 @@ def test_the_whole_experiment_on_few_records(monkeypatch: pytest.MonkeyPatch) ->
     pictures = experiment.pictures(rows, found, small)
     assert set(pictures) == {"observers", "loss", "steps"}
     words = experiment.paragraph(rows, found, small)
-    assert "path 3, the least before each: eavesdropper" in words
+    assert "| graph | eavesdropper | neighbour |" in words
+    assert "\n| path 3 | " in words
     for told in (words, pictures["observers"].get_suptitle().lower()):
         assert "fixed responses" in told

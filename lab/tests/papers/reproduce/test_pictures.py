@@ -93,7 +93,7 @@ def test_independent_noise_shows_below_a_mechanism_that_is_the_same_noise() -> N
 
 def test_a_long_title_is_whole_in_two_lines() -> None:
     (axes,) = loss_against_steps(
-        [row | {"step": 10, "setting": "network" + " network" * 8} for row in rows(a=[[1.0]])]
+        [row | {"step": 10, "setting": " ".join(["network"] * 9)} for row in rows(a=[[1.0]])]
     ).axes
     title = axes.get_title()
     assert title.split() == ["network"] * 8 + ["network,", "epsilon", "1"]

@@ -50,7 +50,7 @@ def test_shares_stay_shares_and_are_never_certain() -> None:
 
 
 def test_shares_of_units_of_one_size_and_of_several() -> None:
-    """Of one size: the interval of the units' shares. Of several, by hand: 5 of 10, in units of 1,
+    """The first has the interval of the units' shares; the second, by hand: 5 of 10, in units of 1,
     2, 3 and 4 that hold 1/2, 0, -1/2 and 0 more than half of each."""
     found = of_share(np.array([0, 1, 1, 0, 1, 1, 1, 0.0]), np.repeat(np.arange(4), 2))
     assert found == pytest.approx((0.625, interval([0.5, 0.5, 1.0, 0.5]).low, 1.0))

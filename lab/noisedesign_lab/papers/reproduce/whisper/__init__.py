@@ -16,7 +16,14 @@ from noisedesign.files.picture_file import new_figure
 from noisedesign.files.picture_looks import looks_of
 from noisedesign.files.schema import Table
 from noisedesign_lab.papers.reproduce import keys
-from noisedesign_lab.papers.reproduce.experiment import Experiment, Record, Rows, Settings, Unit
+from noisedesign_lab.papers.reproduce.experiment import (
+    Experiment,
+    Record,
+    Rows,
+    Settings,
+    Unit,
+    as_table,
+)
 from noisedesign_lab.papers.reproduce.pictures import (
     Pictures,
     beneath,
@@ -416,13 +423,13 @@ def table_of(records: Rows) -> str:
             f"densest graph here with data, Whisper saves {ends}; it saves most in {best}."
         )
     names = list(dict.fromkeys(r["mechanism"] for r in records))
-    lines = [told, "", f"| setting | {' | '.join(names)} |", f"|---|{'---|' * len(names)}"]
+    lines = []
     for (setting,), members in groups(records, "setting"):
         cells = {
             r["mechanism"]: f"{_share(r)} ({round(100 * r['saved_variance'])} %)" for r in members
         }
-        lines.append(f"| {setting} | {' | '.join(cells.get(name, '') for name in names)} |")
-    return "\n".join(lines)
+        lines.append([setting, *(cells.get(name, "") for name in names)])
+    return "\n\n".join([told, as_table(["setting", *names], lines)])
 
 
 def _share(row: Record) -> str:
