@@ -152,11 +152,18 @@ def _growth(axes: Axes, rows: Sequence[Row]) -> None:
         steps = np.array([row.horizon for row in here])
         exact, constant = [row.exact for row in here], [row.constant for row in here]
         told = f"{pair}, worst gradients"
-        axes.plot(steps, exact, "o-", color=colour, markersize=3, label=told)
+        look: dict[str, Any] = {
+            "color": colour,
+            "linewidth": 3.6,
+            "markersize": 6,
+            "alpha": 0.4,
+            "label": told,
+        }
+        axes.plot(steps, exact, "o-", **look)  # wide, to be seen below the other
         told = f"{pair}, constant gradients"
         axes.plot(steps, constant, "--", color=colour, linewidth=1.2, label=told)
     if rows:
-        told = "limit of constant gradients: 1/n, below 1/(n - 1)"
+        told = "limit of constant gradients: 1/n, and 1/(n - 1) where the own noise is known"
         axes.axhline(rows[0].constant_limit, color=GREY, linestyle=":", label=told)
     axes.set_ylim(bottom=0)
 

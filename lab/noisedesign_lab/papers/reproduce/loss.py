@@ -470,6 +470,8 @@ def draw(table: Sequence[Record]) -> Figure:
         for lane, name in enumerate(name + f for name in looks for f in ("", FALLING)):
             shown = [row for row in members if row["mechanism"] == name]
             shown = [row for row in shown if row["cost_low"] is not None and row["over_mafalda"]]
+            if not shown:
+                continue
             down = 0.075 * (lane - len(looks) + 0.5)
             unit = np.array([row["cost"] / row["over_mafalda"] for row in shown])
             cost = np.array([[row[f"cost{end}"] for end in ("_low", "", "_high")] for row in shown])
@@ -478,7 +480,7 @@ def draw(table: Sequence[Record]) -> Figure:
             place.errorbar(
                 [row["over_mafalda"] for row in shown],
                 [settings.index(row["setting"]) + down for row in shown],
-                xerr=np.diff(cost.reshape(-1, 3)).T / unit,
+                xerr=np.diff(cost).T / unit,
                 label=name,
                 linestyle="",
                 markersize=4,
