@@ -389,17 +389,27 @@ def test_words_about_gains_of_mafalda() -> None:
     assert f"gains over the grid are {means[0]:.0f} % and {means[1]:.0f} %" in text
 
 
-def test_words_about_tuned_steps() -> None:
-    """The published step beside the best of every mechanism, on the Florentine families."""
-    text = told("mafalda")
+def steps_of(network: str) -> tuple[dict[tuple[str, str], Any], dict[tuple[str, str], Any]]:
+    """Rows at the published step and at tuned ones, by mechanism and epsilon."""
     fixed, tuned = (
         {
             (r["mechanism"], f"{r['epsilon']:.3g}"): r
             for r in typed("mafalda-summary")
-            if r["setting"] == f"Florentine, b = 16, row-normalized{steps}"
+            if r["setting"] == f"{network}{steps}"
         }
         for steps in ("", ", tuned steps")
     )
+    return fixed, tuned
+
+
+def mean_gain(rows: dict[tuple[str, str], Any], mechanism: str = "mafalda") -> float:
+    return float(np.mean([r["gain"] for (name, _), r in rows.items() if name == mechanism]))
+
+
+def test_words_about_tuned_steps() -> None:
+    """The published step beside the best of every mechanism, on the Florentine families."""
+    text = told("mafalda")
+    fixed, tuned = steps_of("Florentine, b = 16, row-normalized")
     before, after = (
         [of["mafalda", e]["gain"] for e in ("0.397", "2.25", "11")] for of in (fixed, tuned)
     )
@@ -416,17 +426,47 @@ def test_words_about_tuned_steps() -> None:
         names = ("mafalda", "d-mf", "ldp", "antipgd")
         losses = [tuned[name, epsilon]["test_loss"] for name in names]
         assert losses == sorted(losses)
-    means = [
-        np.mean([r["gain"] for (n, _), r in of.items() if n == "mafalda"]) for of in (fixed, tuned)
-    ]
-    assert f"over the grid is {means[1]:.1f} %, {means[0]:.1f} % at the fixed step" in text
-    sizes = [
-        r["step_size"] for r in typed("mafalda-summary") if r["setting"].endswith("tuned steps")
-    ]
+    means = f"over the grid is {mean_gain(tuned):.1f} %, {mean_gain(fixed):.1f} % at the fixed step"
+    assert means in text
+    sizes = [row["step_size"] for row in tuned.values()]
     assert f"Steps are from {min(sizes):g} to {max(sizes):g}, none at an end" in text
     _, settings = load_settings("mafalda")
-    assert settings.tuning.step_sizes[0] < min(sizes)
-    assert max(sizes) < settings.tuning.step_sizes[-1]
+    every = [
+        r["step_size"] for r in typed("mafalda-summary") if r["setting"].endswith("tuned steps")
+    ]
+    assert settings.tuning.step_sizes[0] < min(every)
+    assert max(every) < settings.tuning.step_sizes[-1]
+
+
+def test_words_about_tuned_steps_of_the_ego_graph() -> None:
+    """What the published step makes of the gain, row-normalized and Metropolis-Hastings."""
+    text = told("mafalda")
+    fixed, tuned = steps_of("Ego, b = 16, row-normalized")
+    low = [[of["mafalda", e]["gain"] for e in ("0.397", "0.834")] for of in (fixed, tuned)]
+    assert f"Most of the {low[0][0]:.0f} % and {low[0][1]:.0f} % at the two smallest" in text
+    assert f"tuned, they are {low[1][0]:.0f} % and {low[1][1]:.0f} %" in text
+    means = f"over the grid is {mean_gain(tuned):.1f} %, in place of {mean_gain(fixed):.0f} %"
+    assert means in text
+    epsilons = {epsilon for _, epsilon in tuned} - {"inf"}
+    for epsilon in epsilons:
+        losses = {n: row["test_loss"] for (n, e), row in tuned.items() if e == epsilon}
+        assert losses["ldp"] < 1.33  # of a constant
+        assert (min(losses, key=losses.__getitem__), max(losses, key=losses.__getitem__)) == (
+            "mafalda",
+            "antipgd",
+        )
+    assert {e for e in epsilons if tuned["mafalda", e]["gain_low"] < 0} == {"35.6"}
+    large = [(of["mafalda", "11"]["gain"], of["mafalda", "96.7"]["gain"]) for of in (tuned, fixed)]
+    assert f"{large[0][0]:.1f} % at 11 ({large[1][0]:.1f} % at the fixed step)" in text
+    assert f"and {large[0][1]:.1f} % at 96.7" in text
+    steps = [tuned[name, "0.397"]["step_size"] for name in ("antipgd", "ldp")]
+    assert "go from {:g} (`antipgd`) and {:g} (`ldp`)".format(*steps) in text
+    _, tuned = steps_of("Ego, b = 16, Metropolis")
+    both = [mean_gain(tuned, name) for name in ("kronecker", "mafalda")]
+    assert "of `kronecker` is {:.1f} % and Mafalda's {:.1f} %".format(*both) in text
+    for epsilon in epsilons:
+        assert tuned["kronecker", epsilon]["test_loss"] < tuned["mafalda", epsilon]["test_loss"]
+    assert tuned["kronecker", "96.7"]["gain"] < 0
 
 
 def test_words_about_our_designs() -> None:
