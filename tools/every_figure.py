@@ -121,9 +121,10 @@ def _has(cell: str | None, value: Any) -> bool:
 
 def _number(cell: str | None) -> float | None:
     try:
-        return float(cell or "")
+        number = float(cell or "")
     except ValueError:
         return None
+    return None if math.isnan(number) else number
 
 
 def value_of(row: Cells, measure: Mapping[str, Any]) -> Value | None:
@@ -196,18 +197,22 @@ def _crossing(rows: Sequence[Cells], column: str, other: str, level: float) -> V
 
 def pairs_of(measure: Mapping[str, Any], rows: Sequence[Cells]) -> list[tuple[Value, Value]]:
     """Every row of ``where`` beside those of ``than`` that are alike in the columns ``by``; or
-    beside the number ``than``."""
+    beside the number ``than``. None at all where one of them has no number: the others would be a
+    choice."""
     by = measure.get("by", [])
     if not isinstance(measure["than"], dict):
         limit = Value(*[float(measure["than"])] * 3)
         found = [value_of(row, measure) for row in select(rows, measure["where"])]
-        return [(value, limit) for value in found if value is not None]
+        return [] if None in found else [(value, limit) for value in found if value is not None]
     others = select(rows, measure["where"] | measure["than"])
     pairs = []
     for row in select(rows, measure["where"]):
         alike = (other for other in others if all(row[key] == other[key] for key in by))
         both = ((value_of(row, measure), value_of(other, measure)) for other in alike)
-        pairs += [(a, b) for a, b in both if a is not None and b is not None]
+        for a, b in both:
+            if a is None or b is None:
+                return []
+            pairs.append((a, b))
     return pairs
 
 
@@ -251,7 +256,8 @@ def _near(found: Value, published: float, within: float) -> tuple[str, str]:
         return AGREES, f"within {100 * within:.0f} %{told}"
     if close:
         return WEAKLY, f"within {100 * within:.0f} %, and the interval does not hold it"
-    return NOT, ""
+    told = "" if found.low is not None else "; no interval is stored"
+    return NOT, f"{abs(found.mean / published - 1):.0%} off{told}".replace("%", " %")
 
 
 def _on_side(found: Value, side: float, limit: float) -> tuple[str, str]:
@@ -332,8 +338,8 @@ MEANING = {
     AGREES: "the 95 % interval holds the published number, or lies where it is claimed to lie; "
     "without an interval the rule is said. Of a theorem: a test shows it",
     WEAKLY: "the size or order is there, and intervals cross, or none are stored",
-    NOT: "an interval excludes it, or, where none is stored, the number does. Of a theorem: a test "
-    "has a counterexample, as in the [errata](../errata.md)",
+    NOT: "an interval excludes it; where none is stored, the number does, and the rule is said. Of a "
+    "theorem: a test has a counterexample, as in the [errata](../errata.md)",
     OPEN: "not measured, or too little to tell",
     UNDONE: "and why",
 }

@@ -71,7 +71,7 @@ def solve_parts(folder: str, output: str, as_json: bool, **how: Any) -> int:
     """Design the noise of the graph in FOLDER, a part a worker.
 
     The same command goes on where one ended early, by a lost worker or Ctrl-C."""
-    from noisedesign.distributed import tasks
+    from noisedesign.distributed import design as designs, tasks
 
     made = tasks.solve(folder, output, tell=None if as_json else note, **how)
     record = {field.name: getattr(made, field.name) for field in fields(made)}
@@ -89,7 +89,7 @@ def solve_parts(folder: str, output: str, as_json: bool, **how: Any) -> int:
             say(f"At noise_stddev the run is ({made.epsilon:g}, {made.delta:g})-DP.")
         else:
             say("The graph states no privacy target: the noise is for its budgets, of no epsilon.")
-    return 0 if made.status == tasks.OPTIMA[0] else EXIT_FAILED
+    return 0 if made.status == designs.STATISTICAL else EXIT_FAILED
 
 
 @parts.command("verify")

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import io
 import json
-import math
+import re
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,14 @@ COLUMNS: dict[str, type] = {
     "scale": np.float64,
     "multiplier": np.float64,
 }
+CLAIMS = (
+    *("objective", "lower_bound", "sensitivity_squared"),
+    *("relative_to_ldp", "confidence", "uncertainty"),
+)
+"""Numbers that a design claims, beside ``gap``, the one asked for, and ``noise_stddev``."""
+KEYS = {*FORMAT, "problem", "status", "gap", "claims", "noise_stddev", "privacy", "noise", "files"}
+STATISTICAL, INACCURATE = "statistical", "inaccurate"
+FILE = re.compile(r"noise-(\d{5})-[0-9a-f]{8}\.parquet")
 MOST_DEGREE = 16
 """The largest degree of a precision that is verified: beyond it all nodes are neighbours."""
 
@@ -70,9 +79,14 @@ def write_manifest(folder: Path, stated: Mapping[str, Any]) -> None:
     with overwriting():
         write_text(folder / MANIFEST, json.dumps(FORMAT | dict(stated), indent=2))
     named = {name for name, _ in stated["files"]}
-    for stale in folder.glob("noise-*.parquet"):
-        if stale.name not in named:
+    for stale in folder.iterdir():
+        if FILE.fullmatch(stale.name) and stale.name not in named:
             stale.unlink()
+
+
+def status_of(objective: float, lower_bound: float, gap: float) -> str:
+    """Tell whether the gap asked for is reached."""
+    return STATISTICAL if objective <= (1 + gap) * lower_bound else INACCURATE
 
 
 def manifest_at(path: str | Path) -> dict[str, Any]:
@@ -89,6 +103,8 @@ def manifest_at(path: str | Path) -> dict[str, Any]:
     if not isinstance(stated, dict) or any(stated.get(k) != v for k, v in FORMAT.items()):
         expected = f"format {FORMAT['format']}, version {FORMAT['version']}"
         raise InputError(FIELD, expected=expected, got=f"others, in {path / MANIFEST}")
+    if unknown := set(stated) - KEYS:
+        raise _flaw(f"no keys but {sorted(KEYS)}", f"{sorted(unknown)}")
     noise, files = stated.get("noise"), stated.get("files")
     if not isinstance(noise, dict) or not isinstance(files, list):
         raise _flaw("noise and files of every part", f"{noise}, {files}")
@@ -101,6 +117,10 @@ def manifest_at(path: str | Path) -> dict[str, Any]:
         )
     if not _numbers([noise.get("bound")]) or noise["bound"] <= 0:
         raise _flaw("a positive bound on eigenvalues", f"{noise.get('bound')}")
+    claims = stated.get("claims")
+    told = [*claims.values()] if isinstance(claims, dict) and claims.keys() == {*CLAIMS} else []
+    if not told or not _numbers([*told, stated.get("gap"), stated.get("noise_stddev")]):
+        raise _flaw(f"numbers gap, noise_stddev and claims {', '.join(CLAIMS)}", f"{claims}")
     return stated
 
 
@@ -112,7 +132,7 @@ def _numbers(values: Any) -> bool:
     return (
         isinstance(values, list)
         and len(values) > 0
-        and all(isinstance(x, float | int) and math.isfinite(x) for x in values)
+        and all(type(x) in (float, int) and abs(x) <= sys.float_info.max for x in values)
     )
 
 
@@ -126,13 +146,11 @@ def read_part(folder: Path, part: Part) -> tuple[PolynomialCovariance, Array]:
         got = "one of other edges, weights, budgets or parts"
         raise InputError(FIELD, expected="a design of this graph", got=got, remedy=remedy)
     files = stated["files"]
-    named = len(files) == part.rows.world.parts and all(
-        isinstance(one, list) and len(one) == 2 and str(one[0]) == Path(str(one[0])).name
-        for one in files
-    )
-    if not named:
+    own = files[k] if len(files) == part.rows.world.parts else None
+    name, digest = own if isinstance(own, list) and len(own) == 2 else ("", "")
+    known = FILE.fullmatch(str(name))
+    if known is None or int(known[1]) != k:
         raise _flaw(f"a file and its digest of each of {part.rows.world.parts} parts", f"{files}")
-    name, digest = files[k]
     try:
         found = digest_of(folder / name)
     except OSError as error:

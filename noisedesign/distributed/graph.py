@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -37,6 +38,7 @@ FORMAT = {"format": "noisedesign-parts", "version": 1}
 MANIFEST = "parts.json"
 GIVEN, METROPOLIS = "given", "metropolis-hastings"
 FIELD = "parts"
+MOST_NODES = 1 << 53  # numbers of nodes that float64 tells apart, as which parts compare edges
 ROOM = 1e-12
 """The excess over 1 that weights of a row may have for their rounding."""
 
@@ -93,6 +95,8 @@ def folder_at(path: str | Path) -> Folder:
     whole = isinstance(ends, list) and all(type(end) is int for end in ends)
     if not whole or len(ends) < 2 or ends[0] != 0 or (np.diff(ends) <= 0).any():
         raise _flaw(f"{MANIFEST} ends", "increasing integers, of which the first is 0", f"{ends}")
+    if ends[-1] > MOST_NODES:
+        raise _flaw(f"{MANIFEST} ends", f"at most {MOST_NODES} nodes", f"{ends[-1]}")
     weights = _checks.one_of(
         stated.get("weights", METROPOLIS), field=f"{FIELD}.weights", allowed=(METROPOLIS, GIVEN)
     )
@@ -143,8 +147,8 @@ def store_graph(
         for file, table in tables.items():
             write_table(file, table)
             digests[file.name] = digest_of(file)
-    for stale in {*folder.glob("edges-*.parquet"), *folder.glob("nodes-*.parquet")}:
-        if stale.name not in digests:
+    for stale in folder.iterdir():
+        if re.fullmatch(r"(edges|nodes)-\d{5}\.parquet", stale.name) and stale.name not in digests:
             stale.unlink()
     found = Folder(path=folder, ends=ends, weights=GIVEN, sha256=digests, privacy=privacy)
     write_text(folder / MANIFEST, found.written())
@@ -178,6 +182,17 @@ def read_table(path: Path, columns: Mapping[str, type], *, field: str) -> dict[s
             got = f"{found[name].dtype} in {path.name}, or no numbers"
             raise InputError(f"{field}.{name}", expected=expected, got=got)
     return found
+
+
+def columns_of(path: Path) -> list[str]:
+    """Names of the columns of a Parquet file; none of what is no such file."""
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        return list(pyarrow.parquet.read_schema(path).names)
+    except (OSError, pyarrow.ArrowException):
+        return []
 
 
 def digest_of(path: Path) -> str:
@@ -214,11 +229,14 @@ def read_part(folder: Folder, world: World) -> Part:
         table = read_table(files[1], kinds, field=FIELD)
         if len(table["name"]) != end - first:
             raise _flaw(files[1].name, f"{end - first} rows", f"{len(table['name'])}")
-        if (table["budget"] <= 0).any():
-            raise _flaw(files[1].name, "positive budgets", f"{table['budget'].min():g}")
         budget, names = table["budget"], table["name"]
+        _checks.positive_vector(budget, field=f"{FIELD}.budget", length=end - first)
+    _check_names(files[-1].name, names, world)
     given = folder.weights == GIVEN
     wanted: dict[str, type] = {"source": np.integer, "target": np.integer}
+    if not given and "weight" in columns_of(files[0]):
+        remedy = f'Say "weights": "{GIVEN}" in {MANIFEST}, or leave that column out.'
+        raise _flaw(files[0].name, "no column weight", "weights that nothing asks for", remedy)
     edges = read_table(files[0], wanted | ({"weight": np.float64} if given else {}), field=FIELD)
     source, target = (edges[name].astype(np.int64) for name in ("source", "target"))
     weight = edges["weight"] if given else np.ones(len(source))
@@ -309,6 +327,22 @@ def _check_mirrored(file: str, source: Array, target: Array, weight: Array, worl
         missing = f"in part {k}" if (u, v, w) in here else f"in part {world.index}"
         got = f"the edge {u} - {v} of weight {w:g}, which is not {missing}"
         raise _flaw(file, "every edge, of the same weight, in the parts of both its ends", got)
+
+
+def _check_names(file: str, names: Array, world: World) -> None:
+    """Whether every name is that of one node: those of equal rest go to the same part."""
+    names = names.astype(np.int64)
+    own, tag = names % world.parts, world.tag("names")
+    for k in range(world.parts):
+        if k != world.index:
+            world.mail.send(k, tag, names[own == k])
+    mine = [
+        names[own == k] if k == world.index else world.mail.take(k, tag) for k in range(world.parts)
+    ]
+    known, count = np.unique(np.concatenate(mine), return_counts=True)
+    if (count > 1).any():
+        got = f"the name {known[count > 1][0]} {count[count > 1][0]} times"
+        raise _flaw(file, "names of which all parts have each once", got)
 
 
 def _check_connected(file: str, source: Array, target: Array, world: World) -> None:

@@ -32,6 +32,8 @@ class Journal:
 
     def begin_at(self, known: int) -> None:
         """Other parts know no more than so many: what this one knows beyond them is found again."""
+        for number in range(known, self._known):  # else some of it might outlive this solve
+            self._path(number).unlink()
         self._next, self._known = 0, known
 
     def _path(self, number: int) -> Path:

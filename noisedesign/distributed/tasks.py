@@ -5,7 +5,8 @@ from __future__ import annotations
 import secrets
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,13 +15,14 @@ from scipy import sparse
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 
 from noisedesign.base import checks as _checks
+from noisedesign.base.alone import alone_with
 from noisedesign.base.atomic import made_folder
 from noisedesign.base.checks import InputError
 from noisedesign.base.shown import Shown
 from noisedesign.distributed import design as designs
 from noisedesign.distributed.graph import Folder, folder_at, store_graph
 from noisedesign.distributed.mail import LONGEST_SILENCE, Array
-from noisedesign.distributed.work import Asked, Tell
+from noisedesign.distributed.work import DIGITS, Asked, Tell
 from noisedesign.privacy.target import PrivacyTarget
 from noisedesign.problem.calibration import calibration_of
 from noisedesign.problem.problem import ANY_SPACE, Problem, SpaceProblem, problem_of
@@ -33,7 +35,6 @@ GAP = 0.05
 """The gap that a solve is to reach, unless asked for another: that of one process."""
 TOLERANCE = 1e-9
 """Relative, of a number that is computed again by parts on other machines."""
-OPTIMA = ("statistical", "inaccurate")
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -215,20 +216,38 @@ def solve(
             connected, of too few nodes; too few workers, or no scheduler.
         OSError: a worker was lost, or a file could not be written.
     """
-    asked_gap = GAP if gap is None else _checks.real(gap, field="gap", low=0, high=1)
+    gap = GAP if gap is None else _checks.real(gap, field="gap", low=0, high=1)
     silence = _checks.real(silence, field="silence", low=0)
     folder = folder_at(graph)
     _calibration(folder.privacy, 1.0)  # a target that lacks something is refused before the work
-    design = made_folder(output)
-    if any(one.name not in (CHECKPOINT, designs.MANIFEST) for one in _foreign(design)):
+    design = made_folder(output).resolve()
+    if any(not _is_ours(one.name) for one in design.iterdir()):
         expected = "an empty folder, or that of a design in parts"
         raise InputError("output", expected=expected, got=f"{design}, with other files")
-    asked = Asked(
-        graph=folder.path.resolve(),
-        design=design.resolve(),
-        checkpoint=design.resolve() / CHECKPOINT,
-    )
-    found = _run(asked, folder, cluster=cluster, silence=silence, tell=tell)
+    asked = Asked(graph=folder.path.resolve(), design=design, checkpoint=design / CHECKPOINT)
+    with alone_with(design, field="output", what="folder"):
+        found = _run(asked, folder, cluster=cluster, silence=silence, tell=tell)
+        made = _written(found, folder, design, gap)
+        _forget(design / CHECKPOINT)
+    return made
+
+
+def _is_ours(name: str) -> bool:
+    return name in (CHECKPOINT, designs.MANIFEST) or bool(designs.FILE.fullmatch(name))
+
+
+def _forget(checkpoint: Path) -> None:
+    """Remove checkpoints, of former graphs too, and nothing else that somebody put beside them."""
+    for problem in checkpoint.glob("[0-9a-f]" * DIGITS):
+        shutil.rmtree(problem, ignore_errors=True)
+    with suppress(OSError):
+        checkpoint.rmdir()
+
+
+def _written(
+    found: list[dict[str, Any]], folder: Folder, design: Path, gap: float
+) -> DesignInParts:
+    """Write what is known of all parts beside their files; and return it."""
     first = found[0]
     calibrated = _calibration(folder.privacy, max(one["graph"]["largest_budget"] for one in found))
     numbers = {
@@ -241,7 +260,7 @@ def solve(
     }
     made = DesignInParts(
         path=design,
-        status=OPTIMA[0],
+        status=designs.status_of(first["objective"], first["lower_bound"], gap),
         **numbers,
         noise_stddev=calibrated.noise_stddev,
         epsilon=calibrated.epsilon,
@@ -256,13 +275,12 @@ def solve(
             got=f"{made.sensitivity_squared:g} of one",
             remedy="Rounding cost more than it should: report this graph.",
         )
-    if not made.gap <= asked_gap:
-        made = replace(made, status=OPTIMA[1])
     designs.write_manifest(
         design,
         {
             "problem": first["problem"],
             "status": made.status,
+            "gap": gap,
             "claims": numbers,
             "noise_stddev": calibrated.noise_stddev,
             "privacy": None if folder.privacy is None else asdict(folder.privacy),
@@ -270,13 +288,7 @@ def solve(
             "files": [one["file"] for one in found],
         },
     )
-    shutil.rmtree(asked.checkpoint or design / CHECKPOINT, ignore_errors=True)
     return made
-
-
-def _foreign(design: Path) -> list[Path]:
-    """List what a folder has besides the parts of a design."""
-    return [one for one in design.iterdir() if not one.match("noise-*.parquet")]
 
 
 def _calibration(target: PrivacyTarget | None, budget: float) -> Any:
@@ -295,7 +307,8 @@ def verify(
 ) -> VerifiedParts:
     """Compute again what a design in parts claims, each part from its own files.
 
-    Digests, budgets (by other sums than the search's), error and bound (by other vectors).
+    Digests, budgets (by other sums than the search's), error and bound (by other vectors), and what
+    follows from these; nothing that the solve wrote is believed.
 
     Args:
         design: its folder.
@@ -327,21 +340,23 @@ def verify(
         "budgets": first["sensitivity_squared"] <= 1,
         "sensitivity": _close(claims["sensitivity_squared"], first["sensitivity_squared"]),
         # What is claimed is an end of what vectors tell; others may not contradict it.
-        "objective": _number(claims["objective"]) >= first["objective_at_least"],
-        "lower bound": _number(claims["lower_bound"]) <= first["bound_at_most"],
+        "objective": claims["objective"] >= first["objective_at_least"],
+        "lower bound": claims["lower_bound"] <= first["bound_at_most"],
+        "uncertainty": claims["objective"] * (1 - claims["uncertainty"]) <= first["objective"],
+        "confidence": claims["confidence"] <= first["confidence"],
+        "relative_to_ldp": _close(
+            claims["relative_to_ldp"], claims["objective"] / first["independent_error"]
+        ),
+        "status": stated.get("status")
+        == designs.status_of(claims["objective"], claims["lower_bound"], stated["gap"]),
         "privacy": stated.get("privacy") == target,
         "noise_stddev": _close(stated["noise_stddev"], calibrated.noise_stddev),
     }
     return VerifiedParts(checks=checks, found={key: first[key] for key in claims if key in first})
 
 
-def _number(claimed: Any) -> float:
-    """A claim, or what makes it fail where it is no number."""
-    return claimed if isinstance(claimed, float | int) else np.nan
-
-
-def _close(claimed: Any, found: float, tolerance: float = TOLERANCE) -> bool:
-    return isinstance(claimed, float | int) and abs(claimed - found) <= tolerance * abs(found)
+def _close(claimed: float, found: float) -> bool:
+    return abs(claimed - found) <= TOLERANCE * abs(found)
 
 
 def sent_by(found: list[dict[str, Any]]) -> dict[str, int]:

@@ -35,6 +35,8 @@ SEED = 0
 MOST_EXACT = 1414
 """Nodes up to which traces are exact, by arrays of one process: the root of ``judging.PROBED``."""
 
+DIGITS = 16  # of the digest that a checkpoint is named by
+
 Tell = Callable[[str], None]
 
 
@@ -108,7 +110,7 @@ def _of_problem(asked: Asked, part: Part) -> Path:
     """The folder of the checkpoint of this problem by this version, among those of others."""
     assert asked.checkpoint is not None
     text = f"{part.problem} {version()} {asked.verify} {asked.seed} {np.__version__}"
-    return asked.checkpoint / hashlib.sha256(text.encode()).hexdigest()[:16]
+    return asked.checkpoint / hashlib.sha256(text.encode()).hexdigest()[:DIGITS]
 
 
 def _solved(asked: Asked, part: Part, tell: Tell) -> dict[str, Any]:
@@ -135,7 +137,14 @@ def _verified(asked: Asked, part: Part, tell: Tell) -> dict[str, Any]:
     program = ProgramInParts(
         mixing=part.rows, budget=part.budget, powers=np.ones(1), seed=asked.seed
     )
-    return _judged(program, noise, weights, tell)
+    try:
+        with np.errstate(all="ignore"):  # of numbers out of all proportion, which fail below
+            return _judged(program, noise, weights, tell)
+    except InputError:
+        raise
+    except (ArithmeticError, ValueError, np.linalg.LinAlgError) as error:
+        expected = "numbers whose sums are finite"
+        raise InputError(designs.FIELD, expected=expected, got=str(error)) from error
 
 
 def _judged(

@@ -14,13 +14,12 @@ import json
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-import filelock
-
 from noisedesign.base import checks as _checks
+from noisedesign.base.alone import alone_with
 from noisedesign.base.atomic import may_overwrite, target_of, write_bytes, write_text
 from noisedesign.base.checks import InputError, describe
 
@@ -230,34 +229,12 @@ def open_results(
     if path.suffix not in FORMATS:
         expected = f"a name that ends in {' or '.join(FORMATS)}"
         raise InputError(FIELD, expected=expected, got=str(path))
-    with _alone_with(path):
+    with ExitStack() as held:
+        try:
+            held.enter_context(alone_with(target_of(path), field=FIELD, what="table"))
+        except OSError as error:
+            raise _unwritable(path, error) from error
         yield FORMATS[path.suffix](path, columns, kind, types or {})
-
-
-@contextmanager
-def _alone_with(path: Path) -> Iterator[None]:
-    """Hold the lock of the file at ``path``, which need not exist."""
-    # ``.NAME.lock`` is removed while it is held: who then gets the lock of no file asks again.
-    target = target_of(path)
-    lock = filelock.FileLock(target.with_name(f".{target.name}.lock"))
-    try:
-        lock.acquire(blocking=False)
-        while not os.path.exists(lock.lock_file):
-            lock.release()
-            lock.acquire(blocking=False)
-    except filelock.Timeout as error:
-        expected = "a table that nobody else is writing"
-        got = f"{path}, which another process has open"
-        remedy = "Wait for it, end it, or name another file."
-        raise InputError(FIELD, expected=expected, got=got, remedy=remedy) from error
-    except OSError as error:
-        raise _unwritable(path, error) from error
-    try:
-        yield
-    finally:
-        with suppress(OSError):  # Windows removes it when it is released
-            os.unlink(lock.lock_file)
-        lock.release()
 
 
 def _unwritable(path: Path, error: OSError) -> InputError:

@@ -140,12 +140,44 @@ def test_what_is_wrong_is_refused_by_name(
         '{"format": "noisedesign-parts", "version": 1, "ends": [0, 3], "weights": "lazy"}',
         '{"format": "noisedesign-parts", "version": 1, "ends": [0, 3], "privacy": {"mu": 1}}',
         '{"format": "noisedesign-parts", "version": 1, "ends": [0, 3], "sha256": 3}',
+        '{"format": "noisedesign-parts", "version": 1, "ends": [0, 9007199254740993]}',
     ],
 )
 def test_a_wrong_manifest_is_refused(tmp_path: Path, stated: str) -> None:
     (tmp_path / graphs.MANIFEST).write_text(stated)
     with pytest.raises(InputError, match="parts"):
         folder_at(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("second", "expected"),
+    [
+        ({"name": [0, 1], "budget": [1.0, 1.0]}, "[01] 2 times"),  # counted anew by a part
+        ({"name": [7, 7], "budget": [1.0, 1.0]}, "the name 7 2 times"),
+        ({"name": [1, 5], "budget": [1.0, 1.0]}, "the name 1 2 times"),  # those of part 0 are 0, 1
+        ({"name": [2, 3], "budget": [1.0, 1e-200]}, "values between 1e-50 and 1e"),
+        ({"name": [2, 3], "budget": [1.0, 0.0]}, "values > 0"),
+    ],
+)
+def test_names_and_budgets_of_nodes_are_checked(
+    tmp_path: Path, second: dict[str, Any], expected: str
+) -> None:
+    write_folder(tmp_path, PATH, [0, 2, 4])
+    graphs.write_table(
+        tmp_path / "nodes-00001.parquet", {name: np.array(x) for name, x in second.items()}
+    )
+    with pytest.raises(InputError, match=expected):
+        read(tmp_path)
+
+
+def test_weights_that_nothing_asks_for_are_refused(tmp_path: Path) -> None:
+    """They are not left out in silence."""
+    edges = [[(0, 1, 0.25)], [(1, 0, 0.25)]]
+    write_folder(tmp_path, edges, [0, 1, 2])
+    with pytest.raises(InputError, match='"weights": "given"'):
+        read(tmp_path)
+    write_folder(tmp_path, edges, [0, 1, 2], weights="given")
+    assert len(read(tmp_path)) == 2
 
 
 def test_a_long_path_is_connected(tmp_path: Path) -> None:

@@ -40,6 +40,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "graph"
 
 
+@pytest.fixture
+def small(folder: Path, tmp_path: Path) -> Path:
+    """Another, of fewer nodes."""
+    tasks.store(problem(nodes=90), tmp_path / "small", parts=2)
+    return tmp_path / "small"
+
+
 def test_the_design_is_that_of_one_process(folder: Path, tmp_path: Path) -> None:
     made = tasks.solve(folder, tmp_path / "design", gap=0.9)
     program = SparseProgram(mixing=problem().mixing, budget=problem().budget)
@@ -107,6 +114,11 @@ def test_a_damaged_checkpoint_is_told(tmp_path: Path) -> None:
     again = Journal(tmp_path / "part-00000")
     assert again.entries == 2
     again.begin_at(2)
+    other = Journal(tmp_path / "part-00001")  # beside one that knows less, nothing of it is left
+    for number in range(3):
+        other.add(np.float64(number))
+    other.begin_at(1)
+    assert Journal(tmp_path / "part-00001").entries == 1
     assert [part.tolist() for part in again.next()] == [[1, 1], [0, 0, 0]]
     assert float(again.next()) == 0.5
     assert again.next() is None
@@ -150,6 +162,114 @@ def test_wrong_designs_are_refused_or_found_out(
     tasks.store(problem(nodes=90), tmp_path / "other", parts=2)
     with pytest.raises(InputError, match="a design of this graph"):
         tasks.verify(design, tmp_path / "other")
+
+
+def test_every_claim_is_computed_again(small: Path, tmp_path: Path) -> None:
+    design = tmp_path / "design"
+    tasks.solve(small, design, gap=0.9)
+    stated = json.loads((design / designs.MANIFEST).read_text())
+    assert stated["status"] == designs.INACCURATE
+    others: dict[str, dict[str, Any]] = {
+        "status": {"status": "statistical"},
+        "privacy": {"privacy": stated["privacy"] | {"epsilon": 1.0}},
+        "relative_to_ldp": {"claims": stated["claims"] | {"relative_to_ldp": 0.5}},
+        "confidence": {"claims": stated["claims"] | {"confidence": 1.0}},
+        # A claim to know it within 1e-9, of ten times the error that was found.
+        "uncertainty": {
+            "claims": stated["claims"]
+            | {"objective": 10 * stated["claims"]["objective"], "uncertainty": 1e-9}
+        },
+    }
+    for claim, changed in others.items():
+        (design / designs.MANIFEST).write_text(json.dumps(stated | changed))
+        assert not tasks.verify(design, small).checks[claim], claim
+
+
+def test_a_manifest_of_anything_else_is_refused(tmp_path: Path) -> None:
+    """Whatever its numbers are: a design is read, and nothing of it is computed."""
+    claims = dict.fromkeys(designs.CLAIMS, 0.5)
+    noise: dict[str, Any] = {"precision": [1.0, 0.5], "noise": [1.0], "bound": 1.0}
+    whole = designs.FORMAT | {"claims": claims, "noise": noise, "files": []}
+    whole |= {"gap": 0.05, "noise_stddev": 1.0}
+    path = tmp_path / designs.MANIFEST
+    path.write_text(json.dumps(whole))
+    assert designs.manifest_at(tmp_path) == whole
+    wrong: list[dict[str, Any]] = [
+        {"claims": {name: 0.5 for name in designs.CLAIMS if name != "confidence"}},
+        {"claims": []},
+        *({"claims": claims | {"objective": x}} for x in (np.inf, np.nan, True, "1", 10**400)),
+        {"claims": claims | {"epsilon": 0.1}},
+        {"epsilon": 0.1},
+        {"noise_stddev": None},
+        {"gap": None},
+        {"noise": noise | {"bound": 10**400}},
+        {"noise": noise | {"precision": [10**400]}},
+    ]
+    for change in wrong:
+        path.write_text(json.dumps(whole | change))
+        with pytest.raises(InputError, match="^design"):
+            designs.manifest_at(tmp_path)
+
+
+def test_files_of_a_design_are_those_of_its_parts(small: Path, tmp_path: Path) -> None:
+    design = tmp_path / "design"
+    tasks.solve(small, design, gap=0.9)
+    stated = json.loads((design / designs.MANIFEST).read_text())
+    (first, digest), second = stated["files"]
+    for files in (
+        [second, [first, digest]],
+        [[first, digest]],
+        [[first, digest], [first, digest]],
+        [[f"../design/{first}", digest], second],
+        [[1, digest], second],
+        [["a\0b", digest], second],
+        [first, second],
+    ):
+        (design / designs.MANIFEST).write_text(json.dumps(stated | {"files": files}))
+        with pytest.raises(InputError, match="a file and its digest of each of 2 parts"):
+            tasks.verify(design, small)
+
+
+def test_numbers_out_of_all_proportion_are_refused(small: Path, tmp_path: Path) -> None:
+    design, write = tmp_path / "design", designs.write_part
+
+    def huge(path: Path, part: Any, noise: Any, weights: Any) -> list[str]:
+        return write(path, part, noise.scaled(1e150), weights)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(designs, "write_part", huge)
+        tasks.solve(small, design, gap=0.9)
+    with pytest.raises(InputError, match="numbers whose sums are finite"):
+        tasks.verify(design, small)
+
+
+def test_a_folder_keeps_what_somebody_else_put_there(small: Path, tmp_path: Path) -> None:
+    design = tmp_path / "design"
+    kept = design / tasks.CHECKPOINT / "model.pt"
+    kept.parent.mkdir(parents=True)
+    kept.write_text("weeks of training")
+    (kept.parent / ("0" * work.DIGITS)).mkdir()  # of a former graph
+    tasks.solve(small, design, gap=0.9)
+    assert [one.name for one in kept.parent.iterdir()] == [kept.name]
+    (design / "noise-of-mine.parquet").write_text("mine")
+    with pytest.raises(InputError, match="with other files"):
+        tasks.solve(small, design, gap=0.9)
+    assert (design / "noise-of-mine.parquet").exists()
+
+
+def test_two_solves_do_not_share_a_folder(small: Path, tmp_path: Path) -> None:
+    seen: list[str] = []
+
+    def again(stage: str) -> None:
+        if not seen:
+            seen.append(stage)
+            with pytest.raises(InputError, match="which another process has open"):
+                tasks.solve(small, tmp_path / "design", gap=0.9)
+            seen.append("refused")
+
+    tasks.solve(small, tmp_path / "design", gap=0.9, tell=again)
+    assert seen[1:] == ["refused"]
+    assert tasks.verify(tmp_path / "design", small).ok
 
 
 def test_noise_above_its_budgets_is_found_out(folder: Path, tmp_path: Path) -> None:

@@ -81,6 +81,11 @@ ring,b,2,5.5,5,7
 star,a,1,30,,
 star,b,1,31,,
 path,a,1,,,
+path,b,1,7,6,8
+line,a,1,4,3,5
+line,a,2,nan,,
+line,b,1,7,6,8
+line,b,2,7,6,8
 """
 
 
@@ -93,6 +98,7 @@ def folder(tmp_path: Path) -> Path:
 A_RING = {"csv": "x", "where": {"place": "ring", "name": "a"}, "column": "loss"}
 ONE = A_RING | {"where": {"place": "ring", "name": "a", "level": 1}}
 STAR = A_RING | {"where": {"place": "star", "name": "a"}}
+LINE = A_RING | {"where": {"place": "line", "name": "a"}}
 THAN_B = {"than": {"name": "b"}, "by": ["level"], "less": True}
 
 
@@ -129,6 +135,14 @@ THAN_B = {"than": {"name": "b"}, "by": ["level"], "less": True}
         (ONE | {"than": {"name": "b"}, "more": True}, "10 (9 to 11)", "does not agree"),
         (STAR | THAN_B, "30 against 31", "agrees weakly"),  # no interval tells how sure that is
         (A_RING | {"than": 3, "more": True}, "more in 2 of 2", "agrees"),
+        # The row without a number is not left out, which would leave one that agrees.
+        (LINE | THAN_B, "not yet measured", "open"),
+        (LINE | {"than": 9, "less": True}, "not yet measured", "open"),
+        (
+            LINE | {"where": {"place": "line", "name": "a", "level": 2}, "near": 7},
+            "not yet measured",
+            "open",
+        ),
         # 10 at level 1 and 5 at 2: 7.07 is half way in logarithms.
         (
             A_RING | {"column": "level", "crosses": "loss", "level": 50**0.5, "near": 2**0.5},
@@ -150,6 +164,7 @@ def test_rules_are_said(folder: Path) -> None:
         (STAR | {"near": 32.0, "exact": True}, "within 10 %"),
         (STAR | {"at_most": 31.0}, "no interval is stored"),
         (STAR | {"at_most": 31.0, "exact": True}, ""),
+        (STAR | {"near": 40.0}, "25 % off; no interval is stored"),
         (ONE | {"at_most": 11.0}, "the whole interval is on that side"),
     ):
         assert TOOL.judged(measure, folder).rule == rule

@@ -10,6 +10,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
+from noisedesign.base.checks import InputError
 from noisedesign.system.graph import mixing_matrix
 from noisedesign_lab.datasets import Examples
 from noisedesign_lab.papers.reproduce import load_settings, named, zip_dl
@@ -428,3 +429,42 @@ def test_the_whole_experiment_on_few_ratings() -> None:
     assert set(experiment.pictures(rows, found, small)) == {"attacks", "dropout"}
     text = experiment.paragraph(rows, found, small)
     assert "**dropout 25 %** (RMSE; threshold, classifier AUC): none at 0: " in text
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"setting": "5,000 steps"}, "names of their own"),  # of another, whose seeds it would be
+        ({"setting": "assumption 5.6"}, "names of their own"),
+        ({"victims": 101}, "at most 100 nodes"),
+    ],
+)
+def test_settings_that_would_mix_rows_are_refused(change: dict[str, Any], expected: str) -> None:
+    experiment, settings = load_settings("zip-dl")
+    first, *others = settings.variants
+    changed = settings.model_copy(update={"variants": [first.model_copy(update=change), *others]})
+    with pytest.raises(InputError, match=expected):
+        experiment.units(changed)
+
+
+def test_the_rate_of_dropout_is_that_of_the_settings() -> None:
+    """Whatever the name of a setting says."""
+    _, settings = load_settings("zip-dl")
+    variants = [
+        one.model_copy(update={"setting": "dropout a lot"}) if one.dropout == 0.75 else one
+        for one in settings.variants
+    ]
+    row = {"mechanism": "zip-dl", "level": 16.0, "test_loss": 1.2} | dict.fromkeys(zip_dl.SHARES)
+    row |= {f"{name}_{end}": None for name in zip_dl.SHARES for end in ("low", "high")}
+    found = [row | {"setting": name} for name in ("as published", "dropout a lot")]
+    drawn = zip_dl.pictures([], found, settings.model_copy(update={"variants": variants}))
+    (line,) = drawn["dropout"].axes[0].lines
+    assert list(line.get_xdata()) == [0.0, 75.0]
+
+
+def test_nodes_without_ratings_are_refused(ratings: Examples) -> None:
+    """They would be told as runs that diverged."""
+    settings = load_settings("zip-dl")[1]
+    unit = zip_dl.units(settings)[0] | {"nodes": 400, "victims": 0}
+    with pytest.raises(InputError, match="ratings to train and to test on"):
+        training.Task(unit)

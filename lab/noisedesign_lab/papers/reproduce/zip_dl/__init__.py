@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
+from noisedesign.base.checks import InputError
 from noisedesign.files.picture_file import new_figure
 from noisedesign.files.picture_looks import looks_of
 from noisedesign.files.schema import Table, Text
@@ -93,6 +94,7 @@ class ZipDlSettings(Settings):
 
 def units(settings: ZipDlSettings) -> list[Unit]:
     """A seed of a setting each, first the first seed of all settings; then those of the test."""
+    _check(settings.variants)
     trained = settings.training.model_dump()
     found = []
     for seed in range(max(variant.seeds for variant in settings.variants)):
@@ -109,6 +111,18 @@ def units(settings: ZipDlSettings) -> list[Unit]:
     table = settings.assumption.model_dump()
     found += [trained | table | {"seed": 0, "passes": count} for count in table["passes"]]
     return found
+
+
+def _check(variants: list[VariantTable]) -> None:
+    """Refuse settings of one name, whose rows would be taken for seeds of one."""
+    names = [variant.setting for variant in variants]
+    if len({*names, assumption.SETTING}) <= len(names):
+        expected, got = f"names of their own, and not {assumption.SETTING!r}", ", ".join(names)
+        raise InputError("variants.setting", expected=expected, got=got)
+    for variant in variants:
+        if variant.victims > variant.nodes:
+            got = f"{variant.victims} in {variant.setting!r}"
+            raise InputError("variants.victims", expected=f"at most {variant.nodes} nodes", got=got)
 
 
 def run(unit: Unit) -> Rows:
@@ -171,8 +185,13 @@ def pictures(rows: Rows, found: Rows, settings: ZipDlSettings) -> Pictures:
     drawn = {}
     if any(row["setting"] == PUBLISHED for row in found):
         drawn["attacks"] = _of_attacks(found)
-    if any(_rate(row) for row in found):
-        drawn["dropout"] = _of_dropout(found)
+    rates = {
+        variant.setting: 100 * variant.dropout
+        for variant in settings.variants
+        if variant.dropout or variant.setting == PUBLISHED
+    }
+    if any(rates.get(row["setting"]) for row in found):
+        drawn["dropout"] = _of_dropout(found, rates)
     return drawn
 
 
@@ -213,10 +232,10 @@ def _half(row: Record, name: str) -> float:
     return float(row[f"{name}_high"] - row[f"{name}_low"]) / 2
 
 
-def _of_dropout(found: Rows) -> Figure:
+def _of_dropout(found: Rows, rates: dict[str, float]) -> Figure:
+    """Draw the error by ``rates``, of settings, of nodes that are out in per cent."""
     figure = new_figure(6.4, 4.2)
     axes = figure.subplots()
-    rates = {row["setting"]: _rate(row) for row in found if _rate(row) is not None}
     wanted = [row for row in found if row["setting"] in rates and math.isfinite(row["test_loss"])]
     lanes = {(r["mechanism"], r["level"]) for r in wanted if rates[r["setting"]]}
     named = [
@@ -226,21 +245,13 @@ def _of_dropout(found: Rows) -> Figure:
     ]
     looks = looks_of(row["name"] for row in named)
     for (label,), members in groups(named, "name"):
-        ordered = sorted(members, key=lambda row: rates[row["setting"]] or 0.0)
-        x, y = [rates[r["setting"]] or 0.0 for r in ordered], [r["test_loss"] for r in ordered]
+        ordered = sorted(members, key=lambda row: rates[row["setting"]])
+        x, y = [rates[r["setting"]] for r in ordered], [r["test_loss"] for r in ordered]
         axes.plot(x, y, label=label, markersize=5, linewidth=1.2, **looks[label])
     axes.set_xlabel("nodes that are out, of those in the step before, %")
     axes.set_ylabel("least test RMSE (stars)")
     figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=9)
     return figure
-
-
-def _rate(row: Record) -> float | None:
-    """Return the rate of "dropout 25 %" in per cent, 0 as published, else None."""
-    setting = row["setting"]
-    if setting == PUBLISHED:
-        return 0.0
-    return float(setting.split()[1]) if setting.startswith("dropout ") else None
 
 
 def paragraph(rows: Rows, found: Rows, settings: ZipDlSettings) -> str:

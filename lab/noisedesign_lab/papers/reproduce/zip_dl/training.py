@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from noisedesign.base.checks import Array
+from noisedesign.base.checks import Array, InputError
 from noisedesign.system.graph import build_graph, mixing_matrix
 from noisedesign_lab.datasets import Examples, Places, movielens_small
 from noisedesign_lab.papers.reproduce.experiment import Record, Unit
@@ -55,6 +55,10 @@ class Task:
         self.unit = unit
         rng = np.random.default_rng([unit["split_seed"], unit["seed"]])
         self.train, self.test = dealt(_every(), unit["nodes"], unit["test"], rng)
+        for part in (self.train, self.test):
+            if np.bincount(part.node, minlength=unit["nodes"]).min() == 0:
+                expected = "nodes that all have ratings to train and to test on"
+                raise InputError("variants.nodes", expected=expected, got=f"{unit['nodes']} nodes")
         rows = 1 + int(max(part.rows.max() for part in (self.train, self.test)))
         self.shape = -(-rows // BLOCK), unit["nodes"], BLOCK, unit["factors"]
         self.lanes = len(unit.get("lanes", [None]))
