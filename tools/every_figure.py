@@ -338,8 +338,8 @@ MEANING = {
     AGREES: "the 95 % interval holds the published number, or lies where it is claimed to lie; "
     "without an interval the rule is said. Of a theorem: a test shows it",
     WEAKLY: "the size or order is there, and intervals cross, or none are stored",
-    NOT: "an interval excludes it; where none is stored, the number does, and the rule is said. Of a "
-    "theorem: a test has a counterexample, as in the [errata](../errata.md)",
+    NOT: "an interval excludes it; where none is stored, the number does, and the rule is said. Of "
+    "a theorem: a test has a counterexample, as in the [errata](../errata.md)",
     OPEN: "not measured, or too little to tell",
     UNDONE: "and why",
 }
