@@ -231,31 +231,71 @@ def test_words_about_gossip() -> None:
         ]
         return [float(b) / float(a) for a, b in found]
 
-    constant = factors("constant", 30, 300, "central", "others' views", "one view", "LDP")
-    assert f"by factors of {constant[0]:.1f} (central) to {max(constant):.1f}" in text
-    between = {
-        (r["place"], r["mechanism"], r["from"]): [float(r[k]) for k in ("factor", "low", "high")]
-        for r in steps
-    }
     names = ("central", "others' views", "one view", "LDP")
-    up, flat = (
-        [between[f"{place}, tuned step", name, t][0] for place in places for name in names]
-        for t in ("30", "100")
-    )
-    ends = {t: between["Erdős–Rényi, tuned step", "one view", t][1:] for t in ("30", "100")}
+    constant = factors("constant", 30, 1000, *names)
+    assert f"by factors of {constant[0]:.0f} (central) to {max(constant):.0f}" in text
+    terms = [
+        float(risks[f"Erdős–Rényi, constant step, T = {t}", "Theorem 17, constants 1"]["test_loss"])
+        for t in (30, 1000)
+    ]
+    assert f"its terms fall to {terms[1] / terms[0]:.3f} of what they were" in text
+    between = {
+        (r["place"], r["mechanism"]): [float(r[k]) for k in ("factor", "low", "high")]
+        for r in steps
+        if (r["from"], r["to"], r["epsilon"]) == ("30", "1000", "0.8")
+    }
+    up = [between[f"{place}, tuned step", name][0] for place in places for name in names]
+    _, low, high = between["Erdős–Rényi, tuned step", "central"]
+    logarithm = math.log(1000) / math.log(30)
     assert (
-        f"multiplied by {min(up):.1f} to {max(up):.1f} (one view: {ends['30'][0]:.2f} to "
-        f"{ends['30'][1]:.1f}), from 100 to 300 by {min(flat):.1f} ({ends['100'][0]:.2f} to "
-        f"{ends['100'][1]:.1f})"
+        f"multiplied by {min(up):.1f} to {max(up):.1f} from T = 30 to 1000 (central: {low:.2f} to "
+        f"{high:.2f}), where log(T) is by {logarithm:.2f}"
     ) in text
-    assert max(flat) < 1.05
-    logarithms = [math.log(b) / math.log(a) for a, b in ((30, 100), (100, 300))]
-    assert f"where log(T) is by {logarithms[0]:.2f} and {logarithms[1]:.2f}" in text
-    claimed, all_messages = (
-        float(risks["Erdős–Rényi, constant step, T = 300", name]["squared_sensitivity"])
-        for name in ("equations (5.4), (5.5)", "LDP")
+    ends = [between[f"{place}, tuned step", name][1:] for place in places for name in names]
+    assert all(low < logarithm < high for low, high in ends)
+    published = "equations (5.4), (5.5)"
+    assert (
+        f"to {between['Erdős–Rényi, tuned step', published][0]:.2f}, is the risk of (5.4)" in text
     )
-    assert f"is {claimed / all_messages:.0f} times what protects from a reader" in text
+
+    def of(name: str, key: str, step: str = "constant", t: int = 1000, place: int = 0) -> float:
+        return float(risks[f"{places[place]}, {step} step, T = {t}", name][key])
+
+    most, least = (
+        of(published, "squared_sensitivity", t=t) / of("LDP", "squared_sensitivity", t=t)
+        for t in (300, 1000)
+    )
+    assert f"asks for is {least:.1f} times what protects from a reader" in text
+    assert f"{most:.0f} times at T = 300" in text
+    cost = of(published, "test_loss") / of("LDP", "test_loss")
+    assert f"one view costs {cost:.0f} times the risk of LDP" in text
+    others, own = (
+        [
+            of(n, "test_loss", "tuned", place=k) / of("LDP", "test_loss", "tuned", place=k)
+            for k in (0, 1)
+        ]
+        for n in ("others' views", "one view")
+    )
+    assert "step, {:.2f} and {:.2f} of what LDP costs".format(*others) in text
+    assert {f"{share:.2f}" for share in own} == {"0.99"}
+    shares = {
+        (r["graph"], r["pair"]): [
+            *(
+                f"{100 * float(r[f'{k}{end}']):.0f} %"
+                for k in ("within_tenth_of_constant", "within_tenth")
+                for end in ("", "_low", "_high")
+            ),
+            *(f"{float(r[f'exact_50{end}']):.3g}" for end in ("", "_low", "_high")),
+        ]
+        for r in records("gossip-sensitivity")
+        if r["horizon"] == "1000"
+    }
+    graphs = ("erdos-renyi", "preferential-attachment")
+    far, near = ([shares[g, pair] for g in graphs] for pair in ("not neighbours", "neighbours"))
+    assert "for {} ({} to {}, Erdős–Rényi)".format(*far[0][:3]) in text
+    assert "and {} ({} to {}, preferential attachment)".format(*far[1][:3]) in text
+    assert "it is {} ({} to {}) and {} ({} to {}) of".format(*near[0][:3], *near[1][:3]) in text
+    assert "compares, {} and {} ({} to {})".format(near[0][3], *near[1][3:6]) in text
 
 
 def test_words_about_ours_are_written_from_the_stored_results() -> None:
