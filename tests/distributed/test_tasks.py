@@ -174,10 +174,10 @@ def test_every_claim_is_computed_again(small: Path, tmp_path: Path) -> None:
         "privacy": {"privacy": stated["privacy"] | {"epsilon": 1.0}},
         "relative_to_ldp": {"claims": stated["claims"] | {"relative_to_ldp": 0.5}},
         "confidence": {"claims": stated["claims"] | {"confidence": 1.0}},
-        # A claim to know it within 1e-9, of ten times the error that was found.
+        # A claim to know it within 1e-9, of a thousand times the error that was found.
         "uncertainty": {
             "claims": stated["claims"]
-            | {"objective": 10 * stated["claims"]["objective"], "uncertainty": 1e-9}
+            | {"objective": 1000 * stated["claims"]["objective"], "uncertainty": 1e-9}
         },
     }
     for claim, changed in others.items():
