@@ -135,7 +135,7 @@ class Responses:
 
     @property
     def radius(self) -> float:
-        """The largest distance from it, over |d|; see docs/runs.md, lemmas 2 and 3."""
+        """The largest distance from it, over |d|; docs/mathematics/views.md, lemma 2."""
         match self.kind:
             case "any":
                 return math.inf

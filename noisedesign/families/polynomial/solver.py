@@ -34,7 +34,7 @@ def improving(
     go_on: GoOn | None = None,
 ) -> Iterator[tuple[PolynomialCovariance, Weighted]]:
     """Yield noise of a precision of that degree, by default the affordable one, and B of the
-    multipliers that a bound is made of (docs/mathematics.md, "Sparse graphs").
+    multipliers that a bound is made of (docs/methods/large-graphs.md).
 
     The first is of a low degree, all are within the budgets, the later the better; they end where
     ``go_on`` says no. The diagonals of T_j(B) are found once."""

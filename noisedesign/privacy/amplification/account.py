@@ -1,5 +1,5 @@
 """Epsilon, delta and noise of a record whose steps are drawn at random, proved by the least of the
-bounds that its kind of participation has (docs/mathematics.md, "Random participation")."""
+bounds that its kind of participation has (docs/mathematics/random.md)."""
 
 from __future__ import annotations
 
