@@ -55,7 +55,7 @@ class BudgetRow(Shown):
         budget: tau, the squared sensitivity allowed to it.
         price: as of :attr:`noisedesign.Design.prices`.
         stricter: the budget of half the epsilon, or mu, over this one.
-        at_least: factor on the lower bound, which is proved.
+        at_least: factor on the lower bound, which is certified.
         at_most: factor on the error of the design, by its noise scaled there alone; None where that
             may break a cap, a structure or the budget of an observer.
     """

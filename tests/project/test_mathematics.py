@@ -225,8 +225,8 @@ def least_errors(root: np.ndarray, patterns: list[list[int]]) -> tuple[float, fl
 
 
 def test_orthogonality_costs_nothing() -> None:
-    """Theorem B: on disjoint patterns both optima are the same, and that of the library; on patterns
-    that overlap they are not."""
+    """Theorem B: on disjoint patterns both optima are the same, and that of the library; where
+    patterns overlap they are not."""
     root = np.random.default_rng(3).normal(size=(6, 6))
     free, restricted = least_errors(root, [[0, 2, 4], [1, 3, 5]])
     assert free == pytest.approx(restricted, rel=1e-6)
@@ -251,3 +251,76 @@ def test_clipped_gradients_answer_as_lemma_2_says(theta: float) -> None:
         changed = rng.random() ** 0.1 * (hessian @ d - (e @ hessian @ d) * e)
         most = max(most, np.linalg.norm(theta / 2 * d - changed) / np.linalg.norm(d))
     assert 0.69 * theta <= most <= theta / np.sqrt(2) * (1 + 1e-9)
+
+
+# --- words for truth -------------------------------------------------------------------------
+
+WORDS = {"exact", "certified", "rigorous", "proved", "statistical", "bound", "claimed"}
+OTHERWISE = {
+    r"\bproved lower bound|\bproved facts|\blower bound\*? is proved": "certified",
+    r"\bproved by (the stored|uniform) multipliers": "certified",
+    r"\b(epsilon|ε)`?[^.|:]{0,25} (is|are) (\*\*)?proved|\bproves? (epsilon|ε)": "an upper bound",
+    r"\b(almost|nearly|virtually) (exact|certified|proved|rigorous)\b": "the error, or how near",
+    r"\b(provably|rigorously|statistically (proved|certified)|proved estimates?)\b": "one word",
+    r"\bcertified (estimates?|with every rounding)": "statistical, or rigorous",
+    r"\brigorous (estimates?|confidence)": "statistical",
+    r"\bguaranteed (optimal|bound|gap)|\bguarantees? optimality": "certified",
+}
+"""Ways to use these words that their definitions exclude, and what is meant."""
+
+
+def told() -> Iterator[tuple[str, str]]:
+    """Code with its strings, and pages, each as one line; of titles of works nothing is asked."""
+    rooms = [ROOT / "noisedesign", ROOT / "lab" / "noisedesign_lab"]
+    paths = [path for room in rooms for path in room.rglob("*.py")]
+    paths += [*pages.PAGES, ROOT / "problems" / "README.md"]
+    for path in paths:
+        if path.name != "sources.md":
+            text = re.sub(r'"?\s*\n\s*(?:# )?f?"?', " ", pages.read(path))
+            yield path.relative_to(ROOT).as_posix(), " ".join(text.split())
+
+
+def test_every_word_for_truth_is_defined_once() -> None:
+    text = pages.read("docs/reference/conventions.md")
+    rows = re.findall(r"^\| \*(\w+)\*", text, re.MULTILINE)
+    assert len(rows) == len(set(rows))
+    assert set(rows) >= WORDS
+    for path, page in told():
+        if path.startswith("docs/") and path != "docs/reference/conventions.md":
+            assert not re.search(rf"^\| \*({'|'.join(WORDS)})\* \|", page), path
+
+
+def test_every_status_is_said_in_these_words() -> None:
+    from noisedesign.design.solve import Solution
+
+    said = pages.read("docs/reference/conventions.md").split("## Words for truth")[1]
+    doc = str(Solution.__doc__)
+    for status in ("optimal", "statistical", "inaccurate", "local-optimum", "best-found"):
+        assert f'"{status}"' in doc
+        assert f"`{status}`" in said.split("\n## ")[0]
+    for status in ("optimal", "inaccurate", "statistical"):
+        assert re.search(rf'"{status}" \(certified', " ".join(doc.split()))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "a proved lower bound",
+        "`epsilon` is **proved**",
+        "which says what proves epsilon",
+        "nearly exact",
+        "a rigorous estimate",
+    ],
+)
+def test_words_that_say_too_much_are_found(wrong: str) -> None:
+    assert any(re.search(pattern, wrong) for pattern in OTHERWISE)
+
+
+def test_words_for_truth_mean_what_they_are_defined_to() -> None:
+    seen = 0
+    for path, text in told():
+        seen += sum(map(text.count, WORDS))
+        for pattern, meant in OTHERWISE.items():
+            found = re.search(pattern, text)
+            assert not found, f"{path}: {text[found.start() - 40 : found.end() + 40]}: say {meant}"
+    assert seen >= 1000

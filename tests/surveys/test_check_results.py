@@ -315,7 +315,7 @@ def test_an_objective_below_the_bound_is_a_contradiction(tmp_path: Path) -> None
     }
     path = table(tmp_path, [{"answer": answer(tmp_path, ring_answer()[0])}])
     (found,) = check_results(path, manifest=forged).rows
-    assert (found["status"], "below the proved bound" in found["reason"]) == (WRONG, True)
+    assert (found["status"], "below the certified bound" in found["reason"]) == (WRONG, True)
 
 
 def test_other_data_than_those_hashed_are_refused(tmp_path: Path) -> None:

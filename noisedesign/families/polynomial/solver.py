@@ -2,7 +2,7 @@
 
 D = diag(p(B)) / tau makes X_ii = tau_i whatever V and p are. Without a degree p is the square root
 and D = V at the optimum, so V comes from D by a fixed point, and p from the spectrum of B. Drawn
-noise is z = D^(1/2) r(B) g of standard normal g, with r^2 >= 1 / p proved on all of [0, b]; so
+noise is z = D^(1/2) r(B) g of standard normal g, with r^2 >= 1 / p on all of [0, b]; so
 cov(z) >= X^-1, and the budgets hold for it as well."""
 
 from __future__ import annotations
