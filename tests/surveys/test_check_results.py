@@ -263,7 +263,7 @@ def test_claims_that_do_not_hold_are_wrong(tmp_path: Path) -> None:
     fine = one(tmp_path, answer="r.npz", lower_bound=optimum * (1 - 1e-12))
     assert (fine["status"], fine["proved"]) == (VERIFIED, pytest.approx(optimum, rel=1e-11))
     more = one(tmp_path, answer="r.npz", lower_bound=optimum * (1 + 1e-8))
-    assert (more["status"], "is proved" in more["reason"]) == (WRONG, True)
+    assert (more["status"], "is certified" in more["reason"]) == (WRONG, True)
 
 
 def test_a_cap_is_not_repaired_by_more_noise(tmp_path: Path) -> None:
