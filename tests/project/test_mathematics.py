@@ -14,6 +14,8 @@ import numpy as np
 import pytest
 
 import noisedesign as nd
+from noisedesign.base.checks import InputError
+from noisedesign.privacy.runs import Responses
 from tests.support import ROOT, pages
 
 PAGES = sorted((ROOT / "docs" / "mathematics").glob("*.md"))
@@ -251,6 +253,35 @@ def test_clipped_gradients_answer_as_lemma_2_says(theta: float) -> None:
         changed = rng.random() ** 0.1 * (hessian @ d - (e @ hessian @ d) * e)
         most = max(most, np.linalg.norm(theta / 2 * d - changed) / np.linalg.norm(d))
     assert 0.69 * theta <= most <= theta / np.sqrt(2) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(("records", "stretched"), [(4, 1.5), (100, 5.5)])
+def test_smoothness_of_the_sum_is_not_enough_where_records_are_clipped(
+    records: int, stretched: float
+) -> None:
+    """Losses x_k^2 / 2 + <b_k, x>, one a record: their sum has smoothness 1, and still a step along
+    their clipped gradients stretches; the sum of theirs, that of lemma 2, bounds it."""
+    along = np.ones(records) / np.sqrt(records)
+    turned = np.eye(records) + along
+    b = turned / np.linalg.norm(turned, axis=1, keepdims=True)
+
+    def step(x: np.ndarray) -> np.ndarray:
+        gradients = b + np.diag(x)
+        norms = np.linalg.norm(gradients, axis=1, keepdims=True)
+        return x - (gradients / np.maximum(norms, 1)).sum(axis=0)
+
+    d = 1e-6 * along
+    moved = (step(d) - step(0 * d)) / 1e-6
+    assert np.linalg.norm(moved) == pytest.approx(stretched, rel=1e-3)
+    for theta, held in ((1.0, False), (float(records), True)):
+        off = np.linalg.norm(moved - (1 - theta / 2) * along)
+        assert bool(off <= theta / np.sqrt(2)) is held
+    told_of = " ".join(pages.read("docs/runs.md").split())
+    assert re.search(rf"{records} records (of [^.]*)?by {stretched}\b", told_of)
+    one = Responses(kind="convex", losses="general", clipping="record")
+    assert one.rho + one.radius < stretched  # what a sum of 1 allows
+    with pytest.raises(InputError, match="smoothness"):
+        Responses(kind="convex", smoothness=float(records))
 
 
 # --- words for truth -------------------------------------------------------------------------
