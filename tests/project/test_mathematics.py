@@ -92,6 +92,10 @@ def test_all_of_it_is_read_in_an_evening() -> None:
     assert {*listed, "index"} == {page.stem for page in PAGES}
 
 
+def page_of(name: str) -> str:
+    return pages.read(f"docs/mathematics/{name}.md")
+
+
 def theorems() -> dict[str, str]:
     found = {}
     for page in PAGES:
@@ -153,6 +157,21 @@ def test_what_a_machine_has_checked_is_there() -> None:
     assert len(named) >= 5
     for name in named if proofs else ():
         assert re.search(rf"^(Theorem|Lemma) {name}\b", proofs, re.MULTILINE), name
+
+
+def test_confidences_are_those_of_the_code() -> None:
+    from noisedesign.families.amplified import program
+    from noisedesign.families.polynomial import bound
+    from noisedesign.privacy.amplification import account
+    from noisedesign.tasks.simulation import dynamics
+
+    stated = re.compile(r"^\| (.*) \| (\$1 - 10\^\{-6\}\$|\.9999) \|", re.MULTILINE)
+    rows = stated.findall(page_of("statistics"))
+    assert len(rows) == 4
+    assert account.CONFIDENCE == bound.CONFIDENCE == 1 - 1e-6
+    assert pytest.approx(1e-6) == 2 * bound.FAILURE
+    assert pytest.approx(1e-6) == (1 - program.SURE) * program.TRIES
+    assert f"{dynamics.CONFIDENCE:.4f}".lstrip("0") == rows[-1][1]
 
 
 # --- what code says of these pages -----------------------------------------------------------
