@@ -70,7 +70,7 @@ def rival(program: BandedProgram, python: str) -> tuple[float, float] | None:
 def ours(
     horizon: int, participation: Participation, bands: int, gap: float
 ) -> tuple[BandedProgram, float, float, float]:
-    """The program, and median seconds, error and proved lower bound of our strategy."""
+    """The program, and median seconds, error and certified lower bound of our strategy."""
     seconds = []
     for _ in range(RUNS):
         program = banded_program(

@@ -7,7 +7,7 @@ default; the workload of a network, whose Gram matrix is H, is handed over as it
 factor with A^T A = H.
 
 Its strategy is judged as every answer of a backend is: made feasible, and its error divided by a
-proved lower bound. Runs of the two are taken in turn. Seconds are wall clock, of the rival from
+certified lower bound. Runs of the two are taken in turn. Seconds are wall clock, of the rival from
 the call to the strategy, with compilation but without starting Python; of ours the whole solve,
 checks and certificate included. Both use the threads they find.
 """

@@ -1,10 +1,10 @@
 """Matrices known up to proved errors: a midpoint and a radius for every entry.
 
 What is asked of the machine is IEEE 754 double precision, rounding to nearest, and that a product
-of matrices is sums of products, in any order, fused or not (no Strassen); docs/mathematics.md,
-"Proofs without a rounding assumption", has the bound on its error. Radii are themselves rounded up.
-Results that underflow are off by less than ``TINY`` for every addition, which is added as well.
-What is not finite compares false: every claim is written so that it then fails."""
+of matrices is sums of products, in any order, fused or not (no Strassen);
+docs/mathematics/verification.md, theorem K, has the bound on its error. Radii are themselves
+rounded up. Results that underflow are off by less than ``TINY`` for every addition, which is added
+as well. What is not finite compares false: every claim is written so that it then fails."""
 
 from __future__ import annotations
 

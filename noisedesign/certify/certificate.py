@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # accounts of random participation load slowly
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Certificate(Shown):
-    """The proved facts about one design.
+    """The certified facts about one design.
 
     Attributes:
         objective: tr(H X^-1) of the exported matrix, squared noise, at the stated budgets.
@@ -45,7 +45,7 @@ class Certificate(Shown):
         uncertainty: how far the objective may be, relative, from what other vectors give; or None.
         theorem: number of the theorem of docs/runs.md on which the sensitivity rests.
         rounding: by what ``lower_bound`` was lowered, relative to it, for its own rounding or
-            random vectors: no gap much below it can be proved in float64. None in stored designs;
+            random vectors: no gap much below it can be certified. None in stored designs;
             no part of comparisons.
 
     Examples:
@@ -113,7 +113,7 @@ class Certificate(Shown):
 
     @property
     def relative_to_unrestricted(self) -> float | None:
-        """Objective over the bound on all designs; None where none is proved.
+        """Objective over the bound on all designs; None where there is none.
 
         The structure costs no more."""
         bound = self.unrestricted_lower_bound

@@ -4,7 +4,7 @@ Noise enters a model through W at every step, so that H = W^T M W with M = sum_s
 N_s = a_s Q_s + W^T N_{s+1} W and N_{T+1} = 0; under momentum M = sum_s sum_t a_t G_ts^T Q_t G_ts,
 G_ts = W G_(t-1)s + F_ts I, F_ts the share of noise of step s that enters at step t >= s. Entries of
 H are rounded, and what is singular is then hardly ever positive semidefinite; W and M are known
-(docs/mathematics.md, "Proofs without a rounding assumption": Singular errors of several steps)."""
+(docs/methods/proofs.md, "Singular errors of several steps")."""
 
 from __future__ import annotations
 

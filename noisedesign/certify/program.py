@@ -15,7 +15,7 @@ diagonal p_j:
 U may be scaled freely, so any U at all proves  ( tr (N^1/2 U N^1/2)^1/2 )^2 / sum_j budget_j p_j
 - <cap, w> + <floor, u>. Restricting X to be diagonal on every pattern gives the same dual, hence
 the same optimum: designs here are diagonal on patterns, where every notion of sensitivity agrees
-(docs/mathematics.md, "One program" and "Dual and lower bound").
+(docs/mathematics/program.md; docs/mathematics/bound.md, theorem A).
 
 In space every node is a pattern of its own and U is a nonnegative diagonal."""
 

@@ -2,7 +2,7 @@
 
 Every number is rounded to the side on which it proves less (:mod:`noisedesign.base.enclosures`).
 Nuclear norms, positive definiteness, inverses and sums of products are proved by matrices that
-somebody else may have computed: docs/mathematics.md, "Proofs without a rounding assumption".
+somebody else may have computed: docs/mathematics/verification.md, theorem K.
 
 The numbers of a problem and of a design are taken for exactly what they are in float64, H too,
 where it is not W^T W of the W that is stored. An H that is singular to rounding is that of the W

@@ -3,8 +3,8 @@
 Solvers find X(U), the one X with X U X = H, and the export drops entries and scales rows, pattern
 by pattern (:mod:`noisedesign.certify.repair`). So X(U) = D X D + E of the exported X, with one
 number d_j a pattern, and E zero but for symmetric blocks E_j with a zero diagonal. Blocks of X U X
-= H on the patterns tell both, by Newton's method with one linear part: docs/mathematics.md, "X(U)
-of a design"."""
+= H on the patterns tell both, by Newton's method with one linear part: docs/methods/proofs.md,
+"X(U) of a design"."""
 
 from __future__ import annotations
 

@@ -353,7 +353,7 @@ def budgets(
 
     Prices say by what percentage the least error falls if a squared budget is raised by 1 %. Beside
     them stands by which factor the error grows if one node gets half the epsilon (half of mu
-    without a target): proved from below, and from above by noise that is scaled at this node.
+    without a target): certified from below, and from above by noise that is scaled at this node.
 
     With --tighten as many nodes as possible get half of it for next to nothing; with --split the
     sum of all budgets is split so that the error is least."""
@@ -393,8 +393,8 @@ def budgets(
     if "ratio" in told and not as_json:
         which = "of any split" if split else "of the problem as it is"
         note(
-            f"error {told['error_changed']:.6g}, {told['ratio']:.6g} of what it was; proved lower "
-            f"bound {which}: {told['bound']:.6g}"
+            f"error {told['error_changed']:.6g}, {told['ratio']:.6g} of what it was; certified "
+            f"lower bound {which}: {told['bound']:.6g}"
         )
 
 

@@ -1,8 +1,9 @@
 """The data of a conic program as solvers and CVXPY take it, and its answer.
 
 Six DIMACS error measures say how nearly a program is solved, from the program and the answer and
-from nothing that a solver reports about itself (docs/mathematics.md, "DIMACS errors"; Mittelmann,
-"An independent benchmarking of SDP and SOCP solvers", Mathematical Programming 95, 2003). A program
+from nothing that a solver reports about itself (docs/methods/solvers.md, "DIMACS errors";
+Mittelmann, "An independent benchmarking of SDP and SOCP solvers", Mathematical Programming 95,
+2003). A program
 
     minimise <c, x>  subject to  s_k = b_k + F_k x in the cone K_k, for every block k,
 

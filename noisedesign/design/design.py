@@ -1,4 +1,4 @@
-"""A finished noise design: the matrix, what is proved about it, and where it came from."""
+"""A finished noise design: the matrix, what is certified of it, and where it came from."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Design(Shown):
             time the strategy C, shape (T, T), lower triangular, of unit squared sensitivity; in
             space-time both, for noise of covariance (C^T C)^-1 x R, or C alone, shape (nT, nT), in
             time-major order at the stated budgets.
-        certificate: what is proved of it.
+        certificate: what is certified of it.
         provenance: how it was made.
         proof: by name, the multipliers that prove the lower bound, and what else the family of the
             problem keeps of its noise. Baselines have none of their own.

@@ -214,9 +214,9 @@ def solve(
             size and participation, or a ``DualPoint``. It changes evaluations, not the answer.
 
     Returns:
-        The design, what is proved of it and how it was found; of an :class:`UnboundedProblem` its
-        :class:`UnboundedDesign`, which is no optimum: its ``ratio`` says how far it is from those
-        who know the horizon.
+        The design, what is certified of it and how it was found; of an :class:`UnboundedProblem`
+        its :class:`UnboundedDesign`, which is no optimum: its ``ratio`` says how far it is from
+        those who know the horizon.
 
     Raises:
         InputError: a backend that is unknown, not installed, unlicensed or cannot take the

@@ -52,7 +52,7 @@ class ArraySpec:
 
 LOCAL, BEST_FOUND, STATISTICAL = "local-optimum", "best-found", "statistical"
 SEARCHED = (LOCAL, BEST_FOUND, STATISTICAL)
-"""Status of answers not certified optimal: a local one, the best met, or with confidence."""
+"""Status of answers that no certificate calls optimal: local, the best met, statistical."""
 
 ANY = "*"
 

@@ -63,7 +63,7 @@ def _number(value: Any) -> Any:
 
 
 def _written(value: float) -> float | str:
-    # JSON has no infinity; a design without a proved bound has an infinite gap.
+    # JSON has no infinity; a design without a bound has an infinite gap.
     return value if math.isfinite(value) else str(value)
 
 

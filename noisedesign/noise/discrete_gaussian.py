@@ -1,7 +1,7 @@
 """Discrete Gaussians from the words of ChaCha20: exact, and by integers alone.
 
 A draw is x with probability proportional to exp(-x^2 / 2 sigma^2) over all integers x: no float, no
-rounded probability, no cut-off tail (docs/mathematics.md, "Discrete Gaussians from words")."""
+rounded probability, no cut-off tail (docs/methods/draws.md, "Discrete Gaussians from words")."""
 
 from __future__ import annotations
 

@@ -9,8 +9,8 @@ Nodes release what follows from y = C g + v, where noise v of every step is, at 
 z_i a discrete Gaussian of the node's own and w_k one that the holders of seed k share. Everything
 here is computed in integers and fractions, from the floats of the plan as they are.
 
-docs/mathematics.md, "Noise in integers", derives the privacy: of the rounded C, of own and
-of shared noise."""
+docs/mathematics/integers.md, theorem J, derives the privacy: of the rounded C, of own and of shared
+noise."""
 
 from __future__ import annotations
 

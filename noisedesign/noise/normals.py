@@ -9,8 +9,8 @@ than one unit in the last place on these intervals.
 
 What is computed differs from the exact transform of the same words by at most
 :data:`RELATIVE_ERROR` of the radius. Of the first word 52 bits are used, so that
-|normal| <= :data:`LARGEST`: a Gaussian goes farther once in 1e17 draws. What that costs in delta
-is in docs/mathematics.md, "Normals that end"."""
+|normal| <= :data:`LARGEST`: a Gaussian goes farther once in 1e17 draws. What that costs in delta is
+in docs/methods/draws.md, "Normals that end"."""
 
 from __future__ import annotations
 

@@ -178,7 +178,7 @@ def draw_comparison(axes: Any, designs: Sequence[Design]) -> None:
         told: Any = {"color": ORANGE, "fontsize": "small", "va": "center", "ha": side}
         told |= {"bbox": {"facecolor": "white", "edgecolor": "none", "pad": 0.5}}
         offset: Any = {"xytext": (shift, 0), "textcoords": "offset points"}
-        axes.annotate("proved lower bound", (bound, -0.75), **told, **offset)
+        axes.annotate("certified lower bound", (bound, -0.75), **told, **offset)
 
 
 def name_rows(axes: Any, names: Sequence[str], values: Sequence[float]) -> None:

@@ -117,7 +117,7 @@ def _at_random(design: Design, account: Amplified) -> Facts:
     """Facts of random participation: what it is worth, and by which account."""
     certificate, sure = design.certificate, account.confidence
     facts = {
-        "epsilon, proved": account.epsilon,
+        "epsilon, upper bound": account.epsilon,
         "account": account.which,
         "confidence": "deterministic" if sure is None else f"{sure!r}, from samples",
         "epsilon, estimated": account.epsilon_estimate,

@@ -168,7 +168,7 @@ def _facts(design: Design) -> Facts:
         "objective": design.objective,
     }
     if design.trust != "central":
-        facts |= {"proved lower bound": design.lower_bound, "gap": design.gap}
+        facts |= {"certified lower bound": design.lower_bound, "gap": design.gap}
         facts["keeps its budgets"] = design.certificate.feasible
     return Facts(facts)
 
@@ -235,7 +235,7 @@ def _certificate_section(
 ) -> Section:
     claims = {
         "objective tr(H cov(z)), squared noise": certificate.objective,
-        "proved lower bound": certificate.lower_bound,
+        "certified lower bound": certificate.lower_bound,
         "gap (objective / bound - 1)": certificate.gap,
         "keeps its budgets": certificate.feasible,
         "squared sensitivity over its budget": f"{certificate.sensitivity_squared:.9g} "
@@ -246,8 +246,8 @@ def _certificate_section(
     wider = "objective over the bound on designs of every structure"
     claims[wider] = certificate.relative_to_unrestricted
     text = (
-        "The lower bound is proved by multipliers that are stored with the design: no noise within "
-        "the same budgets has a smaller objective. A solver's word is not used."
+        "The lower bound is certified by multipliers that are stored with the design: no noise "
+        "within the same budgets has a smaller objective. A solver's word is not used."
     )
     if design is not None and design.trust == "central":
         text = "Noise of a trusted server claims neither the budgets of single nodes nor a bound."
@@ -269,7 +269,7 @@ def _certificate_section(
     parts.append(Table("Verified anew while this page was written", columns, rows, bad))
     if design is not None and design.provenance.history:
         caption = "Both bounds while the design was found: the best noise so far, and what is "
-        caption += "proved of all noise."
+        caption += "certified of all noise."
         title = "Convergence of the two bounds"
         parts.append(made.add(title, caption, plot.draw_convergence, design))
     return Section("certificate", "Certificate", parts)

@@ -1,7 +1,7 @@
 """Conversions between mu, epsilon and delta of a design, a Gaussian mechanism, to the safe side.
 
 delta is phi(x) I(x), x = epsilon / mu - mu / 2, of an integral I that loses no digits where mu or
-delta is small (docs/mathematics.md, "Privacy"); an x lowered by its rounding bounds it from above.
+delta is small (docs/accounts.md, "Conversions"); an x lowered by its rounding bounds it from above.
 """
 
 from __future__ import annotations

@@ -170,7 +170,7 @@ def _by_steps(rows: Array, ends: NDArray[np.intp], chosen: Array) -> Array:
 
 OF_ALL_MESSAGES = "all-messages-upper-bound"  # what a reader of all messages learns
 MIXED_SIGNS = "mixed-signs-upper-bound"  # products of columns are taken by absolute value
-UNAMPLIFIED = "unamplified"  # that of known steps, where nothing less is proved
+UNAMPLIFIED = "unamplified"  # that of known steps, where no bound is less
 ALIKE = 1e-11  # relative difference of entries that is rounding; all are rounded up by it
 
 

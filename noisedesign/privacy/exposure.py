@@ -56,7 +56,7 @@ class Exposure(ShownInline):
             / noise_multiplier. Where steps are drawn it is that of known ones, and ``epsilon``
             does not follow from it.
         adjacency: for which mu and epsilon are stated.
-        epsilon: smallest epsilon at the delta asked for, proved where steps are drawn, or None.
+        epsilon: smallest epsilon at the delta asked for, where steps are drawn a bound, or None.
         delta: that delta.
         random: whether steps are drawn at random, in secret.
         confidence: with which ``epsilon`` holds where samples were taken; None without.

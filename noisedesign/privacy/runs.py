@@ -51,8 +51,10 @@ class Responses:
     Args:
         kind: "any" function at all; "convex" losses; "smooth" ones, whose gradients are Lipschitz;
             or "fixed": gradients answer to nothing unseen, which no training keeps to.
-        smoothness: eta L, the learning rate times the Lipschitz constant of G, no unit; default 1
-            for "convex", needed for "smooth".
+        smoothness: eta L, the learning rate times the Lipschitz constant of G, clipped as it is, no
+            unit; of general convex losses clipped by record the *sum* of those of all records of
+            a step, unclipped, as clipping mixes directions. Default 1 for "convex", needed for
+            "smooth".
         convexity: eta m, the learning rate times what strong convexity is not clipped away, as that
             of weight decay; only for "convex".
         losses: "generalised-linear", h(<a, x>) with h convex for every record, or "general";
@@ -135,7 +137,7 @@ class Responses:
 
     @property
     def radius(self) -> float:
-        """The largest distance from it, over |d|; see docs/runs.md, lemmas 2 and 3."""
+        """The largest distance from it, over |d|; docs/mathematics/views.md, lemma 2."""
         match self.kind:
             case "any":
                 return math.inf

@@ -3,7 +3,7 @@
 Where H is singular, noise that mixing cancels may be as large as one likes, and no design is
 optimal. A cap of c times the variance of independent noise costs designs without a structure at
 most 1 / (c - 1) of the infimum: X blended with 1 / c of independent noise keeps it (docs/
-mathematics.md, "Singular W and the cap")."""
+mathematics/bound.md, theorem C)."""
 
 from __future__ import annotations
 

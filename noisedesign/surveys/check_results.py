@@ -54,10 +54,10 @@ COLUMNS = (
 """Columns of a verdict: ``objective`` is that of the noise as it was handed in, ``price`` the share
 that its rescaling adds, ``charged`` both together; ``excess`` is how far that lies above the lower
 bound of the collection, or where it knows no optimum above its best objective, and ``accuracy`` the
-smallest of LEVELS that covers it; ``proved`` is the bound that the answer's own multipliers prove,
-and ``gap`` that of ``charged`` to the best bound known. Where these rest on random vectors or
-samples, ``confidence`` is the probability that they are no better than they should be, and ``seed``
-is what repeats them. ``clock`` is one of CLOCKS."""
+smallest of LEVELS that covers it; ``proved`` is the certified bound of the answer's own
+multipliers, and ``gap`` that of ``charged`` to the best bound known. Where these rest on random
+vectors or samples, ``confidence`` is the probability that they are no better than they should be,
+and ``seed`` is what repeats them. ``clock`` is one of CLOCKS."""
 
 NUMBERS = set(COLUMNS) - {"problem", "solver", "clock", "status", "seed", "holds", "reason"}
 
@@ -331,8 +331,8 @@ class _Judge:
             raise _WrongError(f"nothing shows that it has the structure: {needed} is missing")
         if found.objective < lower * (1 - ROUNDING):
             raise _WrongError(
-                f"its objective {found.objective!r} lies below the proved bound {lower!r}: one of "
-                "the two is a mistake; please tell the authors of the collection"
+                f"its objective {found.objective!r} lies below the certified bound {lower!r}: one "
+                "of the two is a mistake; please tell the authors of the collection"
             )
         return given, found
 
@@ -363,7 +363,7 @@ class _Judge:
                 raise _WrongError("a lower bound is claimed without multipliers")
             open_ = 0.0 if given.confidence is None else proved.rounding
             if said > proved.value * (1 + max(ROUNDING, open_)):
-                told = f"a lower bound of {said!r} is claimed, and {proved.value!r} is proved"
+                told = f"a lower bound of {said!r} is claimed, and {proved.value!r} is certified"
                 raise _WrongError(told)
 
 

@@ -1,4 +1,4 @@
-"""The public collection: shipped problems, a hash of the data of each, and what is proved.
+"""The public collection: shipped problems, a hash of the data of each, and what is certified.
 
 ``problems/collection.csv`` has a line a problem. The hash is of the data that define it and of no
 number that was computed: links of the graph, the tables of its file without the words that are for

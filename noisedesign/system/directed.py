@@ -2,7 +2,7 @@
 
 Row stochastic W agree on pi^T x, pi the left Perron vector; under column stochastic ones, as in
 push-sum (Kempe, Dobra and Gehrke 2003; Assran et al. 2019), node i's model is x_i / y_i with
-y_{t+1} = W y_t, y_1 = 1 (docs/mathematics.md, "Workloads in closed form")."""
+y_{t+1} = W y_t, y_1 = 1 (docs/methods/workloads.md)."""
 
 from __future__ import annotations
 

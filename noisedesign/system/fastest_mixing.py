@@ -3,9 +3,8 @@
 W of least s = ||W - J||_2, J = 1 1^T / n, is found by a primal-dual method (Mehrotra 1992;
 Helmberg, Rendl, Vanderbei and Wolkowicz 1996) whose equations have one row a weight, by which the
 slacks F_1 = s I - (W - J) and F_2 = s I + (W - J) change by a matrix of rank one
-(docs/mathematics.md, "Workloads in closed form"). Numbers are computed from an exactly feasible W;
-the path serves digraphs as well, whose slack is one of twice the size.
-"""
+(docs/methods/workloads.md). Numbers are computed from an exactly feasible W; the path serves
+digraphs as well, whose slack is one of twice the size."""
 
 from __future__ import annotations
 

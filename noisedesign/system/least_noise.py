@@ -7,10 +7,8 @@ noise have one optimum together. With X = R^-1 it is that of a semidefinite prog
 
 over weights w >= 0 of links or arcs with W_ii >= 0 and ||W - J||_2 <= s, L = I or the roots of
 weights of nodes. The rows and columns of I and P_2 are left out where there are no caps c. A
-primal-dual method (Nesterov and Todd 1998; Mehrotra 1992) eliminates P, X and the multiplier of
-(L W; I) in closed form, and is left with a row a weight (docs/mathematics.md, "The mixing of least
-noise").
-"""
+primal-dual method (Nesterov and Todd 1998; Mehrotra 1992) eliminates P, X and the multiplier of (L
+W; I) in closed form, and is left with a row a weight (docs/methods/mixing.md)."""
 
 from __future__ import annotations
 

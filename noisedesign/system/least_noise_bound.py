@@ -2,9 +2,7 @@
 
 For v >= 0 and ||U||_2 <= 1 the optimum of Whisper's problem for W is at least <U, W V^1/2>^2 over
 sum tau v, which is linear in W under the square; its least value over all W of the graph is bounded
-by prices of the constraints of W (docs/mathematics.md, "The mixing of least noise"). Every rounding
-is accounted for.
-"""
+by prices of the constraints of W (docs/methods/mixing.md). Every rounding is accounted for."""
 
 from __future__ import annotations
 

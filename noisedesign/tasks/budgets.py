@@ -1,12 +1,12 @@
 """Budgets and what they cost: prices, stricter ones, the best split of their sum.
 
 Budgets are of nodes or, of designs in time, of patterns of steps. The least error V is convex in
-the budgets tau, as a maximum of 2 t(v) - <v, tau> over multipliers v (docs/mathematics.md, "Dual
-and lower bound"), so that what multipliers prove of other budgets holds without another solve. With
-a share s of what is paid for and r tau in the place of tau, the bound G V - (G - 1) V grows to
-G V / (1 - s (1 - r)) - (G - 1) V; G, the sum of all prices, is 1 without limits. Where several
-observers or coalitions pay, s is a mean, and it grows by more, as that is convex in s. On the other
-side cov(z) with rows and columns of i times r^-1/2 keeps the stricter budget.
+the budgets tau, as a maximum of 2 t(v) - <v, tau> over multipliers v (docs/mathematics/bound.md,
+theorem A), so that what multipliers prove of other budgets holds without another solve. With a
+share s of what is paid for and r tau in the place of tau, the bound G V - (G - 1) V grows to G V /
+(1 - s (1 - r)) - (G - 1) V; G, the sum of all prices, is 1 without limits. Where several observers
+or coalitions pay, s is a mean, and it grows by more, as that is convex in s. On the other side
+cov(z) with rows and columns of i times r^-1/2 keeps the stricter budget.
 
 Of all budgets of one sum S those are best whose shares are their prices; multipliers that are all
 alike prove the same whatever the split is. In space tau = S diag(H^1/2) / tr H^1/2, at X = S H^1/2
@@ -55,7 +55,7 @@ class BudgetRow(Shown):
         budget: tau, the squared sensitivity allowed to it.
         price: as of :attr:`noisedesign.Design.prices`.
         stricter: the budget of half the epsilon, or mu, over this one.
-        at_least: factor on the lower bound, which is proved.
+        at_least: factor on the lower bound, which is certified.
         at_most: factor on the error of the design, by its noise scaled there alone; None where that
             may break a cap, a structure or the budget of an observer.
     """

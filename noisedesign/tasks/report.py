@@ -34,7 +34,7 @@ BOUNDED = ("lower_bound", "gap")  # values of an account of declared classes of 
 _OF_TARGET = ("mu", "epsilon", "delta", "adjacency", "noise_stddev", "noise_multiplier")
 AT_TARGET = (*_OF_TARGET, "which", "confidence", "error_at_target")
 """Values of a design at the privacy target of its problem: mu-GDP (none under random
-participation), epsilon (that of the target, or what is proved under random participation), the
+participation), epsilon (that of the target, or its bound under random participation), the
 factor on the standard deviation of its noise, that factor over the clip, what the account of random
 participation rests on and its confidence (elsewhere that of objective and bound, where these are
 estimates), and the total squared error a coordinate: the objective times noise_stddev squared."""
@@ -116,7 +116,7 @@ def at_target(design: Design | None) -> Record:
 
 
 def at_random(design: Design | None) -> Record:
-    """The estimate beside a proved epsilon, and the bound on fixed participation's designs."""
+    """The estimate beside a bound on epsilon, and the bound on fixed participation's designs."""
     if design is None or not is_random(design.problem):
         return {}
     account = account_of(design)

@@ -213,7 +213,7 @@ def verify(
 def _verified_endless(
     stored: StoredUnboundedDesign, problem: Any, *, rigorous: bool
 ) -> Verification:
-    """Judge a design without a horizon; what it claims is proved with or without being asked."""
+    """Judge a design without a horizon; its ratio is judged with or without being asked."""
     design, checks, proof = stored.design, [], None
     for name, claimed, found, note in (
         ("sensitivity", design.squared_sensitivity, design.found_sensitivity, "squared, for ever"),
@@ -519,7 +519,7 @@ def _feasible(e: _Evidence) -> Outcome:
 
 def _lower_bound(e: _Evidence) -> Outcome:
     by = "the stored" if e.design.proof or e.design.relaxed_proof else "uniform"
-    note, allowed = f"proved by {by} multipliers", e.allowed(e.found.rounding)
+    note, allowed = f"certified by {by} multipliers", e.allowed(e.found.rounding)
     return _bound(e.claimed.lower_bound, e.found.lower_bound, note, allowed)
 
 

@@ -27,7 +27,7 @@ pytestmark = [
 ]
 
 PAGES = (
-    *("index", "tutorial", "results", "faq", "mathematics", "accounts", "gallery/index"),
+    *("index", "tutorial", "results", "faq", "mathematics/views", "accounts", "gallery/index"),
     *("gallery/quickstart", "guides/which-design", "guides/mixing-weights"),
     *("guides/what-could-go-wrong", "guides/random-participation", "guides/training", "changelog"),
     *("experiments/ours", "experiments/whisper", "reference/python", "reference/conventions"),

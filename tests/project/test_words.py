@@ -38,7 +38,10 @@ def test_words_about_the_model_of_a_run() -> None:
     s = [((1 + a) / 3) ** 2 for a in (0, 1, 100)]
     shown = [f"{x / (x + 1):.3f}".lstrip("0") for x in s]
     text = told("docs/runs.md")
-    assert f"{shown[0]} for $a = 0$, {shown[1]} for $a = 1$ and {shown[2]} for $a = 100$" in text
+    told_of = zip(shown, (0, 1, 100), strict=True)
+    first, second, third = (f"{x} for $\\alpha = {a}$" for x, a in told_of)
+    assert f"{first}, {second} and {third}" in text
+    assert f"{first} and {third}" in told("docs/mathematics/views.md")
     assert f"up to {100 * (math.sqrt(4 / 3) - 1):.1f} % a step" in text
 
 
@@ -133,7 +136,7 @@ def test_words_about_kronecker_designs() -> None:
     assert (
         f"then {min(low):.2f} to {max(low):.2f} % low where the optimum was computed, and the rest "
         f"of the gap of a Kronecker design, up to {max(parts):.0f} %"
-    ).replace("0.", ".") in told("docs/mathematics.md")
+    ).replace("0.", ".") in told("docs/methods/structures.md")
 
 
 def test_words_about_accounts_of_ledgers() -> None:
@@ -180,7 +183,7 @@ def test_words_about_random_participation() -> None:
     assert (
         f"no linear mechanism has less than {least} of the error of the optimum for fixed "
         f"participation; the best nonnegative strategy found has {found} of it"
-    ) in told("docs/mathematics.md")
+    ) in told("docs/methods/random-participation.md")
 
 
 @pytest.mark.slow
@@ -249,7 +252,7 @@ def test_words_about_proofs() -> None:
     """Products of 2 n^3 operations, by the counts of LAPACK's routines, and what is proved."""
     cholesky = inverse = of_triangles = Fraction(1, 3)
     solve = half = Fraction(1)  # a triangle with a full matrix; half of a full product
-    text = told("docs/mathematics.md")
+    text = told("docs/methods/proofs.md")
 
     def units(operations: Fraction) -> str:
         return f"{float(operations / 2):.2f}".removeprefix("0").rstrip("0")
@@ -284,7 +287,7 @@ def test_words_about_seeds_of_pairs() -> None:
         four, best = (one.certificate.objective for one in designs)
         assert best <= four * (1 + 1e-6)
         for page, words in (
-            ("docs/mathematics.md", r"they are within ([\d.]+) % of it on random graphs"),
+            ("docs/methods/large-graphs.md", r"they are within ([\d.]+) % of it on random graphs"),
             ("docs/guides/large-problems.md", r"\(([\d.]+) % at most where it is"),
         ):
             (most,) = re.findall(words, told(page))

@@ -263,7 +263,7 @@ def test_claims_that_do_not_hold_are_wrong(tmp_path: Path) -> None:
     fine = one(tmp_path, answer="r.npz", lower_bound=optimum * (1 - 1e-12))
     assert (fine["status"], fine["proved"]) == (VERIFIED, pytest.approx(optimum, rel=1e-11))
     more = one(tmp_path, answer="r.npz", lower_bound=optimum * (1 + 1e-8))
-    assert (more["status"], "is proved" in more["reason"]) == (WRONG, True)
+    assert (more["status"], "is certified" in more["reason"]) == (WRONG, True)
 
 
 def test_a_cap_is_not_repaired_by_more_noise(tmp_path: Path) -> None:
@@ -315,7 +315,7 @@ def test_an_objective_below_the_bound_is_a_contradiction(tmp_path: Path) -> None
     }
     path = table(tmp_path, [{"answer": answer(tmp_path, ring_answer()[0])}])
     (found,) = check_results(path, manifest=forged).rows
-    assert (found["status"], "below the proved bound" in found["reason"]) == (WRONG, True)
+    assert (found["status"], "below the certified bound" in found["reason"]) == (WRONG, True)
 
 
 def test_other_data_than_those_hashed_are_refused(tmp_path: Path) -> None:

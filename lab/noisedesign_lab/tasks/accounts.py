@@ -34,7 +34,7 @@ REASONS = {
 @dataclass(frozen=True, kw_only=True)
 class Scale:
     """Noise of one mechanism at one budget: ``mu`` (not squared) is None where the account gives
-    none, ``which`` says what proves epsilon, ``random`` whether it counts on random batches."""
+    none, ``which`` says what bounds epsilon, ``random`` whether it counts on random batches."""
 
     noise_multiplier: float
     epsilon: float | None

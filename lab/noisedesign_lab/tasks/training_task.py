@@ -50,7 +50,7 @@ COLUMNS = columns(
 
 ``mu`` (not squared) is what the noise gives before the adversary that ``protects`` names, None by
 a random account; ``stddev`` is that of noise in a node's sum of clipped gradients; ``which`` is
-what proves epsilon, and where the account is the fixed one after all, why.
+what bounds epsilon, and where the account is the fixed one after all, why.
 """
 
 NO_NOISE = "none"  # the mechanism that needs no budget

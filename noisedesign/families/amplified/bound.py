@@ -1,10 +1,10 @@
 """A bound on what random participation can save, on all linear mechanisms: plain numpy.
 
-The proof is in docs/mathematics.md ("A bound on all linear mechanisms"), whose s_j, chi, psi, A and
-h are those of this file. Without randomness h is sum_j p_j, in units in which the target allows
-s_j = 1: random participation divides an error by the *relief* h / sum_j p_j at most. A is a set of
-cells, sum_j round(w_j / cell) > N with w = exp(c^1/2 y - c / 2). h is bounded on a grid of s where
-chi, which increases, is taken at the lower end of a cell and s at the upper."""
+The proof is in docs/mathematics/random.md, theorem I, whose varsigma, Omega and price are the s_j,
+A and h of this file. Without randomness h is sum_j p_j, in units in which the target allows s_j =
+1: random participation divides an error by the *relief* h / sum_j p_j at most. A is a set of cells,
+sum_j round(w_j / cell) > N with w = exp(c^1/2 y - c / 2). h is bounded on a grid of s where chi,
+which increases, is taken at the lower end of a cell and s at the upper."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Strategies without negative entries: the best that a search finds, beside what is proved.
+"""Strategies without negative entries: the best that a search finds, beside bounds.
 
 Under random participation noise meets the privacy target by an account, and two bounds are stated:
 on all linear mechanisms, and on designs for an adversary's choice of steps, which may be above."""
@@ -157,7 +157,7 @@ class Nonnegative(TemporalFamily[NonnegativeProgram], Sampled[NonnegativeProgram
             return judged
         try:
             account = program.account(strategy)
-        except InputError:  # negative entries, or no numbers: nothing is proved
+        except InputError:  # negative entries, or no numbers: no bound
             return replace(judged, sensitivity_squared=float("inf"))
         return replace(
             judged,

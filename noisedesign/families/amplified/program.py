@@ -45,7 +45,7 @@ class NonnegativeProgram(TemporalProgram):
 
     ``bounded``: a bound is asked for beside a design, not so of a factor of Kronecker noise.
     ``seed``: that of a judge's samples, None for a digest of C. ``known``: the bin of a record
-    counts as known, which takes no samples and proves less. ``accounts``: what was proved, by
+    counts as known, which takes no samples and proves less. ``accounts``: what was found, by
     digests."""
 
     structure: TimeStructure

@@ -1,8 +1,8 @@
 """Lower bounds of banded strategies: multipliers of (B), the bound they prove, and those of a C.
 
 Multipliers of (B) are U >= 0 with free entries outside the band, zeros in it off the diagonal, and
-a diagonal v, whose price is max <v, x> over allowed x. docs/mathematics.md ("Noise with a
-structure") has the bounds by them and by a factor, U >= V V^T:
+a diagonal v, whose price is max <v, x> over allowed x. docs/methods/structures.md has the bounds by
+them and by a factor, U >= V V^T:
 
     tr(H X^-1)  >=  ( tr (H^1/2 U H^1/2)^1/2 )^2 / price(v)  >=  tr(L V)^2 / price(v),   H = L^T L.
 

@@ -1,6 +1,6 @@
 """DECOR noise: R = s I + c Laplacian, a private share and one pairwise seed an edge, all alike.
 
-It is a family of one parameter, and nothing but the bound on all noise is proved of it. Source:
+It is a family of one parameter, and nothing but the bound on all noise is certified of it. Source:
 Allouah et al. (2024), "The Privacy Power of Correlated Noise in Decentralized Learning"."""
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Let v prove the bound LB = t^2 / sum(v) of a program at unit budgets, and let H z = 0. Whatever X is
 feasible with tr(H X^-1) <= (1 + g) LB has R_ii >= z_i^2 / (g sum(v) sum(z_j^2 / v_j)): noise is
 large near an infimum that is nearly reached, however it was designed, and where g can be as small
-as one likes it grows without bound (docs/mathematics.md, "Singular W and the cap")."""
+as one likes it grows without bound (docs/mathematics/bound.md, theorem C)."""
 
 from __future__ import annotations
 

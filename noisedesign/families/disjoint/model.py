@@ -21,9 +21,9 @@ about one, so that absolute tolerances mean the same everywhere. In balanced coo
 
 multipliers are of the size of their partners, as K K = U # X^-1 and G G = Y^-1/2 (or H # R^-1), #
 the geometric mean, where X, R and U are those of a design nearby: the feasible design from H^1/2,
-and U = X^-1 H X^-1 of it on every pattern (docs/mathematics.md, "Native solvers"). Only the trace
-of Y is asked for, so it may be cut into parts, each with an inequality of its own; under limits R
-is needed whole, and X is cut, of which only diag(X) is."""
+and U = X^-1 H X^-1 of it on every pattern (docs/methods/solvers.md, "Our own solvers"). Only the
+trace of Y is asked for, so it may be cut into parts, each with an inequality of its own; under
+limits R is needed whole, and X is cut, of which only diag(X) is."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Kronecker noise judged and bounded with every rounding accounted for, factor by factor.
 
-For the plain error of one W nothing of size nT is formed (docs/mathematics.md, "Proofs without a
-rounding assumption"). Other errors are judged with H on all coordinates."""
+For the plain error of one W nothing of size nT is formed (docs/methods/proofs.md). Other errors are
+judged with H on all coordinates."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Bounds by multipliers of every node's own: plain numpy, of workloads with modes.
 
 B_uj, k x k, one for node u and pattern j, E, orthogonal in time, and S_i, orthogonal in space,
-prove the bound of docs/mathematics.md ("Noise with a structure", multipliers of every node's own),
+prove the bound of docs/methods/structures.md, "Multipliers of every node's own",
 
     optimum  >=  ( sum_m ||A_m F_m||_* )^2  /  sum_uj tau_u max_i |row i of B_uj|^2,
 

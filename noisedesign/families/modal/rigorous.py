@@ -1,7 +1,7 @@
 """Noise of modes with every rounding accounted for, from the very numbers that determine it.
 
-For the plain error of one symmetric W nothing of size nT is formed ("Noise of modes" in "Proofs
-without a rounding assumption", docs/mathematics.md); for other errors cov(z) and H are formed.
+For the plain error of one symmetric W nothing of size nT is formed (docs/methods/proofs.md,
+"Noise of modes"); for other errors cov(z) and H are formed.
 Messages of node u see X_u = sum_m [M^-1]_mu^2 C_m^T C_m over d_u d_u^T."""
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A search for noise of modes, z_t = diag(d_t) M y_t, mode m of y noise of its own strategy C_m.
 
 With S = M^-T, multipliers V of a block V_uj for node u and pattern j and the workload
-H = sum_j H_j x q_j q_j^T, the Lagrangian is least at 2 sum_m tr (G_m^1/2 U_m G_m^1/2)^1/2,
-G_m = sum_j (q_j^T M e_m)^2 H_j, U_m = sum_u S_um^2 V_u ("Modes" in docs/mathematics.md)."""
+H = sum_j H_j x q_j q_j^T, the Lagrangian is least at 2 sum_m tr (G_m^1/2 U_m G_m^1/2)^1/2, G_m =
+sum_j (q_j^T M e_m)^2 H_j, U_m = sum_u S_um^2 V_u (docs/methods/structures.md, "Modes")."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Observers of equal shape side by side, and the error shared out among them.
 
 With S_a = K_a*(N_a) and g_a what it proves, the best t, w >= 0 for sum_a t_a g_a - <cap, w> with
-Z = H + diag(w) - sum_a t_a S_a >= 0 are found by Newton's method on the barrier
-nu ( log det Z + sum log t + sum log w ); see "Against chosen observers" in docs/mathematics.md."""
+Z = H + diag(w) - sum_a t_a S_a >= 0 are found by Newton's method on the barrier nu ( log det Z +
+sum log t + sum log w ); see docs/methods/observers.md."""
 
 from __future__ import annotations
 

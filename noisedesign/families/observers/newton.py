@@ -2,9 +2,9 @@
 
     f(R) = <H, R> - mu ( sum log(1 - told) + log det R + sum log(cap - diag(R)) )
 
-is self-concordant over mu ("Against chosen observers" in docs/mathematics.md), so that damped steps
-reach the path and noise never leaves its limits. There mu / (1 - told) and mu / (cap - R_ii) are
-multipliers that prove a bound within mu times the number of terms."""
+is self-concordant over mu (docs/methods/observers.md), so that damped steps reach the path and
+noise never leaves its limits. There mu / (1 - told) and mu / (cap - R_ii) are multipliers that
+prove a bound within mu times the number of terms."""
 
 from __future__ import annotations
 

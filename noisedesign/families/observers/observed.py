@@ -1,8 +1,8 @@
 """Messages that observers receive, by the noise in them, in one step or over a run of many.
 
 Covariances of the states x_t = W x_(t-1) + z_t + g_t, which nodes send, are found once for all
-observers: K_ts of one is the rows and columns of C_ts that it hears ("Many steps" in
-docs/mathematics.md). A coalition in one step has the noise of the nodes S that it hears, and
+observers: K_ts of one is the rows and columns of C_ts that it hears (docs/methods/observers.md,
+"Many steps"). A coalition in one step has the noise of the nodes S that it hears, and
 diag( [R_SS]^-1 )_u is what it is told of node u in S outside of it: of all coalitions, those who
 hear equally many nodes side by side."""
 
@@ -326,8 +326,8 @@ def _squared(noise: Array, heard: NDArray[np.int32]) -> Array:
 def told_above(coalitions: EveryCoalition, noise: Array, budget: Array) -> Array:
     """Bound the largest squared sensitivity over its budget, (coalitions,), with every rounding
     accounted for; infinite where it is too large to tell. R is proved positive definite as a whole,
-    and E = I - K Y is computed but for (m + 2) u (|K| |Y| + I), m the size of K ("Coalitions" in
-    docs/mathematics.md)."""
+    and E = I - K Y is computed but for (m + 2) u (|K| |Y| + I), m the size of K
+    (docs/methods/observers.md, "Coalitions")."""
     worst = np.zeros(len(coalitions.members))
     for places, heard, inside in coalitions.together():
         above = _diagonals_above(noise[heard[:, :, None], heard[:, None, :]])

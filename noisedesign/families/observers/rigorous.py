@@ -1,7 +1,7 @@
 """Noise against chosen observers, judged and bounded with every rounding accounted for.
 
-What an observer has is written anew, in rows that are independent by construction (see "Proofs
-without a rounding assumption" in docs/mathematics.md). With B_0, B_1, ... these rows by their lag,
+What an observer has is written anew, in rows that are independent by construction
+(docs/methods/proofs.md, "Against chosen observers"). With B_0, B_1, ... these rows by their lag,
 K_ts = sum_r B_(t-r) R B_(s-r)^T is known with its error, and the squared sensitivities are
 diag(G^T K^-1 G), G of the columns of all gradients of all steps. Noises that it knows are rows that
 no gradient moves."""

@@ -5,9 +5,9 @@ S = sum_a K_a*(Q_a diag(v_a) Q_a^T), a sweep minimises a majorant of the Lagrang
 
     R' = L^-T ( mu / 2 + (mu^2 / 4 + L^T R S R L)^1/2 ) L^-1
 
-("Against chosen observers" in docs/mathematics.md). The multipliers follow as on a central path,
-v <- v told + mu_v and w <- w R_ii / cap + mu / cap. Falling mu as fast as the sweeps can follow
-keeps noise away from the singular covariances they would take long to leave."""
+(docs/methods/observers.md). The multipliers follow as on a central path, v <- v told + mu_v and w
+<- w R_ii / cap + mu / cap. Falling mu as fast as the sweeps can follow keeps noise away from the
+singular covariances they would take long to leave."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def _node_by_node(
     """Bring noise that lacks little within budgets and cap: in a single step and for observers of
     messages of single nodes; nearly so in several, where messages tell of earlier noise too.
     ``told`` are the largest squared sensitivities, shape (n,), and ``squares`` the d^2 wished for;
-    docs/mathematics.md says why others stay protected."""
+    docs/methods/observers.md says why others stay protected."""
     room = problem.cap * (1 - MARGIN) / np.diagonal(noise)
     if squares is None:
         squares = np.minimum(np.maximum(told * (1 + MARGIN), 1.0), room)

@@ -1,8 +1,8 @@
 """The diagonal of R^-1 of a sparse R, which hides each node, between bounds that are finite sums.
 
 With S = diag(R)^(1/2) and R = S (I - N) S, Lanczos steps from a unit vector, a product with N each,
-bound (I - N)^-1_ii by quadratures of Gauss and Radau ("Seeds of neighbours alone" in
-docs/mathematics.md)."""
+bound (I - N)^-1_ii by quadratures of Gauss and Radau (docs/methods/large-graphs.md, "Seeds of
+neighbours alone")."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class Pairwise(Polynomial):
     over_steps = False
     proof: ClassVar[Mapping[str, ArraySpec]] = {
         **Polynomial.proof,
-        STEPS: ArraySpec("of Lanczos, by which budgets are proved", ANY, multiplier=False),
+        STEPS: ArraySpec("of Lanczos, by which budgets are bounded", ANY, multiplier=False),
     }
 
     def solve(self, program: SparseProgram, *, monitor: Monitor) -> Answer:

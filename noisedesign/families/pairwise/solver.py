@@ -1,6 +1,6 @@
 """Noise of seeds that neighbours share, on sparse graphs: R = S (I - N) S on the pattern of W.
 
-Budgets determine S ("Seeds of neighbours alone" in docs/mathematics.md). What is left is
+Budgets determine S (docs/methods/large-graphs.md, "Seeds of neighbours alone"). What is left is
 
     N_ij = exp(c_0 + c_1 log W_ij + c_2 log H_ij + c_3 log(H_ii H_jj)),  H = W^T W,
 

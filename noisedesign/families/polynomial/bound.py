@@ -268,7 +268,8 @@ def proved(
     either side fails with probability ``FAILURE``. Of a polynomial near S the trace is a finite
     sum; only that of the rest is estimated, by quadrature. Sums that were found of noise serve here
     too, whatever noise it is, if b is above its B. Over several steps of symmetric W the trace of
-    s (W V W)^(1/2) s, with s of W^2 and s^4 W^2 <= H, takes the place of S (docs/mathematics.md).
+    s (W V W)^(1/2) s, with s of W^2 and s^4 W^2 <= H, takes the place of S
+    (docs/methods/large-graphs.md).
     """
     fits = noise is not None and noise.nodes == len(program.budget)
     if noise is not None and not (fits and eigenvalues_within(noise)):

@@ -1,4 +1,4 @@
-"""Polynomials on [0, b] whose ranges are proved: of precisions, and of noise.
+"""Polynomials on [0, b] whose ranges are bounded: of precisions, and of noise.
 
 A polynomial of degree d is known on an interval from its values at N > d Chebyshev points: with
 their mid-range c and half-range h, |p - c| <= h / cos(pi d / (2 N)) everywhere (Ehlich and Zeller,
@@ -36,8 +36,8 @@ def _points(count: int, top: float) -> Array:
 
 
 def precision(points: Array, gain: Array, prices: Array, *, top: float) -> Chebyshev:
-    """A polynomial, proved positive, that nearly minimises the sum of gain / p at points, and of
-    its coefficients times ``prices``, as many as there are."""
+    """A polynomial, positive by a bound, that nearly minimises the sum of gain / p at points, and
+    of its coefficients times ``prices``, as many as there are."""
     degree = len(prices) - 1
     # A uniform part of the measure keeps p away from 0 where the spectrum seems to have nothing.
     many, floor = 40 * (degree + 1), 1e-3

@@ -1,11 +1,11 @@
 """Traces from products with few vectors, and what is known of each on either side.
 
-What is proved of them is in docs/mathematics.md ("Sparse graphs"). k steps of Golub and Kahan
-(1965) from q give a bidiagonal U, and the rule of its singular values lies above q^T (A^T A)^(1/2)
-q for the k x k part (Gauss), below for the k x (k + 1) part, which has 0 among its nodes (Gauss and
-Radau; Golub and Meurant 1994, "Matrices, moments and quadrature"). How near the same steps come to
-(A^T A)^(1/2) q itself is told by Frommer, Kahl, Lippert and Rittich (2013, "2-norm error bounds and
-estimates for Lanczos approximations to linear systems and rational matrix functions")."""
+What holds of them is in docs/methods/large-graphs.md. k steps of Golub and Kahan (1965) from q
+give a bidiagonal U, and the rule of its singular values lies above q^T (A^T A)^(1/2) q for the k x
+k part (Gauss), below for the k x (k + 1) part, which has 0 among its nodes (Gauss and Radau; Golub
+and Meurant 1994, "Matrices, moments and quadrature"). How near the same steps come to (A^T A)^(1/2)
+q itself is told by Frommer, Kahl, Lippert and Rittich (2013, "2-norm error bounds and estimates for
+Lanczos approximations to linear systems and rational matrix functions")."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Budgets of polynomial noise, proved with every rounding accounted for, of any number of nodes.
 
 R^-1 is at most D^(-1/2) p(B) D^(-1/2) / c, c the least r^2 p on [0, b], if b is above all
-eigenvalues of B; docs/mathematics.md ("Sparse graphs") says how all three are proved."""
+eigenvalues of B; docs/methods/large-graphs.md says how all three are proved."""
 
 from __future__ import annotations
 

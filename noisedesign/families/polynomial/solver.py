@@ -2,7 +2,7 @@
 
 D = diag(p(B)) / tau makes X_ii = tau_i whatever V and p are. Without a degree p is the square root
 and D = V at the optimum, so V comes from D by a fixed point, and p from the spectrum of B. Drawn
-noise is z = D^(1/2) r(B) g of standard normal g, with r^2 >= 1 / p proved on all of [0, b]; so
+noise is z = D^(1/2) r(B) g of standard normal g, with r^2 >= 1 / p on all of [0, b]; so
 cov(z) >= X^-1, and the budgets hold for it as well."""
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def improving(
     go_on: GoOn | None = None,
 ) -> Iterator[tuple[PolynomialCovariance, Weighted]]:
     """Yield noise of a precision of that degree, by default the affordable one, and B of the
-    multipliers that a bound is made of (docs/mathematics.md, "Sparse graphs").
+    multipliers that a bound is made of (docs/methods/large-graphs.md).
 
     The first is of a low degree, all are within the budgets, the later the better; they end where
     ``go_on`` says no. The diagonals of T_j(B) are found once."""

@@ -1,7 +1,7 @@
 """An interior-point method in the entries of R, for covariances of seeds that pairs share.
 
 With M the comparison matrix of R, |R_ij| replaced by t_ij = (R_ij^2 + e^2)^1/2, D, y and v
-multipliers of M, t and the budgets ("Shared seeds" in docs/mathematics.md), the path is
+multipliers of M, t and the budgets (docs/methods/solvers.md, "Shared seeds"), the path is
 
     M D = mu I,    y_ij t_ij = R_ij,    v_i s_i = mu,    N = X diag(v) X,    X = R^-1.
 

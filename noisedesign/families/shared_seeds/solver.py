@@ -3,7 +3,7 @@
 The blocks P_c follow the central path P_c S_c = mu I together with the multipliers S_c of the
 sets, v of the budgets and w of the caps, S_c = (H + diag(w) - N)_cc, N = R^-1 diag(v) R^-1.
 Steps are Nesterov-Todd with a predictor and a corrector (Mehrotra 1992), which allows for what the
-predictor leaves to second order ("Shared seeds" in docs/mathematics.md). A step that overdraws
+predictor leaves to second order (docs/methods/solvers.md, "Shared seeds"). A step that overdraws
 budgets, which are not linear in R, is followed by a rescaling of the rows concerned."""
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ Mask = NDArray[np.bool_]
 CENTERING_LEAST, CENTERING_MOST = 1e-2, 0.9
 # Steps that leave the cone of R are cut so often at most, by this factor each time.
 MAX_SHORTENINGS, SHORTER = 60, 0.7
-MARGIN = 16  # of size * EPS * condition, by which R is enlarged: budgets provably hold
+MARGIN = 16  # of size * EPS * condition, by which R is enlarged: budgets hold
 
 
 class Setting:

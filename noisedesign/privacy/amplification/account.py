@@ -1,5 +1,5 @@
-"""Epsilon, delta and noise of a record whose steps are drawn at random, proved by the least of the
-bounds that its kind of participation has (docs/mathematics.md, "Random participation")."""
+"""Epsilon, delta and noise of a record whose steps are drawn at random, by the least of the
+bounds that its kind of participation has (docs/mathematics/random.md)."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ AUTO, PROVED = "auto", "proved"
 METHODS = (AUTO, PROVED, MONTE_CARLO)
 
 CONFIDENCE = 1 - 1e-6  # default of accounts that rest on samples
-PILOT = 2**14  # samples of a search, whose result is proved by others
+PILOT = 2**14  # samples of a search, whose result others bear out
 FORECAST = 2e-3  # relative digits of noise that a search with samples is for
 ATTEMPTS = 20  # proofs tried of what was searched with samples, before amplification is given up
 MOST_ACCOUNTS = 40  # accounts of a search, each with its share of 1 - confidence and fresh samples
@@ -57,7 +57,7 @@ LARGEST_SQUARE = 200.0  # squared sensitivity beyond which nothing is composed: 
 
 @dataclass(frozen=True, kw_only=True)
 class Amplified:
-    """The account of a record: ``epsilon`` is proved at ``delta``, by ``which`` bound, or infinite.
+    """The account of a record: ``epsilon`` is a bound at ``delta``, by ``which``, or infinite.
 
     ``confidence`` is for samples, ``epsilon_estimate`` no bound; ``remove`` and ``add`` are the
     directions, parts of epsilon under "replace"."""
@@ -134,7 +134,7 @@ def amplified_epsilon(
     method: str = AUTO,
     **how: Unpack[How],
 ) -> Amplified:
-    """The smallest epsilon that is proved at delta, of a mixture for unit changes and noise."""
+    """The least bound on epsilon at delta, of a mixture for unit changes and noise."""
     asked = Asked(delta=delta, method=method, **how)
     noise = _checks.scale(noise_multiplier, field="noise_multiplier")
     return _told(_of_mixture(mixture, noise, asked), asked)
@@ -148,7 +148,7 @@ def amplified_delta(
     method: str = AUTO,
     **how: Unpack[How],
 ) -> float:
-    """Smallest delta, at least 1e-300, that is proved at epsilon; see :func:`amplified_epsilon`."""
+    """Least bound on delta at epsilon, at least 1e-300; see :func:`amplified_epsilon`."""
     epsilon = _checks.scale(epsilon, field="epsilon")
     asked = Asked(delta=0.5, method=method, **how)
     samples = _samples(mixture, asked)
@@ -169,7 +169,7 @@ def amplified_delta(
 def amplified_noise(
     mixture: Mixture, *, epsilon: float, delta: float, method: str = AUTO, **how: Unpack[How]
 ) -> tuple[float, Amplified]:
-    """The smallest noise over the clip that is proved to meet (epsilon, delta), and its account."""
+    """The smallest noise over the clip that meets (epsilon, delta), and its account."""
     # What some samples find, fresh ones prove, with a little more noise, a share of 1 - confidence.
     epsilon = _checks.scale(epsilon, field="epsilon")
     asked = Asked(delta=delta, method=method, **how)
@@ -357,7 +357,7 @@ def amplified(
     noise_multiplier: float = 1.0,
     **how: Unpack[How],
 ) -> Amplified:
-    """The smallest epsilon that is proved at delta for rows (m, T) >= 0 of a random record."""
+    """The least bound on epsilon at delta for rows (m, T) >= 0 of a random record."""
     if not participation.random or participation.kind not in KINDS:
         expected = f"one of {', '.join(KINDS)}"
         raise InputError("participation", expected=expected, got=str(participation))
@@ -472,7 +472,7 @@ KINDS: dict[str, Callable[[Any, Array, Asked], list[Directions]]] = {
 def amplified_noise_of(
     participation: Participation, rows: Any, *, epsilon: float, delta: float, **how: Unpack[How]
 ) -> tuple[float, Amplified]:
-    """The noise over the clip proved to meet (epsilon, delta), and the account under it."""
+    """The noise over the clip that meets (epsilon, delta), and the account under it."""
     epsilon = _checks.scale(epsilon, field="epsilon")
     asked = Asked(delta=delta, **how)
     if participation.binned:

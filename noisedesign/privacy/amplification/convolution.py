@@ -1,7 +1,8 @@
 """Mixtures whose bins are orthogonal and alike: sums of independent lognormals, on a grid.
 
 Both directions are options on the sum. Its law is tilted, so that the error of a convolution by FFT
-is small *relative* to the option (docs/mathematics.md, "Bins that are orthogonal and alike")."""
+is small *relative* to the option (docs/methods/random-participation.md, "Bins that are orthogonal
+and alike")."""
 
 from __future__ import annotations
 

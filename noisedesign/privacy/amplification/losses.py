@@ -1,8 +1,8 @@
 """Distributions of privacy losses, composed: Poisson sampling and random allocation.
 
 A curve H(K) = E_Q (dP/dQ - K)_+ is joined at points (Doroshenko et al. 2022, arXiv 2207.04380) and
-composed by FFT of ``dp_accounting``, whose a priori error is added (docs/mathematics.md, "Kinds
-other than balls in bins")."""
+composed by FFT of ``dp_accounting``, whose a priori error is added
+(docs/methods/random-participation.md, "Kinds other than balls in bins")."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """b-min-sep sampling (Dong and Ganesh 2026, arXiv 2602.09338): a recursion for the likelihood
-ratio, and its bounds by moments, samples, tangents and composition (docs/mathematics.md, "Kinds
-other than balls in bins")."""
+ratio, and its bounds by moments, samples, tangents and composition
+(docs/methods/random-participation.md, "Kinds other than balls in bins")."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """The mixture that a record of random participation is: one of b means, which one is secret. L is
-the mean of w_j = exp(x_j - G_jj / 2), x ~ N(0, G) (docs/mathematics.md, "Random participation").
+the mean of w_j = exp(x_j - G_jj / 2), x ~ N(0, G) (docs/mathematics/random.md).
 
 Importance samples bound both directions with a one-sided confidence: what is averaged lies in [0,
 1], a direction's integrand over a bound of known integral ("Samples, with a confidence"). One
@@ -82,7 +82,8 @@ class Mixture:
 
 def bins_of(rows: Any, participation: Participation) -> Mixture:
     """The mixture of a nonnegative strategy, or of whitened rows, (m, T), for unit noise."""
-    # Equal gradients of norm 1 are worst, adaptive ones included (docs/mathematics.md, T2).
+    # Equal gradients of norm 1 are worst, adaptive ones included (docs/mathematics/random.md,
+    # theorem H).
     array = _checks.matrix(rows, field="strategy")
     if array.shape[1] != participation.horizon:
         expected = f"{participation.horizon} columns, one a step of the participation"

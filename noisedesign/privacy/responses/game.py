@@ -1,7 +1,7 @@
 """The game behind an account of gradients that answer to models: shifts of noise against responses.
 
-A step is three matrices, J, F' and S (docs/runs.md, "Coupling"); under noise with memory the state
-is longer by what its next values depend on."""
+A step is three matrices: J, F' and S are Upsilon, F with a bar and Xi of docs/mathematics/views.md,
+theorem F. Under noise with memory the state is longer by what its next values depend on."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Multipliers that certify a bound on the energy of shifts, and the search for good ones.
 
-Symbols are those of docs/runs.md, "The bound", with S for its Lambda. A barrier keeps L-BFGS away
-from where I - Sbar^(1/2) P Sbar^(1/2) is singular; :mod:`.proof` evaluates what is found again."""
+P, S and sigma are Pi, Lambda and varkappa of docs/mathematics/views.md, theorem F. A barrier keeps
+L-BFGS away from where I - Sbar^(1/2) P Sbar^(1/2) is singular; :mod:`.proof` evaluates what is
+found again."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 For one pattern it is max <M, Y> over positive semidefinite Y with unit diagonal (the elliptope),
 between the maximum over signs and min(|pattern| lambda_max(M), sum |M_st|); it is solved only where
-these differ and the pattern may be the worst (docs/mathematics.md, "Sensitivity, and why
-orthogonality costs nothing")."""
+these differ and the pattern may be the worst (docs/mathematics/program.md)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The answer of models to noise: H of one error, of one curvature, in space, in time and in both.
 
 All H follow from the suffix Grams S_s = W_s^T (a_s Q_s + c_(s+1)^2 S_(s+1)) W_s, with c_t what the
-curvature leaves of a model at step t (docs/mathematics.md, "Workloads in closed form")."""
+curvature leaves of a model at step t (docs/methods/workloads.md)."""
 
 from __future__ import annotations
 

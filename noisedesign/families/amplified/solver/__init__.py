@@ -1,8 +1,8 @@
 """A search for the best C >= 0, for records that take part at random or by an adversary.
 
-docs/mathematics.md ("The search for nonnegative strategies") says how. Each round replaces the
-variance that a target takes by a smooth model that agrees with samples at its first point
-(:mod:`.variance`), and minimises that by L-BFGS over a form (:mod:`.forms`). Under fixed
+docs/methods/random-participation.md, "The search for nonnegative strategies", says how. Each round
+replaces the variance that a target takes by a smooth model that agrees with samples at its first
+point (:mod:`.variance`), and minimises that by L-BFGS over a form (:mod:`.forms`). Under fixed
 participation sigma^2 = max_j G_jj, and the rounds are norms of the diagonal of growing power."""
 
 from __future__ import annotations

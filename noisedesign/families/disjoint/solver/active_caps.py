@@ -5,9 +5,9 @@ gradient (diag(X) - 1, diag(R) - cap), and its Hessian consists of sums over pai
 (:mod:`noisedesign.base.eigenvalue_pairs`). As N is regular all budgets are used up, and the one
 question is which caps hold: v is eliminated from the quadratic model of g, and the rest is solved
 by guessing the set of caps that hold and mending the guess. Second orders (:mod:`frame`) make it a
-method of third order (docs/mathematics.md, "Native solvers": Cap). It may go astray with an H that
-is nearly singular: the central path takes over then. Everything here is written against the array
-API standard."""
+method of third order (docs/methods/solvers.md, "Cap"). It may go astray with an H that is nearly
+singular: the central path takes over then. Everything here is written against the array API
+standard."""
 
 from __future__ import annotations
 

@@ -6,11 +6,10 @@ With H = L^T L, L of full row rank r < n, and K = L D L^T, D = diag(v), the dual
 
 Budgets that stay slack have v_i = 0 at the optimum, where log v runs away: mu sum(log v) is added.
 The best v then satisfies v_i (1 - x_i(v)) = mu, and X(v) + diag(1 - x) is feasible and positive
-definite (docs/mathematics.md, "Native solvers": Singular H). One eigendecomposition, of size r,
-gives the slopes d_i = v_i (1 - x_i) and the curvature J of t = tr(K^1/2) in log v. The model
-d + J (z - 1) = mu / z in z = v_new / v is solved by a primal-dual interior-point method that needs
-no further one. Steps are straight in v as K is, so that the model is exact where K stays the same.
-"""
+definite (docs/methods/solvers.md, "Singular H"). One eigendecomposition, of size r, gives the
+slopes d_i = v_i (1 - x_i) and the curvature J of t = tr(K^1/2) in log v. The model d + J (z - 1) =
+mu / z in z = v_new / v is solved by a primal-dual interior-point method that needs no further one.
+Steps are straight in v as K is, so that the model is exact where K stays the same."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 With D = diag(v) and S = (D^1/2 H D^1/2)^1/2 the dual bound is t^2 / sum(v), t = tr S, and Newton's
 step x = dv / v solves G x = diag(S) - v, G of :mod:`square_roots`. It is taken as
 v <- v / (1 - x / 2)^2; the fixed point v <- diag(S) is the safeguard where that does not ascend
-(docs/mathematics.md, "Native solvers": Diagonal budgets).
+(docs/methods/solvers.md, "Diagonal budgets").
 
 That is for an H of full rank: where it is singular multipliers of slack budgets run away, and
 :mod:`barrier` takes over. All of it is written against the Python array API standard and runs where

@@ -4,8 +4,8 @@ The multiplier U has one k x k block a pattern, positive semidefinite with a con
 2 tr( (L U L^T)^1/2 ) - sum p_j is concave, and its gradient blows up where a block is singular, so
 a damped Newton method that stays inside the cone is enough. Coordinates are ordered pattern by
 pattern. With M = L U L^T = Q diag(r^2) Q^T and P = L^T Q, X is P diag(1/r) P^T and its change along
-dU -P (E o F) P^T with E = P^T dU P and F_kl = 1 / (r_k r_l (r_k + r_l)); the diagonal blocks of
-Z = P diag(r)^-3/2 P^T make the preconditioner (docs/mathematics.md, "Native solvers": Blocks)."""
+dU -P (E o F) P^T with E = P^T dU P and F_kl = 1 / (r_k r_l (r_k + r_l)); the diagonal blocks of Z =
+P diag(r)^-3/2 P^T make the preconditioner (docs/methods/solvers.md, "Blocks")."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 With X = T T^T and T^T diag(v) T = diag(r), both N = X diag(v) X and R are diagonal in the dual
 coordinates B = T^-T: B^T N B = diag(r) and R = B B^T. To first order X changes by T F T^T and R by
 -B F B^T with (r_k + r_l) F_kl = [B^T dN B - T^T dV T]_kl, no equation but one division. The second
-order is as explicit (docs/mathematics.md, "Native solvers": Cap)."""
+order is as explicit (docs/methods/solvers.md, "Cap")."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ g(v, w, u) = 2 tr(S) - sum v - <cap, w> + <floor, u>. Floors pull N, and budgets
 slack V, to where they are singular. A barrier of [[V, Q], [Q^T, N]] >= 0 keeps Newton's method away
 from there: an eigenvalue r of S becomes q = (sqrt(mu^2 + 4 r^2) - mu) / 2, and with mu log of v, w
 and u X = V^-1/2 (S_q + mu) V^-1/2 > R^-1 and R = V^1/2 S_q^-1 V^1/2 are in its gradient
-(docs/mathematics.md, "Native solvers": Floor).
+(docs/methods/solvers.md, "Floor").
 
 Newton's equations are formed: systems this close to singular are beyond conjugate gradients, and
 want kernels to many digits. R to first order along a step gives the upper bound. Only y = w - u

@@ -5,7 +5,7 @@ With S = Q diag(r) Q^T the curvature of 2 tr(S) along dv = v x is x^T G x with
     G x = diag( Q (F o Q^T diag(x) Q) Q^T ),   F_kl = r_k r_l / (r_k + r_l):
 
 two matrix products. It lies below the Schur product of S^1/2 with itself, halved, which has the
-same row sums and preconditions it (docs/mathematics.md, "Native solvers": Diagonal budgets)."""
+same row sums and preconditions it (docs/methods/solvers.md, "Diagonal budgets")."""
 
 from __future__ import annotations
 
