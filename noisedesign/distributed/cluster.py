@@ -47,6 +47,7 @@ class Actor:
         self._box.end(reason)
 
     async def stage(self) -> str:
+        self._box.heard()
         return self._stage
 
 
@@ -84,7 +85,7 @@ def _watched(
     client: Any, calls: Sequence[Any], actors: Sequence[Any], workers: Sequence[str], tell: Tell
 ) -> list[dict[str, Any]]:
     """The results of all calls; the first error, or the first worker that is lost, ends them."""
-    stage, asking = "", None
+    stage, asking = "", [actor.stage() for actor in actors]
     while not all(call.done() for call in calls):
         time.sleep(LOOKED)
         present = set(client.nthreads())
@@ -93,12 +94,10 @@ def _watched(
         errors = [error for call in calls if call.done() and (error := _error(call)) is not None]
         if errors:
             raise first_of(errors)
-        if asking is None:
-            asking = actors[0].stage()
-        elif asking.done():
-            if (now := asking.result()) != stage:
+        if all(one.done() for one in asking):
+            if (now := asking[0].result()) != stage:
                 tell(stage := now)
-            asking = None
+            asking = [actor.stage() for actor in actors]  # which tells them that somebody waits
     if errors := [error for call in calls if (error := _error(call)) is not None]:
         raise first_of(errors)
     return [call.result()[1] for call in calls]

@@ -17,6 +17,10 @@ Array = NDArray[Any]  # of any kind of number
 LONGEST_SILENCE = 600.0
 """Seconds that a part waits for another, unless told: more than any work between letters."""
 
+ABANDONED = 60.0
+"""Seconds after which a part ends whose client, which asks all the time, asked it nothing: more
+leave the work of a client that was killed on its workers, fewer end that of a slow one."""
+
 Tag = tuple[int, str]  # the number of a letter among those of its part, and what it is about
 
 
@@ -31,6 +35,11 @@ class Box:
         self._letters: dict[tuple[int, int], tuple[str, Any]] = {}
         self._there = threading.Condition()
         self._ended: str | None = None
+        self._heard: float | None = None
+
+    def heard(self) -> None:
+        """The client is there; in one process, where this is never called, it always is."""
+        self._heard = time.monotonic()
 
     def put(self, sender: int, tag: Tag, data: Any) -> None:
         number, about = tag
@@ -47,7 +56,10 @@ class Box:
     def take(self, sender: int, tag: Tag, *, silence: float) -> Any:
         """The letter of a sender; LostError after so many seconds, or where the call was ended."""
         number, about = tag
-        latest = time.monotonic() + silence
+        now = time.monotonic()
+        latest = now + silence
+        if self._heard is not None and now - self._heard > ABANDONED:
+            raise LostError(f"the client asked nothing for {ABANDONED:g} s")
         with self._there:
             while (sender, number) not in self._letters:
                 left = latest - time.monotonic()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -103,3 +105,35 @@ def test_no_scheduler_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(InputError, match="a scheduler that answers"):
         tasks.solve(stored(tmp_path / "g"), tmp_path / "d", cluster="tcp://127.0.0.1:1")
     assert threading.active_count() < 100
+
+
+KILLED = """
+import os, signal, sys
+from noisedesign.distributed import tasks
+graph, design, address = sys.argv[1:]
+def kill(stage):
+    if stage.startswith("improving"):
+        os.kill(os.getpid(), signal.SIGKILL)
+tasks.solve(graph, design, cluster=address, gap=0.9, tell=kill)
+"""
+
+
+def abandoned_soon() -> None:
+    """On a worker: parts end soon after their client."""
+    from noisedesign.distributed import mail
+
+    mail.ABANDONED = 2.0
+
+
+@pytest.mark.slow
+def test_parts_whose_client_was_killed_end(cluster: Any, tmp_path: Path) -> None:
+    cluster.known.run(abandoned_soon)
+    graph, design = stored(tmp_path / "graph", nodes=6000), tmp_path / "design"
+    told = [sys.executable, "-c", KILLED, str(graph), str(design), cluster.scheduler_address]
+    assert subprocess.run(told, check=False).returncode == -signal.SIGKILL
+    found = []
+    while len(found) < 2 or found[-1] != found[-2]:
+        time.sleep(5)  # more than a part goes on for
+        found.append(sorted((design / tasks.CHECKPOINT).glob("*/part-*/*.npz")))
+        assert len(found) < 6
+    assert not list(design.glob("noise-*"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from click.testing import CliRunner
 import noisedesign as nd
 from noisedesign.base.checks import InputError
 from noisedesign.cli import commands
-from noisedesign.distributed import design as designs, graph, tasks, work
+from noisedesign.distributed import design as designs, graph, mail, tasks, work
 from noisedesign.distributed.journal import Journal
 from noisedesign.distributed.mail import LostError
 from noisedesign.distributed.world import World
@@ -363,3 +364,18 @@ def test_what_is_asked_of_one_process_is_exact() -> None:
     for nodes, exact in ((work.MOST_EXACT, True), (work.MOST_EXACT + 1, False)):
         ring = nd.graphs.sparse_mixing_matrix(nd.build_graph("ring", nodes=nodes))
         assert bound.is_exact(SparseProgram(mixing=ring)) is exact
+
+
+def test_a_part_ends_whose_client_asks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mail, "ABANDONED", 0.05)
+    box = mail.Box()
+    box.put(1, (0, "sum"), 3)
+    box.put(1, (1, "sum"), 4)
+    time.sleep(0.1)
+    assert box.take(1, (0, "sum"), silence=1) == 3  # in one process nobody asks
+    box.heard()
+    time.sleep(0.1)
+    with pytest.raises(LostError, match="the client asked nothing for 0.05 s"):
+        box.take(1, (1, "sum"), silence=1)
+    box.heard()
+    assert box.take(1, (1, "sum"), silence=1) == 4
