@@ -21,10 +21,9 @@ from typing import Any
 import numpy as np
 
 import noisedesign as nd
-from benchmarks.partitioned import KINDS, SEED, expected_pairs
+from benchmarks.partitioned import KINDS, expected_pairs
+from benchmarks.sparse_graphs import mixing_of
 from noisedesign.distributed import tasks
-from noisedesign.system.graph import build_graph
-from noisedesign.system.rules import sparse_mixing_matrix
 from noisedesign.tasks.report import Record, print_table
 
 WORKERS = 100
@@ -46,9 +45,9 @@ def measured(kind: str, nodes: int, given: argparse.Namespace) -> tuple[Record, 
     """One graph by parts and, unless told otherwise, in one process: numbers, and counts."""
     from distributed import Client, LocalCluster
 
-    mixing = sparse_mixing_matrix(build_graph(kind, nodes=nodes, seed=SEED, **KINDS[kind]))
+    mixing = mixing_of(kind, nodes)
     problem = nd.SpaceProblem(mixing=mixing, structure=nd.SpaceStructure(kind="polynomial"))
-    found: Record = {"graph": kind, "n": nodes, "parts": given.parts, "cut": given.cut}
+    found: Record = {"graph": kind, "n": mixing.shape[0], "parts": given.parts, "cut": given.cut}
     counts = dict(found)
     home = given.folder or Path(tempfile.mkdtemp())
     graph, output = home / f"{kind}-{nodes}-graph", home / f"{kind}-{nodes}-design"
@@ -75,7 +74,7 @@ def measured(kind: str, nodes: int, given: argparse.Namespace) -> tuple[Record, 
     sent = made.sent
     halo = sum(one for one in halos(mixing, folder.ends, given.cut))
     counts |= {
-        "halo_of_n": halo / nodes,
+        "halo_of_n": halo / mixing.shape[0],
         "columns": sent["halo bytes"] / 8 / halo,
         "rounds": sent["halo messages"] / (given.parts * (given.parts - 1)),
         "sums": sent["sum messages"] / (given.parts - 1) / 2,
@@ -158,9 +157,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             found, counted = measured(kind, nodes, given)
             numbers.append(found)
             counts.append(counted)
-        degrees = np.diff(
-            sparse_mixing_matrix(build_graph(kind, nodes=10_000, seed=SEED, **KINDS[kind])).indptr
-        )
+        degrees = np.diff(mixing_of(kind, 10_000).indptr)
         paper += on_paper(counts[-1], degrees - 1)
     for table in (numbers, counts, paper):
         print_table(table, list(table[-1]))

@@ -82,11 +82,15 @@ def _grown(nodes: int, links: int, rng: np.random.Generator) -> tuple[Any, Any]:
     return first, second
 
 
-def row(kind: str, nodes: int, horizon: int) -> Record:
+def mixing_of(kind: str, nodes: int) -> Any:
+    """W by Metropolis and Hastings of a graph of that kind, (n, n), a sparse array."""
     if nodes <= USUAL:
-        mixing = sparse_mixing_matrix(build_graph(kind, nodes=nodes, seed=1, **GRAPHS[kind]))
-    else:
-        mixing = sparse_mixing_matrix(links_of(kind, nodes))
+        return sparse_mixing_matrix(build_graph(kind, nodes=nodes, seed=1, **GRAPHS[kind]))
+    return sparse_mixing_matrix(links_of(kind, nodes))
+
+
+def row(kind: str, nodes: int, horizon: int) -> Record:
+    mixing = mixing_of(kind, nodes)
     edges = (mixing.nnz - mixing.shape[0]) // 2
     problem = SpaceProblem(
         mixing=mixing,
