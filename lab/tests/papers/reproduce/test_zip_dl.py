@@ -363,6 +363,17 @@ def test_the_least_error_and_the_rounds_until_a_quarter_above_the_best() -> None
     assert {row["mechanism"]: row["test_loss"] for row in kept}["zip-dl"] == 1.2
 
 
+def test_intervals_of_shares_stay_within_them() -> None:
+    """Of .9 and 1 Student's t leaves .3147 to 1.5853, and of 0 and .02 less than 0."""
+    rows = [
+        _row(1, 1.0, seed=seed, classifier_auc=auc, classifier_tpr=tpr)
+        for seed, auc, tpr in ((0, 0.9, 0.0), (1, 1.0, 0.02))
+    ]
+    (found,) = zip_dl.summary(rows, load_settings("zip-dl")[1])
+    assert found["classifier_auc_low"] == pytest.approx(0.95 - 12.7062 * 0.05, abs=1e-5)
+    assert (found["classifier_auc_high"], found["classifier_tpr_low"]) == (1.0, 0.0)
+
+
 # --- Assumption 5.6 ------------------------------------------------------------------------------
 
 

@@ -143,6 +143,9 @@ def summary(rows: Rows, _: ZipDlSettings) -> list[Record]:
         told |= {"accuracy": None, "level": level, "stddev": members[0]["stddev"]}
         for column in ("whole_rmse", *SHARES):
             told |= columns_of(column, [r[column] for r in members])
+        for end in (f"{share}_{side}" for share in SHARES for side in ("low", "high")):
+            if told[end] is not None:  # of a mean of shares, which is from 0 to 1
+                told[end] = min(max(told[end], 0.0), 1.0)
         counts = [_rounds_to(r, best.get((setting, r["seed"]))) for r in members]
         known = [count for count in counts if count is not None]
         reached = sum(known) / len(known) if len(known) == len(counts) else None
@@ -214,10 +217,10 @@ def _of_attacks(found: Rows) -> Figure:
             place.plot(x, y, label=mechanism, markersize=5, linewidth=1.0, **looks[mechanism])
             for row in ordered:
                 if row[f"{name}_low"] is not None:
-                    errors = [_half(row, name)], [_half(row, "test_loss")]
+                    beside, above = (_errors(row, key) for key in (name, "test_loss"))
                     spot = row[name], row["test_loss"]
                     how = {"color": looks[mechanism]["color"], "alpha": 0.4, "fmt": "none"}
-                    place.errorbar(*spot, xerr=errors[0], yerr=errors[1], **how)
+                    place.errorbar(*spot, xerr=beside, yerr=above, **how)
         place.set_xlabel(title)
     axes[0].set_ylabel("least test RMSE (stars)")
     handles, names = axes[0].get_legend_handles_labels()
@@ -228,8 +231,9 @@ def _of_attacks(found: Rows) -> Figure:
     return figure
 
 
-def _half(row: Record, name: str) -> float:
-    return float(row[f"{name}_high"] - row[f"{name}_low"]) / 2
+def _errors(row: Record, name: str) -> list[list[float]]:
+    """Lengths of an interval below and above its mean, as matplotlib takes them."""
+    return [[row[name] - row[f"{name}_low"]], [row[f"{name}_high"] - row[name]]]
 
 
 def _of_dropout(found: Rows, rates: dict[str, float]) -> Figure:
