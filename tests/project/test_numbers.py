@@ -322,8 +322,22 @@ def test_words_about_zip_dl() -> None:
         ("as published", "zip-dl", 256.0): "{test_loss:.2f}, {threshold_auc:.1%} "
         "({threshold_auc_mean:.1%} in the mean), {classifier_auc:.1%}",
     }.items():
-        if key in rows:
-            assert phrase.format(**rows[key]).replace("%", " %") in text
+        assert phrase.format(**rows[key]).replace("%", " %") in text
+    zip_dl, many = rows["as published", "zip-dl", 256.0], "muffliato-10"
+    levels = [rows["as published", many, level] for level in (64.0, 128.0, 256.0)]
+    for of in levels:  # at 3 of 3
+        for name in ("test_loss", "threshold_auc", "classifier_auc"):
+            assert zip_dl[name] < of[name]
+    assert "below those of Muffliato-10 at 3 of 3 levels" in text
+    least = min(levels, key=lambda of: of["threshold_auc"])
+    shares = [f"{100 * least[f'threshold_auc{end}']:.1f} %" for end in ("", "_low", "_high")]
+    assert "its least is {} ({} to {}) at the last message".format(*shares) in text
+    assert least["threshold_auc_low"] < 0.56535 < least["threshold_auc_high"]
+    mean = min(of["threshold_auc_mean"] for of in levels)
+    assert f"and {100 * mean:.1f} % in the mean over messages" in text
+    assert (
+        f"classifier: {100 * rows['as published', 'zip-dl', 64.0]['classifier_auc']:.1f} %" in text
+    )
 
 
 def test_words_about_batches_that_gain_little() -> None:
