@@ -364,7 +364,7 @@ def test_the_least_error_and_the_rounds_until_a_quarter_above_the_best() -> None
 
 
 def test_intervals_of_shares_stay_within_them() -> None:
-    """Of .9 and 1 Student's t leaves .3147 to 1.5853, and of 0 and .02 less than 0."""
+    """Student's t interval of .9 and 1 is .3147 to 1.5853; that of 0 and .02 begins below 0."""
     rows = [
         _row(1, 1.0, seed=seed, classifier_auc=auc, classifier_tpr=tpr)
         for seed, auc, tpr in ((0, 0.9, 0.0), (1, 1.0, 0.02))
