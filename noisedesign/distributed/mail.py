@@ -19,7 +19,8 @@ LONGEST_SILENCE = 600.0
 
 ABANDONED = 60.0
 """Seconds after which a part ends whose client, which asks all the time, asked it nothing: more
-leave the work of a client that was killed on its workers, fewer end that of a slow one."""
+leave a part longer on its worker where its client was killed and letters no longer arrive, fewer
+end that of a slow client."""
 
 Tag = tuple[int, str]  # the number of a letter among those of its part, and what it is about
 
@@ -56,18 +57,20 @@ class Box:
     def take(self, sender: int, tag: Tag, *, silence: float) -> Any:
         """The letter of a sender; LostError after so many seconds, or where the call was ended."""
         number, about = tag
-        now = time.monotonic()
-        latest = now + silence
-        if self._heard is not None and now - self._heard > ABANDONED:
-            raise LostError(f"the client asked nothing for {ABANDONED:g} s")
+        latest = time.monotonic() + silence
         with self._there:
-            while (sender, number) not in self._letters:
-                left = latest - time.monotonic()
+            while True:
+                now = time.monotonic()
+                if self._heard is not None and now - self._heard > ABANDONED:
+                    raise LostError(f"the client asked nothing for {ABANDONED:g} s")
+                if (sender, number) in self._letters:
+                    break
+                left = latest - now
                 if self._ended is not None:
                     raise LostError(self._ended)
                 if left <= 0:
                     raise LostError(f"part {sender} sent nothing for {silence:g} s")
-                self._there.wait(left)
+                self._there.wait(min(left, ABANDONED))
             found, data = self._letters.pop((sender, number))
         if found != about:
             raise LostError(f"part {sender} is about {found} where this one is about {about}")

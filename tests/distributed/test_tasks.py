@@ -378,4 +378,7 @@ def test_a_part_ends_whose_client_asks_nothing(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(LostError, match="the client asked nothing for 0.05 s"):
         box.take(1, (1, "sum"), silence=1)
     box.heard()
+    with pytest.raises(LostError, match="the client asked nothing"):
+        box.take(2, (0, "sum"), silence=60)  # which nobody sends
+    box.heard()
     assert box.take(1, (1, "sum"), silence=1) == 4
