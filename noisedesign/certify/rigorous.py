@@ -374,7 +374,7 @@ def judge_covariance(program: Program, covariance: Array) -> Judged:
         if worst <= 1:
             break
     cap, floor = program.cap, program.floor
-    objective, shaped = _error(program, covariance)
+    objective, shaped = error_of(program, covariance)
     return Judged(
         objective=objective,
         sensitivity_squared=worst,
@@ -387,7 +387,7 @@ def judge_covariance(program: Program, covariance: Array) -> Judged:
     )
 
 
-def _error(program: Program, covariance: Array) -> tuple[Interval, Array | None]:
+def error_of(program: Program, covariance: Array) -> tuple[Interval, Array | None]:
     """tr(H R) and, of an L that the problem comes with, about L R."""
     r, factor = exactly(covariance), program.exact_factor
     if (through := _through(program)) is not None:
@@ -404,10 +404,21 @@ def _error(program: Program, covariance: Array) -> tuple[Interval, Array | None]
     return inner(seen, factor), seen.mid
 
 
+def gram_of(program: Program) -> Enclosure:
+    """Enclose H in space: W^T W, or W^T M W, where it is known by these; else it is its floats."""
+    if program.exact_factor is not None:
+        return gram(program.exact_factor)
+    if (through := _through(program)) is None:
+        return symmetric_part(program.gram)
+    w = exactly(through.mixing)
+    mid, rad = finer_product(finer_product(w.transposed(), through.inside), w)
+    return Enclosure((mid + mid.T) / 2, np.asarray(up((rad + rad.T) / 2 + U * np.abs(mid), 4)))
+
+
 def judge_release(program: Program, covariance: Array) -> Judged:
     """Prove what holds of a trusted server's R, (n, n), of one noise at all nodes."""
     ratio = release_above(covariance, program.budget)
-    return Judged(objective=_error(program, covariance)[0], sensitivity_squared=ratio)
+    return Judged(objective=error_of(program, covariance)[0], sensitivity_squared=ratio)
 
 
 def release_above(covariance: Array, budget: Array, *, in_time: float = 1.0) -> float:
