@@ -292,6 +292,7 @@ def problem_of(text, folder):
             h = balls(np.load(folder / file["workload"]["file"], allow_pickle=False))
             require(h.nrows() == h.ncols() == T and h == h.transpose(), "H has another shape")
         arrays |= {"strategy": ("C", (T, T)), "noising_matrix": ("C^-1", (T, T)), "gram": ("H", h)}
+        arrays["workload_factor"] = ("L of H = L^T L", None)
         proof = {"dual_blocks": ("U", (len(patterns), entry["epochs"], entry["epochs"]))}
         if not entry["epochs"]:
             what = {"lengths": "k of every U_pi", "steps": "steps of every U_pi", "blocks": "U_pi"}
@@ -464,6 +465,12 @@ def check(path, problem_path=None):
     asked = problem.said | dict.fromkeys(NOT_ASKED) | {"observers": [], "rounds": 1, "local": False}
     asked |= {"format": "noisedesign-design", "version": 5, "trust": "local", "feasible": True}
     asked |= {"problem": {"text": own, "sha256": digest}, "arrays": entries_of(problem, arrays)}
+    if "workload_factor" in arrays:
+        root = balls(arrays["workload_factor"])
+        same_h = root.ncols() == problem.h.nrows() and close(
+            arrays["gram"], root.transpose() * root
+        )
+        require(same_h, "workload_factor is of another H")
     x, r = noise_of(problem, arrays)
     found, had = ratios_of(problem, x, r)
     objective, proved = inner(problem.h, r), bound(problem, arrays)

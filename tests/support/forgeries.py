@@ -23,6 +23,7 @@ Edit = Callable[[dict[str, Any], Arrays], None]
 Members = list[tuple[str, bytes]]
 
 PROBLEM = {"mixing", "mixing_data", "gram", "budget", "max_variance", "min_variance"}
+PROBLEM |= {"workload_factor"}
 """Arrays that state a problem."""
 
 PROOF = ("dual_", "observer_", "pattern_", "unrestricted_", "lanczos_", "spectral_")

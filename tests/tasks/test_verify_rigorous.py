@@ -208,6 +208,7 @@ def matrix_transposed(manifest: dict[str, Any], arrays: Arrays) -> None:
 
 def workload_changed(manifest: dict[str, Any], arrays: Arrays) -> None:
     arrays["gram"][0, 0] *= 1 + 1e-6
+    arrays["workload_factor"] = np.linalg.cholesky(arrays["gram"]).T
 
 
 def tilted_by_a_rounding(manifest: dict[str, Any], arrays: Arrays) -> None:
