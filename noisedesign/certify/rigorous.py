@@ -431,7 +431,8 @@ def release_above(covariance: Array, budget: Array, *, in_time: float = 1.0) -> 
         return math.inf
     needed = Fraction(in_time) / (len(covariance) ** 2 * Fraction(least))
     ratio = needed / Fraction(variance)
-    return math.nextafter(float(ratio), math.inf) if ratio > 1 else float(ratio)
+    above = math.nextafter(float(ratio), math.inf)
+    return above if ratio > 1 else min(above, 1.0)
 
 
 def judge_strategy(
@@ -462,8 +463,8 @@ def judge_strategy(
         seen = outer_product(factor, noising.matrix, shapes=(shape, "lower"))
     unit = exactly(strategy)
     if root is not None:
-        scaled = strategy / root
-        unit = Enclosure(scaled, np.asarray(up(U * np.abs(scaled), 1)))
+        scaled = strategy / root  # the root is rounded, and so is the quotient
+        unit = Enclosure(scaled, np.asarray(up(2 * U * np.abs(scaled), 1)))
     ratio = None
     if cap is not None:
         ratio = ratio_above(up(np.square(row_norms(noising.matrix) * noising.factor), 3), cap)
@@ -606,7 +607,7 @@ def squared_over(
     low, high = (
         end / price * end * (1 - side * 8 * EPS) for end, side in zip(norm, (1, -1), strict=True)
     )
-    room = 4 * EPS * (low + gained + paid)
+    room = 4 * EPS * (low + gained + paid) + TINY  # what underflows is off by more than its share
     return Interval(low + gained - paid - room, high + gained - paid + room)
 
 
