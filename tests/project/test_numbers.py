@@ -368,6 +368,7 @@ def test_words_about_whisper() -> None:
     written = [
         whisper.of_quadratics(found, settings),
         whisper.of_incomes("a9a by node", found, settings),
+        whisper.of_incomes("a9a", found, settings),
     ]
     for paragraph in written:
         assert " ".join(paragraph.partition(".** ")[2].split()) in text
@@ -391,6 +392,12 @@ def test_words_about_whisper() -> None:
         assert (share < 0) == (name == "cdp-n") or abs(share) < 1e-9
     for p in sparse:
         assert abs(shares[p, "edge-local"] - shares[p, "whisper-horizon"]) < 0.03
+    by_example = [r for r in found if r["setting"].startswith("a9a, ")]
+    losses = [r["test_loss"] for r in by_example]
+    wide = by_example[0]["test_loss_high"] - by_example[0]["test_loss_low"]
+    assert (
+        f"are {min(losses):.4f} to {max(losses):.4f}, and the interval of one is {wide:.3f}" in text
+    )
     chosen = {
         (r["setting"], r["mechanism"]): r["step_size"]
         for r in found
