@@ -59,57 +59,57 @@ Variables (F : realFieldType) (T : numbers).
 Implicit Types (a b : seq T) (A B : seq (seq T)) (x y : T).
 
 Definition whole (z : Z) : F := (int_of_Z z)%:~R.
-Definition real x : F := whole (val x).
-Definition row n a : 'rV[F]_n := \row_j real (at_ a j).
-Definition mx m n A : 'M[F]_(m, n) := \matrix_(i, j) real (at2 A i j).
+Definition value x : F := whole (val x).
+Definition row n a : 'rV[F]_n := \row_j value (at_ a j).
+Definition mx m n A : 'M[F]_(m, n) := \matrix_(i, j) value (at2 A i j).
 
-Lemma real0 : real zero = 0. Proof. by rewrite /real val0. Qed.
-Lemma realD x y : real (add x y) = real x + real y.
-Proof. by rewrite /real valD /whole -intrD -[Z.add _ _]/(val x + val y) rmorphD. Qed.
+Lemma value0 : value zero = 0. Proof. by rewrite /value val0. Qed.
+Lemma valueD x y : value (add x y) = value x + value y.
+Proof. by rewrite /value valD /whole -intrD -[Z.add _ _]/(val x + val y) rmorphD. Qed.
 Lemma wholeN z : whole (Z.opp z) = - whole z.
 Proof. by rewrite /whole -[Z.opp z]/(- z) rmorphN mulrNz. Qed.
 Lemma wholeB (u v : Z) : whole (Z.sub u v) = whole u - whole v.
 Proof. by rewrite -Z.add_opp_r /whole -[Z.add _ _]/(u + Z.opp v) rmorphD intrD -wholeN. Qed.
-Lemma realB x y : real (sub x y) = real x - real y.
-Proof. by rewrite /real valB wholeB. Qed.
-Lemma realM x y : real (mul x y) = real x * real y.
-Proof. by rewrite /real valM /whole -intrM -[Z.mul _ _]/(val x * val y) rmorphM. Qed.
+Lemma valueB x y : value (sub x y) = value x - value y.
+Proof. by rewrite /value valB wholeB. Qed.
+Lemma valueM x y : value (mul x y) = value x * value y.
+Proof. by rewrite /value valM /whole -intrM -[Z.mul _ _]/(val x * val y) rmorphM. Qed.
 Lemma whole_ge0 z : Z.leb Z0 z -> 0 <= whole z.
 Proof. by case: z => [|p|p] //= _; rewrite /whole ler0z. Qed.
-Lemma real_abs x : real (abs x) = `|real x|.
+Lemma value_abs x : value (abs x) = `|value x|.
 Proof.
-rewrite /real val_abs; case: (val x) => [|p|p]; first by rewrite /= normr0.
+rewrite /value val_abs; case: (val x) => [|p|p]; first by rewrite /= normr0.
   by rewrite /= ger0_norm // whole_ge0.
 by rewrite -[Z.neg p]/(Z.opp (Z.pos p)) Z.abs_opp wholeN normrN /= ger0_norm // whole_ge0.
 Qed.
-Lemma real_le x y : le x y -> real x <= real y.
+Lemma value_le x y : le x y -> value x <= value y.
 Proof. by rewrite val_le => /Z.leb_le h; rewrite -subr_ge0 -wholeB; apply/whole_ge0/Z.leb_le/Z.le_0_sub. Qed.
-Lemma real_lt x y : lt x y -> real x < real y.
+Lemma value_lt x y : lt x y -> value x < value y.
 Proof.
 rewrite /lt val_le -Z.ltb_antisym => /Z.ltb_lt h; rewrite lt_neqAle; apply/andP; split; last first.
-  by apply: real_le; rewrite val_le; apply/Z.leb_le/Z.lt_le_incl.
+  by apply: value_le; rewrite val_le; apply/Z.leb_le/Z.lt_le_incl.
 rewrite -subr_eq0 -opprB oppr_eq0 -wholeB /whole intr_eq0; apply/eqP => e.
 have : Z.sub (val y) (val x) = Z0 by apply: (can_inj int_of_ZK); rewrite e.
 by move/Z.sub_move_0_r => e'; move: h; rewrite e' => /Z.lt_irrefl.
 Qed.
-Lemma real_max x y : real x <= real (max x y) /\ real y <= real (max x y).
+Lemma value_max x y : value x <= value (max x y) /\ value y <= value (max x y).
 Proof.
-rewrite /max; case: ifP => [/real_le h|]; first by rewrite lexx.
-by move/negbT => h; split=> //; apply/ltW/real_lt.
+rewrite /max; case: ifP => [/value_le h|]; first by rewrite lexx.
+by move/negbT => h; split=> //; apply/ltW/value_lt.
 Qed.
 
-Lemma real_total n a : (size a <= n)%N -> real (total a) = \sum_(j < n) real (at_ a j).
+Lemma value_total n a : (size a <= n)%N -> value (total a) = \sum_(j < n) value (at_ a j).
 Proof.
-elim: a n => [|x a IH] n; first by rewrite real0 => _; rewrite big1 // => j _; rewrite /at_ nth_nil real0.
-by case: n => // n /IH e; rewrite big_ord_recl realD e.
+elim: a n => [|x a IH] n; first by rewrite value0 => _; rewrite big1 // => j _; rewrite /at_ nth_nil value0.
+by case: n => // n /IH e; rewrite big_ord_recl valueD e.
 Qed.
 
-Lemma real_dot n a b : (size a <= n)%N -> real (dot a b) = \sum_(k < n) real (at_ a k) * real (at_ b k).
+Lemma value_dot n a b : (size a <= n)%N -> value (dot a b) = \sum_(k < n) value (at_ a k) * value (at_ b k).
 Proof.
 elim: a b n => [|x a IH] b n.
-  by rewrite real0 => _; rewrite big1 // => j _; rewrite /at_ nth_nil real0 mul0r.
-case: b => [|y b]; first by rewrite real0 => _; rewrite big1 // => j _; rewrite /at_ nth_nil real0 mulr0.
-by case: n => // n /= h; rewrite realD realM (IH b n) // big_ord_recl.
+  by rewrite value0 => _; rewrite big1 // => j _; rewrite /at_ nth_nil value0 mul0r.
+case: b => [|y b]; first by rewrite value0 => _; rewrite big1 // => j _; rewrite /at_ nth_nil value0 mulr0.
+by case: n => // n /= h; rewrite valueD valueM (IH b n) // big_ord_recl.
 Qed.
 
 Lemma short_nth n A i : short n A -> (size (nth [::] A i) <= n)%N.
@@ -119,8 +119,8 @@ exact: h.
 Qed.
 
 Lemma dotE n A B i j : short n A ->
-  real (dot (nth [::] A i) (nth [::] B j)) = \sum_(k < n) real (at2 A i k) * real (at2 B j k).
-Proof. by move/(short_nth i); apply: real_dot. Qed.
+  value (dot (nth [::] A i) (nth [::] B j)) = \sum_(k < n) value (at2 A i k) * value (at2 B j k).
+Proof. by move/(short_nth i); apply: value_dot. Qed.
 
 Lemma at_mulT A B i j : at2 (mulT A B) i j = dot (nth [::] A i) (nth [::] B j).
 Proof.
@@ -170,40 +170,40 @@ Qed.
 Lemma everyP n f : every n f -> forall i : 'I_n, f i.
 Proof. by move=> /allP h i; apply: h; rewrite mem_iota /=. Qed.
 
-Lemma real_inner m n A B : (size A <= m)%N -> short n A ->
-  real (inner_of A B) = \tr (mx m n A *m (mx m n B)^T).
+Lemma value_inner m n A B : (size A <= m)%N -> short n A ->
+  value (inner_of A B) = \tr (mx m n A *m (mx m n B)^T).
 Proof.
-move=> hm hA; have -> : \tr (mx m n A *m (mx m n B)^T) = \sum_(i < m) real (dot (nth [::] A i) (nth [::] B i)).
+move=> hm hA; have -> : \tr (mx m n A *m (mx m n B)^T) = \sum_(i < m) value (dot (nth [::] A i) (nth [::] B i)).
   by apply: eq_bigr => i _; rewrite (dotE _ _ _ hA) !mxE; apply: eq_bigr => k _; rewrite !mxE.
-elim: A B m hm {hA} => [|a A IH] B m; first by rewrite real0 => _; rewrite big1 // => i _; rewrite nth_nil real0.
+elim: A B m hm {hA} => [|a A IH] B m; first by rewrite value0 => _; rewrite big1 // => i _; rewrite nth_nil value0.
 case: B => [|b B].
-  by rewrite real0 => _; rewrite big1 // => i _; rewrite nth_nil; case: (nth _ _ _) => [|? ?]; rewrite /= real0.
-by case: m => // m /IH e; rewrite big_ord_recl /= realD e.
+  by rewrite value0 => _; rewrite big1 // => i _; rewrite nth_nil; case: (nth _ _ _) => [|? ?]; rewrite /= value0.
+by case: m => // m /IH e; rewrite big_ord_recl /= valueD e.
 Qed.
 
-Lemma real_totals n A i : short n A -> real (total (map (@abs T) (nth [::] A i))) = \sum_(j < n) `|real (at2 A i j)|.
+Lemma value_totals n A i : short n A -> value (total (map (@abs T) (nth [::] A i))) = \sum_(j < n) `|value (at2 A i j)|.
 Proof.
-move=> /(short_nth i) h; rewrite (@real_total n) ?size_map //; apply: eq_bigr => j _.
-rewrite /at2 /at_; have [ji|ji] := ltnP j (size (nth [::] A i)); first by rewrite (nth_map zero) // real_abs.
-by rewrite [nth zero (map _ _) j]nth_default ?size_map // (nth_default _ ji) real0 normr0.
+move=> /(short_nth i) h; rewrite (@value_total n) ?size_map //; apply: eq_bigr => j _.
+rewrite /at2 /at_; have [ji|ji] := ltnP j (size (nth [::] A i)); first by rewrite (nth_map zero) // value_abs.
+by rewrite [nth zero (map _ _) j]nth_default ?size_map // (nth_default _ ji) value0 normr0.
 Qed.
 
-Lemma worstP n K A : short n A -> rows_le ((real K)%:M - mx n n A) (real (worst n K A)).
+Lemma worstP n K A : short n A -> rows_le ((value K)%:M - mx n n A) (value (worst n K A)).
 Proof.
-move=> h i; apply: le_trans (_ : _ <= real (away K (nth [::] A i) i)) _; last first.
+move=> h i; apply: le_trans (_ : _ <= value (away K (nth [::] A i) i)) _; last first.
   rewrite /worst; have : (i : nat) \in iota 0 n by rewrite mem_iota /=.
   elim: (iota 0 n) => [|j s IH] //; rewrite inE => /predU1P [<-|/IH l] /=.
-    by have [] := real_max (away K (nth [::] A i) i) (foldr (@max T) zero [seq away K (nth [::] A j) j | j <- s]).
-  by apply: le_trans l _; have [] := real_max (away K (nth [::] A j) j) (foldr (@max T) zero [seq away K (nth [::] A k) k | k <- s]).
-rewrite le_eqVlt; apply/orP; left; apply/eqP; rewrite /away realD realB (real_totals _ h) !real_abs realB.
-rewrite -/(at2 A i i) [LHS](bigD1 i) //= [\sum_(j < n) `|real (at2 A i j)|](bigD1 i) //= [`|real (at2 A i i)| + _]addrC addrK.
+    by have [] := value_max (away K (nth [::] A i) i) (foldr (@max T) zero [seq away K (nth [::] A j) j | j <- s]).
+  by apply: le_trans l _; have [] := value_max (away K (nth [::] A j) j) (foldr (@max T) zero [seq away K (nth [::] A k) k | k <- s]).
+rewrite le_eqVlt; apply/orP; left; apply/eqP; rewrite /away valueD valueB (value_totals _ h) !value_abs valueB.
+rewrite -/(at2 A i i) [LHS](bigD1 i) //= [\sum_(j < n) `|value (at2 A i j)|](bigD1 i) //= [`|value (at2 A i i)| + _]addrC addrK.
 rewrite [RHS]addrC !mxE eqxx mulr1n; congr (_ + _); apply: eq_bigr => j ij.
 by rewrite !mxE eq_sym (negPf ij) mulr0n sub0r normrN.
 Qed.
 
 Lemma dominantP n A : short n A -> dominantT n A -> dominant (mx n n A).
 Proof.
-move=> h /everyP d i; have := real_le (d i); rewrite (real_totals _ h) realD => l.
+move=> h /everyP d i; have := value_le (d i); rewrite (value_totals _ h) valueD => l.
 rewrite !mxE; apply: le_trans l; rewrite le_eqVlt; apply/orP; left; apply/eqP.
 by apply: eq_bigr => j _; rewrite !mxE.
 Qed.
