@@ -36,6 +36,7 @@ Variable T : numbers.
 Implicit Types (a b : seq T) (A B : seq (seq T)) (x y : T).
 
 Definition lt x y := ~~ le y x.
+Definition positive x := lt zero x.
 Definition max x y := if le x y then y else x.
 Definition total a := foldr (@add T) zero a.
 Definition at_ a j : T := nth zero a j.
@@ -45,11 +46,13 @@ Fixpoint inner_of A B := if A is a :: A' then if B is b :: B' then add (dot a b)
 Definition mulT A B := [seq [seq dot a b | b <- B] | a <- A].
 Definition tr n A := [seq [seq at_ a j | a <- A] | j <- iota 0 n].
 Definition tab n (f : nat -> nat -> T) := [seq [seq f i j | j <- iota 0 n] | i <- iota 0 n].
+Definition sum n (f : nat -> T) := total [seq f i | i <- iota 0 n].
 Definition full n A := tab n (fun i j => if j <= i then at2 A i j else at2 A j i).
 Definition short n A := all (fun a => size a <= n) A.
 Definition every n (f : nat -> bool) := all f (iota 0 n).
 Definition away K a i := add (sub (total (map (@abs T) a)) (abs (at_ a i))) (abs (sub K (at_ a i))).
-Definition worst n K A := foldr max zero [seq away K (nth [::] A i) i | i <- iota 0 n].
+Definition largest n (f : nat -> T) := foldr max zero [seq f i | i <- iota 0 n].
+Definition worst n K A := largest n (fun i => away K (nth [::] A i) i).
 Definition dominantT n A := every n (fun i => let a := nth [::] A i in le (total (map (@abs T) a)) (add (at_ a i) (at_ a i))).
 End Compute.
 
@@ -62,6 +65,8 @@ Definition whole (z : Z) : F := (int_of_Z z)%:~R.
 Definition value x : F := whole (val x).
 Definition row n a : 'rV[F]_n := \row_j value (at_ a j).
 Definition mx m n A : 'M[F]_(m, n) := \matrix_(i, j) value (at2 A i j).
+
+Definition over x m n A : 'M[F]_(m, n) := (value x)^-1 *: mx m n A.
 
 Lemma value0 : value zero = 0. Proof. by rewrite /value val0. Qed.
 Lemma valueD x y : value (add x y) = value x + value y.
@@ -92,6 +97,8 @@ rewrite -subr_eq0 -opprB oppr_eq0 -wholeB /whole intr_eq0; apply/eqP => e.
 have : Z.sub (val y) (val x) = Z0 by apply: (can_inj int_of_ZK); rewrite e.
 by move/Z.sub_move_0_r => e'; move: h; rewrite e' => /Z.lt_irrefl.
 Qed.
+Lemma value_pos x : positive x -> 0 < value x.
+Proof. by move/value_lt; rewrite value0. Qed.
 Lemma value_max x y : value x <= value (max x y) /\ value y <= value (max x y).
 Proof.
 rewrite /max; case: ifP => [/value_le h|]; first by rewrite lexx.
@@ -167,6 +174,12 @@ apply/matrixP => i j; rewrite !mxE !at_tab.
 by case: (ltngtP i j) => // /val_inj ->.
 Qed.
 
+Lemma value_sum n (f : nat -> T) : value (sum n f) = \sum_(i < n) value (f i).
+Proof.
+rewrite -(big_mkord xpredT (fun i => value (f i))) /index_iota subn0 /sum /total.
+by elim: (iota 0 n) => [|i s IH]; [rewrite big_nil value0 | rewrite big_cons -IH -valueD].
+Qed.
+
 Lemma everyP n f : every n f -> forall i : 'I_n, f i.
 Proof. by move=> /allP h i; apply: h; rewrite mem_iota /=. Qed.
 
@@ -188,13 +201,23 @@ rewrite /at2 /at_; have [ji|ji] := ltnP j (size (nth [::] A i)); first by rewrit
 by rewrite [nth zero (map _ _) j]nth_default ?size_map // (nth_default _ ji) value0 normr0.
 Qed.
 
+Lemma largestP n (f : nat -> T) (i : 'I_n) : value (f i) <= value (largest n f).
+Proof.
+rewrite /largest; have : (i : nat) \in iota 0 n by rewrite mem_iota /=.
+elim: (iota 0 n) => [|j s IH] //; rewrite inE /= => h.
+have [h0 h1] := value_max (f j) (foldr (@max T) zero [seq f i | i <- s]).
+by case/predU1P: h => [-> //|/IH h]; apply: le_trans h h1.
+Qed.
+
+Lemma largest_ge0 n (f : nat -> T) : 0 <= value (largest n f).
+Proof.
+rewrite /largest; elim: (iota 0 n) => [|j s IH] /=; first by rewrite value0.
+by apply: le_trans IH _; have [] := value_max (f j) (foldr (@max T) zero [seq f i | i <- s]).
+Qed.
+
 Lemma worstP n K A : short n A -> rows_le ((value K)%:M - mx n n A) (value (worst n K A)).
 Proof.
-move=> h i; apply: le_trans (_ : _ <= value (away K (nth [::] A i) i)) _; last first.
-  rewrite /worst; have : (i : nat) \in iota 0 n by rewrite mem_iota /=.
-  elim: (iota 0 n) => [|j s IH] //; rewrite inE => /predU1P [<-|/IH l] /=.
-    by have [] := value_max (away K (nth [::] A i) i) (foldr (@max T) zero [seq away K (nth [::] A j) j | j <- s]).
-  by apply: le_trans l _; have [] := value_max (away K (nth [::] A j) j) (foldr (@max T) zero [seq away K (nth [::] A k) k | k <- s]).
+move=> h i; apply: le_trans (@largestP n (fun i => away K (nth [::] A i) i) i).
 rewrite le_eqVlt; apply/orP; left; apply/eqP; rewrite /away valueD valueB (value_totals _ h) !value_abs valueB.
 rewrite -/(at2 A i i) [LHS](bigD1 i) //= [\sum_(j < n) `|value (at2 A i j)|](bigD1 i) //= [`|value (at2 A i i)| + _]addrC addrK.
 rewrite [RHS]addrC !mxE eqxx mulr1n; congr (_ + _); apply: eq_bigr => j ij.
@@ -206,5 +229,17 @@ Proof.
 move=> h /everyP d i; have := value_le (d i); rewrite (value_totals _ h) valueD => l.
 rewrite !mxE; apply: le_trans l; rewrite le_eqVlt; apply/orP; left; apply/eqP.
 by apply: eq_bigr => j _; rewrite !mxE.
+Qed.
+
+Lemma rows_scale n (E : 'M[F]_n) k f : 0 <= k -> rows_le E f -> rows_le (k *: E) (k * f).
+Proof.
+move=> k0 h i; apply: le_trans (ler_wpmul2l k0 (h i)); rewrite mulr_sumr.
+by apply: ler_sum => j _; rewrite mxE normrM ger0_norm.
+Qed.
+
+Lemma dominant_scale n (E : 'M[F]_n) k : 0 <= k -> dominant E -> dominant (k *: E).
+Proof.
+move=> k0 h i; rewrite !mxE -mulrDr; apply: le_trans (ler_wpmul2l k0 (h i)); rewrite mulr_sumr.
+by apply: ler_sum => j _; rewrite mxE normrM ger0_norm.
 Qed.
 End Meaning.

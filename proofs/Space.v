@@ -29,8 +29,6 @@ Record design := Design {
 
 Definition list_of (o : option (seq T)) := if o is Some a then a else [::].
 Definition given (o : option (seq T)) (a : seq T) := if o is Some _ then a else [::].
-Definition sum n (f : nat -> T) := total [seq f i | i <- iota 0 n].
-Definition positive (x : T) := lt zero x.
 Definition nonneg n (a : seq T) := every n (fun i => le zero (at_ a i)).
 
 Definition check (billion : T) n (d : design) : bool :=
@@ -101,38 +99,16 @@ End Certificate.
 Section Sound.
 Variables (F : realFieldType) (T : numbers) (billion : T) (n : nat).
 Notation value := (@value F T).
-Definition over (x : T) m p (A : seq (seq T)) : 'M[F]_(m, p) := (value x)^-1 *: mx F m p A.
 Definition vector (x : T) (a : seq T) : 'rV[F]_n := (value x)^-1 *: row F n a.
 
 (* What is proved of a design, of the numbers as they stand in its file. *)
 Definition proved (d : design T) :=
-  let W := over (dW d) (size (W d)) n (W d) in let R := over (dR d) n n (full n (R d)) in
+  let W := over F (dW d) (size (W d)) n (W d) in let R := over F (dR d) n n (full n (R d)) in
   let feasible := feasible (vector (dt d) (tau d)) (omap (vector (dR d)) (cap d)) (omap (vector (dR d)) (floor d)) in
   let objective := value (po d) / value (qo d) in
   [/\ feasible R,
       `|\tr (W^T *m W *m R) - objective| * value billion <= objective &
       forall R', feasible R' -> \tr (W^T *m W *m R) <= value (gn d) / value (gd d) * \tr (W^T *m W *m R')].
-
-Lemma rows_scale (E : 'M[F]_n) k f : 0 <= k -> rows_le E f -> rows_le (k *: E) (k * f).
-Proof.
-move=> k0 h i; apply: le_trans (ler_wpmul2l k0 (h i)); rewrite mulr_sumr.
-by apply: ler_sum => j _; rewrite mxE normrM ger0_norm.
-Qed.
-
-Lemma dominant_scale (E : 'M[F]_n) k : 0 <= k -> dominant E -> dominant (k *: E).
-Proof.
-move=> k0 h i; rewrite !mxE -mulrDr; apply: le_trans (ler_wpmul2l k0 (h i)); rewrite mulr_sumr.
-by apply: ler_sum => j _; rewrite mxE normrM ger0_norm.
-Qed.
-
-Lemma value_sum (f : nat -> T) : value (sum n f) = \sum_(i < n) value (f i).
-Proof.
-rewrite -(big_mkord xpredT (fun i => value (f i))) /index_iota subn0 /sum /total.
-by elim: (iota 0 n) => [|i s IH]; [rewrite big_nil value0 | rewrite big_cons -IH -valueD].
-Qed.
-
-Lemma value_pos (x : T) : positive x -> 0 < value x.
-Proof. by move/(value_lt F); rewrite value0. Qed.
 
 Lemma nonnegP (a : seq T) : nonneg n a -> forall i, 0 <= row F n a 0 i.
 Proof. by move=> /everyP h i; have := value_le F (h i); rewrite value0 mxE. Qed.
@@ -140,10 +116,10 @@ Proof. by move=> /everyP h i; have := value_le F (h i); rewrite value0 mxE. Qed.
 
 Theorem check_sound d : check billion n d -> proved d.
 Proof.
-case/and5P => [/and5P [/value_pos dW0 /value_pos dR0 /value_pos dt0 /value_pos gd0 /andP [/value_pos qo0 gn0]]].
+case/and5P => [/and5P [/(value_pos F) dW0 /(value_pos F) dR0 /(value_pos F) dt0 /(value_pos F) gd0 /andP [/(value_pos F) qo0 gn0]]].
 have {gn0} := value_le F gn0; rewrite value0 => gn0.
-case/and5P => sW sM mM sZ /andP [/nonnegP w0 /nonnegP u0] /value_pos left0 /everyP htau.
-case/and5P => hcap hfloor dom /value_pos S0 /andP [/value_pos P0 /andP [hobj hgap]].
+case/and5P => sW sM mM sZ /andP [/nonnegP w0 /nonnegP u0] /(value_pos F) left0 /everyP htau.
+case/and5P => hcap hfloor dom /(value_pos F) S0 /andP [/(value_pos F) P0 /andP [hobj hgap]].
 set Rl := full n (R d) in hobj hgap hcap hfloor left0 htau.
 set wl := given (cap d) (w d) in w0 dom hgap; set ul := given (floor d) (u d) in u0 dom hgap.
 pose iW := (value (dW d))^-1; pose iR := (value (dR d))^-1; pose it := (value (dt d))^-1.
@@ -151,7 +127,7 @@ have kW : 0 < iW by rewrite invr_gt0.
 have kR : 0 < iR by rewrite invr_gt0.
 have kt : 0 < it by rewrite invr_gt0.
 have sRl : short n Rl by apply: short_tab.
-pose W0 := over (dW d) (size (W d)) n (W d); pose R0 := over (dR d) n n Rl.
+pose W0 := over F (dW d) (size (W d)) n (W d); pose R0 := over F (dR d) n n Rl.
 have sR0 : R0^T = R0 by rewrite /R0 /over linearZ /= full_sym.
 have tM : mx F n n (mulT (mulT (M d) Rl) (M d)) = mx F n n (M d) *m mx F n n Rl *m (mx F n n (M d))^T.
   have sMR : short n (mulT (M d) Rl) by apply: short_mulT; rewrite size_tab.
@@ -181,7 +157,7 @@ have tE : mx F n n (tab n (fun i j => let h := sub (at2 (mulT (tr n (W d)) (tr n
   by rewrite ne mulr0n addr0 valueB.
 have price : \sum_i row F n (b d) 0 i ^+ 2 * vector (dt d) (tau d) 0 i =
     it * value (sum n (fun i => mul (mul (at_ (b d) i) (at_ (b d) i)) (at_ (tau d) i))).
-  by rewrite value_sum mulr_sumr; apply: eq_bigr => i _; rewrite !mxE !valueM /it; ring.
+  by rewrite (value_sum F) mulr_sumr; apply: eq_bigr => i _; rewrite !mxE !valueM /it; ring.
 have hO : \tr (W0^T *m W0 *m R0) = iW ^+ 2 * iR * value (inner_of (mulT (W d) Rl) (W d)).
   have sWR : short n (mulT (W d) Rl) by apply: short_mulT; rewrite size_tab.
   have sz : (size (mulT (W d) Rl) <= size (W d))%N by rewrite size_map.
@@ -218,10 +194,10 @@ have [] := c; rewrite {}/c.
 - by rewrite divr_ge0 // ltW.
 - rewrite price (_ : \sum_i _ = iW ^+ 2 * iR * value (sum n (fun i =>
     sub (mul (at_ wl i) (at_ (list_of (cap d)) i)) (mul (at_ ul i) (at_ (list_of (floor d)) i))))); last first.
-    rewrite value_sum mulr_sumr; apply: eq_bigr => j _; rewrite !opt !mxE valueB !valueM /iR; ring.
+    rewrite (value_sum F) mulr_sumr; apply: eq_bigr => j _; rewrite !opt !mxE valueB !valueM /iR; ring.
   rewrite (_ : inner _ _ = iW * value (sum n (fun i =>
     mul (at_ (b d) i) (dot (nth [::] (tr n (L d)) i) (nth [::] (tr n (Z d)) i))))); last first.
-    rewrite -scalemxAl mul_mx_diag /inner linearZ /= -scalemxAl mxtraceZ; congr (_ * _); rewrite value_sum.
+    rewrite -scalemxAl mul_mx_diag /inner linearZ /= -scalemxAl mxtraceZ; congr (_ * _); rewrite (value_sum F).
     apply: eq_bigr => i _; rewrite valueM (dotE F _ i i (short_tr n (L d))) mxE mulr_sumr.
     by apply: eq_bigr => k _; rewrite !mxE !at_tr; ring.
   have := value_le F hgap; rewrite !valueM valueB !valueM valueD hO -[value (s d) + value e]valueD.
