@@ -4,7 +4,7 @@
    dominant E      no row of E has more off its diagonal than on it
    near_posdef     R > 0 where R is symmetric and the rows of K I - M R M^T are below f < K
    near_inverse    then (K - f) [R^-1]_ii <= the sum of the squares of column i of M
-   near_norm       |Z|^2 <= s + e where the rows of s I - Z^T Z are at most e
+   near_norm       |Z|^2 <= s + e where the rows of s I - Z^T Z are at most e; of the transpose that is enough, too
    dominant_psd    E >= 0 where E is symmetric and dominant *)
 From mathcomp Require Import all_ssreflect all_algebra.
 From mathcomp Require Import ring.
@@ -78,6 +78,17 @@ Lemma near_norm n m (Z : 'M[F]_(m, n)) (s e : F) : rows_le (s%:M - Z^T *m Z) e -
 Proof.
 move=> h x; have sG : (Z^T *m Z)^T = Z^T *m Z by rewrite trmx_mul trmxK.
 by have /andP [_] := near_scalar x sG h; rewrite -{1}[Z^T]mulmx1 quad_congr.
+Qed.
+
+Lemma norm_le_tr m n (Z : 'M[F]_(m, n)) (s : F) : 0 <= s -> norm_le s Z^T -> norm_le s Z.
+Proof.
+move=> s0 h x; set y := Z *m x; have nx : 0 <= quad 1%:M x := @psd1 F n x.
+have [->|yn] := eqVneq (quad 1%:M y) 0; first exact: mulr_ge0.
+have yp : 0 < quad 1%:M y by rewrite lt_def yn psd1.
+have e : (x^T *m (Z^T *m y)) 0 0 = quad 1%:M y by rewrite /quad mulmx1 mulmxA -trmx_mul.
+have := cauchy_schwarz_vectors x (Z^T *m y); rewrite e => cs.
+rewrite -(ler_pmul2r yp) -expr2; apply: le_trans cs _.
+by apply: le_trans (ler_wpmul2l nx (h y)) _; rewrite mulrCA mulrA.
 Qed.
 
 Section Inverse.

@@ -23,7 +23,7 @@ Record strategy := Strategy {
   H : seq (seq T); C : seq (seq T); steps : seq (seq nat); tau : seq T; dL : T; dC : T; dt : T; po : T; qo : T;
   (* Proved: 1 + gap = gn / gd. *)
   gn : T; gd : T;
-  (* Witnesses: M C^T C M^T is about K I, Z^T Z about s I, L^T L at most H, B B^T multipliers; column j of B is on the
+  (* Witnesses: M C^T C M^T is about K I, Z Z^T about s I, L^T L at most H, B B^T multipliers; column j of B is on the
      pattern that stands in `on`. *)
   M : seq (seq T); L : seq (seq T); Z : seq (seq T); B : seq (seq T); on : seq nat; K : T; s : T }.
 
@@ -36,16 +36,16 @@ Definition price n (d : strategy) a := largest n (fun i => total [seq square_on 
 
 Definition check_time (billion : T) n (d : strategy) : bool :=
   let p := size (on d) in let k := size (steps d) in
-  let Ct := tr n (C d) in let H := full n (H d) in let Lt := tr n (L d) in let Zt := tr p (Z d) in
+  let Ct := tr n (C d) in let H := full n (H d) in let Lt := tr n (L d) in let m := size (L d) in
   let N := mulT Lt Lt in let E := tab n (fun i j => sub (at2 H i j) (at2 N i j)) in
   let Pt := tr n (mulT (C d) (M d)) in let f := worst n (K d) (mulT Pt Pt) in let left := sub (K d) f in
-  let S := add (s d) (worst p (s d) (mulT Zt Zt)) in
+  let S := add (s d) (worst m (s d) (mulT (Z d) (Z d))) in
   let P := mul S (sum k (fun a => mul (price n d a) (at_ (tau d) a))) in
   let alpha := inner_of (mulT (L d) (tr p (B d))) (Z d) in
   let objective := mul (inner_of (mulT (M d) H) (M d)) (mul (dC d) (dC d)) in
   let claimed := mul (po d) (mul (dL d) (dL d)) in
   [&& [&& positive (dL d), positive (dC d), positive (dt d), positive (gd d), positive (qo d), positive billion & le zero (gn d)],
-      [&& size (C d) <= n, size (M d) <= n, short n (M d), short n (L d), short p (B d), size (Z d) <= size (L d) &
+      [&& size (C d) <= n, size (M d) <= n, short n (M d), short n (L d), short p (B d), size (Z d) <= m, short p (Z d) &
           all (fun a => a < k) (on d)],
       every n (fun i => size (nth [::] (C d) i) <= i.+1),
       positive left,
@@ -70,7 +70,7 @@ Theorem certificate m n p k (H : 'M_n) (L : 'M_(m, n)) (B : 'M_(n, p)) (Z : 'M_(
   (forall a, \sum_(i | pat a i) \sum_(j | pat a j) `|X i j| <= tau a) ->
   (forall a, 0 <= price a) -> (forall i j, ~~ pat (c j) i -> B i j = 0) ->
   (forall a i, \sum_(j | c j == a) B i j ^+ 2 <= price a) ->
-  dominant (H - L^T *m L) -> rows_le (s%:M - Z^T *m Z) e -> 0 < s + e -> 0 < P -> 0 <= g ->
+  dominant (H - L^T *m L) -> rows_le (s%:M - Z *m Z^T) e -> 0 < s + e -> 0 < P -> 0 <= g ->
   \tr (M *m H *m M^T) * ((s + e) * P) <= g * ((K - f) * inner (L *m B) Z ^+ 2) ->
   [/\ feasible pat tau X,
       (K - f) * \tr (H *m invmx X) <= \tr (M *m H *m M^T) <= (K + f) * \tr (H *m invmx X) &
@@ -86,7 +86,8 @@ have nt := near_trace sX fK hM sH pH; split=> //.
   by split; [exact: near_posdef sX fK hM | move=> a; apply: entries_sensitive].
 move=> X' [pX' sens]; have d : 0 < K - f by rewrite subr_gt0.
 have k0 : 0 < (s + e) * P by apply: mulr_gt0.
-have := pattern_bound pX' (near_norm hZ) (ltW s0) sens p0 t0 off le_price pE => bound.
+have nZ : norm_le (s + e) Z by apply: norm_le_tr (ltW s0) _; apply: near_norm; rewrite trmxK.
+have := pattern_bound pX' nZ (ltW s0) sens p0 t0 off le_price pE => bound.
 rewrite -(ler_pmul2l (mulr_gt0 d k0)) -mulrA [_ * P * _]mulrC mulrA.
 apply: le_trans (ler_wpmul2r (ltW k0) (proj1 (andP nt))) _; apply: le_trans hg _.
 apply: le_trans (ler_wpmul2l g0 (ler_wpmul2l (ltW d) bound)) _; rewrite le_eqVlt; apply/orP; left; apply/eqP.
@@ -135,7 +136,7 @@ case/and5P => A1 A2 /everyP lower /(value_pos F) left0 /and5P [/everyP hused /ev
 case/and4P => /(value_pos F) P0 up low fin.
 case/and5P: A1 => /(value_pos F) dL0 /(value_pos F) dC0 /(value_pos F) dt0 /(value_pos F) gd0.
 case/and3P => /(value_pos F) qo0 /(value_pos F) bn0 /(value_le F); rewrite value0 => gn0.
-case/and5P: A2 => sC sM hM hL /and3P [hB sZ hon].
+case/and5P: A2 => sC sM hM hL /and4P [hB sZ hZ hon].
 set p := size (on d) in dom S0 P0 fin hB hkept.
 set Hl := full n (H d) in dom up low fin.
 have hC : short n (C d).
@@ -169,11 +170,9 @@ have pats a : \sum_(i | pattern (steps d) a i) \sum_(j | pattern (steps d) a j) 
   rewrite value_abs (dotE F _ i j (shorter n _ _ sC)) eX0 !mxE normrM ger0_norm ?ltW //; congr (_ * `|_|).
   by apply: eq_bigr => k _; rewrite !mxE !at_tr.
 pose m := size (L d); pose Li := mx F m n (L d); pose Zi := mx F m p (Z d); pose Bi := mx F n p (B d).
-have wZ : rows_le ((value (s d))%:M - Zi^T *m Zi) (value (worst p (s d) (mulT (tr p (Z d)) (tr p (Z d))))).
-  have <- : mx F p p (mulT (tr p (Z d)) (tr p (Z d))) = Zi^T *m Zi.
-    by rewrite (mx_mulT F p p _ (shorter p _ _ sZ)) mx_tr trmxK.
-  by apply: worstP; apply: short_mulT; rewrite size_map size_iota.
-set e := worst p (s d) _ in wZ S0 P0 fin.
+have wZ : rows_le ((value (s d))%:M - Zi *m Zi^T) (value (worst m (s d) (mulT (Z d) (Z d)))).
+  by rewrite -(mx_mulT F m m _ hZ); apply: worstP; apply: short_mulT.
+set e := worst m (s d) _ in wZ S0 P0 fin.
 have tE : mx F n n (tab n (fun i j => sub (at2 Hl i j) (at2 (mulT (tr n (L d)) (tr n (L d))) i j))) =
     mx F n n Hl - Li^T *m Li.
   have <- : mx F n n (mulT (tr n (L d)) (tr n (L d))) = Li^T *m Li.

@@ -18,12 +18,25 @@ from noisedesign.certify.rigorous import NotProvedError, factor_below
 from noisedesign.design.design import Design
 from noisedesign.families.disjoint.family import Disjoint
 from noisedesign.families.family import family_of
+from noisedesign.families.overlapping.bound import multipliers_of
+from noisedesign.families.overlapping.family import Overlapping
 
 FIELD = "design"
 BITS = 62  # of the whole numbers of a guess: more of them cost time, fewer some of the gap
 FINE = 100  # bits of the inverse of a root of R, whose error must be far below a rounding of float64
 LARGE = 24  # rows above which pieces of 63 bits are multiplied, which takes more assumptions: proofs/Fast.v
 UNITS = 10**16  # the stated gap is a multiple of one over this, finer than the rounding of a float64
+MOST = 2000  # patterns of participation: each is a list in the theorem
+MULTIPLIERS = {"dual_weights", "dual_blocks", "pattern_blocks"}  # arrays that prove a bound
+COVERED = (
+    "a design over nodes, of the error of one step of one W, or one over time without a cap or random participation; "
+    "without a structure, observers, a trusted server or random mixing"
+)
+NAMES = {
+    "Space": ("Design", "check", "proved", "check_sound"),
+    "Time": ("Strategy", "check_time", "proved_time", "check_time_sound"),
+}
+ROWS = {"Space": "nodes", "Time": "steps"}
 CLAIM = 10**9  # the objective of the file is proved to one over this
 
 
@@ -72,8 +85,8 @@ def theorem(design: Design) -> str:
     """Write the theorem of a design in the language of Rocq, with all numbers that its proof takes.
 
     Args:
-        design: one over nodes, without a structure, of the error of one step; budgets may differ, and there may be
-            caps and floors.
+        design: one over nodes, of the error of one step, whose budgets may differ, with caps and floors if there are
+            some; or one over time, of any fixed participation. Without a structure.
 
     Returns:
         The text of a file that Rocq accepts beside ``proofs``: the noise is feasible, its objective is that of the
@@ -91,12 +104,14 @@ def theorem(design: Design) -> str:
         True
     """
     problem, family = design.problem, family_of(design.problem)
-    expected = "a design over nodes, of the error of one step, without a structure, observers or a trusted server"
-    plain = isinstance(family, Disjoint) and design.trust == "local" and problem.axes == "space"
-    if not plain or problem.error is not None or problem.random is not None or problem.rounds > 1:
-        raise InputError(FIELD, expected=expected, got=f"one over {problem.axes} of the family {family.name!r}")
-    require("dual_weights" in design.proof, "multipliers, which prove a bound", "none, as of a baseline")
-    return _in_space(design)
+    plain = isinstance(family, Disjoint | Overlapping) and design.trust == "local" and problem.axes in WRITERS
+    plain = plain and problem.random is None and (problem.axes == "time" or (problem.error is None and problem.rounds == 1))
+    plain = plain and not (problem.axes == "time" and (problem.max_variance is not None or problem.participation.random))
+    if not plain:
+        got = f"one over {problem.axes} of the family {family.name!r}, or with one of these"
+        raise InputError(FIELD, expected=COVERED, got=got)
+    require(MULTIPLIERS & set(design.proof), "multipliers, which prove a bound", "none, as of a baseline")
+    return WRITERS[problem.axes](design)
 
 
 def _in_space(design: Design) -> str:
@@ -137,7 +152,81 @@ def _in_space(design: Design) -> str:
     fields |= {"dW": w.scale, "dR": r.scale, "dt": tau.scale, "po": po, "qo": qo, "gn": above, "gd": UNITS}
     fields |= {"M": _triangle(m.whole), "L": factor, "Z": z.whole, "b": b.whole}
     fields |= {"w": paid["cap"], "u": paid["floor"], "K": k, "s": s}
-    return _text(design, fields, above)
+    about = """W is the mixing matrix, R the lower triangle of the covariance, tau the squared sensitivity that each node is
+   allowed, over the scales dW, dR and dt; cap and floor are those of variances, squared noise, over dR. Proved: R is
+   feasible, tr(W^T W R) is"""
+    return _text(design, fields, above, rows=len(r.whole), module="Space", about=about)
+
+
+def _in_time(design: Design) -> str:
+    """Prove a design over time in whole numbers, and write its theorem."""
+    problem, c = design.problem, exact(design.strategy)
+    n, scheme = len(c.whole), problem.participation
+    require(not np.triu(design.strategy, 1).any(), "a lower triangular strategy", "another")
+    require(scheme.count() <= MOST, f"at most {MOST} patterns of participation", str(scheme.count()))
+    steps = [list(map(int, pattern)) for pattern in scheme.maximal_patterns()]
+    tau = exact(np.ones(len(steps)) if problem.budget is None else problem.budget)
+    # Feasible: absolute entries of C^T C add up to no more than the budget.
+    for a, pattern in enumerate(steps):
+        columns = c.whole[:, pattern]
+        used = int(np.abs(columns.T @ columns).sum()) * tau.scale
+        require(used <= tau.whole[a] * c.scale**2, f"a squared sensitivity within budget on the steps {pattern}", "more")
+    try:
+        m = near(np.tril(np.linalg.inv(design.strategy)).T)
+        lower = factor_below(Enclosure(problem.gram, np.zeros(()))).factor
+    except (np.linalg.LinAlgError, NotProvedError):
+        require(False, "an invertible strategy and a positive definite workload", "others")
+    product = c.whole @ m.whole.T
+    k = (m.scale * c.scale) ** 2
+    f = away(k, product.T @ product)
+    require(f < k, "an invertible strategy", "one that is not proved to be")
+    # Nearly optimal: theorem A. H is over the square of the scale of L.
+    least = 1 << max(BITS, -(-(exact(problem.gram).scale.bit_length() - 1) // 2))
+    factor = exact(lower) if (lower == np.rint(lower)).all() else cut(exact(lower, least=least), least.bit_length() - 1)
+    h = exact(problem.gram, least=factor.scale**2)
+    left = h.whole - factor.whole.T @ factor.whole
+    require((np.abs(left).sum(axis=1) <= 2 * np.diagonal(left)).all(), "a definite workload", "another")
+    on, columns = _columns(design, steps)
+    b = near(columns)
+    u, _, v = np.linalg.svd(lower @ columns, full_matrices=False)
+    z = near(u @ v)
+    s = z.scale**2
+    squares = {a: (b.whole[:, on == a] ** 2).sum(axis=1).max() for a in set(on.tolist())}
+    price = (s + away(s, z.whole @ z.whole.T)) * int(sum(q * tau.whole[a] for a, q in squares.items()))
+    alpha = int((factor.whole @ b.whole * z.whole).sum())
+    found = int((m.whole @ h.whole * m.whole).sum()) * c.scale**2
+    objective = Fraction(found, factor.scale**2 * (k - f))
+    above = _stated(design, objective, Fraction(found * price, max((k - f) * alpha**2 * tau.scale, 1)))
+    po, qo = float(design.objective).as_integer_ratio()
+    fields = {"H": _triangle(h.whole), "C": _triangle(c.whole), "steps": steps, "tau": tau.whole}
+    fields |= {"dL": factor.scale, "dC": c.scale, "dt": tau.scale, "po": po, "qo": qo, "gn": above, "gd": UNITS}
+    fields |= {"M": m.whole, "L": _triangle(factor.whole), "Z": z.whole, "B": b.whole, "on": on.tolist(), "K": k, "s": s}
+    about = """H is the lower triangle of A^T A, over dL^2, C that of the strategy, over dC; steps are the patterns of
+   participation, from step 0, and tau their squared sensitivities, over dt. Proved: C^T C is feasible,
+   tr(H (C^T C)^-1) is"""
+    return _text(design, fields, above, rows=n, module="Time", about=about)
+
+
+def _columns(design: Design, steps: list[list[int]]) -> tuple[Any, Array]:
+    """Return B, whose B B^T are the multipliers, shape (T, p), and the pattern of every column."""
+    proof = design.proof
+    if "dual_blocks" in proof:
+        blocks = [(np.array(pattern), block) for pattern, block in zip(steps, proof["dual_blocks"], strict=True)]
+    else:
+        groups = multipliers_of(proof)
+        blocks = [pair for one in groups for pair in zip(one.steps, one.blocks, strict=True)]
+    on, found = [], []
+    for pattern, block in blocks:
+        at = set(pattern.tolist())
+        on += [next(a for a, whole in enumerate(steps) if at <= set(whole))] * len(pattern)
+        values, vectors = np.linalg.eigh((block + block.T) / 2)
+        columns = np.zeros((len(design.strategy), len(pattern)))
+        columns[pattern] = vectors * np.sqrt(np.maximum(values, 0.0))
+        found.append(columns)
+    return np.array(on), np.hstack(found)
+
+
+WRITERS = {"space": _in_space, "time": _in_time}
 
 
 def _inverse_root(covariance: Array, r: Exact) -> Exact:
@@ -197,32 +286,38 @@ def _shown(value: Any) -> str:
     return f"[:: {between.join(map(_shown, value))}]"
 
 
-def _option(value: Any) -> str:
-    """Write what may be absent."""
-    return "None" if value is None else f"(Some {_shown(value)})"
+def _field(name: str, value: Any) -> str:
+    """Write a field of the record that Rocq is given, with its name."""
+    shown = "None" if value is None else _shown(value)
+    if name in ("steps", "on"):
+        shown += "%N"
+    elif name in ("cap", "floor") and value is not None:
+        shown = f"(Some {shown})"
+    return f"  (* {name} *) {shown}"
 
 
-def _text(design: Design, fields: Mapping[str, Any], above: int) -> str:
+def _text(
+    design: Design, fields: Mapping[str, Any], above: int, *, rows: int, module: str, about: str
+) -> str:
     """Write the file of a theorem."""
-    large, n = len(design.covariance) > LARGE, len(design.covariance)
+    large = rows > LARGE
     kind, scope, more = ("machine", "bigZ", "From Bignums Require Import BigZ.\n") if large else ("binary", "Z", "")
-    shown = {name: (_option if name in ("cap", "floor") else _shown)(value) for name, value in fields.items()}
-    rows = "\n".join(f"  (* {name} *) {value}" for name, value in shown.items())
-    gap = Fraction(above - UNITS, UNITS)
-    return f"""(* A theorem about noise for {n} nodes, written by noisedesign prove: docs/guides/proofs.md.
+    whole, check, proved, sound = NAMES[module]
+    said = "\n".join(_field(name, value) for name, value in fields.items())
+    gap = float(Fraction(above - UNITS, UNITS))
+    return f"""(* A theorem about the noise of {rows} {ROWS[module]}, written by noisedesign prove: docs/guides/proofs.md.
 
-   W is the mixing matrix, R the lower triangle of the covariance, tau the squared sensitivity that each node is allowed,
-   all over the scales dW, dR and dt; cap and floor are those of variances, squared noise, over dR. Proved: R is feasible,
-   tr(W^T W R) is {design.objective!r} to one in {CLAIM}, and no feasible covariance has less than it over 1 + {float(gap):.3g}. *)
+   {about} {design.objective!r}
+   to one in {CLAIM}, and nothing that is feasible has less than this over 1 + {gap:.3g}. *)
 From Coq Require Import ZArith.
 {more}From mathcomp Require Import all_ssreflect all_algebra.
-From noisedesign Require Import Numbers {"Fast " if large else ""}Space.
+From noisedesign Require Import Numbers {"Fast " if large else ""}{module}.
 Local Open Scope {scope}_scope.
-Definition design := @Design {kind}
-{rows}.
-Lemma holds : @check {kind} {CLAIM} {n} design = true.
+Definition design := @{whole} {kind}
+{said}.
+Lemma holds : @{check} {kind} {CLAIM} {rows} design = true.
 Proof. vm_cast_no_check (erefl true). Qed.
-Theorem optimal (F : realFieldType) : proved F ({CLAIM} : {kind}) {n} design.
-Proof. exact: check_sound holds. Qed.
+Theorem optimal (F : realFieldType) : {proved} F ({CLAIM} : {kind}) {rows} design.
+Proof. exact: {sound} holds. Qed.
 Print Assumptions optimal.
 """
