@@ -104,6 +104,9 @@ Variables (Gamma : nat -> 'M[R]_(p, n)) (Theta : nat -> 'M[R]_(p, r)).
 Variables (F : nat -> 'M[R]_n) (Q : nat -> 'M[R]_(n, r)).
 Variables (start : state) (q : 'I_n).
 
+(* What the observer sends itself: any function of what it saw. *)
+Variable sent : seen -> state.
+
 (* How states answer, and the record's part, of what was seen before and of the own state. *)
 Variables (phi : seen -> 'I_n -> 'rV[R]_d -> 'rV[R]_d) (part : seen -> 'rV[R]_d -> 'rV[R]_d).
 
@@ -113,7 +116,7 @@ Definition answers (record : bool) (h : seen) (x : state) : state :=
 Fixpoint world (record : bool) (z : draws R r d) (t : nat) : seen * state :=
   if t is s.+1 then
     let: (h, x) := world record z s in let y := answers record h x in
-    (rcons h (Gamma s *m y + Theta s *m z s), F s *m y + Q s *m z s)
+    (rcons h (Gamma s *m y + Theta s *m z s), F s *m y + Q s *m z s + sent h)
   else ([::], start).
 
 Variable T : nat.
@@ -121,7 +124,7 @@ Definition view record z := (world record z T).1.
 
 (* The policy. *)
 Variable Y : nat -> 'M[R]_(r, n).
-Hypothesis hidden : forall t, Gamma t + Theta t *m Y t = 0.
+Hypothesis hidden : forall t, (t < T)%N -> Gamma t + Theta t *m Y t = 0.
 
 (* Both worlds at once: what is seen, the state with the record, that without. *)
 Definition difference (w : seen * state * state) : state :=
@@ -134,23 +137,24 @@ Fixpoint worlds (z : draws R r d) (t : nat) : seen * state * state :=
     let: (h, x, x') := worlds z s in
     let u := Y s *m difference (worlds z s) in
     let y := answers true h x in
-    (rcons h (Gamma s *m y + Theta s *m z s), F s *m y + Q s *m z s,
-     F s *m answers false h x' + Q s *m (z s + u))
+    (rcons h (Gamma s *m y + Theta s *m z s), F s *m y + Q s *m z s + sent h,
+     F s *m answers false h x' + Q s *m (z s + u) + sent h)
   else ([::], start, start).
 
 Definition shift (z : draws R r d) : draws R r d := fun t => Y t *m difference (worlds z t).
 
-Lemma both z t : let: (h, x, x') := worlds z t in
+Lemma both z t : (t <= T)%N -> let: (h, x, x') := worlds z t in
   world true z t = (h, x) /\ world false (shifted z (shift z)) t = (h, x').
 Proof.
-elim: t => //= t; rewrite /shifted /shift; case E: (worlds z t) => [[h x] x'] [-> ->] /=.
+elim: t => //= t IH tT; move: (IH (ltnW tT)); rewrite /shifted /shift.
+case E: (worlds z t) => [[h x] x'] [-> ->] /=.
 split=> //; congr (rcons _ _, _); rewrite /difference; move: (answers _ _ _) (answers _ _ _) => y' y.
-rewrite mulmxDr mulmxA (canRL (addKr _) (hidden t)) addr0 mulNmx mulmxBr opprB.
+rewrite mulmxDr mulmxA (canRL (addKr _) (hidden tT)) addr0 mulNmx mulmxBr opprB.
 by rewrite [Theta t *m _ + _]addrC addrA addrCA subrr addr0.
 Qed.
 
 Theorem views_agree z : view false (shifted z (shift z)) = view true z.
-Proof. by rewrite /view; have := both z T; case: (worlds z T) => [[h x] x'] [-> ->]. Qed.
+Proof. by rewrite /view; have := both z (leqnn T); case: (worlds z T) => [[h x] x'] [-> ->]. Qed.
 
 Theorem shift_ahead : predictable shift.
 Proof.
@@ -230,7 +234,7 @@ Lemma next_states z t : let: (h, x, x') := worlds z t.+1 in
 Proof.
 rewrite /=; case: (worlds z t) => [[h x] x']; rewrite /difference /loop mulmxDl -mulmxA.
 move: (answers true h x) (answers false h x') => y y'.
-rewrite [Q t *m (z t + _)]mulmxDr opprD addrACA.
+rewrite opprD addrACA subrr addr0 [Q t *m (z t + _)]mulmxDr opprD addrACA.
 by rewrite [Q t *m z t + _]addrC addrK -mulmxBr.
 Qed.
 
