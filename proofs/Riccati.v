@@ -142,6 +142,12 @@ have [h|h] := Z.leb_spec Z0 x; first by rewrite Z.abs_eq // ger0_norm //; apply/
 rewrite Z.abs_neq ?zrN ?ler0_norm //; last exact: Z.lt_le_incl.
 by apply/(@zr_le _ Z0)/Z.leb_le/Z.lt_le_incl.
 Qed.
+Lemma zr_ratio a b c e : Z.ltb Z0 b -> Z.ltb Z0 e -> Z.leb (Z.mul a e) (Z.mul c b) ->
+  zr a / zr b <= zr c / zr e.
+Proof.
+move=> /zr_gt0 b0 /zr_gt0 e0 /zr_le; rewrite !zrM => less.
+by rewrite ler_pdivr_mulr // mulrAC ler_pdivl_mulr.
+Qed.
 Lemma zr_sum n f : zr (sumZ n f) = \sum_(k < n) zr (f k).
 Proof.
 rewrite -(big_mkord xpredT (fun k => zr (f k))) /index_iota subn0 /sumZ.
