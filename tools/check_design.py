@@ -8,17 +8,15 @@ and Z, near a polar factor. Whatever these are, with F = I - M K M^T, f the larg
     <L B, Z>^2  <=  (largest row sum of |Z Z^T|)  tr(L X^-1 L^T)  tr(B^T X B),
 
 and tr(B^T X B) is at most a price for every X within the budgets. It imports nothing of
-noisedesign, numpy to read and to guess, and python-flint, if it is there, to multiply.
+noisedesign; python-flint, if it is there, multiplies. Numpy reads and guesses.
 Exit code 0: all is proved; 1: a claim is not; 2: not read, or of a kind that is not covered.
 """
 
 import hashlib
-import io
 import json
 import math
 import sys
 import tomllib
-import zipfile
 from fractions import Fraction
 from pathlib import Path
 
@@ -32,17 +30,8 @@ except ImportError:  # Python's own integers do
 ROOM = Fraction(1, 10**10)  # relative: what a claim, of float64, may differ by from what is proved
 ALIKE = 1e-12  # relative: what entries of W, H and C^-1 may differ by from those of the problem
 MOST = 20_000  # patterns that are listed: some seconds
-NEEDED = {"space": ("covariance", "mixing", "budget", "dual_weights")}
-NEEDED["time"] = ("strategy", "noising_matrix", "gram", "workload_factor")
-SHAPES = dict.fromkeys(("budget", "dual_weights", "dual_floor", "min_variance"), "n")
-SHAPES |= {
-    "covariance": "nn",
-    "mixing": "nn",
-    "strategy": "TT",
-    "noising_matrix": "TT",
-    "gram": "TT",
-}
-OTHER = ("random", "observers", "coalitions", "account", "mixing_rate")
+OTHER = ("structure", "random", "observers", "coalitions", "account", "mixing_rate")
+fractions = np.frompyfunc(Fraction, 1, 1)
 
 
 def require(holds, words, code=1):
@@ -68,7 +57,6 @@ class Exact:
 
     @classmethod
     def guess(cls, a):
-        """The floats of an array to 62 bits of the largest, where smaller ones do not matter."""
         e = int(np.frexp(np.abs(a).max(initial=0))[1]) - 62
         return cls.of(np.ldexp(np.rint(np.ldexp(a, -e)), e))
 
@@ -92,31 +80,26 @@ class Exact:
         return (self.m * (1 << max(self.e, 0)) / (1 << max(-self.e, 0))).astype(float)
 
     def norm(self):
-        """The largest row sum of absolute values."""
         return abs(self.m).sum(axis=1).max() * self.unit
 
     def inner(self, other):
         return (self.m * other.m).sum() * self.unit * other.unit
 
 
-def fractions(a):
-    return np.array([Fraction(x) for x in a.tolist()], object)
+def inverse(k, m, what):
+    """Prove a symmetric K positive definite by M, and return bounds on g^T K^-1 g for q = M g."""
+    require((k.m == k.m.T).all(), f"{what} is not symmetric")
+    left = Exact(np.eye(len(k.m), dtype=int).astype(object), 0) - m @ k @ m.turned()
+    f = left.norm()
+    require(f < 1, f"{what} is not proved positive definite")
 
-
-class Inverse:
-    """Upper bounds on K^-1, of a symmetric K that is proved positive definite by M."""
-
-    def __init__(self, k, m, what):
-        require((k.m == k.m.T).all(), f"{what} is not symmetric")
-        self.left = Exact(np.eye(len(k.m), dtype=int).astype(object), 0) - m @ k @ m.turned()
-        f = self.left.norm()
-        require(f < 1, f"{what} is not proved positive definite")
-        self.factor = 1 + f**2 / (1 - f)
-
-    def along(self, q):
-        """Bounds on g^T K^-1 g for the columns q = M g."""
-        first, second = (q.m * q.m).sum(axis=0), (q.m * (self.left @ q).m).sum(axis=0)
-        return q.unit**2 * (first * self.factor + second * self.left.unit)
+    return lambda q: (
+        (
+            (q.m * q.m).sum(axis=0) * (1 + f**2 / (1 - f))
+            + (q.m * (left @ q).m).sum(axis=0) * left.unit
+        )
+        * q.unit**2
+    )
 
 
 def multipliers(size, groups, blocks, budgets):
@@ -129,14 +112,13 @@ def multipliers(size, groups, blocks, budgets):
         columns[-1][list(group)] = vectors * np.sqrt(np.maximum(values, 0))
     b = Exact.guess(np.hstack(columns))
     parts = np.split(b.m, np.cumsum([len(group) for group in groups])[:-1], axis=1)
-    largest = np.array([(part * part).sum(axis=1).max() for part in parts], object)
-    return b, (largest * budgets).sum() * b.unit**2
+    largest = [(part * part).sum(axis=1).max() for part in parts]
+    return b, sum(x * tau for x, tau in zip(largest, budgets, strict=True)) * b.unit**2
 
 
 def lower(factor, cap, floor, b, price):
     """A lower bound on tr(G X^-1 G^T), where G^T G <= L^T L + diag(w) - diag(u), what is left being
     diagonally dominant, and <B B^T, X> is at most the price."""
-    require(price > 0, "the multipliers are zero")
     if cap.any() or floor.any():
         c, u = (Exact.of(np.diag(x)) for x in (np.sqrt(cap) * (1 - 2.0**-50), floor))
         e = min(factor.e, c.e)
@@ -146,54 +128,52 @@ def lower(factor, cap, floor, b, price):
         lowered = h.floats() - 2.0**-44 * len(cap) * np.diag(np.diag(h.floats()))
         factor = Exact.guess(np.linalg.cholesky(lowered).T)
         left = (h - factor.turned() @ factor).m
-        dominant = 2 * np.diag(left) >= abs(left).sum(axis=1)
-        require(dominant.all(), "H less dual_floor is not proved positive semidefinite")
+        above = (2 * np.diag(left) >= abs(left).sum(axis=1)).all()
+        require(above, "H less dual_floor is not proved positive semidefinite")
     a = factor @ b
     left, _, right = np.linalg.svd(a.floats(), full_matrices=False)
     z = Exact.guess(left @ right)
     square = z @ z.turned() if len(z.m) <= len(z.m.T) else z.turned() @ z
-    return a.inner(z) ** 2 / square.norm() / price
+    return a.inner(z) ** 2 / square.norm() / price if price else Fraction(0)
 
 
 def in_space(said, arrays):
     """Noise of covariance R: tr(H R), squared sensitivities, budgets, variances; L, B, price."""
-    r, w, tau = (arrays[name] for name in ("covariance", "mixing", "budget"))
-    m, r, w, tau = (
-        Exact.guess(np.linalg.inv(np.linalg.cholesky(r))),
-        *map(Exact.of, (r, w)),
-        fractions(tau),
-    )
-    nodes, blocks = [(i,) for i in range(len(tau))], arrays["dual_weights"][:, None, None]
-    found = w, *multipliers(len(tau), nodes, blocks, tau)
-    return (w @ r).inner(w), Inverse(r, m, "R").along(m), tau, np.diag(r.m) * r.unit, *found
+    r, w, tau, weights = (arrays[x] for x in ("covariance", "mixing", "budget", "dual_weights"))
+    n = len(said["nodes"])
+    fit = r.shape == w.shape == (n, n) and tau.shape == weights.shape == (n,)
+    require(fit, f"shapes of R, W, tau or multipliers do not fit {n} nodes")
+    m, r, w = Exact.guess(np.linalg.inv(np.linalg.cholesky(r))), Exact.of(r), Exact.of(w)
+    tau, blocks, nodes = fractions(tau), weights[:, None, None], [(i,) for i in range(n)]
+    squares, found = inverse(r, m, "R")(m), multipliers(n, nodes, blocks, tau)
+    return (w @ r).inner(w), squares, tau, np.diag(r.m) * r.unit, w, *found
 
 
 def in_time(said, arrays):
     """Noise C^-1 z across steps: tr(H X^-1), X = C^T C, and the same."""
-    c, d, h, factor = (arrays[name] for name in NEEDED["time"])
+    c, d, h, T = *(arrays[x] for x in ("strategy", "noising_matrix", "gram")), said["horizon"]
+    patterns = patterns_of(said["participation"])
+    fit = c.shape == d.shape == h.shape == (T, T) and set().union(*patterns) == {*range(T)}
+    require(fit, f"shapes of C, C^-1 or H, or the participation, do not fit {T} steps")
     require(not np.triu(c, 1).any() and not np.triu(d, 1).any(), "C or C^-1 is not causal")
-    off = np.abs(c @ d - np.eye(len(c))).max() / (np.abs(c) @ np.abs(d)).max()
+    off = np.abs(c @ d - np.eye(T)).max() / (np.abs(c) @ np.abs(d)).max()
     require(off < ALIKE, "noising_matrix is not C^-1")
-    factor, x, m = Exact.of(factor), Exact.of(c), Exact.guess(np.linalg.inv(c).T)
-    off = np.abs((factor.turned() @ factor - Exact.of(h)).floats()).max()
-    require(off <= len(h) * ALIKE * np.abs(h).max(), "workload_factor is of another H")
-    x = x.turned() @ x
-    inverse, patterns = Inverse(x, m, "C^T C"), patterns_of(said["participation"])
+    factor, x, m = Exact.of(arrays["workload_factor"]), Exact.of(c), Exact.guess(np.linalg.inv(c).T)
+    x, off = x.turned() @ x, np.abs((factor.turned() @ factor - Exact.of(h)).floats()).max()
+    require(off <= T * ALIKE * np.abs(h).max(), "workload_factor is of another H")
+    along = inverse(x, m, "C^T C")
     squares = np.array([abs(x.m[np.ix_(where, where)]).sum() * x.unit for where in patterns])
     tau = fractions(arrays.get("pattern_budget", np.ones(len(patterns))))
-    require(len(tau) == len(patterns), "pattern_budget: its shape")
-    if "dual_blocks" in arrays:
-        found = multipliers(len(c), patterns, arrays["dual_blocks"], tau)
-    else:
+    known, paying = dict(zip(patterns, tau, strict=True)), patterns
+    if (blocks := arrays.get("dual_blocks")) is None:
         lengths = arrays["pattern_lengths"].astype(int)
-        steps = np.split(arrays["pattern_steps"].astype(int), np.cumsum(lengths)[:-1])
+        paying = np.split(arrays["pattern_steps"].astype(int), np.cumsum(lengths)[:-1])
         flat = np.split(arrays["pattern_blocks"], np.cumsum(lengths**2)[:-1])
-        steps = [tuple(where.tolist()) for where in steps]
-        require(set(steps) <= set(patterns), "pattern_steps are of no pattern")
         blocks = [block.reshape(k, k) for block, k in zip(flat, lengths, strict=True)]
-        found = multipliers(len(c), steps, blocks, 1)
-    objective = inverse.along(m @ factor.turned()).sum()
-    return objective, squares, tau, inverse.along(m), factor, *found
+        paying = [tuple(where.tolist()) for where in paying]
+        require(set(paying) <= set(known), "pattern_steps are of no pattern")
+    found = factor, *multipliers(T, paying, blocks, [known[where] for where in paying])
+    return along(m @ factor.turned()).sum(), squares, tau, along(m), *found
 
 
 def patterns_of(entry):
@@ -212,23 +192,17 @@ def read(path):
     content = Path(path).read_bytes()
     seal = b"noisedesign-sha256:" + hashlib.sha256(content[:-64]).hexdigest().encode()
     require(content.endswith(seal), "the seal is broken")
-    with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        infos, arrays = archive.infolist(), {}
-        require(sum(x.file_size for x in infos) < len(content), "members overlap")
-        members = {x.filename: archive.read(x) for x in infos}
-    said = json.loads(members["manifest.json"])
-    require(said["format"] == "noisedesign-design", "a file of another format", 2)
-    names = ["manifest.json", *(f"{name}.npy" for name in said["arrays"])]
-    require(sorted(names) == sorted(x.filename for x in infos), "members are not those told of")
-    size = {"n": len(said["nodes"]), "T": said["horizon"]}
-    for name, entry in said["arrays"].items():
-        stream = io.BytesIO(members[f"{name}.npy"])
-        a = arrays[name] = np.load(stream, allow_pickle=False)
-        plain = a.dtype == "<f8" and a.flags.c_contiguous and not stream.read()
-        require(plain and np.isfinite(a).all(), f"{name}: not finite float64 numbers, by rows")
-        require(hashlib.sha256(a.data).hexdigest() == entry["sha256"], f"{name}: another digest")
-        right = name not in SHAPES or a.shape == tuple(size[x] for x in SHAPES[name])
-        require(right, f"{name}: its shape is {a.shape}")
+    with np.load(path, allow_pickle=False) as file:
+        said = json.loads(file["manifest.json"])
+        require(said["format"] == "noisedesign-design", "a file of another format", 2)
+        names = sorted(["manifest.json", *said["arrays"]])
+        require(sorted(file.files) == names, "members are not those that the manifest tells of")
+        arrays = {name: file[name] for name in said["arrays"]}
+    for name, a in arrays.items():
+        plain = a.dtype == "<f8" and a.flags.c_contiguous and np.isfinite(a).all()
+        require(plain, f"{name}: not finite numbers of float64, by rows")
+        above = not name.endswith(("budget", "_variance")) or (a > 0).all()
+        require(above, f"{name}: a number is not positive")
     return said, arrays
 
 
@@ -236,14 +210,14 @@ def mixing_of(graph, w, alone):
     """W of a graph that is told by its kind, or else of the links of the W in the file."""
     far = np.abs(np.subtract.outer(np.arange(len(w)), np.arange(len(w))))
     known = {"path": far == 1, "ring": np.isin(far, (1, len(w) - 1)), "complete": far > 0}
-    if not set(graph) <= {"kind", "nodes", "weights"} or graph["kind"] not in known:
-        alone.append("the links of W")
     linked = known.get(graph["kind"], w != 0) & (far > 0)
+    alone += ["the links of W"] * (graph["kind"] not in known)
     degrees = linked.sum(axis=1)
-    larger = np.maximum.outer(degrees, degrees)
-    shares = {"metropolis-hastings": larger, "lazy-metropolis-hastings": 1 + 2 * larger}
+    shares = {"metropolis-hastings": np.maximum.outer(degrees, degrees)}
+    shares["lazy-metropolis-hastings"] = 1 + 2 * shares["metropolis-hastings"]
     shares |= {"row-normalized": degrees[:, None], "max-degree": degrees.max()}
-    if (weights := graph.get("weights", "metropolis-hastings")) not in shares:
+    weights = graph.get("weights", "metropolis-hastings")
+    if weights not in shares or "directed" in graph:
         return alone.append("the weights of W") or w
     found = np.where(linked, 1 / (1 + shares[weights]), 0)
     return found + np.diag(1 - found.sum(axis=1))
@@ -252,54 +226,51 @@ def mixing_of(graph, w, alone):
 def told(said, arrays):
     """Compare a file with the text of its problem; return what of the problem is not compared."""
     problem, entry = tomllib.loads(said["problem"]["text"]), said["participation"] or {}
-    alone, w = [x for x in ("error", "mixing") if x in problem], arrays.get("mixing")
+    alone = [x for x in ("error", "mixing", "structure", "observers") if x in problem]
 
-    def same(what, asked, found, room=0):
-        alike = np.shape(asked) in ((), np.shape(found))
-        close = alike and (asked == found if room == 0 else np.abs(asked - found) <= room)
-        require(np.all(close), f"{what} is not what the text asks for")
+    def same(what, asked, found):
+        alike = np.shape(asked) in ((), np.shape(found)) and np.all(asked == found)
+        require(alike, f"{what} is not what the text asks for")
 
     given = dict(problem.get("participation", {}))
     if (kind := given.pop("kind", "")) in ("single", "every-step"):
         T, one = given.pop("horizon"), kind == "single"
         given = {"epochs": 1 if one else T, "separation": T if one else 1}
     same("participation", given, {key: x for key, x in entry.items() if x is not None})
-    for key, value in ({"design": problem["design"]} | problem.get("privacy", {})).items():
+    asked = {"design": problem["design"], "workload": problem.get("workload", {}).get("kind")}
+    for key, value in (asked | problem.get("privacy", {})).items():
         same(key, value, (said | (said["privacy"] or {})).get(key))
     tau = "budget" if said["design"] == "space" else "pattern_budget"
     asked = {tau: problem.get("budget", {}).get("tau", 1.0)} | problem.get("limits", {})
     for name, value in asked.items():
         same(name, value, arrays.get(name, 1.0 if name == tau else math.inf))
     alone += {"max_variance", "min_variance"} & set(arrays) - set(asked)
-    if w is not None:
-        same("mixing", mixing_of(problem["graph"], w, alone), w, ALIKE)
+    w = arrays.get("mixing", np.ones((1, 1)))  # of prefix sums
+    if "mixing" in arrays:
+        same("mixing", True, np.abs(mixing_of(problem["graph"], w, alone) - w).max() < ALIKE)
     if said["design"] == "time":
-        kind, h, T = problem["workload"]["kind"], arrays["gram"], said["horizon"]
-        same("workload", kind, said["workload"])
-        if kind == "gram" or said["error"]:
+        h, T = arrays["gram"], said["horizon"]
+        if said["workload"] == "gram" or said["error"] or said["rounds"] > 1:
             return [*alone, "H"]
-        one, formed = np.ones((1, 1)) if kind == "prefix" else w, np.zeros((T, T))
-        powers = np.array([np.linalg.matrix_power(one, t + 1).ravel() for t in range(T)])
-        for t in range(T):  # sum of tr(W^(t-s+1)^T W^(t-s'+1)), about; of prefix sums W is 1
-            formed[: t + 1, : t + 1] += (powers @ powers.T)[t::-1, t::-1]
-        same("gram", formed, h, T * ALIKE * h.max())
+        powers = np.array([np.linalg.matrix_power(w, t + 1).ravel() for t in range(T)])
+        g = powers @ powers.T  # and H is the sum of tr(W^(t-s+1)^T W^(t-s'+1)) over t
+        formed = sum(np.pad(g[t::-1, t::-1], (0, T - t - 1)) for t in range(T))
+        same("gram", True, np.abs(formed - h).max() < T * ALIKE * h.max())
     return alone
 
 
 def check(path):
     said, arrays = read(path)
     space, error = said["design"] == "space", json.dumps(said["error"])
-    parts = [x for x in (said["structure"] or {}).values() if isinstance(x, str) and x != "dense"]
-    other = [x for x in OTHER if said[x]] + (parts or ["structure"] * bool(said["structure"]))
-    other += [x for x in (said["trust"],) if x != "local"] + [x for x in arrays if x == "schedule"]
+    other = [x for x in OTHER if said.get(x)] + ["schedule"] * ("schedule" in arrays)
+    other += [x for x in (said["structure"] or {}).values() if isinstance(x, str) and x != "dense"]
+    other += [x for x in (said["trust"], said["design"]) if x not in ("local", "space", "time")]
     several = error != "null" or said["rounds"] > 1 if space else "worst" in error
-    other += ["errors of several steps, rounds or cases"] * several
+    other += ["such an error"] * several
     require(not other, f"{', '.join(other)}: not checked by this program", 2)
-    missing = [name for name in NEEDED[said["design"]] if name not in arrays]
-    require(not missing, f"no array {', '.join(missing)}")
     alone = told(said, arrays) if said["problem"]["text"] else ["the whole problem"]
-    prove = in_space if space else in_time
-    objective, squares, tau, variances, factor, b, price = prove(said, arrays)
+    proved = in_space(said, arrays) if space else in_time(said, arrays)
+    objective, squares, tau, variances, factor, b, price = proved
     found, prices, gain = {"objective": objective, "sensitivity": max(squares / tau)}, [], 0
     for which, name, key in (("cap", "max", "variance_ratio"), ("floor", "min", "floor_ratio")):
         prices.append(arrays.get(f"dual_{which}", np.zeros(len(variances))))
@@ -317,19 +288,19 @@ def check(path):
     claim, gap = said["lower_bound"], said["objective"] / said["lower_bound"] - 1
     require(0 < claim <= bound * (1 + ROOM), f"lower bound {claim}: {float(bound)} is proved")
     require(said["feasible"] is True and 0 <= said["gap"] == gap, "the gap is another")
-    up = [math.nextafter(float(x), math.inf) for x in (max(squares), objective, -bound)]
-    gap, mu = objective / bound - 1, math.nextafter(math.sqrt(up[0]), math.inf)
+    proved = max(squares), objective, -bound, objective / bound - 1
+    square, high, low, gap = (math.nextafter(float(x), math.inf) for x in proved)
+    mu = math.nextafter(math.sqrt(square), math.inf)
     print(f"proved in integers: every budget is kept; mu <= {mu} for a change of 1")
-    print(
-        f"objective <= {up[1]}, all other noise >= {-up[2]}, gap <= {float(gap) * (1 + 1e-9):.3e}"
-    )
+    print(f"objective <= {high}, that of all other noise >= {-low}, gap <= {gap}")
     print(f"taken from the file: {', '.join(alone) or 'nothing'}; not checked: epsilon, provenance")
 
 
 if __name__ == "__main__":
     try:
         check(*sys.argv[1:])
-    except np.linalg.LinAlgError as error:
-        require(False, f"a matrix is not proved positive definite: {error}")
+    except KeyError as error:
+        require(False, f"there is no {error}")
     except Exception as error:
-        require(False, f"it cannot be read, {type(error).__name__}: {error}".splitlines()[0], 2)
+        words = f"it cannot be read, {type(error).__name__}: {error}".splitlines()[0]
+        require(False, words, 1 if isinstance(error, np.linalg.LinAlgError) else 2)
