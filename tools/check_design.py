@@ -31,6 +31,7 @@ ROOM = Fraction(1, 10**10)  # relative: what a claim, of float64, may differ by 
 ALIKE = 1e-12  # relative: what entries of W, H and C^-1 may differ by from those of the problem
 MOST = 20_000  # patterns that are listed: some seconds
 OTHER = ("structure", "random", "observers", "coalitions", "account", "mixing_rate")
+OTHER += ("unrestricted_lower_bound", "fixed_lower_bound", "confidence", "uncertainty")
 fractions = np.frompyfunc(Fraction, 1, 1)
 
 
@@ -203,13 +204,14 @@ def mixing_of(graph, w, alone):
     far = np.abs(np.subtract.outer(np.arange(len(w)), np.arange(len(w))))
     known = {"path": far == 1, "ring": np.isin(far, (1, len(w) - 1)), "complete": far > 0}
     linked = known.get(graph["kind"], w != 0) & (far > 0)
-    alone += ["the links of W"] * (graph["kind"] not in known)
+    alone += ["links of W"] * (graph["kind"] not in known)
     degrees = linked.sum(axis=1)
     shares = {"metropolis-hastings": np.maximum.outer(degrees, degrees)}
     shares["lazy-metropolis-hastings"] = 1 + 2 * shares["metropolis-hastings"]
     shares |= {"row-normalized": degrees[:, None], "max-degree": degrees.max()}
-    weights = graph.get("weights", "metropolis-hastings")
-    if weights not in shares or "directed" in graph:
+    if (
+        weights := graph.get("weights", "metropolis-hastings")
+    ) not in shares or "directed" in graph:
         return alone.append("the weights of W") or w
     found = np.where(linked, 1 / (1 + shares[weights]), 0)
     return found + np.diag(1 - found.sum(axis=1))
@@ -228,6 +230,7 @@ def told(said, arrays):
     if (kind := given.pop("kind", "")) in ("single", "every-step"):
         T, one = given.pop("horizon"), kind == "single"
         given = {"epochs": 1 if one else T, "separation": T if one else 1}
+    same("error", "error" in problem, bool(said["error"]))
     same("participation", given, {key: x for key, x in entry.items() if x is not None})
     asked = {"design": problem["design"], "workload": problem.get("workload", {}).get("kind")}
     for key, value in (asked | problem.get("privacy", {})).items():
@@ -239,6 +242,7 @@ def told(said, arrays):
     alone += {"max_variance", "min_variance"} & set(arrays) - set(asked)
     w = arrays.get("mixing", np.ones((1, 1)))  # of prefix sums
     if "mixing" in arrays:
+        same("nodes", problem["graph"].get("nodes", len(w)), len(w))
         same("mixing", True, np.abs(mixing_of(problem["graph"], w, alone) - w).max() < ALIKE)
     if said["design"] == "time":
         h, T = arrays["gram"], said["horizon"]
@@ -257,8 +261,7 @@ def check(path):
     other = [x for x in OTHER if said.get(x)] + ["schedule"] * ("schedule" in arrays)
     other += [x for x in (said["structure"] or {}).values() if isinstance(x, str) and x != "dense"]
     other += [x for x in (said["trust"], said["design"]) if x not in ("local", "space", "time")]
-    several = error != "null" or said["rounds"] > 1 if space else "worst" in error
-    other += ["such an error"] * several
+    other += ["error"] * (error != "null" or said["rounds"] > 1 if space else "worst" in error)
     require(not other, f"{', '.join(other)}: not checked by this program", 2)
     alone = told(said, arrays) if said["problem"]["text"] else ["the whole problem"]
     proved = in_space(said, arrays) if space else in_time(said, arrays)
@@ -271,6 +274,7 @@ def check(path):
             limit = fractions(arrays[f"{name}_variance"])
             found[key] = max(variances / limit if which == "cap" else limit / variances)
             gain += (limit * fractions(prices[-1])).sum() * (-1 if which == "cap" else 1)
+        require(key in found or said[key] is None, f"{key} is claimed of no limit")
     bound = lower(factor, *prices, b, price) + gain
     for key, value in found.items():
         claim = said[key]["value"] if key == "sensitivity" else said[key]
@@ -279,7 +283,8 @@ def check(path):
         require(close, f"{key}: {claim} is claimed, {float(value)} is proved")
     claim, gap = said["lower_bound"], said["objective"] / said["lower_bound"] - 1
     require(0 < claim <= bound * (1 + ROOM), f"lower bound {claim}: {float(bound)} is proved")
-    require(said["feasible"] is True and 0 <= said["gap"] == gap, "the gap is another")
+    feasible = said["feasible"] is said["sensitivity"]["squared"] is True
+    require(feasible and 0 <= said["gap"] == gap, "the gap is another, or not feasible")
     proved = max(squares), objective, -bound, objective / bound - 1
     square, high, low, gap = (math.nextafter(float(x), math.inf) for x in proved)
     mu = math.nextafter(math.sqrt(square), math.inf)
@@ -291,8 +296,7 @@ def check(path):
 if __name__ == "__main__":
     try:
         check(*sys.argv[1:])
-    except KeyError as error:
-        require(False, f"there is no {error}")
     except Exception as error:
-        words = f"it cannot be read, {type(error).__name__}: {error}".splitlines()[0]
+        what = "missing is" if isinstance(error, KeyError) else f"{type(error).__name__}:"
+        words = f"it is not read, or does not fit: {what} {error}".splitlines()[0]
         require(False, words, 1 if isinstance(error, np.linalg.LinAlgError) else 2)
