@@ -152,8 +152,8 @@ def in_time(said, arrays):
     fit = c.shape == d.shape == h.shape == (T, T) and set().union(*patterns) == {*range(T)}
     require(fit, f"shapes of C, C^-1 or H, or the participation, do not fit {T} steps")
     require(not np.triu(c, 1).any() and not np.triu(d, 1).any(), "C or C^-1 is not causal")
-    off = np.abs(c @ d - np.eye(T)).max() / (np.abs(c) @ np.abs(d)).max()
-    require(off < ALIKE, "noising_matrix is not C^-1")
+    near = np.abs(c @ d - np.eye(T)).max() <= ALIKE * (np.abs(c) @ np.abs(d)).max()
+    require(near, "noising_matrix is not C^-1")
     factor, x, m = Exact.of(arrays["workload_factor"]), Exact.of(c), Exact.guess(np.linalg.inv(c).T)
     x, off = x.turned() @ x, np.abs((factor.turned() @ factor - Exact.of(h)).floats()).max()
     require(off <= T * ALIKE * np.abs(h).max(), "workload_factor is of another H")
@@ -203,15 +203,15 @@ def mixing_of(graph, w, alone):
     """W of a graph that is told by its kind, or else of the links of the W in the file."""
     far = np.abs(np.subtract.outer(np.arange(len(w)), np.arange(len(w))))
     known = {"path": far == 1, "ring": np.isin(far, (1, len(w) - 1)), "complete": far > 0}
+    known["star"] = np.minimum.outer(np.arange(len(w)), np.arange(len(w))) == 0
     linked = known.get(graph["kind"], w != 0) & (far > 0)
     alone += ["links of W"] * (graph["kind"] not in known)
     degrees = linked.sum(axis=1)
     shares = {"metropolis-hastings": np.maximum.outer(degrees, degrees)}
     shares["lazy-metropolis-hastings"] = 1 + 2 * shares["metropolis-hastings"]
     shares |= {"row-normalized": degrees[:, None], "max-degree": degrees.max()}
-    if (
-        weights := graph.get("weights", "metropolis-hastings")
-    ) not in shares or "directed" in graph:
+    weights = graph.get("weights", "metropolis-hastings")
+    if weights not in shares or {"directed", "file"} & set(graph):
         return alone.append("the weights of W") or w
     found = np.where(linked, 1 / (1 + shares[weights]), 0)
     return found + np.diag(1 - found.sum(axis=1))
@@ -285,9 +285,8 @@ def check(path):
     require(0 < claim <= bound * (1 + ROOM), f"lower bound {claim}: {float(bound)} is proved")
     feasible = said["feasible"] is said["sensitivity"]["squared"] is True
     require(feasible and 0 <= said["gap"] == gap, "the gap is another, or not feasible")
-    proved = max(squares), objective, -bound, objective / bound - 1
-    square, high, low, gap = (math.nextafter(float(x), math.inf) for x in proved)
-    mu = math.nextafter(math.sqrt(square), math.inf)
+    proved = math.sqrt(max(squares) * (1 + 2.0**-50)), objective, -bound, objective / bound - 1
+    mu, high, low, gap = (math.nextafter(float(x), math.inf) for x in proved)
     print(f"proved in integers: every budget is kept; mu <= {mu} for a change of 1")
     print(f"objective <= {high}, that of all other noise >= {-low}, gap <= {gap}")
     print(f"taken from the file: {', '.join(alone) or 'nothing'}; not checked: epsilon, provenance")
@@ -297,6 +296,5 @@ if __name__ == "__main__":
     try:
         check(*sys.argv[1:])
     except Exception as error:
-        what = "missing is" if isinstance(error, KeyError) else f"{type(error).__name__}:"
-        words = f"it is not read, or does not fit: {what} {error}".splitlines()[0]
+        words = f"it is not read, does not fit, or something is missing: {error!r}"
         require(False, words, 1 if isinstance(error, np.linalg.LinAlgError) else 2)
