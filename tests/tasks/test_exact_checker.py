@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator
 from fractions import Fraction
 from functools import cache
@@ -16,7 +17,9 @@ import pytest
 from noisedesign.design.solve import solve
 from noisedesign.files.design_file import save_design
 from noisedesign.files.problem_file import parse_problem
-from tests.support.check_design import checked
+from noisedesign.problem.problem import SpaceProblem, TimeProblem
+from noisedesign.system.participation import single
+from tests.support.check_design import checked, checker
 from tests.support.forgeries import Arrays, opened, written
 from tests.tasks.test_forgeries import COVERED
 
@@ -205,3 +208,136 @@ def test_whatever_entry_is_changed_only_what_is_true_passes(name: str, tmp_path:
             false += not true(said, other, arrays)
     assert passed > 0  # an ulp of noise, or of a multiplier
     assert false > len(arrays)  # what was refused was false, and not only for want of a proof
+
+
+# --- by hand --------------------------------------------------------------------------------------
+
+NUMBERS = re.compile(r"mu <= (\S+) for.*objective <= (\S+), .* >= (\S+), gap <= (\S+)", re.DOTALL)
+
+
+def proved(problem: Any, folder: Path, **how: Any) -> list[Fraction]:
+    design = solve(problem, **how).design
+    assert design is not None
+    said = checked(save_design(design, folder / "d.npz"))
+    found = NUMBERS.search(said.words)
+    assert found, said.words
+    assert "taken from the file: the whole problem" in said.words
+    return [Fraction(x) for x in found.groups()]
+
+
+def test_one_node_has_a_variance_of_one(tmp_path: Path) -> None:
+    mu, high, low, gap = proved(SpaceProblem(mixing=np.eye(1)), tmp_path)
+    assert 1 - ROOM < low <= 1 <= high < 1 + ROOM
+    assert high / low - 1 <= gap * (1 + ROOM) + Fraction(1e-15)
+    assert mu**2 * high >= 1 - Fraction(1e-15)  # noise of this variance moved by 1
+
+
+def test_a_budget_of_a_quarter_is_half_of_mu(tmp_path: Path) -> None:
+    mu, high, low, _ = proved(SpaceProblem(mixing=np.eye(1), budget=0.25), tmp_path)
+    assert abs(mu - Fraction(1, 2)) < ROOM
+    assert low <= 4 <= high
+
+
+def test_two_prefix_sums_cost_the_golden_ratio_squared(tmp_path: Path) -> None:
+    _, high, low, gap = proved(TimeProblem.prefix(participation=single(2)), tmp_path, gap=1e-12)
+    with mpmath.workdps(50):
+        golden = Fraction(str((3 + mpmath.sqrt(5)) / 2))
+    assert low <= golden <= high
+    assert gap < 1e-11
+
+
+def test_a_complete_graph_averages_whatever_is_capped(tmp_path: Path) -> None:
+    """W = J / 2 of two nodes, caps of 2 = c: R = [[2, x], [x, 2]] has an error of 1 + x / 2 and
+    [R^-1]_11 = 2 / (4 - x^2) <= 1, so that x = -sqrt 2 at best."""
+    problem = SpaceProblem(mixing=np.full((2, 2), 0.5), max_variance=2.0)
+    _, high, low, _ = proved(problem, tmp_path, gap=1e-10)
+    with mpmath.workdps(50):
+        least = Fraction(str(2 * (1 - mpmath.sqrt(2) / 2)))
+    assert low <= least <= high
+
+
+# --- whatever floating point guesses --------------------------------------------------------------
+
+
+def test_what_only_rounding_makes_positive_definite_has_no_inverse() -> None:
+    """Cholesky's algorithm in float64 takes some matrices with a negative eigenvalue."""
+    rng, tried, exact = np.random.default_rng(1), 0, checker().Exact
+    for _ in range(400):
+        g = rng.standard_normal((4, 3))
+        r = (g @ g.T + (g @ g.T).T) / 2
+        try:
+            root = np.linalg.inv(np.linalg.cholesky(r))
+        except np.linalg.LinAlgError:
+            continue
+        if inverse(exactly(r)) is None:
+            tried += 1
+            with pytest.raises(SystemExit):
+                checker().inverse(exact.of(r), exact.guess(root), "R")
+    assert tried > 5
+
+
+@pytest.mark.parametrize("flint", [True, False])
+def test_bounds_on_an_inverse_hold_for_every_guess(
+    flint: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng, exact = np.random.default_rng(2), checker().Exact
+    if not flint:
+        monkeypatch.setattr(checker(), "fmpz_mat", None)
+    for off in (0.0, 1e-9, 1e-3, 1e-2):
+        g = rng.standard_normal((4, 4))
+        k = g @ g.T + 4 * np.eye(4)
+        k = (k + k.T) / 2
+        m = np.linalg.inv(np.linalg.cholesky(k)) * (1 + off * rng.standard_normal((4, 4)))
+        found = checker().inverse(exact.of(k), exact.of(m), "R")(exact.of(m))
+        y = inverse(exactly(k))
+        assert y is not None
+        for i in range(4):
+            assert y[i][i] <= found[i] <= y[i][i] * (1 + Fraction(100 * off) ** 2 + ROOM)
+
+
+@pytest.mark.parametrize("limits", ["", "cap", "floor", "both"])
+def test_a_bound_holds_for_every_guess(limits: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also of a polar factor that is none, or of the other sign."""
+    rng, exact, svd = np.random.default_rng(3), checker().Exact, np.linalg.svd
+    w = rng.standard_normal((3, 3)) + 3 * np.eye(3)
+    cap = np.array([0.3, 0.0, 0.1]) * (limits in ("cap", "both"))
+    floor = np.array([0.0, 0.02, 0.01]) * (limits in ("floor", "both"))
+    b = np.diag([1.0, 0.5, 2.0])
+    h, nothing = times(turned(exactly(w)), exactly(w)), [Fraction()] * 3
+    dual = [exactly(x)[0] for x in (cap, floor)]
+    least = bound(h, exactly(b @ b), Fraction(5), *dual, limits=(nothing, nothing))
+    for off in (0.0, 1e-6, 0.1, 3.0):
+
+        def guessed(a: np.ndarray, off: float = off, **how: Any) -> Any:
+            left, values, right = svd(a, **how)
+            return left * (1 + off * rng.standard_normal(left.shape)), values, -right
+
+        monkeypatch.setattr(np.linalg, "svd", guessed)
+        found = checker().lower(exact.of(w), cap, floor, exact.of(b), Fraction(5))
+        assert found <= least * (1 + Fraction(1, 10**40))
+        assert off > 0 or found >= least * (1 - Fraction(1, 10**11))
+
+
+def test_multipliers_cost_their_largest_diagonal_entry() -> None:
+    """Blocks [[2, 1], [1, 2]] at budget 3 and [5] at budget 1: 3 * 2 + 5."""
+    blocks = [np.array([[2.0, 1.0], [1.0, 2.0]]), np.array([[5.0]])]
+    b, price = checker().multipliers(3, [(0, 2), (1,)], blocks, [3, 1])
+    assert abs(price - 11) < ROOM
+    u = np.array([[2.0, 0.0, 1.0], [0.0, 5.0, 0.0], [1.0, 0.0, 2.0]])
+    np.testing.assert_allclose((b @ b.turned()).floats(), u, atol=1e-14)
+
+
+def test_patterns_are_those_of_the_participation() -> None:
+    entry = {"separation": 2, "epochs": None, "max_participations": 2, "horizon": 4}
+    pairs = {(0, 2), (0, 3), (1, 3)}
+    assert set(checker().patterns_of(entry)) == {(0,), (1,), (2,), (3,)} | pairs
+    entry |= {"epochs": 2, "horizon": None, "max_participations": None}
+    assert checker().patterns_of(entry) == [(0, 2), (1, 3)]
+
+
+def test_too_many_patterns_are_not_covered(capsys: pytest.CaptureFixture[str]) -> None:
+    entry = {"separation": 1, "epochs": None, "max_participations": 9, "horizon": 60}
+    with pytest.raises(SystemExit) as left:
+        checker().patterns_of(entry)
+    assert left.value.code == 2
+    assert "participation in so many patterns" in capsys.readouterr().out

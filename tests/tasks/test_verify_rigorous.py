@@ -30,7 +30,7 @@ from noisedesign.system.participation import FixedEpoch, MinSeparation, single
 from noisedesign.system.workloads import ErrorMeasure
 from noisedesign.system.workloads.toeplitz import prefix_workload
 from noisedesign.tasks.verify import verify
-from tests.support.check_design import CHECKER, checked, checker
+from tests.support.check_design import CHECKER, checked
 from tests.support.command_line import call
 from tests.support.family_cases import CASES
 from tests.support.small_designs import falsify
@@ -621,18 +621,3 @@ def test_streaming_designs_of_many_steps_are_not_covered() -> None:
     assert not outcome.ok
     assert outcome.proof is not None
     assert "2049 steps, of which at most 2048" in outcome.proof.why_not
-
-
-def test_the_checker_proves_nothing_of_balls_that_hold_what_is_not_definite() -> None:
-    """1 up to 2, and the same beside what is definite; 1 up to 0.3 has an inverse."""
-    module = checker()
-    for rad, proved in ((2.0, False), (1.001, False), (0.3, True)):
-        for rest in (False, True):
-            one = [[module.arb(1, rad), *([0.25] if rest else [])]]
-            matrix = module.arb_mat([*one, *([[0.25, 3]] if rest else [])])
-            for prove in (module.below, module.inverse):
-                if proved and prove is module.inverse:
-                    assert prove(matrix).nrows() == 1 + rest
-                elif not proved:
-                    with pytest.raises(SystemExit):
-                        prove(matrix)
