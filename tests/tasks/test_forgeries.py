@@ -275,7 +275,7 @@ TOLD: list[tuple[str, Callable[[Manifest, Arrays], None], str]] = [
     ("in time", twice_the_noise, "lower bound 50.1"),
     ("in time", half_the_gap, "lower bound 33.4"),
     ("in time", a_budget_in_time, "sensitivity 99.9"),
-    ("in time", steps_without_noise, "do not fit 3 steps"),
+    ("in time", steps_without_noise, "(3,3) (6,6)"),
     ("overlapping", steps_of_no_pattern, "steps are of no pattern"),
     ("within limits", above_its_caps, "variance_ratio 1.4"),
     ("within limits", below_its_floors, "floor_ratio 1.5"),
@@ -307,7 +307,7 @@ def test_the_checker_says_what_is_wrong(
 TEXTS: list[tuple[str, str, str, str]] = [
     ("in space", '"path"', '"ring"', "mixing is not what"),
     ("in space", "nodes = 4", "nodes = 4000", "nodes is not what"),
-    ("in space", '"path"', '"path"\nweights = "max-degree"', "mixing is not what"),
+    ("in space", '"path"', '"path"\nweights = "row-normalized"', "mixing is not what"),
     ("in space", "tau = [1.0, ", "tau = [-1.0, ", "budget is not what"),
     ("in space", "tau = [1.0, ", "tau = [", "budget is not what"),
     ("in space", "epsilon = 2.0", "epsilon = 1.0", "epsilon is not what"),
