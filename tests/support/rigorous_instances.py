@@ -51,6 +51,7 @@ from tests.support.balls import (
     all_iterates,
     arb,
     arb_mat,
+    cholesky,
     diagonal,
     in_time,
     inner,
@@ -429,7 +430,7 @@ def of_overlapping(rng: Rng) -> Instance:
                 whole, paid = on_patterns(own[None], pattern, np.ones(1), size=size)
                 total, price = total + whole * whole.transpose(), price + paid
         added = [arb(float(raised.mid[t, t])) - total[t, t] for t in range(size)]
-        return most_of(mat(h), root_of(total + diagonal(added)), price + sum(added, arb(0)))
+        return most_of(mat(h), cholesky(total + diagonal(added)), price + sum(added, arb(0)))
 
     return of_strategy(family, program, c, proof, h=mat(h), most=most)
 
@@ -453,20 +454,9 @@ def of_banded(rng: Rng) -> Instance:
         u = np.tril(u) + np.tril(u, -1).T
         # On patterns X is diagonal here: the most of <v, x> is a sum over patterns of the largest.
         price = sum((above(balls(u[list(p), list(p)])) for p in patterns_of(steps)), arb(0))
-        return most_of(mat(h), root_of(mat(u)), price)
+        return most_of(mat(h), cholesky(mat(u)), price)
 
     return of_strategy(family_at("time", "banded"), program, c, proof, h=mat(h), most=most)
-
-
-def root_of(u: Any) -> Any:
-    """Some B with B B^T = U, which is positive definite: the factor of Cholesky."""
-    n = u.nrows()
-    found = arb_mat(n, n)
-    for i in range(n):
-        for j in range(i + 1):
-            rest = u[i, j] - sum((found[i, k] * found[j, k] for k in range(j)), arb(0))
-            found[i, j] = rest.sqrt() if i == j else rest / found[j, j]
-    return found
 
 
 def of_toeplitz(rng: Rng) -> Instance:
