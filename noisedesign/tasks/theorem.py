@@ -254,8 +254,8 @@ def _in_time(design: Design) -> str:
     fields |= {"M": m.whole, "L": _triangle(factor.whole), "Z": z.whole, "B": b.whole}
     fields |= {"on": on.tolist(), "K": k, "s": s}
     about = """H is the lower triangle of A^T A, over dL^2, C that of the strategy, over dC;
-   steps are the patterns of participation, from step 0 on, tau their squared sensitivities, over dt.
-   Proved: C^T C is feasible, tr(H (C^T C)^-1) is"""
+   steps are the patterns of participation, from step 0 on, tau their squared sensitivities, over
+   dt. Proved: C^T C is feasible, tr(H (C^T C)^-1) is"""
     names = ("Time", "Strategy", "check_time", "proved_time", "check_time_sound")
     return _text(design, fields, above, rows=f"{len(strategy)} steps", names=names, about=about)
 
