@@ -1,8 +1,9 @@
-(* A theorem about noise for 15 nodes, written by noisedesign prove: docs/guides/proofs.md.
+(* Written by noisedesign prove, as docs/guides/proofs.md says: a theorem.
 
-   W is the mixing matrix, R the lower triangle of the covariance, tau the squared sensitivity that each node is allowed,
-   all over the scales dW, dR and dt; cap and floor are those of variances, squared noise, over dR. Proved: R is feasible,
-   tr(W^T W R) is 4.46376579235802 to one in 1000000000, and no feasible covariance has less than it over 1 + 2.11e-13. *)
+   The noise of 15 nodes: W is the mixing matrix, over dW, R the lower triangle of the covariance, over dR, tau
+   the squared sensitivity that each node is allowed, over dt; cap and floor are those of
+   variances, squared noise, over dR. Proved: R is feasible, tr(W^T W R) is 4.46376579235802
+   to one in 1000000000, and nothing that is feasible has less than this over 1 + 2.11e-13. *)
 From Coq Require Import ZArith.
 From mathcomp Require Import all_ssreflect all_algebra.
 From noisedesign Require Import Numbers Space.

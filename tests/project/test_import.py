@@ -32,7 +32,7 @@ HEAVY = {
 }
 """Packages that a command loads when it needs them, never before."""
 
-OWN = 22
+OWN = 23
 """Modules of this package that the command line may load before a command runs."""
 
 OTHERS = 60
