@@ -238,7 +238,7 @@ def told(said, arrays):
     tau = "budget" if said["design"] == "space" else "pattern_budget"
     asked = {tau: problem.get("budget", {}).get("tau", 1.0)} | problem.get("limits", {})
     for name, value in asked.items():
-        same(name, value, arrays.get(name, 1.0 if name == tau else math.inf))
+        same(name, value, arrays.get(name, 1.0 if name == tau else "none"))
     alone += {"max_variance", "min_variance"} & set(arrays) - set(asked)
     w = arrays.get("mixing", np.ones((1, 1)))  # of prefix sums
     if "mixing" in arrays:

@@ -346,6 +346,13 @@ def test_the_checker_says_what_the_text_asks_for_otherwise(tmp_path: Path) -> No
         assert (said.code > 0, words in said.words) == (True, True), (words, said)
 
 
+def test_the_checker_knows_that_no_limit_was_asked_for(tmp_path: Path) -> None:
+    manifest, arrays = opened(honest("in space", tmp_path))
+    of_another_text(manifest, "[privacy]", '[limits]\nmax_variance = "none"\n[privacy]')
+    (tmp_path / "d.npz").write_bytes(written(manifest, arrays))
+    assert checked(tmp_path / "d.npz").code == 0
+
+
 @pytest.mark.parametrize(
     ("name", "words"), [("ldp", "KeyError('dual_weights')"), ("cdp", "central: not checked")]
 )
