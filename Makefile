@@ -21,7 +21,7 @@ TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 PYTEST := pytest --numprocesses 2 --dist loadfile
 
 .PHONY: demo lint tests test test-slow test-kernels test-trainers test-pythons test-extras mutants
-.PHONY: test-browser results results-marks notebooks docs runtime dist release-check lock clean
+.PHONY: test-browser proofs results results-marks notebooks docs runtime dist release-check lock clean
 
 demo: $(NEEDED)
 	$(BIN)/noisedesign demo -o out
@@ -81,6 +81,10 @@ test-extras: $(NEEDED)
 # WHAT="--all" or WHAT="noisedesign/noise": see tests/support/mutants.py.
 mutants: $(STAMP)
 	$(BIN)/python -m tests.support.mutants $(WHAT)
+
+# The theorems of proofs/, checked by Rocq; skipped where it is not. WHAT="design.v" is one of yours besides.
+proofs:
+	sh proofs/build.sh $(WHAT)
 
 # Measures what the pages show and is not stored, or of other code, and writes them; goes on where it
 # was. WHAT="speed counts", "--most 5" (minutes each) or "--list": see benchmarks/measured.

@@ -28,7 +28,8 @@ def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 def said(bounds):
-    print(f"  {bounds.seconds:6.0f} s  gap {bounds.upper / bounds.lower - 1:.1e}", file=sys.stderr)
+    gap = bounds.upper / bounds.lower - 1 if bounds.lower > 0 else float("inf")
+    print(f"  {bounds.seconds:6.0f} s  gap {gap:.1e}", file=sys.stderr)
 
 epochs, m, gap = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
 nd.solve(nd.SpaceProblem(mixing=np.eye(2) / 2 + 0.25))  # what is imported late is imported now

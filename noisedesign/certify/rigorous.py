@@ -374,7 +374,7 @@ def judge_covariance(program: Program, covariance: Array) -> Judged:
         if worst <= 1:
             break
     cap, floor = program.cap, program.floor
-    objective, shaped = _error(program, covariance)
+    objective, shaped = error_of(program, covariance)
     return Judged(
         objective=objective,
         sensitivity_squared=worst,
@@ -387,7 +387,7 @@ def judge_covariance(program: Program, covariance: Array) -> Judged:
     )
 
 
-def _error(program: Program, covariance: Array) -> tuple[Interval, Array | None]:
+def error_of(program: Program, covariance: Array) -> tuple[Interval, Array | None]:
     """tr(H R) and, of an L that the problem comes with, about L R."""
     r, factor = exactly(covariance), program.exact_factor
     if (through := _through(program)) is not None:
@@ -404,10 +404,21 @@ def _error(program: Program, covariance: Array) -> tuple[Interval, Array | None]
     return inner(seen, factor), seen.mid
 
 
+def gram_of(program: Program) -> Enclosure:
+    """Enclose H in space: W^T W, or W^T M W, where it is known by these; else it is its floats."""
+    if program.exact_factor is not None:
+        return gram(program.exact_factor)
+    if (through := _through(program)) is None:
+        return symmetric_part(program.gram)
+    w = exactly(through.mixing)
+    mid, rad = finer_product(finer_product(w.transposed(), through.inside), w)
+    return Enclosure((mid + mid.T) / 2, np.asarray(up((rad + rad.T) / 2 + U * np.abs(mid), 4)))
+
+
 def judge_release(program: Program, covariance: Array) -> Judged:
     """Prove what holds of a trusted server's R, (n, n), of one noise at all nodes."""
     ratio = release_above(covariance, program.budget)
-    return Judged(objective=_error(program, covariance)[0], sensitivity_squared=ratio)
+    return Judged(objective=error_of(program, covariance)[0], sensitivity_squared=ratio)
 
 
 def release_above(covariance: Array, budget: Array, *, in_time: float = 1.0) -> float:
@@ -420,7 +431,8 @@ def release_above(covariance: Array, budget: Array, *, in_time: float = 1.0) -> 
         return math.inf
     needed = Fraction(in_time) / (len(covariance) ** 2 * Fraction(least))
     ratio = needed / Fraction(variance)
-    return math.nextafter(float(ratio), math.inf) if ratio > 1 else float(ratio)
+    above = math.nextafter(float(ratio), math.inf)
+    return above if ratio > 1 else min(above, 1.0)
 
 
 def judge_strategy(
@@ -451,8 +463,8 @@ def judge_strategy(
         seen = outer_product(factor, noising.matrix, shapes=(shape, "lower"))
     unit = exactly(strategy)
     if root is not None:
-        scaled = strategy / root
-        unit = Enclosure(scaled, np.asarray(up(U * np.abs(scaled), 1)))
+        scaled = strategy / root  # the root is rounded, and so is the quotient
+        unit = Enclosure(scaled, np.asarray(up(2 * U * np.abs(scaled), 1)))
     ratio = None
     if cap is not None:
         ratio = ratio_above(up(np.square(row_norms(noising.matrix) * noising.factor), 3), cap)
@@ -595,7 +607,7 @@ def squared_over(
     low, high = (
         end / price * end * (1 - side * 8 * EPS) for end, side in zip(norm, (1, -1), strict=True)
     )
-    room = 4 * EPS * (low + gained + paid)
+    room = 4 * EPS * (low + gained + paid) + TINY  # what underflows is off by more than its share
     return Interval(low + gained - paid - room, high + gained - paid + room)
 
 

@@ -13,7 +13,7 @@ import warnings
 import click
 
 from noisedesign.base.checks import InputError
-from noisedesign.cli import accounts, choices, deployments, designs, parts, tables
+from noisedesign.cli import accounts, choices, deployments, designs, parts, prove, tables
 from noisedesign.cli._shared import EXIT_FAILED, EXIT_INPUT, EXIT_INTERRUPTED, note
 
 __all__ = ["EXIT_FAILED", "EXIT_INPUT", "EXIT_INTERRUPTED", "commands", "main"]
@@ -91,7 +91,7 @@ def commands() -> None:
     """Design the noise of private learning: graph in, certified noise out."""
 
 
-for module in (accounts, choices, deployments, designs, tables):
+for module in (accounts, choices, deployments, designs, prove, tables):
     for command in vars(module).values():
         if isinstance(command, click.Command):
             commands.add_command(command)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from noisedesign.base import memory
+from noisedesign.base import linalg as _linalg, memory, settings
 from noisedesign.base.checks import Array
 from noisedesign.design.design import Design
 from noisedesign.families.family import ANY, AnyFamily, ArraySpec, family_at, family_of
@@ -40,6 +40,7 @@ def mixings_name(name: str) -> str:
 
 STATED = {  # arrays of a problem, by its attributes: n nodes, T steps
     "gram": ArraySpec("H", "TT"),
+    "workload_factor": ArraySpec("L of H = L^T L", ANY),
     "mixing": ArraySpec("W", "nn"),
     **{name: ArraySpec(what, ANY) for name, what in MIXING_ARRAYS.items()},
     "schedule": ArraySpec("W of every step, in turn", ANY),
@@ -65,7 +66,8 @@ _OF_AXES = {  # arrays that a file has, by the axes of its noise, and whether it
     | dict.fromkeys([*MIXING_ARRAYS, *_FORMS, "min_variance", "pair_factors"], False)
     | dict.fromkeys(map(mixings_name, MULTIPLIERS), False),
     "time": _IN_TIME
-    | dict.fromkeys(["gram", "mixing", "schedule", "pattern_budget", "max_variance"], False),
+    | dict.fromkeys(["gram", "workload_factor", "mixing", "schedule"], False)
+    | dict.fromkeys(["pattern_budget", "max_variance"], False),
     "space-time": _IN_TIME | _IN_SPACE,
 }
 
@@ -90,6 +92,8 @@ def arrays_of(design: Design) -> dict[str, Array]:
     formed = workload is not None and workload.form is not None
     if formed and not isinstance(design.noise.strategy, DenseStrategy):
         stated["gram"] = None  # beside a C of few numbers it would be nearly all of the file
+    if (gram := stated.get("gram")) is not None:
+        stated["workload_factor"] = _linalg.gram_factor(gram)
     if (proof := getattr(problem, "mixing_proof", None)) is not None:
         multipliers = proof.arrays().items()
         stated |= {mixings_name(name): array for name, array in multipliers if array.size}
@@ -287,10 +291,27 @@ def _time(arrays: Mapping[str, Array], manifest: Manifest, fields: dict[str, Any
     fields |= {"max_variance": arrays.get("max_variance"), "budget": arrays.get("pattern_budget")}
     workload = _workload(manifest)
     if "gram" in arrays:
-        return TimeProblem(gram=arrays["gram"], workload=workload, **fields)
-    if "mixing" not in fields and WORKLOADS[workload].of_graph:
+        problem = TimeProblem(gram=arrays["gram"], workload=workload, **fields)
+    elif "mixing" not in fields and WORKLOADS[workload].of_graph:
         raise flaw("mixing", "the array W", "nothing")
-    return TimeProblem.of_workload(workload, **fields)
+    else:
+        problem = TimeProblem.of_workload(workload, **fields)
+    if "workload_factor" in arrays:
+        _check_factor(arrays["workload_factor"], gram=problem.gram)
+    return problem
+
+
+def _check_factor(factor: Array, *, gram: Array) -> None:
+    """Refuse an L with another L^T L than H, but for roundings of its decomposition."""
+    size = len(gram)
+    if factor.ndim != 2 or factor.shape[1] != size or len(factor) > size:
+        got = f"shape {factor.shape}"
+        raise flaw("workload_factor", f"shape (r, {size}), r at most {size}", got)
+    with np.errstate(all="ignore"):
+        off = float(np.abs(factor.T @ factor - gram).max())
+    if not off <= 8 * settings.rank_tolerance(size) * float(np.abs(gram).sum(axis=1).max()):
+        got = f"entries that differ by up to {off:.3g}"
+        raise flaw("workload_factor", "L with L^T L = H, the array gram", got)
 
 
 def _workload(manifest: Manifest) -> str:

@@ -449,3 +449,28 @@ def test_multipliers_cost_their_largest_diagonal_entry(monkeypatch: pytest.Monke
         dual = DualPoint(blocks=np.diag(uneven)[None])
         found = disjoint_bound(program, dual)
         assert 2.25 * (1 - 1e-12) <= found.lower <= 2.25
+
+
+# --- the last rounding ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("nodes", [1, 3, 7])
+@pytest.mark.parametrize("budget", [0.1, 0.7, 3.0])
+def test_what_a_server_releases_is_rounded_up(nodes: int, budget: float) -> None:
+    """1 / (n^2 v tau) in fractions, and 1 where that is what it is."""
+    for v in (0.3, 0.9, 5.0, 11.0):
+        truth = 1 / (Fraction(nodes) ** 2 * Fraction(v) * Fraction(budget))
+        found = rigorous.release_above(np.full((nodes, nodes), v), np.array([budget]))
+        assert truth <= Fraction(found) <= truth * (1 + Fraction(1, 2**51))
+    exactly_one = rigorous.release_above(np.full((2, 2), 0.25), np.ones(1))
+    assert exactly_one == 1
+
+
+def test_a_bound_that_underflows_is_rounded_down() -> None:
+    """Squares of 1e-158 have few digits left, or none."""
+    rng = np.random.default_rng(12)
+    for _ in range(50):
+        norm, price = float(10 ** rng.uniform(-160, -150)), float(10 ** rng.uniform(-9, 9))
+        found = rigorous.squared_over(Interval(norm, norm), price)
+        assert Fraction(found.lower) <= Fraction(norm) ** 2 / Fraction(price)
+        assert Fraction(found.upper) >= Fraction(norm) ** 2 / Fraction(price)

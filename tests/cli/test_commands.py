@@ -100,6 +100,7 @@ def test_installed_command_is_main() -> None:
         "account",
         "export",
         "model",
+        "prove",
         "plot",
         "problems",
         "demo",

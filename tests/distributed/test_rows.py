@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import platform
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from scipy import sparse
@@ -194,3 +198,31 @@ def test_parts_that_ask_for_different_things_are_told_so() -> None:
 
 def test_the_package_loads_nothing_of_it() -> None:
     assert "distributed" not in nd.__all__
+
+
+GIVEN_BACK = """
+import numpy as np
+from noisedesign.distributed.world import give_back
+
+def held():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1])
+
+before = held()
+kept = [np.ones(2000) for _ in range(20_000)]  # 320 MB, each too small for pages of its own
+most = held() - before
+kept = kept[::100]
+keeps = held() - before
+give_back()
+print(keeps / most, (held() - before) / most)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="malloc_trim is glibc's")
+def test_memory_that_was_freed_is_given_back() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", GIVEN_BACK], stdout=subprocess.PIPE, text=True, check=True
+    )
+    keeps, after = map(float, done.stdout.split())
+    assert keeps > 0.5  # or there is nothing to show
+    assert after < 0.1

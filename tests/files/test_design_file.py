@@ -126,8 +126,10 @@ def test_the_file_is_what_it_is_documented_to_be(tmp_path: Path) -> None:
     with np.load(path, allow_pickle=False) as file:
         manifest = json.loads(file["manifest.json"])
         arrays = {name: file[name] for name in manifest["arrays"]}
+    factor = arrays.pop("workload_factor")
+    np.testing.assert_allclose(factor.T @ factor, arrays["gram"], atol=1e-14)
     assert set(arrays) == {"strategy", "noising_matrix", "gram", "mixing", "dual_blocks"}
-    for name, array in arrays.items():
+    for name, array in {"workload_factor": factor, **arrays}.items():
         entry = manifest["arrays"][name]
         assert array.dtype == np.float64
         assert list(array.shape) == entry["shape"]
@@ -140,6 +142,7 @@ def test_the_file_is_what_it_is_documented_to_be(tmp_path: Path) -> None:
         "strategy": "C",
         "noising_matrix": "C^-1",
         "gram": "H",
+        "workload_factor": "L of H = L^T L",
         "mixing": "W",
         "dual_blocks": "U",
     }
@@ -342,6 +345,12 @@ def with_nan(array: np.ndarray) -> np.ndarray:
         (replacing("gram", np.triu), "gram"),
         (replacing("mixing", lambda a: -a), "mixing"),
         (replacing("dual_blocks", lambda a: a.reshape(4, 2)), "dual_blocks: expected shape"),
+        (replacing("workload_factor", lambda a: a * (1 + 1e-9)), "factor: expected L"),
+        (replacing("workload_factor", lambda a: -a[::-1] * 1e300), "factor: expected L"),
+        (replacing("workload_factor", lambda a: np.vstack([a, a])), "factor: expected shape"),
+        (replacing("workload_factor", lambda a: a[:, :3].copy()), "factor: expected shape"),
+        (replacing("workload_factor", np.ravel), "factor: expected shape"),
+        (replacing("gram", lambda a: a * (1 + 1e-9)), "factor: expected L"),
         (dropping("gram"), "gram: expected the array H"),
         (dropping("noising_matrix"), "noising_matrix"),
     ],
@@ -354,6 +363,25 @@ def test_nonsense_is_refused_by_name(
     with pytest.raises(InputError, match=message) as caught:
         load_design(path)
     assert str(path) in str(caught.value)
+
+
+def test_the_factor_of_prefix_sums_is_of_ones(tmp_path: Path) -> None:
+    path = save_design(time_design(decentralized=False), tmp_path / "d.npz")
+    np.testing.assert_array_equal(load_design(path).arrays["workload_factor"], np.tri(4))
+
+
+def test_a_singular_workload_has_a_factor_of_its_rank(tmp_path: Path) -> None:
+    """H = 1 1^T, of rank one, whose factor is a row of ones or of minus ones."""
+    problem = TimeProblem.from_gram(gram=np.ones((2, 2)), participation=single(2))
+    design = replace(single_epoch_design(), problem=problem, proof={})
+    factor = load_design(save_design(design, tmp_path / "d.npz")).arrays["workload_factor"]
+    np.testing.assert_allclose(factor * np.sign(factor[0, 0]), [[1.0, 1.0]], atol=1e-15)
+
+
+def test_files_without_a_factor_are_read(tmp_path: Path) -> None:
+    path = save_design(time_design(), tmp_path / "d.npz")
+    falsify(path, dropping("workload_factor"))
+    assert_same(load_design(path).design, time_design())
 
 
 def test_an_array_must_match_its_own_sha256(tmp_path: Path) -> None:

@@ -1,10 +1,12 @@
-"""The checker of its own, as a module."""
+"""The checker of its own, run in this process as a program and imported as a module."""
 
 from __future__ import annotations
 
 import contextlib
 import importlib.util
 import io
+import runpy
+import sys
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,7 +25,6 @@ class Checked(NamedTuple):
 
 @cache
 def checker() -> Any:
-    pytest.importorskip("flint", reason="the checker needs python-flint")
     spec = importlib.util.spec_from_file_location("check_design", CHECKER)
     assert spec is not None
     assert spec.loader is not None
@@ -32,12 +33,15 @@ def checker() -> Any:
     return module
 
 
-def checked(*paths: Path) -> Checked:
-    """What the checker says of a file."""
+def checked(path: Path, *, flint: bool = True) -> Checked:
+    """What the checker says of a file, with or without python-flint."""
     words, code = io.StringIO(), 0
-    with contextlib.redirect_stdout(words):
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(words):
+        patch.setattr(sys, "argv", [str(CHECKER), str(path)])
+        if not flint:
+            patch.setitem(sys.modules, "flint", None)
         try:
-            checker().main(*paths)
+            runpy.run_path(str(CHECKER), run_name="__main__")
         except SystemExit as left:
             code = int(str(left.code))
     return Checked(code, words.getvalue())

@@ -23,6 +23,7 @@ Edit = Callable[[dict[str, Any], Arrays], None]
 Members = list[tuple[str, bytes]]
 
 PROBLEM = {"mixing", "mixing_data", "gram", "budget", "max_variance", "min_variance"}
+PROBLEM |= {"workload_factor"}
 """Arrays that state a problem."""
 
 PROOF = ("dual_", "observer_", "pattern_", "unrestricted_", "lanczos_", "spectral_")
@@ -286,7 +287,8 @@ def of_arrays(arrays: Arrays) -> Iterator[tuple[str, Edit]]:
             yield f"{name} doubled", array(name, lambda a: a * 2)
             yield f"{name} zero", array(name, np.zeros_like)
         if not name.startswith(PROOF) and name not in SEEN:
-            yield f"{name} left out", lambda _, arrays, name=name: arrays.pop(name)
+            if name != "workload_factor":  # which is not needed
+                yield f"{name} left out", lambda _, arrays, name=name: arrays.pop(name)
             yield f"{name} with an entry more", array(name, lambda a: np.append(a, a.flat[:1]))
             yield f"{name} not a number", array(name, first(np.nan))
             yield f"{name} huge", array(name, first(1e300))

@@ -192,6 +192,8 @@ def claim(**values: Any) -> Edit:
 def change(name: str, by: Callable[[np.ndarray], np.ndarray]) -> Edit:
     def edit(manifest: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
         arrays[name] = by(arrays[name])
+        if name == "gram":  # whose factor would be another's
+            del arrays["workload_factor"], manifest["arrays"]["workload_factor"]
 
     return edit
 

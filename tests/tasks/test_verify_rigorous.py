@@ -30,12 +30,12 @@ from noisedesign.system.participation import FixedEpoch, MinSeparation, single
 from noisedesign.system.workloads import ErrorMeasure
 from noisedesign.system.workloads.toeplitz import prefix_workload
 from noisedesign.tasks.verify import verify
-from tests.support.check_design import CHECKER, checked, checker
+from tests.support.check_design import CHECKER, checked
 from tests.support.command_line import call
 from tests.support.family_cases import CASES
 from tests.support.small_designs import falsify
 
-MOST_LINES = 520
+MOST_LINES = 300
 
 Arrays = dict[str, np.ndarray]
 Edit = Callable[[dict[str, Any], Arrays], None]
@@ -122,13 +122,9 @@ TEXTS = {
 """What the checker is told of a problem, and of its data."""
 
 
-def files(name: str, folder: Path) -> tuple[Path, Path]:
-    """The file of a design, and of its problem."""
-    problem: Any = HONEST[name]
-    path, text = save_design(designed(name), folder / "d.npz"), folder / "problem.toml"
-    np.save(folder / "data.npy", problem.gram if problem.axes == "time" else problem.mixing)
-    text.write_text(TEXTS.get(name, ""))
-    return path, text
+def file(name: str, folder: Path) -> Path:
+    """A design with the text of its problem, whose data are told of and not there."""
+    return save_design(designed(name), folder / "d.npz", problem_text=TEXTS.get(name, ""))
 
 
 PROVED = tuple(TEXTS)
@@ -137,15 +133,16 @@ ALONE = tuple(HONEST)[8:]
 
 @pytest.mark.parametrize("name", PROVED)
 def test_honest_designs_are_proved_by_both(name: str, tmp_path: Path) -> None:
-    path, problem = files(name, tmp_path)
+    path = file(name, tmp_path)
     outcome = verify(load_design(path), rigorous=True)
     assert outcome.ok
     assert outcome.rigorous
     assert outcome.proof is not None
     assert outcome.proof.gap <= outcome.proof.objective.upper / outcome.proof.lower_bound.lower
-    found = checked(path, problem)
-    assert found.code == 0, found.words
-    assert found.words.startswith("proved: feasible, gap at most")
+    for flint in (True, False):
+        found = checked(path, flint=flint)
+        assert found.code == 0, found.words
+        assert found.words.startswith("proved in integers: every budget is kept; mu <= ")
 
 
 def bound_raised(manifest: dict[str, Any], arrays: Arrays) -> None:
@@ -208,6 +205,7 @@ def matrix_transposed(manifest: dict[str, Any], arrays: Arrays) -> None:
 
 def workload_changed(manifest: dict[str, Any], arrays: Arrays) -> None:
     arrays["gram"][0, 0] *= 1 + 1e-6
+    arrays["workload_factor"] = np.linalg.cholesky(arrays["gram"]).T
 
 
 def tilted_by_a_rounding(manifest: dict[str, Any], arrays: Arrays) -> None:
@@ -409,10 +407,10 @@ FORGED: list[tuple[str, Edit]] = [
     ("name", "edit"), FORGED, ids=lambda value: getattr(value, "__name__", value)
 )
 def test_forged_designs_are_refused_by_both(name: str, edit: Edit, tmp_path: Path) -> None:
-    path, problem = files(name, tmp_path)
+    path = file(name, tmp_path)
     falsify(path, edit)
     assert not rigorous(path)
-    found = checked(path, problem)
+    found = checked(path)
     assert found.code == 1, found.words
     assert found.words.startswith("refused")
 
@@ -504,13 +502,13 @@ def test_a_file_that_was_changed_without_a_new_seal_is_refused(tmp_path: Path) -
 def test_what_the_checker_does_not_cover_it_says(tmp_path: Path) -> None:
     path = save_design(designed("two bands"), tmp_path / "d.npz")
     found = checked(path)
-    assert (found.code, found.words[:27]) == (2, "not covered: no text of a p")
+    assert found.code == 2
+    assert "banded: not checked by this program" in found.words
 
 
 def test_the_checker_is_run_as_a_command(tmp_path: Path) -> None:
-    pytest.importorskip("flint", reason="the checker needs python-flint")
-    path, problem = files("one node", tmp_path)
-    for given, code, words in (((path, problem), 0, "proved"), ((), 2, "not covered: give")):
+    path = file("one node", tmp_path)
+    for given, code, words in (((path,), 0, "proved"), ((), 2, "not covered: it is not read")):
         command = [sys.executable, CHECKER, *given]
         found = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
         assert (found.returncode, found.stdout[: len(words)]) == (code, words), found.stderr
@@ -519,11 +517,12 @@ def test_the_checker_is_run_as_a_command(tmp_path: Path) -> None:
 
 def test_the_checker_is_short_and_knows_nothing_of_the_library() -> None:
     text = CHECKER.read_text(encoding="utf-8")
-    assert len(text.splitlines()) < MOST_LINES
+    assert len(text.splitlines()) <= MOST_LINES
     imported = {
         line.split()[1] for line in text.splitlines() if line.startswith(("import", "from"))
     }
-    assert imported - set(sys.stdlib_module_names) == {"numpy", "flint", "networkx"}
+    assert imported - set(sys.stdlib_module_names) == {"numpy"}
+    assert text.count("flint import") == 1
 
 
 # --- the command ----------------------------------------------------------------------------------
@@ -623,18 +622,3 @@ def test_streaming_designs_of_many_steps_are_not_covered() -> None:
     assert not outcome.ok
     assert outcome.proof is not None
     assert "2049 steps, of which at most 2048" in outcome.proof.why_not
-
-
-def test_the_checker_proves_nothing_of_balls_that_hold_what_is_not_definite() -> None:
-    """1 up to 2, and the same beside what is definite; 1 up to 0.3 has an inverse."""
-    module = checker()
-    for rad, proved in ((2.0, False), (1.001, False), (0.3, True)):
-        for rest in (False, True):
-            one = [[module.arb(1, rad), *([0.25] if rest else [])]]
-            matrix = module.arb_mat([*one, *([[0.25, 3]] if rest else [])])
-            for prove in (module.below, module.inverse):
-                if proved and prove is module.inverse:
-                    assert prove(matrix).nrows() == 1 + rest
-                elif not proved:
-                    with pytest.raises(SystemExit):
-                        prove(matrix)

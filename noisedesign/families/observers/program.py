@@ -23,12 +23,14 @@ from numpy.typing import NDArray
 
 from noisedesign.base import linalg as _linalg, settings
 from noisedesign.base.checks import Array, InputError
+from noisedesign.certify.program import Program
 from noisedesign.families.observers.observed import EveryCoalition, ObservedNoise, Run, covariances
 from noisedesign.privacy import views as threats
 from noisedesign.privacy.exposure import account
 from noisedesign.privacy.views import Algorithm, Coalitions, Observer
 from noisedesign.problem.problem import SpaceProblem
 from noisedesign.system.participation import single
+from noisedesign.system.workloads import Workload
 
 GAP = 1e-5
 """Relative gap of a design by default: interior points miss feasibility by 1e-9 and more, and the
@@ -59,11 +61,13 @@ class UnitProgram:
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ObserverProgram:
     """(O) of a problem in space, which has checked it. ``exact_factor`` is W where H = W^T W of the
-    very numbers in W. ``budget`` tau and ``cap`` are (n,), ``pair_factors`` (observers, n)."""
+    very numbers in W, else ``workload`` that of H. ``budget`` tau and ``cap`` are (n,),
+    ``pair_factors`` (observers, n)."""
 
     mixing: Array
     gram: Array
     exact_factor: Array | None
+    workload: Workload | None
     horizon: int
     rounds: int
     observers: tuple[Observer, ...] | Coalitions
@@ -76,11 +80,12 @@ class ObserverProgram:
     def of(cls, problem: SpaceProblem) -> Self:
         """Make the program of a problem with observers."""
         plain = problem.error is None or problem.error.plain
-        once = problem.horizon == problem.rounds == 1
+        once = plain and problem.horizon == problem.rounds == 1
         return cls(
             mixing=problem.mixing,
             gram=problem.gram,
-            exact_factor=problem.mixing if plain and once else None,
+            exact_factor=problem.mixing if once else None,
+            workload=None if once else problem.error_workload,
             horizon=problem.horizon,
             rounds=problem.rounds,
             observers=problem.observers,
@@ -94,6 +99,18 @@ class ObserverProgram:
     def size(self) -> int:
         """n."""
         return len(self.mixing)
+
+    @cached_property
+    def anywhere(self) -> Program:
+        """(P) of the same error: what encloses H and tr(H R) asks for no more."""
+        return Program(
+            gram=self.gram,
+            participation=single(self.size),
+            budget=self.budget,
+            exact_factor=self.exact_factor,
+            workload=self.workload,
+            axes="space",
+        )
 
     @property
     def pair_budgets(self) -> Array:

@@ -26,11 +26,8 @@ from noisedesign.base.enclosures import (
     exactly,
     finer_product,
     gram,
-    inner,
-    outer_product,
     product,
     products_up,
-    symmetric_part,
     up,
 )
 from noisedesign.certify.polar import nuclear_norm
@@ -38,8 +35,10 @@ from noisedesign.certify.rigorous import (
     SHIFTS,
     Judged,
     NotProvedError,
+    error_of,
     factor_below,
     forms_above,
+    gram_of,
     precisions_above,
     raised,
     ratio_above,
@@ -55,19 +54,18 @@ MOST_NODES = 64
 
 
 def judge(program: ObserverProgram, covariance: Array) -> Judged:
-    """:func:`bound.judge` with every rounding accounted for, of all gradients of all steps."""
+    """:func:`bound.judge` with every rounding accounted for, of all gradients of all steps. Where
+    R is only proved positive semidefinite once its diagonal is raised, what is said holds of both.
+    """
     if not (covariance == covariance.T).all():
         raise NotProvedError("R is not symmetric")
-    noise = raised(covariance)
-    r = exactly(noise)
-    worst = _worst_of_coalitions(program, r) if program.pooled else _worst_of(program, r)
-    factor = program.exact_factor
-    if factor is None:
-        objective = inner(r, program.gram)
-    else:
-        objective = inner(outer_product(factor, noise), factor)
+    # More noise tells less: of the two R itself, of which every K is then proved to be definite.
+    noise, r = raised(covariance), exactly(covariance)
+    definite = program.pooled and bool((noise == covariance).all())
+    worst = _worst_of_coalitions(program, r) if definite else _worst_of(program, r)
+    own, most = (error_of(program.anywhere, each)[0] for each in (covariance, noise))
     return Judged(
-        objective=objective,
+        objective=Interval(min(own.lower, most.lower), max(own.upper, most.upper)),
         sensitivity_squared=worst,
         variance_ratio=ratio_above(np.diagonal(noise), program.cap),
     )
@@ -140,8 +138,7 @@ def _within(
     program: ObserverProgram, used: Enclosure, gains: list[Interval], prices: Array
 ) -> Interval:
     """Bound the error once the cap's multipliers pay for excess, by a few scales of N."""
-    factor = program.exact_factor
-    h = symmetric_part(program.gram) if factor is None else gram(factor)
+    h = gram_of(program.anywhere)
     root = np.sqrt(program.cap)
     units = np.multiply.outer(root, root)
     gained = math.fsum(gain.lower for gain in gains)

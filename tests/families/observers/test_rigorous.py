@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from noisedesign.base.enclosures import Enclosure, exactly
-from noisedesign.certify.rigorous import NotProvedError
+from noisedesign.certify.rigorous import NotProvedError, gram_of
 from noisedesign.design.design import Design
 from noisedesign.design.proof import prove
 from noisedesign.design.solve import solve
@@ -305,6 +305,50 @@ def test_singular_noise_is_proved() -> None:
     with suppress(NotProvedError):
         told = judge(middle, r).sensitivity_squared
     assert told > 1e9
+
+
+def test_what_is_proved_of_noise_holds_before_its_diagonal_is_raised_and_after() -> None:
+    """By 2e-12 it is no covariance: raised by less than 4e-12 it is one, and this shows in all."""
+    less = 2e-12
+    r = np.array([[4.0, 0.0, 4.0], [0.0, 4.0, 0.0], [4.0, 0.0, 4.0 - less]])
+    w = np.array([[0.5, 0.5, 0.0], [0.25, 0.5, 0.25], [0.0, 0.5, 0.5]])
+    problem = observer_program(
+        mixing=w, horizon=1, observers=(views.pndp(nodes=[0]),), max_variance=4.0
+    )
+    found = judge(problem, r)
+    assert found.sensitivity_squared >= 0.25  # 1 / R_11, which is what the observer hears
+    assert found.variance_ratio is not None
+    assert 1 < found.variance_ratio < 1 + 1e-12
+    own = 4 * 1.375 - less * 0.3125 + 8 * 0.0625  # tr(W R W^T), W^T W having these entries
+    assert found.objective.lower <= own
+    raised = own + less / 2 * 1.375  # the least that makes it a covariance, about
+    assert raised <= found.objective.upper <= own + 4e-12 * 1.375 + 1e-13
+
+
+def test_an_error_of_several_steps_that_is_singular_is_enclosed_by_what_it_is_formed_of() -> None:
+    """All nodes hear all: noise is next to nothing in every model, and large before. Rounded H
+    would tell its error to some 1e-4."""
+    n, steps = 3, 3
+    w = np.full((n, n), 1 / n)
+    r = 1e10 * (np.eye(n) - 1 / n) + np.eye(n)
+    problem = observer_program(mixing=w, horizon=steps, observers=(views.ldp(),), max_variance=1e12)
+    h, power = [[Fraction(0)] * n for _ in range(n)], fractions(w)
+    for lag in range(steps):
+        square = exact_product([list(c) for c in zip(*power, strict=True)], power)
+        h = [
+            [x + (steps - lag) * y for x, y in zip(*pair, strict=True)]
+            for pair in zip(h, square, strict=True)
+        ]
+        power = exact_product(power, fractions(w))
+    r = (r + r.T) / 2
+    truth = sum((h[i][j] * Fraction(r[i, j]) for i in range(n) for j in range(n)), Fraction(0))
+    found = judge(problem, r).objective
+    assert found.lower <= truth <= found.upper
+    assert found.width < 1e-10
+    known = gram_of(problem.anywhere)
+    for i in range(n):
+        for j in range(n):
+            assert abs(Fraction(known.mid[i, j]) - h[i][j]) <= Fraction(known.rad[i, j]) <= 1e-14
 
 
 def test_rows_that_are_independent_before_they_are_rounded_are_kept_as_they_are() -> None:

@@ -276,6 +276,7 @@ def paragraph(rows: Rows, found: Rows, settings: WhisperSettings) -> str:
         [
             _adversary(settings),
             of_quadratics(found, settings),
+            table_of_distances(found),
             *(
                 of_incomes(name, found, settings)
                 for name in lanes.parts(settings.incomes.protected).values()
@@ -329,21 +330,23 @@ def of_quadratics(found: Rows, settings: WhisperSettings) -> str:
             f"{heads[clipped]}; the excess is {noiseless:.4g} without noise, and at epsilon "
             f"{first:g} on the sparsest graph {shown}. {_order(name, found)}"
         )
-    ratios: dict[str, dict[str, str]] = {}
+    return "**Quadratics.** " + " ".join(told)
+
+
+def table_of_distances(found: Rows) -> str:
+    """What noise alone moves models by, where gradients are not clipped: exact, at every budget."""
+    told = (
+        "Not clipped, noise alone makes the distance of models to those of the run without noise: "
+        "its expected square over that of independent noise at equal budgets, exact."
+    )
+    moved: dict[str, dict[str, str]] = {}
     for row in found:
         if row["setting"].startswith("quadratics") and row["distance_over_ldp"] is not None:
-            of = ratios.setdefault(row["mechanism"], {})
-            of[row["setting"].rpartition(", ")[2]] = f"{row['distance_over_ldp']:.3f}"
-    by_name = "; ".join(
-        f"{name} {', '.join(values.values())}" for name, values in ratios.items() if name != LDP
-    )
-    connectivities = ", ".join(f"{p:g}" for p in settings.network.connectivities)
-    told.append(
-        "Not clipped, noise alone makes the distance of models to those of the run without noise. "
-        "Its expected square over that of independent noise at equal budgets, exact, at p = "
-        f"{connectivities}: {by_name}."
-    )
-    return "**Quadratics.** " + " ".join(told)
+            graph = moved.setdefault(row["setting"].rpartition(", ")[2], {})
+            graph[row["mechanism"]] = f"{row['distance_over_ldp']:.3f}"
+    names = list(dict.fromkeys(name for graph in moved.values() for name in graph if name != LDP))
+    lines = [[p, *(graph.get(name, "") for name in names)] for p, graph in moved.items()]
+    return "\n\n".join([told, as_table(["graph", *names], lines)])
 
 
 def _ends(row: Record, name: str) -> str:

@@ -1,0 +1,343 @@
+"""The checker in integers: cases by hand, and every entry of every array of small files changed."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator
+from fractions import Fraction
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import mpmath
+import numpy as np
+import pytest
+
+from noisedesign.design.solve import solve
+from noisedesign.files.design_file import save_design
+from noisedesign.files.problem_file import parse_problem
+from noisedesign.problem.problem import SpaceProblem, TimeProblem
+from noisedesign.system.participation import single
+from tests.support.check_design import checked, checker
+from tests.support.forgeries import Arrays, opened, written
+from tests.tasks.test_forgeries import COVERED
+
+Manifest = dict[str, Any]
+Matrix = list[list[Fraction]]
+
+ROOM = Fraction(1, 10**9)
+"""Relative: more than the checker takes for roundings of a claim."""
+
+
+# --- what is true, by fractions and 50 digits -----------------------------------------------------
+
+
+def exactly(a: np.ndarray) -> Matrix:
+    return [[Fraction(float(x)) for x in row] for row in np.atleast_2d(a)]
+
+
+def times(a: Matrix, b: Matrix) -> Matrix:
+    columns = list(zip(*b, strict=True))
+    return [
+        [sum((x * y for x, y in zip(row, c, strict=True)), Fraction()) for c in columns]
+        for row in a
+    ]
+
+
+def turned(a: Matrix) -> Matrix:
+    return [list(column) for column in zip(*a, strict=True)]
+
+
+def inverse(a: Matrix) -> Matrix | None:
+    """By Gauss and Jordan without pivots; None of what is not positive definite."""
+    n = len(a)
+    rows = [[*row, *(Fraction(i == j) for j in range(n))] for i, row in enumerate(a)]
+    for i in range(n):
+        if rows[i][i] <= 0:
+            return None
+        rows[i] = [x / rows[i][i] for x in rows[i]]
+        for j in range(n):
+            if j != i:
+                rows[j] = [x - rows[j][i] * y for x, y in zip(rows[j], rows[i], strict=True)]
+    return [row[n:] for row in rows]
+
+
+def bound(h: Matrix, u: Matrix, price: Fraction, cap: Any, floor: Any, limits: Any) -> Fraction:
+    """(tr (U^1/2 N U^1/2)^1/2)^2 / price - <cap, w> + <floor, u>, N = H + diag(w) - diag(u)."""
+    n = [row[:] for row in h]
+    for i, (w, v) in enumerate(zip(cap, floor, strict=True)):
+        n[i][i] += w - v
+    with mpmath.workdps(50):
+        n_, u_ = (
+            mpmath.matrix([[mpmath.mpf(x.numerator) / x.denominator for x in row] for row in m])
+            for m in (n, u)
+        )
+        values, vectors = mpmath.eigsy(u_)
+        half = vectors * mpmath.diag([mpmath.sqrt(max(x, 0)) for x in values])
+        found = sum(
+            mpmath.sqrt(max(x, 0)) for x in mpmath.eigsy(half.T * n_ * half, eigvals_only=True)
+        )
+        square = Fraction(str(found**2))
+    paid = sum((x * y for x, y in zip(limits[0], cap, strict=True)), Fraction())
+    gained = sum((x * y for x, y in zip(limits[1], floor, strict=True)), Fraction())
+    return square / price - paid + gained
+
+
+def patterns(entry: dict[str, Any]) -> list[tuple[int, ...]]:
+    b = entry["separation"]
+    if entry["epochs"]:
+        return [tuple(range(j, b * entry["epochs"], b)) for j in range(b)]
+    sets = itertools.chain.from_iterable(
+        itertools.combinations(range(entry["horizon"]), k)
+        for k in range(1, entry["max_participations"] + 1)
+    )
+    return [s for s in sets if all(y - x >= b for x, y in itertools.pairwise(s))]
+
+
+def multipliers(arrays: Arrays, said: Manifest, tau: list[Fraction]) -> tuple[Matrix, Fraction]:
+    """U and its price, of the blocks as they are stored."""
+    if said["design"] == "space":
+        parts = [
+            ((i,), [[x]], t)
+            for i, (x, t) in enumerate(zip(arrays["dual_weights"], tau, strict=True))
+        ]
+    elif "dual_blocks" in arrays:
+        parts = list(zip(patterns(said["participation"]), arrays["dual_blocks"], tau, strict=True))
+    else:
+        steps, blocks, parts = iter(arrays["pattern_steps"]), iter(arrays["pattern_blocks"]), []
+        for k in map(int, arrays["pattern_lengths"]):
+            where = tuple(int(next(steps)) for _ in range(k))
+            parts.append((where, [[next(blocks) for _ in where] for _ in where], Fraction(1)))
+    size = len(arrays["mixing"]) if said["design"] == "space" else len(arrays["strategy"])
+    u, price = [[Fraction()] * size for _ in range(size)], Fraction()
+    for where, block, t in parts:
+        own = exactly(np.array(block))
+        price += max(own[i][i] for i in range(len(own))) * t
+        for (i, s), (j, r) in itertools.product(enumerate(where), repeat=2):
+            u[s][r] += (own[i][j] + own[j][i]) / 2
+    return u, price
+
+
+def true(said: Manifest, arrays: Arrays, honest: Arrays) -> bool:
+    """Whether a file claims what is so: of the bound, what its multipliers prove as they were."""
+    space = said["design"] == "space"
+    if space:
+        r, w = exactly(arrays["covariance"]), exactly(arrays["mixing"])
+        x, h = inverse(r), times(turned(w), w)
+        if r != turned(r) or x is None:
+            return False
+        tau = exactly(arrays["budget"])[0]
+        used = [x[i][i] for i in range(len(x))]
+    else:
+        c, factor = exactly(arrays["strategy"]), exactly(arrays["workload_factor"])
+        if np.triu(arrays["strategy"], 1).any():
+            return False
+        x, h = times(turned(c), c), times(turned(factor), factor)
+        r_ = inverse(x)
+        if r_ is None:
+            return False
+        r, known = r_, patterns(said["participation"])
+        tau = exactly(arrays.get("pattern_budget", np.ones(len(known))))[0]
+        used = [sum((abs(x[s][t]) for s in p for t in p), Fraction()) for p in known]
+    size = len(r)
+    cap = exactly(arrays["max_variance"])[0] if "max_variance" in arrays else None
+    floor = exactly(arrays["min_variance"])[0] if "min_variance" in arrays else None
+    kept = all(a <= b for a, b in zip(used, tau, strict=True))
+    kept &= cap is None or all(r[i][i] <= cap[i] for i in range(size))
+    kept &= floor is None or all(r[i][i] >= floor[i] for i in range(size))
+    objective = sum((h[i][j] * r[j][i] for i in range(size) for j in range(size)), Fraction())
+    nothing = [Fraction()] * size
+    duals = [
+        exactly(honest[f"dual_{k}"])[0] if f"dual_{k}" in honest else nothing
+        for k in ("cap", "floor")
+    ]
+    u, price = multipliers(honest, said, tau)
+    least = bound(h, u, price, *duals, limits=(cap or nothing, floor or nothing))
+    told = Fraction(said["objective"]), Fraction(said["lower_bound"])
+    return kept and abs(told[0] - objective) <= ROOM * objective and told[1] <= least * (1 + ROOM)
+
+
+# --- every entry, changed -------------------------------------------------------------------------
+
+FILES = COVERED | {
+    "uneven": COVERED["in time"].replace("[privacy]", "[budget]\ntau = [1.0, 2.0, 0.5]\n[privacy]"),
+    "capped": COVERED["in time"].replace("[privacy]", "[limits]\nmax_variance = 2.5\n[privacy]"),
+    "singular": COVERED["in space"].replace('"path"', '"complete"'),
+}
+SLOW = tuple(name for name in FILES if name != "in space")
+
+
+@cache
+def made(name: str, folder: Path) -> bytes:
+    design = solve(parse_problem(FILES[name], folder=folder).problem, gap=1e-9).design
+    assert design is not None
+    path = save_design(design, folder / "d.npz", problem_text=FILES[name])
+    return path.read_bytes()
+
+
+def changed(arrays: Arrays) -> Iterator[tuple[str, Arrays]]:
+    """One entry of one array larger or smaller by as good as nothing or more, without a sign, or
+    gone."""
+    for name, array in arrays.items():
+        for place in np.ndindex(array.shape):
+            x = array[place]
+            for y in (np.nextafter(x, 9), x * (1 - 1e-11), x * (1 + 1e-7), x + 0.1, -x, 0.0):
+                if y != x:
+                    copy = array.copy()
+                    copy[place] = y
+                    yield f"{name}{place} = {y!r}", arrays | {name: copy}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in FILES]
+)
+def test_whatever_entry_is_changed_only_what_is_true_passes(name: str, tmp_path: Path) -> None:
+    content, path = made(name, tmp_path), tmp_path / "changed.npz"
+    said, arrays = opened(content)
+    path.write_bytes(content)
+    assert checked(path).code == 0, checked(path).words
+    assert true(said, arrays, arrays)
+    passed, false = 0, 0
+    for what, other in changed(arrays):
+        path.write_bytes(written(said, other))
+        if checked(path).code == 0:
+            passed += 1
+            assert true(said, other, arrays), what
+        else:
+            false += not true(said, other, arrays)
+    assert passed > 0  # an ulp of noise, or of a multiplier
+    assert false > len(arrays)  # what was refused was false, and not only for want of a proof
+
+
+# --- by hand --------------------------------------------------------------------------------------
+
+NUMBERS = re.compile(r"mu <= (\S+) for.*objective <= (\S+), .* >= (\S+), gap <= (\S+)", re.DOTALL)
+
+
+def proved(problem: Any, folder: Path, **how: Any) -> list[Fraction]:
+    design = solve(problem, **how).design
+    assert design is not None
+    said = checked(save_design(design, folder / "d.npz"))
+    found = NUMBERS.search(said.words)
+    assert found, said.words
+    assert "taken from the file: the whole problem" in said.words
+    return [Fraction(x) for x in found.groups()]
+
+
+def test_one_node_has_a_variance_of_one(tmp_path: Path) -> None:
+    mu, high, low, gap = proved(SpaceProblem(mixing=np.eye(1)), tmp_path)
+    assert 1 - ROOM < low <= 1 <= high < 1 + ROOM
+    assert high / low - 1 <= gap * (1 + ROOM) + Fraction(1e-15)
+    assert mu**2 * high >= 1 - Fraction(1e-15)  # noise of this variance moved by 1
+
+
+def test_a_budget_of_a_quarter_is_half_of_mu(tmp_path: Path) -> None:
+    mu, high, low, _ = proved(SpaceProblem(mixing=np.eye(1), budget=0.25), tmp_path)
+    assert abs(mu - Fraction(1, 2)) < ROOM
+    assert low <= 4 <= high
+
+
+def test_two_prefix_sums_cost_the_golden_ratio_squared(tmp_path: Path) -> None:
+    _, high, low, gap = proved(TimeProblem.prefix(participation=single(2)), tmp_path, gap=1e-12)
+    with mpmath.workdps(50):
+        golden = Fraction(str((3 + mpmath.sqrt(5)) / 2))
+    assert low <= golden <= high
+    assert gap < 1e-11
+
+
+def test_a_complete_graph_averages_whatever_is_capped(tmp_path: Path) -> None:
+    """W = J / 2 of two nodes, caps of 2 = c: R = [[2, x], [x, 2]] has an error of 1 + x / 2 and
+    [R^-1]_11 = 2 / (4 - x^2) <= 1, so that x = -sqrt 2 at best."""
+    problem = SpaceProblem(mixing=np.full((2, 2), 0.5), max_variance=2.0)
+    _, high, low, _ = proved(problem, tmp_path, gap=1e-10)
+    with mpmath.workdps(50):
+        least = Fraction(str(2 * (1 - mpmath.sqrt(2) / 2)))
+    assert low <= least <= high
+
+
+# --- whatever floating point guesses --------------------------------------------------------------
+
+
+def test_what_only_rounding_makes_positive_definite_has_no_inverse() -> None:
+    """Cholesky's algorithm in float64 takes some matrices with a negative eigenvalue."""
+    rng, tried, exact = np.random.default_rng(1), 0, checker().Exact
+    for _ in range(400):
+        g = rng.standard_normal((4, 3))
+        r = (g @ g.T + (g @ g.T).T) / 2
+        try:
+            root = np.linalg.inv(np.linalg.cholesky(r))
+        except np.linalg.LinAlgError:
+            continue
+        if inverse(exactly(r)) is None:
+            tried += 1
+            with pytest.raises(SystemExit):
+                checker().inverse(exact.of(r), exact.guess(root), "R")
+    assert tried > 5
+
+
+@pytest.mark.parametrize("flint", [True, False])
+def test_bounds_on_an_inverse_hold_for_every_guess(
+    flint: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng, exact = np.random.default_rng(2), checker().Exact
+    if not flint:
+        monkeypatch.setattr(checker(), "fmpz_mat", None)
+    for off in (0.0, 1e-9, 1e-3, 1e-2):
+        g = rng.standard_normal((4, 4))
+        k = g @ g.T + 4 * np.eye(4)
+        k = (k + k.T) / 2
+        m = np.linalg.inv(np.linalg.cholesky(k)) * (1 + off * rng.standard_normal((4, 4)))
+        found = checker().inverse(exact.of(k), exact.of(m), "R")(exact.of(m))
+        y = inverse(exactly(k))
+        assert y is not None
+        for i in range(4):
+            assert y[i][i] <= found[i] <= y[i][i] * (1 + Fraction(100 * off) ** 2 + ROOM)
+
+
+@pytest.mark.parametrize("limits", ["", "cap", "floor", "both"])
+def test_a_bound_holds_for_every_guess(limits: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also of a polar factor that is none, or of the other sign."""
+    rng, exact, svd = np.random.default_rng(3), checker().Exact, np.linalg.svd
+    w = rng.standard_normal((3, 3)) + 3 * np.eye(3)
+    cap = np.array([0.3, 0.0, 0.1]) * (limits in ("cap", "both"))
+    floor = np.array([0.0, 0.02, 0.01]) * (limits in ("floor", "both"))
+    b = np.diag([1.0, 0.5, 2.0])
+    h, nothing = times(turned(exactly(w)), exactly(w)), [Fraction()] * 3
+    dual = [exactly(x)[0] for x in (cap, floor)]
+    least = bound(h, exactly(b @ b), Fraction(5), *dual, limits=(nothing, nothing))
+    for off in (0.0, 1e-6, 0.1, 3.0):
+
+        def guessed(a: np.ndarray, off: float = off, **how: Any) -> Any:
+            left, values, right = svd(a, **how)
+            return left * (1 + off * rng.standard_normal(left.shape)), values, -right
+
+        monkeypatch.setattr(np.linalg, "svd", guessed)
+        found = checker().lower(exact.of(w), cap, floor, exact.of(b), Fraction(5))
+        assert found <= least * (1 + Fraction(1, 10**40))
+        assert off > 0 or found >= least * (1 - Fraction(1, 10**11))
+
+
+def test_multipliers_cost_their_largest_diagonal_entry() -> None:
+    """Blocks [[2, 1], [1, 2]] at budget 3 and [5] at budget 1: 3 * 2 + 5."""
+    blocks = [np.array([[2.0, 1.0], [1.0, 2.0]]), np.array([[5.0]])]
+    b, price = checker().multipliers(3, [(0, 2), (1,)], blocks, [3, 1])
+    assert abs(price - 11) < ROOM
+    u = np.array([[2.0, 0.0, 1.0], [0.0, 5.0, 0.0], [1.0, 0.0, 2.0]])
+    np.testing.assert_allclose((b @ b.turned()).floats(), u, atol=1e-14)
+
+
+def test_patterns_are_those_of_the_participation() -> None:
+    entry = {"separation": 2, "epochs": None, "max_participations": 2, "horizon": 4}
+    pairs = {(0, 2), (0, 3), (1, 3)}
+    assert set(checker().patterns_of(entry)) == {(0,), (1,), (2,), (3,)} | pairs
+    entry |= {"epochs": 2, "horizon": None, "max_participations": None}
+    assert checker().patterns_of(entry) == [(0, 2), (1, 3)]
+
+
+def test_too_many_patterns_are_not_covered(capsys: pytest.CaptureFixture[str]) -> None:
+    entry = {"separation": 1, "epochs": None, "max_participations": 9, "horizon": 60}
+    with pytest.raises(SystemExit) as left:
+        checker().patterns_of(entry)
+    assert left.value.code == 2
+    assert "participation in so many patterns" in capsys.readouterr().out
