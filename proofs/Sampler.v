@@ -7,8 +7,8 @@
    - the alias method: of all first words, as many lead to an outcome as its columns say
      ([alias_counts]);
    - the law of an attempt, for every variance and every table whose weights are above the density:
-     no acceptance is above 1, and buckets and tail give the multiple above ([attempt_in_a_bucket],
-     [attempt_in_the_tail]);
+     no acceptance is above 1, and buckets and tail give the multiple above ([bucket_law],
+     [tail_law]);
    - the comparison of a uniform, of which more bits are drawn as long as bounds of the exponential do
      not decide, decides rightly whatever the bits to come ([accepted_rightly], [rejected_rightly]), and
      uniforms that are not decided lie together ([undecided_are_close]);
@@ -96,7 +96,7 @@ Hypothesis above : forall k, (k < K)%N -> S * density (k%:R * w) <= W k.
 Lemma weight_positive k : (k < K)%N -> 0 < W k.
 Proof. by move=> kK; apply: lt_le_trans (above kK); apply: mulr_gt0. Qed.
 
-Theorem attempt_in_a_bucket k x : (k < K)%N -> k%:R * w <= x ->
+Theorem bucket_law k x : (k < K)%N -> k%:R * w <= x ->
   0 <= keeps k x <= 1 /\ W k / 2%:R ^+ 64 * (1 / (2%:R * w)) * keeps k x = S * density x / (2%:R ^+ 65 * w).
 Proof.
 move=> kK kx; have Wk := weight_positive kK; split.
@@ -132,7 +132,7 @@ rewrite mulrCA -[X in _ <= X]mulr1; apply: ler_wpmul2l; first by nonneg.
 by rewrite mulrC -ler_pdivl_mulr ?ltr0n.
 Qed.
 
-Theorem attempt_in_the_tail j x : end_ + j%:R * w' <= x ->
+Theorem tail_law j x : end_ + j%:R * w' <= x ->
   0 <= keeps_far j x <= 1 /\
   W K / 2%:R ^+ 64 * (1 / 2%:R ^+ j.+1) * (1 / (2%:R * w')) * keeps_far j x = S * density x / (2%:R ^+ 65 * w).
 Proof.
@@ -333,8 +333,8 @@ Theorem law_of_variance_1 :
        * keeps_far E 1 1 1 1 scale_1 5 weight_1 j (5 + j)%:R = scale_1 * density_1 (5 + j)%:R / (2%:R ^+ 65 * 1)).
 Proof.
 split=> [k k5 | j].
-  by apply: (attempt_in_a_bucket E_positive E_falls ltr01 ltr01 ltr01 scale_positive weights_above) => //; rewrite mulr1.
-apply: (attempt_in_the_tail E_sum E_positive E_falls ltr01 ltr01 ltr01 ltr01 scale_positive
+  by apply: (bucket_law E_positive E_falls ltr01 ltr01 ltr01 scale_positive weights_above) => //; rewrite mulr1.
+apply: (tail_law E_sum E_positive E_falls ltr01 ltr01 ltr01 ltr01 scale_positive
   tail_weight_above tail_of_1_halves).
 by rewrite /end_ !mulr1 natrD.
 Qed.
