@@ -115,7 +115,7 @@ Qed.
 Corollary account_of_fixed_responses : sensitivity 0 (1#10).
 Proof. apply sensitivity_is; reflexivity. Qed.
 
-Theorem fixed_responses_are_no_bound : sensitivity 1 (4#13) /\ (1#10) < (4#13).
+Theorem fixed_is_no_bound : sensitivity 1 (4#13) /\ (1#10) < (4#13).
 Proof. split; [apply sensitivity_is|]; reflexivity. Qed.
 
 Corollary a_hundredfold_answer : sensitivity 100 (10201#10210) /\ (999#1000) < (10201#10210).
@@ -133,5 +133,5 @@ intros small; destruct (Qlt_le_dec m 0) as [negative | positive].
   assert (1 / (1 - m) * (1 - m) == 1) as one by (field; lra).
   set (b := 1 / (1 - m)) in *; nra.
 Qed.
-Print Assumptions fixed_responses_are_no_bound.
+Print Assumptions fixed_is_no_bound.
 Print Assumptions no_bound_but_all_messages.

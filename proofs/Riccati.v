@@ -6,7 +6,7 @@
 
    A Boolean in integers: [check] computes, of a system, prices, policies and matrices Pi in integers
    over common denominators, whether they are a certificate; if it is true, the view is mu-GDP with the
-   squared mu that it states ([check_sound]). No inverse is trusted and no rounding assumed: whether a
+   squared mu that it states ([partial_check_sound]). No inverse is trusted and no rounding assumed: whether a
    matrix is positive semidefinite is decided by subtracting squares from it, which are found by
    integer square roots and need not be right, until rows of what is left are dominated by their
    diagonal. *)
@@ -405,7 +405,7 @@ Definition seen record z :=
   view real_Gamma real_Theta real_F real_Q start q sent phi part (horizon c) record z.
 Definition certified := zr (squared_mu c) / zr (unitP c).
 
-Theorem check_sound : check n r p c -> exists u : draws R r d -> draws R r d,
+Theorem partial_check_sound : check n r p c -> exists u : draws R r d -> draws R r d,
   [/\ predictable u, forall z, seen false (shifted z (u z)) = seen true z &
       forall z, \sum_(t < horizon c) sq (u z t) <= certified].
 Proof.
@@ -447,12 +447,12 @@ by rewrite /real_record mulrC.
 Qed.
 
 (* With lemma 1 and post-processing, the hypothesis of Adaptive.v. *)
-Corollary check_gdp gdp : gdp_of_shift (horizon c) gdp -> check n r p c ->
+Corollary partial_check_gdp gdp : gdp_of_shift (horizon c) gdp -> check n r p c ->
   gdp _ certified (seen false) (seen true).
 Proof.
-move=> gaussian /check_sound [u [ahead same paid]]; apply: gaussian ahead paid same => z z' agree.
+move=> gaussian /partial_check_sound [u [ahead same paid]]; apply: gaussian ahead paid same => z z' agree.
 exact: view_local.
 Qed.
 End Run.
 End Sound.
-Print Assumptions check_gdp.
+Print Assumptions partial_check_gdp.

@@ -312,7 +312,7 @@ Theorem florentine_certified : exists u : draws R 14 d -> draws R 14 d,
               = seen florentine victim_5 start sent phi part true z &
       forall z, \sum_(t < 8) sq (u z t) <= zr R 319 / zr R 10000].
 Proof.
-have [|h x | | u [ahead same paid]] := @check_sound R 14 14 1 florentine victim_5 erefl d start sent phi part.
+have [|h x | | u [ahead same paid]] := @partial_check_sound R 14 14 1 florentine victim_5 erefl d start sent phi part.
 - by move=> h i x y; have [-> ->] := halves i; apply: convex.
 - by apply: le_trans (clipped h x) _; rewrite /participates; case: (size h) => [|[|s]].
 - exact: check_florentine.

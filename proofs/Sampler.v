@@ -7,8 +7,8 @@
    - the alias method: of all first words, as many lead to an outcome as its columns say
      ([alias_counts]);
    - the law of an attempt, for every variance and every table whose weights are above the density:
-     no acceptance is above 1, and buckets and tail give the multiple above ([attempt_in_a_bucket],
-     [attempt_in_the_tail]);
+     no acceptance is above 1, and buckets and tail give the multiple above ([bucket_law],
+     [tail_law]);
    - the comparison of a uniform, of which more bits are drawn as long as bounds of the exponential do
      not decide, decides rightly whatever the bits to come ([accepted_rightly], [rejected_rightly]), and
      uniforms that are not decided lie together ([undecided_are_close]);
@@ -96,7 +96,7 @@ Hypothesis above : forall k, (k < K)%N -> S * density (k%:R * w) <= W k.
 Lemma weight_positive k : (k < K)%N -> 0 < W k.
 Proof. by move=> kK; apply: lt_le_trans (above kK); apply: mulr_gt0. Qed.
 
-Theorem attempt_in_a_bucket k x : (k < K)%N -> k%:R * w <= x ->
+Theorem bucket_law k x : (k < K)%N -> k%:R * w <= x ->
   0 <= keeps k x <= 1 /\ W k / 2%:R ^+ 64 * (1 / (2%:R * w)) * keeps k x = S * density x / (2%:R ^+ 65 * w).
 Proof.
 move=> kK kx; have Wk := weight_positive kK; split.
@@ -132,7 +132,7 @@ rewrite mulrCA -[X in _ <= X]mulr1; apply: ler_wpmul2l; first by nonneg.
 by rewrite mulrC -ler_pdivl_mulr ?ltr0n.
 Qed.
 
-Theorem attempt_in_the_tail j x : end_ + j%:R * w' <= x ->
+Theorem tail_law j x : end_ + j%:R * w' <= x ->
   0 <= keeps_far j x <= 1 /\
   W K / 2%:R ^+ 64 * (1 / 2%:R ^+ j.+1) * (1 / (2%:R * w')) * keeps_far j x = S * density x / (2%:R ^+ 65 * w).
 Proof.
@@ -150,3 +150,196 @@ rewrite /keeps_far [2%:R ^+ 65]exprS; move: (p2 64%N) (p2 j.+1); move: (2%:R ^+ 
 by field; rewrite !gt_eqF.
 Qed.
 End Law.
+
+(* The comparison of U, whose first bits are u, with a / b of a density that integers enclose. *)
+Section Decision.
+Variables (R : realFieldType) (a b u low high rho : R) (bits places : nat).
+Hypotheses (a0 : 0 <= a) (b0 : 0 < b).
+Hypotheses (enclosed_low : low <= 2%:R ^+ places * rho) (enclosed_high : 2%:R ^+ places * rho <= high).
+Definition accepted v := (v + 1) * b * 2%:R ^+ places <= a * low * 2%:R ^+ bits.
+Definition rejected v := a * high * 2%:R ^+ bits <= v * b * 2%:R ^+ places.
+
+Let two m : 0 < 2%:R ^+ m :> R. Proof. by rewrite exprn_gt0 ?ltr0n. Qed.
+
+Lemma over_all : a / b * rho * 2%:R ^+ bits * (b * 2%:R ^+ places) = a * (2%:R ^+ places * rho) * 2%:R ^+ bits.
+Proof. by field; rewrite gt_eqF. Qed.
+
+Theorem accepted_rightly U : accepted u -> U < (u + 1) / 2%:R ^+ bits -> U < a / b * rho.
+Proof.
+rewrite /accepted => yes /lt_le_trans; apply; rewrite ler_pdivr_mulr //.
+rewrite -(ler_pmul2r (mulr_gt0 b0 (two places))) over_all mulrA; apply: le_trans yes _.
+by rewrite ler_pmul2r // ler_wpmul2l.
+Qed.
+
+Theorem rejected_rightly U : rejected u -> u / 2%:R ^+ bits <= U -> a / b * rho <= U.
+Proof.
+rewrite /rejected => no; apply: le_trans; rewrite ler_pdivl_mulr //.
+rewrite -(ler_pmul2r (mulr_gt0 b0 (two places))) over_all [u * _]mulrA; apply: le_trans no.
+by rewrite ler_pmul2r // ler_wpmul2l.
+Qed.
+
+(* Undecided first bits are so few: the code's bounds differ by 3 at most, and places are bits + 32. *)
+Theorem undecided_are_close v : ~~ accepted u -> ~~ rejected v ->
+  v < u + 1 + a * (high - low) * 2%:R ^+ bits / (b * 2%:R ^+ places).
+Proof.
+rewrite /accepted /rejected -!ltNge => nu nv; have pos := mulr_gt0 b0 (two places).
+rewrite -(ltr_pmul2r pos) [X in _ < X]mulrDl divfK ?gt_eqF // !mulrA; apply: lt_trans nv _.
+by rewrite mulrBr mulrBl addrC -addrA ltr_addl addrC subr_gt0.
+Qed.
+End Decision.
+
+(* The table, as the code computes it. *)
+Section Table.
+Local Open Scope Z_scope.
+Definition bit_length z := if z <=? 0 then 0 else Z.log2 z + 1.
+
+Fixpoint series fuel (count term total y places : Z) : Z * Z :=
+  if fuel is f.+1 then if term =? 0 then (count, total) else
+    let next := Z.div (Z.shiftr (term * y) places) (count + 1) in
+    series f (count + 1) next (if Z.odd (count + 1) then total - next else total + next) y places
+  else (count, total).
+
+Fixpoint squared times (low high places : Z) : Z * Z :=
+  if times is m.+1 then squared m (Z.shiftr (low * low) places) (Z.shiftr (high * high) places + 1) places
+  else (low, high).
+
+Definition exp_bounds (n d bits : Z) : Z * Z :=
+  if n =? 0 then (2 ^ bits, 2 ^ bits) else
+  let halvings := bit_length (2 * n / d) in let places := bits + halvings + 16 in
+  let y := Z.div (n * 2 ^ places) (d * 2 ^ halvings) in
+  let: (count, total) := series 1000 0 (2 ^ places) (2 ^ places) y places in
+  let slack := 4 * count + 16 in
+  let: (low, high) := squared (Z.to_nat halvings) (total - slack) (total + slack) places in
+  (Z.shiftr low (places - bits), Z.shiftr high (places - bits) + 1).
+
+Definition ceiling a b := - (- a / b).
+Definition bits_to_reach count := bit_length (count - 1).
+
+Record table := Table { column_bits : Z; buckets : Z; width_bits : Z; tail_bits : Z; scale : Z;
+  weights : seq Z; thresholds : seq Z; aliases : seq nat }.
+
+(* Columns with too little are filled from those with enough, the last of both first. *)
+Fixpoint fill fuel room left thr (al : seq nat) (small large : seq nat) : seq Z * seq nat :=
+  match fuel, small, large with
+  | f.+1, i :: small, j :: large =>
+      let rest := at_row left j - (room - at_row left i) in
+      let left' := set_nth 0 left j rest in
+      let thr := set_nth 0 thr i (at_row left i) in let al := set_nth 0%N al i j in
+      if rest <? room then fill f room left' thr al (j :: small) large
+      else fill f room left' thr al small (j :: large)
+  | _, _, _ => (thr, al)
+  end.
+
+Definition alias_columns ws column_bits :=
+  let columns := Z.to_nat (2 ^ column_bits) in let room := 2 ^ (64 - column_bits) in
+  let left := ws ++ nseq (columns - size ws) 0 in
+  let those b := rev [seq i <- iota 0 columns | (at_row left i <? room) == b] in
+  fill columns room left (nseq columns room) (iota 0 columns) (those true) (those false).
+
+Definition table_of p q :=
+  let reach := Z.sqrt (81 * p / (4 * q)) + 1 in
+  let width_bits := bits_to_reach (ceiling reach (2 ^ 12 - 2)) in
+  let buckets := ceiling reach (2 ^ width_bits) in
+  let stop := buckets * 2 ^ width_bits in
+  let tail_bits := bits_to_reach (ceiling (3 * p) (4 * stop * q)) in
+  let above x := snd (exp_bounds (x * x * q) (2 * p) 192) in
+  let most := [seq above (Z.of_nat k * 2 ^ width_bits) | k <- iota 0 (Z.to_nat buckets)] ++
+              [:: Z.shiftr (above stop * 2 ^ (tail_bits + 1)) width_bits + 1] in
+  let sum := foldr Z.add 0 most in
+  let scale := (2 ^ 64 - Z.of_nat (size most) - 1) * 2 ^ 192 / sum in
+  let ws := [seq ceiling (scale * high) (2 ^ 192)%Z | high <- most] in
+  let all_ws := ws ++ [:: 2 ^ 64 - foldr Z.add 0 ws] in
+  let column_bits := bit_length (buckets + 1) in
+  let: (thr, al) := alias_columns all_ws column_bits in
+  Table column_bits buckets width_bits tail_bits scale all_ws thr al.
+
+Definition counted t k := let room := 2 ^ (64 - column_bits t) in
+  sumZ (Z.to_nat (2 ^ column_bits t)) (fun i =>
+    (if i == k then at_row (thresholds t) i else 0) +
+    (if nth 0%N (aliases t) i == k then room - at_row (thresholds t) i else 0)).
+
+Definition table_ok t p q := let K := Z.to_nat (buckets t) in
+  let above x := snd (exp_bounds (x * x * q) (2 * p) 192) in
+  [&& foldr Z.add 0 (weights t) =? 2 ^ 64, size (weights t) == K.+2,
+    every (Z.to_nat (2 ^ column_bits t)) (fun k => counted t k =? at_row (weights t) k),
+    every (Z.to_nat (2 ^ column_bits t)) (fun i =>
+      (0 <=? at_row (thresholds t) i) && (at_row (thresholds t) i <=? 2 ^ (64 - column_bits t))) &
+    every K (fun k => scale t * above (Z.of_nat k * 2 ^ width_bits t) <=? at_row (weights t) k * 2 ^ 192)].
+
+End Table.
+
+(* As the code has it, and as a test of the code compares. *)
+Definition variance_1 := Eval vm_compute in table_of 1 1.
+
+Theorem table_of_variance_1 : table_ok variance_1 1 1.
+Proof. by vm_compute. Qed.
+
+(* The law of variance 1. [exp_bounds] is asked for exp(-k^2 / 2), k up to 5, and exp(-5). *)
+Section Variance1.
+Variables (R : realFieldType) (E : R -> R).
+Hypothesis E_sum : forall x y, E (x + y) = E x * E y.
+Hypothesis E_positive : forall x, 0 < E x.
+Hypothesis E_falls : forall x y, 0 <= x -> x <= y -> E y <= E x.
+Hypothesis enclosed_above : forall n d, Z.ltb 0 d ->
+  zr R (2 ^ 192)%Z * E (zr R n / zr R d) <= zr R (snd (exp_bounds n d 192)).
+
+Lemma zr_nat k : zr R (Z.of_nat k) = k%:R.
+Proof. by elim: k => // k IH; rewrite Nat2Z.inj_succ -Z.add_1_r zrD IH -[k.+1]addn1 natrD. Qed.
+
+Lemma from_integers s n d weight : Z.ltb 0 s -> Z.ltb 0 d ->
+  Z.leb (s * snd (exp_bounds n d 192)) (weight * 2 ^ 192) -> zr R s * E (zr R n / zr R d) <= zr R weight.
+Proof.
+move=> /(@zr_gt0 R) s0 d0 /(zr_le R); rewrite (zrM R s) (zrM R weight); have unit0 : 0 < zr R (2 ^ 192)%Z by apply: zr_gt0.
+move: (zr R (2 ^ 192)%Z) unit0 (enclosed_above n d0) => P P0 above less.
+rewrite -(ler_pmul2r P0); apply: le_trans less; rewrite -mulrA ler_pmul2l // mulrC; exact: above.
+Qed.
+
+Definition weight_1 k : R := zr R (at_row (weights variance_1) k).
+Definition scale_1 : R := zr R (scale variance_1).
+Definition density_1 : R -> R := density E 1 1.
+
+Lemma density_1_at k : density_1 (k%:R * 1) = E (zr R (Z.of_nat k * Z.of_nat k) / zr R 2).
+Proof. by rewrite /density_1 /density !mulr1 zrM zr_nat expr2. Qed.
+
+Lemma scale_positive : 0 < scale_1.
+Proof. exact: zr_gt0. Qed.
+
+Lemma weights_above k : (k < 5)%N -> scale_1 * density_1 (k%:R * 1) <= weight_1 k.
+Proof.
+move=> k5; rewrite density_1_at; apply: from_integers; [by vm_compute | by [] |].
+move: k k5; do 5 (case; first by vm_compute). by [].
+Qed.
+
+Lemma tail_weight_above : 2%:R * 1 * scale_1 * density_1 (end_ 1 5) <= weight_1 5 * 1.
+Proof.
+rewrite mulr1 mulr1 /end_ density_1_at; have -> : 2%:R * scale_1 = zr R (2 * scale variance_1) by rewrite zrM.
+by apply: from_integers; vm_compute.
+Qed.
+
+Lemma tail_of_1_halves : E (end_ 1 5 * 1 * 1 / 1) <= 1 / 2%:R.
+Proof.
+rewrite ler_pdivl_mulr ?ltr0n // mulrC; have -> : end_ 1 5 * 1 * 1 / 1 = zr R 5 / zr R 1 :> R.
+  by rewrite /end_ !mulr1 -(zr_nat 5).
+by have := @from_integers 2 5 1 1; apply; vm_compute.
+Qed.
+
+(* Places of buckets are one integer each: magnitude k < 5, and 5 + j in the tail. *)
+Theorem law_of_variance_1 :
+  (forall k, (k < 5)%N -> 0 <= keeps E 1 1 scale_1 weight_1 k k%:R <= 1 /\
+     weight_1 k / 2%:R ^+ 64 * (1 / (2%:R * 1)) * keeps E 1 1 scale_1 weight_1 k k%:R
+       = scale_1 * density_1 k%:R / (2%:R ^+ 65 * 1)) /\
+  (forall j, 0 <= keeps_far E 1 1 1 1 scale_1 5 weight_1 j (5 + j)%:R <= 1 /\
+     weight_1 5 / 2%:R ^+ 64 * (1 / 2%:R ^+ j.+1) * (1 / (2%:R * 1))
+       * keeps_far E 1 1 1 1 scale_1 5 weight_1 j (5 + j)%:R = scale_1 * density_1 (5 + j)%:R / (2%:R ^+ 65 * 1)).
+Proof.
+split=> [k k5 | j].
+  by apply: (bucket_law E_positive E_falls ltr01 ltr01 ltr01 scale_positive weights_above) => //; rewrite mulr1.
+apply: (tail_law E_sum E_positive E_falls ltr01 ltr01 ltr01 ltr01 scale_positive
+  tail_weight_above tail_of_1_halves).
+by rewrite /end_ !mulr1 natrD.
+Qed.
+End Variance1.
+Print Assumptions alias_counts.
+Print Assumptions undecided_are_close.
+Print Assumptions table_of_variance_1.
+Print Assumptions law_of_variance_1.
