@@ -18,6 +18,7 @@ from noisedesign.base.enclosures import Enclosure, gram
 from noisedesign.certify.rigorous import NotProvedError, factor_below
 from noisedesign.design.design import Design
 from noisedesign.families.disjoint.family import Disjoint
+from noisedesign.families.disjoint.program import dual_of
 from noisedesign.families.family import family_of
 from noisedesign.families.overlapping.bound import multipliers_of
 from noisedesign.families.overlapping.family import Overlapping
@@ -34,7 +35,6 @@ COVERED = (
     "a design over nodes, of the error of one step of one W, or one over time without a cap and "
     "of fixed participation; against a reader of all messages, without a structure"
 )
-MULTIPLIERS = {"dual_weights", "dual_blocks", "pattern_blocks"}  # arrays that prove a bound
 SIGNS = {"cap": 1, "floor": -1}  # of a variance against its limit, and of what that costs
 
 
@@ -99,7 +99,7 @@ def theorem(design: Design) -> str:
     if not plain or problem.axes == "space-time":
         got = f"one over {problem.axes} of the family {family.name!r}, or with one of these"
         raise InputError(FIELD, expected=COVERED, got=got)
-    _require(MULTIPLIERS & set(design.proof), "multipliers, which prove a bound", "a baseline")
+    _require(design.proof, "multipliers, which prove a bound", "a baseline")
     try:
         return _in_space(design) if problem.axes == "space" else _in_time(design)
     except (np.linalg.LinAlgError, NotProvedError) as error:
@@ -149,7 +149,8 @@ def _in_space(design: Design) -> str:
         _require(kept, f"variances that keep the {name}", "one that does not")
     # Nearly optimal: theorem A.
     w, factor, paid = _factor(design, limited=bool(limit))
-    b = near(np.sqrt(np.maximum(design.proof["dual_weights"], 0.0)))
+    dual: Any = dual_of(design.proof)
+    b = near(np.sqrt(np.maximum(dual.blocks[:, 0, 0], 0.0)))
     half = (factor * b.whole / (w.scale * b.scale)).astype(float)
     u, _, v = np.linalg.svd(half, full_matrices=False)
     z = near(u @ v)
@@ -187,7 +188,9 @@ def _factor(design: Design, *, limited: bool) -> tuple[Exact, Any, dict[str, Any
     problem: Any = design.problem
     mixing, none = problem.mixing, np.zeros(len(problem.mixing))
     w = exact(mixing, least=1 << BITS if limited else 1)
-    duals = {name: np.maximum(design.proof.get(f"dual_{name}", none), 0.0) for name in SIGNS}
+    dual: Any = dual_of(design.proof)
+    given = {name: getattr(dual, name) for name in SIGNS}
+    duals = {name: none if a is None else np.maximum(a, 0.0) for name, a in given.items()}
     square = w.scale**2
     paid = {name: cut(exact(a, least=square), square).whole for name, a in duals.items()}
     if not duals["floor"].any():
@@ -262,10 +265,8 @@ def _in_time(design: Design) -> str:
 
 def _columns(design: Design, steps: list[list[int]]) -> tuple[Any, Array]:
     """Return B, whose B B^T are the multipliers, (T, p), and the pattern of every column, (p,)."""
-    if "dual_blocks" in design.proof:
-        blocks: list[Any] = list(
-            zip(map(np.array, steps), design.proof["dual_blocks"], strict=True)
-        )
+    if (dual := dual_of(design.proof)) is not None:
+        blocks: list[Any] = list(zip(map(np.array, steps), dual.blocks, strict=True))
     else:
         groups = multipliers_of(design.proof)
         blocks = [pair for one in groups for pair in zip(one.steps, one.blocks, strict=True)]

@@ -351,7 +351,8 @@ def test_the_whole_experiment_on_few_records() -> None:
     furthest = 0.1 * 0.01 * sum(1 / math.sqrt(t) for t in (1, 2, 3, 4))
     assert f"more than {furthest:.3g}" in text
     assert "The minimum is " in text
-    assert re.search(r"at p = 0.7, 1: decor 0\.\d{3}, 0\.\d{3}; whisper 0\.\d{3}", text)
+    assert "| graph | decor | whisper |" in text
+    assert re.search(r"\| p = 0.7 \| 0\.\d{3} \| 0\.\d{3} \|", text)
     assert "| a9a by node, p = 0.7 |" in text
 
 

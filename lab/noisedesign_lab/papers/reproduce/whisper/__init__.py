@@ -334,7 +334,7 @@ def of_quadratics(found: Rows, settings: WhisperSettings) -> str:
 
 
 def table_of_distances(found: Rows) -> str:
-    """What noise alone moves models by, where gradients are not clipped: exact, at every budget."""
+    """Tell what noise alone moves models by, unclipped: exact, and the same at every budget."""
     told = (
         "Not clipped, noise alone makes the distance of models to those of the run without noise: "
         "its expected square over that of independent noise at equal budgets, exact."
