@@ -156,7 +156,7 @@ def test_what_a_machine_has_checked_is_there() -> None:
     ]
     assert len(named) >= 5
     for name in named if proofs else ():
-        assert re.search(rf"^(Theorem|Lemma) {name}\b", proofs, re.MULTILINE), name
+        assert re.search(rf"^(Theorem|Lemma|Corollary) {name}\b", proofs, re.MULTILINE), name
 
 
 def test_confidences_are_those_of_the_code() -> None:
