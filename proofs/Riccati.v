@@ -1,8 +1,4 @@
-(* Certificates for Coupling.v, in two ways.
-
-   The recursion of theorem F4 (docs/mathematics/views.md): matrices Psi and Pi that satisfy it,
-   with the policy that goes with them, satisfy the inequality that Coupling.v asks of every step
-   ([recursion_holds]).
+(* Certificates for Coupling.v. That matrices of the recursion on paper are such is not proved here.
 
    A Boolean in integers: [check] computes, of a system, prices, policies and matrices Pi in integers
    over common denominators, whether they are a certificate; if it is true, the view is mu-GDP with the
