@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from noisedesign.base.checks import InputError
@@ -21,6 +22,23 @@ LOOKED = 0.5  # seconds between two looks at workers
 PATIENCE = 30.0  # seconds that a scheduler has to answer
 
 
+class Letter:
+    """A letter under way, whose envelope is emptied when it has arrived: a call of an actor refers
+    to itself, and keeps what it sent until Python looks for such cycles, gigabytes later."""
+
+    def __init__(self, other: Any, sender: int, tag: Tag, data: Any) -> None:
+        self._envelope = [data]
+        self._answer = other.put(sender, tag, self._envelope)
+
+    def done(self) -> bool:
+        if arrived := bool(self._answer.done()):
+            self._envelope.clear()
+        return arrived
+
+    def result(self) -> None:
+        self._answer.result()
+
+
 class Actor:
     """A part on a worker. What is ``async`` runs while its own work does, in another thread."""
 
@@ -30,7 +48,9 @@ class Actor:
 
     def work(self, asked: Asked, others: dict[int, Any]) -> tuple[str, Any]:
         """Do a part's work: "found" and it, or "failed" and the error."""
-        put: dict[int, Callable[[int, Tag, Any], Any]] = {k: one.put for k, one in others.items()}
+        put: dict[int, Callable[[int, Tag, Any], Any]] = {
+            k: partial(Letter, one) for k, one in others.items()
+        }
         mail = Mail(self.index, self._box, put, silence=self._silence)
         try:
             return "found", done(asked, mail, self._tell)
@@ -40,8 +60,8 @@ class Actor:
     def _tell(self, stage: str) -> None:
         self._stage = stage
 
-    async def put(self, sender: int, tag: Tag, data: Any) -> None:
-        self._box.put(sender, tag, data)
+    async def put(self, sender: int, tag: Tag, envelope: list[Any]) -> None:
+        self._box.put(sender, tag, envelope[0])
 
     async def end(self, reason: str) -> None:
         self._box.end(reason)

@@ -9,16 +9,21 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 import noisedesign as nd
 from noisedesign.base.checks import InputError
 from noisedesign.distributed import design as designs, tasks
-from noisedesign.distributed.mail import LostError
+from noisedesign.distributed.cluster import Letter
+from noisedesign.distributed.mail import Box, LostError, Mail, Tag
 from tests.support.parts import as_if_large
 
 distributed = pytest.importorskip("distributed")
@@ -50,6 +55,36 @@ def stored(folder: Path, nodes: int = 200) -> Path:
     graph = nd.build_graph("barabasi-albert", nodes=nodes, links=3, seed=1)
     tasks.store(nd.SpaceProblem.from_graph(graph), folder, parts=2)
     return folder
+
+
+class Other:
+    """The actor of another worker, as Dask calls it: what it was sent it keeps for ever."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[Tag, list[Any]]] = []
+        self.arrived = False
+
+    def put(self, sender: int, tag: Tag, envelope: list[Any]) -> Any:
+        self.sent.append((tag, envelope))
+        return SimpleNamespace(done=lambda: self.arrived, result=lambda: None)
+
+
+def test_what_has_arrived_is_kept_by_nobody() -> None:
+    other = Other()
+    mail = Mail(0, Box(), {1: partial(Letter, other)})
+    data = [np.ones(3), np.ones(4)]
+    known = [weakref.ref(each) for each in data]
+    while data:
+        mail.send(1, (len(data), "halo"), data.pop())
+    assert [envelope[0].sum() for _, envelope in other.sent] == [4, 3]
+    other.arrived = True
+    mail.send(1, (3, "sum"), 5.0)
+    assert [each() for each in known] == [None, None]
+    assert [(tag, len(envelope)) for tag, envelope in other.sent] == [
+        ((2, "halo"), 0),
+        ((1, "halo"), 0),
+        ((3, "sum"), 1),
+    ]
 
 
 @pytest.mark.slow
