@@ -77,12 +77,14 @@ class Row(NamedTuple):
 
 
 class Source(NamedTuple):
-    """A paper: how many items of each kind it numbers, and the rows of them."""
+    """A paper: how many items of each kind it numbers, the rows of them, and how long each command
+    ran that measured them."""
 
     title: str
     read: str
     numbered: dict[str, int]
     rows: tuple[Row, ...]
+    took: Mapping[str, str] = {}
 
 
 def source(name: str, folder: Path = EXPERIMENTS) -> Source:
@@ -296,19 +298,24 @@ def _of_pairs(pairs: Sequence[tuple[Value, Value]], measure: Mapping[str, Any]) 
 
 
 def shown(value: Value, *, percent: int = 0) -> str:
-    """A number to three digits with its interval; ``percent`` is what makes it per cent, or 0."""
+    """A number with its interval, to three digits or as many as tell its ends apart; ``percent`` is
+    what makes it per cent, or 0."""
     times, unit = (percent, " %") if percent else (1, "")
 
-    def digits(number: float) -> str:
+    def digits(number: float, count: int = 3) -> str:
         number *= times
         if not math.isfinite(number):
             return "diverged"
-        return f"{number:.0f}" if abs(number) >= 1000 else f"{round(number, 9) + 0.0:.3g}"
+        return f"{number:.0f}" if abs(number) >= 1000 else f"{round(number, 9) + 0.0:.{count}g}"
 
     low, high = value.ends
     if low == high or not math.isfinite(value.mean):
         return f"{digits(value.mean)}{unit}"
-    return f"{digits(value.mean)}{unit} ({digits(low)} to {digits(high)})"
+    for count in range(3, 7):
+        told, *ends = (digits(number, count) for number in (value.mean, low, high))
+        if ends[0] != ends[1]:
+            break
+    return f"{told}{unit} ({ends[0]} to {ends[1]})"
 
 
 def judgement(row: Row, folder: Path = EXPERIMENTS) -> Judged:
@@ -349,14 +356,16 @@ def page(folder: Path = EXPERIMENTS) -> str:
     """Return the text of the page."""
     means = [_line(("verdict", "means")), _line(["---"] * 2), *map(_line, MEANING.items())]
     counts = [_line(("source", *VERDICTS, "in all")), _line(["---"] * (len(VERDICTS) + 2))]
+    ran = [_line(("command", "ran, at the settings of these rows")), _line(["---"] * 2)]
     parts = []
     for of in (source(name, folder) for name in SOURCES):
+        ran += [_line((f"`{command}`", time)) for command, time in of.took.items()]
         verdicts = [judgement(row, folder) for row in of.rows]
         found = Counter(one.verdict for one in verdicts)
         link = f"[{of.title}](#{re.sub(r'[^a-z0-9]+', '-', of.title.lower()).strip('-')})"
         counts.append(_line((link, *(str(found[v]) for v in VERDICTS), str(len(verdicts)))))
         parts.append(_section(of, verdicts))
-    return "\n".join([INTRODUCTION, *means, "", *counts, "", *parts])
+    return "\n".join([INTRODUCTION, *means, "", *counts, "", *ran, "", *parts])
 
 
 def _section(of: Source, verdicts: Sequence[Judged]) -> str:

@@ -15,6 +15,7 @@ TOOL = tool("every_figure")
 SOURCES = {name: TOOL.source(name) for name in TOOL.SOURCES}
 ROWS = [(name, row) for name, of in SOURCES.items() for row in of.rows]
 MEASURED = [row for _, row in ROWS if row.measure]
+PARTIAL = ("gossip-sensitivity", "pndp-by-distance")  # of who does not read all messages
 
 
 def test_the_page_is_what_the_tool_writes() -> None:
@@ -62,6 +63,22 @@ def test_what_a_test_refutes_is_among_the_errata() -> None:
     for _, row in ROWS:
         if row.verdict == TOOL.NOT and not row.command:
             assert any(test in told for test in row.tests), row.item
+
+
+def test_every_command_says_how_long_it_ran_as_its_page_does() -> None:
+    took = {command: time for of in SOURCES.values() for command, time in of.took.items()}
+    assert {row.command for row in MEASURED} == set(took)
+    for command, time in took.items():
+        if command.startswith("noisedesign reproduce "):
+            told = pages.read(f"docs/experiments/{command.rpartition(' ')[2]}.md")
+            assert time in " ".join(told.split()), command
+        assert f"| `{command}` | {time} |" in pages.read(TOOL.PAGE)
+
+
+def test_what_readers_of_a_part_learn_is_labelled() -> None:
+    of_parts = [row for row in MEASURED if row.measure["csv"] in PARTIAL]
+    assert len(of_parts) >= 9
+    assert all("fixed responses" in row.note for row in of_parts)
 
 
 def test_what_is_to_be_measured_is() -> None:
@@ -168,6 +185,11 @@ def test_rules_are_said(folder: Path) -> None:
         (ONE | {"at_most": 11.0}, "the whole interval is on that side"),
     ):
         assert TOOL.judged(measure, folder).rule == rule
+
+
+def test_narrow_intervals_have_ends() -> None:
+    assert TOOL.shown(TOOL.Value(1.0026, 1.0009, 1.0047)) == "1.003 (1.001 to 1.005)"
+    assert TOOL.shown(TOOL.Value(0.2, 0.15, 0.25), percent=100) == "20 % (15 to 25)"
 
 
 def test_other_results_make_another_page(tmp_path: Path) -> None:

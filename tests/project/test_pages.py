@@ -266,6 +266,18 @@ def test_every_picture_is_on_a_page_and_small() -> None:
     assert all(picture.stat().st_size < 400_000 for picture in shown)
 
 
+def test_words_for_a_picture_name_its_epsilon() -> None:
+    named = re.compile(r"epsilon (\d[\d.]*\d|\d)")
+    compared = 0
+    for page in pages.PAGES:
+        for words, picture in re.findall(r"!\[([^\]]+)\]\(([^)]+\.svg)\)", pages.read(page)):
+            drawn = " ".join(re.findall("<text[^>]*>([^<]*)", pages.read(page.parent / picture)))
+            told, shown = set(named.findall(words)), set(named.findall(drawn))
+            assert told <= shown or not shown, (page.name, words, shown)
+            compared += bool(told and shown)
+    assert compared >= 2
+
+
 CITING = ("accounts", "runs", "guides/noise-in-integers", "guides/random-participation")
 CITED = re.compile(
     r"([A-Z]\w+)(?:,? et al\.|(?:,? [A-Z]\w+)*,? and [A-Z]\w+)?,? \(?((?:19|20)\d\d)\b(?!-)"
