@@ -38,6 +38,17 @@ COVERED = (
 SIGNS = {"cap": 1, "floor": -1}  # of a variance against its limit, and of what that costs
 
 
+class Claim(NamedTuple):
+    """What is stated of a design: the numbers by their names, and the words of its theorem."""
+
+    design: Design
+    fields: Mapping[str, Any]
+    above: int  # one and the gap, in units
+    rows: str
+    names: tuple[str, ...]
+    about: str
+
+
 class Exact(NamedTuple):
     """An array of Python's whole numbers, over ``scale``, a power of two."""
 
@@ -89,6 +100,49 @@ def theorem(design: Design) -> str:
         >>> "Theorem optimal" in theorem(nd.solve(ring).design)
         True
     """
+    return _text(_claim(design))
+
+
+def numbers(design: Design) -> str:
+    """Write the numbers of the theorem of a design alone, as the checker of ``proofs`` reads them.
+
+    Args:
+        design: as :func:`theorem` takes it.
+
+    Returns:
+        The kind and the size, then every field: a line of its name and of how many lines follow,
+        and these, with blanks between numbers.
+
+    Raises:
+        InputError: as of :func:`theorem`.
+
+    Examples:
+        >>> import noisedesign as nd
+        >>> from noisedesign.tasks.theorem import numbers
+        >>> ring = nd.SpaceProblem.from_graph(nd.build_graph("ring", nodes=4))
+        >>> numbers(nd.solve(ring).design).splitlines()[:2]
+        ['space 4', 'W 4']
+    """
+    claim = _claim(design)
+    lines = [f"{claim.names[0].lower()} {claim.rows.split()[0]}"]
+    for name, value in claim.fields.items():
+        rows = _lines(value)
+        lines += [f"{name} {len(rows)}", *rows]
+    return "\n".join([*lines, ""])
+
+
+def _lines(value: Any) -> list[str]:
+    """Return the lines of a number, a list of them, a matrix, or of what is not there."""
+    if value is None:
+        return []
+    if isinstance(value, int):
+        return [str(value)]
+    rows = [value] if len(value) == 0 or isinstance(value[0], int) else value
+    return [" ".join(map(str, row)) for row in rows]
+
+
+def _claim(design: Design) -> Claim:
+    """Return what is stated of a design, or refuse it."""
     problem: Any = design.problem
     family = family_of(problem)
     plain = isinstance(family, Disjoint | Overlapping) and design.trust == "local"
@@ -126,8 +180,8 @@ def _triangle(a: Any) -> list[Any]:
 # --- over nodes ---------------------------------------------------------------------------------
 
 
-def _in_space(design: Design) -> str:
-    """Prove a design over nodes in whole numbers, and write its theorem."""
+def _in_space(design: Design) -> Claim:
+    """Prove a design over nodes in whole numbers."""
     problem: Any = design.problem
     covariance = design.covariance
     _require((covariance == covariance.T).all(), "a symmetric covariance", "another")
@@ -171,7 +225,7 @@ def _in_space(design: Design) -> str:
    the squared sensitivity that each node is allowed, over dt; cap and floor are those of
    variances, squared noise, over dR. Proved: R is feasible, tr(W^T W R) is"""
     names = ("Space", "Design", "check", "proved", "check_sound")
-    return _text(design, fields, above, rows=f"{len(r.whole)} nodes", names=names, about=about)
+    return Claim(design, fields, above, f"{len(r.whole)} nodes", names, about)
 
 
 def _inverse_root(covariance: Array, r: Exact) -> Exact:
@@ -213,8 +267,8 @@ def _require_dominant(left: Any) -> None:
 # --- over time ----------------------------------------------------------------------------------
 
 
-def _in_time(design: Design) -> str:
-    """Prove a design over time in whole numbers, and write its theorem."""
+def _in_time(design: Design) -> Claim:
+    """Prove a design over time in whole numbers."""
     problem: Any = design.problem
     strategy, count = design.strategy, problem.participation.count()
     _require(not np.triu(strategy, 1).any(), "a lower triangular strategy", "another")
@@ -260,7 +314,7 @@ def _in_time(design: Design) -> str:
    steps are the patterns of participation, from step 0 on, tau their squared sensitivities, over
    dt. Proved: C^T C is feasible, tr(H (C^T C)^-1) is"""
     names = ("Time", "Strategy", "check_time", "proved_time", "check_time_sound")
-    return _text(design, fields, above, rows=f"{len(strategy)} steps", names=names, about=about)
+    return Claim(design, fields, above, f"{len(strategy)} steps", names, about)
 
 
 def _columns(design: Design, steps: list[list[int]]) -> tuple[Any, Array]:
@@ -321,16 +375,9 @@ def _field(name: str, value: Any) -> str:
     return f"  (* {name} *) {shown}"
 
 
-def _text(
-    design: Design,
-    fields: Mapping[str, Any],
-    above: int,
-    *,
-    rows: str,
-    names: tuple[str, ...],
-    about: str,
-) -> str:
+def _text(claim: Claim) -> str:
     """Write the file of a theorem."""
+    design, fields, above, rows, names, about = claim
     n = int(rows.split()[0])
     module, record, check, proved, sound = names
     large = n > LARGE
