@@ -30,6 +30,7 @@ LARGE = 24  # rows above which pieces of 63 bits are multiplied, on more assumpt
 UNITS = 10**16  # the stated gap is a multiple of one over this, finer than a rounding of float64
 CLAIM = 10**9  # the objective and the bound of the file are proved to one over this
 MOST = 2000  # patterns of participation: each is a list in the theorem
+NUMBERS = "Written by noisedesign prove, the numbers of a design"  # read by proofs/checker
 
 COVERED = (
     "a design over nodes, of the error of one step of one W, or one over time without a cap and "
@@ -47,6 +48,20 @@ class Claim(NamedTuple):
     rows: str
     names: tuple[str, ...]
     about: str
+
+    @property
+    def gap(self) -> float:
+        """The gap that is stated, as a float."""
+        return float(Fraction(self.above - UNITS, UNITS))
+
+    @property
+    def numbers(self) -> str:
+        """The text of all numbers, as :func:`numbers` returns it."""
+        lines = [NUMBERS, f"{self.names[0].lower()} {self.rows.split()[0]}"]
+        for name, value in self.fields.items():
+            rows = _lines(value)
+            lines += [f"{name} {len(rows)}", *rows]
+        return "\n".join([*lines, ""])
 
 
 class Exact(NamedTuple):
@@ -119,7 +134,7 @@ def theorem(design: Design) -> str:
         >>> "Theorem optimal" in theorem(nd.solve(ring).design)
         True
     """
-    return _text(_claim(design))
+    return _text(claim_of(design))
 
 
 def numbers(design: Design) -> str:
@@ -129,8 +144,8 @@ def numbers(design: Design) -> str:
         design: as :func:`theorem` takes it.
 
     Returns:
-        The kind and the size, then every field: a line of its name and of how many lines follow,
-        and these, with blanks between numbers.
+        A line that tells such files, the kind and the size, then every field: a line of its name
+        and of how many lines follow, and these, with blanks between numbers.
 
     Raises:
         InputError: as of :func:`theorem`.
@@ -139,15 +154,10 @@ def numbers(design: Design) -> str:
         >>> import noisedesign as nd
         >>> from noisedesign.tasks.theorem import numbers
         >>> ring = nd.SpaceProblem.from_graph(nd.build_graph("ring", nodes=4))
-        >>> numbers(nd.solve(ring).design).splitlines()[:2]
+        >>> numbers(nd.solve(ring).design).splitlines()[1:3]
         ['space 4', 'W 4']
     """
-    claim = _claim(design)
-    lines = [f"{claim.names[0].lower()} {claim.rows.split()[0]}"]
-    for name, value in claim.fields.items():
-        rows = _lines(value)
-        lines += [f"{name} {len(rows)}", *rows]
-    return "\n".join([*lines, ""])
+    return claim_of(design).numbers
 
 
 def _lines(value: Any) -> list[str]:
@@ -160,7 +170,7 @@ def _lines(value: Any) -> list[str]:
     return [" ".join(map(str, row)) for row in rows]
 
 
-def _claim(design: Design) -> Claim:
+def claim_of(design: Design) -> Claim:
     """Return what is stated of a design, or refuse it."""
     problem: Any = design.problem
     family = family_of(problem)
@@ -397,19 +407,18 @@ def _field(name: str, value: Any) -> str:
 
 def _text(claim: Claim) -> str:
     """Write the file of a theorem."""
-    design, fields, above, rows, names, about = claim
+    design, fields, _, rows, names, about = claim
     n = int(rows.split()[0])
     module, record, check, proved, sound = names
     large = n > LARGE
     kind, scope = ("machine", "bigZ") if large else ("binary", "Z")
     more = "From Bignums Require Import BigZ.\n" if large else ""
     said = "\n".join(_field(name, value) for name, value in fields.items())
-    gap = float(Fraction(above - UNITS, UNITS))
     # The first line tells such files, which may be replaced, from others.
     return f"""(* Written by noisedesign prove, as docs/guides/proofs.md says: a theorem.
 
    The noise of {rows}: {about} {design.objective!r}
-   to one in {CLAIM}, and nothing that is feasible has less than this over 1 + {gap:.3g}. *)
+   to one in {CLAIM}, and nothing that is feasible has less than this over 1 + {claim.gap:.3g}. *)
 From Coq Require Import ZArith.
 {more}From mathcomp Require Import all_ssreflect all_algebra.
 From noisedesign Require Import Numbers {"Fast " if large else ""}{module}.

@@ -1,6 +1,6 @@
 (* Reads the numbers of a design as `noisedesign prove` writes them, and says whether `accepted` of Checker.v holds: exit
    code 0 if so, 1 if not, 2 if this is no such file. A field is a line of its name and of how many lines follow; numbers
-   stand between blanks. The first field is the kind, and how many nodes or steps. *)
+   stand between blanks. The second line is the kind, and how many nodes or steps. *)
 let wrong what = prerr_endline ("noisedesign-check: " ^ what); exit 2
 let line () = try input_line stdin with End_of_file -> wrong "the numbers end too early"
 let words text = if text = "" then [] else String.split_on_char ' ' text
@@ -32,6 +32,7 @@ let time n =
   accepted_time n h c steps tau dl dc dt po qo gn gd m l z b on k s
 
 let () =
+  if line () <> "Written by noisedesign prove, the numbers of a design" then wrong "expected numbers of noisedesign prove";
   let holds = match words (line ()) with
     | ["space"; n] -> space (index n)
     | ["time"; n] -> time (index n)
