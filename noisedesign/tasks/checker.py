@@ -15,7 +15,6 @@ FIELD, ENVIRONMENT = "checker", "NOISEDESIGN_CHECKER"
 PROOFS = Path(__file__).resolve().parents[2] / "proofs"  # of a checkout
 BUILD = "sh proofs/build.sh --checker"
 VERDICTS = {(0, "accepted\n"): True, (1, "refused\n"): False}  # by exit code and what is printed
-VERIFIED = "verified"
 
 
 def checker_at(given: str | None) -> Path:
@@ -46,4 +45,4 @@ def checked(design: Design, checker: Path) -> Check:
         said = (done.stderr or done.stdout).strip() or "nothing"
         got = f"code {done.returncode} of {checker}, which said: {said}"
         raise InputError(FIELD, expected="accepted or refused", got=got, remedy=f"Build: {BUILD}.")
-    return Check(VERIFIED, verdict, note=f"gap {claim.gap:.3g} at most, by {checker}")
+    return Check("verified", verdict, note=f"gap {claim.gap:.3g} at most, by {checker}")

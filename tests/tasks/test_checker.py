@@ -163,6 +163,15 @@ def test_the_verdict_is_that_of_the_checker(ring: Path, tmp_path: Path) -> None:
     assert "which said: more" in outcome.err
 
 
+def test_a_design_that_does_not_hold_is_not_verified(ring: Path, tmp_path: Path) -> None:
+    design = nd.load(ring).design
+    less = replace(design.noise, space=design.covariance * 0.999)
+    path = nd.save(replace(design, noise=less), tmp_path / "less.npz")
+    checker = program(tmp_path, "echo accepted")
+    outcome = call("verify", path, "--verified", "--checker", checker, "--json")
+    assert (outcome.code, outcome.json()["verified"]) == (1, False)
+
+
 def test_without_the_option_no_checker_is_asked(
     ring: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
