@@ -40,7 +40,7 @@ SIGNS = {"cap": 1, "floor": -1}  # of a variance against its limit, and of what 
 
 
 class Claim(NamedTuple):
-    """What is stated of a design: the numbers by their names, and the words of its theorem."""
+    """A statement about a design: numbers by their names, and the words of the theorem."""
 
     design: Design
     fields: Mapping[str, Any]
