@@ -5,7 +5,8 @@
    mx m n A      the matrix (m, n) of these entries over an ordered field; row n a the row of one list
    short n A     no row of A has more than n entries
 
-   mulT A B is A B^T, tr n A the transpose, full n A the symmetric matrix of a lower triangle, and each lemma says so. *)
+   mulT A B is A B^T, tr n A the transpose, full n A the symmetric matrix of a lower triangle, worst and worst_gram the
+   largest row of K I - A and of K I - A A^T by absolute values, and each lemma says so. *)
 From Coq Require Import ZArith.
 From mathcomp Require Import all_ssreflect all_algebra.
 From mathcomp Require Import ssrZ.
@@ -53,6 +54,10 @@ Definition every n (f : nat -> bool) := all f (iota 0 n).
 Definition away K a i := add (sub (total (map (@abs T) a)) (abs (at_ a i))) (abs (sub K (at_ a i))).
 Definition largest n (f : nat -> T) := foldr max zero [seq f i | i <- iota 0 n].
 Definition worst n K A := largest n (fun i => away K (nth [::] A i) i).
+Fixpoint plus a b := if a is x :: a' then if b is y :: b' then add x y :: plus a' b' else a else b.
+Fixpoint aways K A := if A is a :: A' then let r := [seq abs (dot a b) | b <- A'] in
+  add (abs (sub K (dot a a))) (total r) :: plus r (aways K A') else [::].
+Definition worst_gram K A := foldr max zero (aways K A).
 Definition dominantT n A := every n (fun i => let a := nth [::] A i in le (total (map (@abs T) a)) (add (at_ a i) (at_ a i))).
 End Compute.
 
@@ -222,6 +227,45 @@ rewrite le_eqVlt; apply/orP; left; apply/eqP; rewrite /away valueD valueB (value
 rewrite -/(at2 A i i) [LHS](bigD1 i) //= [\sum_(j < n) `|value (at2 A i j)|](bigD1 i) //= [`|value (at2 A i i)| + _]addrC addrK.
 rewrite [RHS]addrC !mxE eqxx mulr1n; congr (_ + _); apply: eq_bigr => j ij.
 by rewrite !mxE eq_sym (negPf ij) mulr0n sub0r normrN.
+Qed.
+
+Lemma dotC a b : value (dot a b) = value (dot b a).
+Proof. by elim: a b => [|x a IH] [|y b] //=; rewrite !valueD !valueM IH mulrC. Qed.
+
+Lemma value_plus a b j : value (at_ (plus a b) j) = value (at_ a j) + value (at_ b j).
+Proof.
+rewrite /at_; elim: a b j => [|x a IH] [|y b] [|j] //=; rewrite ?nth_nil ?value0 ?addr0 ?add0r ?valueD //.
+Qed.
+
+Lemma value_aways K A i : (i < size A)%N -> value (at_ (aways K A) i) =
+  \sum_(j < size A) `|value K *+ (i == j) - value (dot (nth [::] A i) (nth [::] A j))|.
+Proof.
+elim: A i => // a A IH [|i] h; rewrite big_ord_recl /=.
+  rewrite valueD value_abs valueB mulr1n (@value_total (size A)) ?size_map //; congr (_ + _).
+  by apply: eq_bigr => j _; rewrite mulr0n sub0r normrN /at_ (nth_map [::]) // value_abs.
+rewrite value_plus {}IH // mulr0n sub0r normrN dotC -value_abs; congr (_ + _).
+by rewrite /at_ (nth_map [::]).
+Qed.
+
+Lemma foldr_max_ge0 a : 0 <= value (foldr (@max T) zero a).
+Proof.
+elim: a => [|x a IH] /=; first by rewrite value0.
+by apply: le_trans IH _; have [] := value_max x (foldr (@max T) zero a).
+Qed.
+
+Lemma worst_ge a i : value (at_ a i) <= value (foldr (@max T) zero a).
+Proof.
+elim: a i => [|x a IH] i; first by rewrite /at_ nth_nil value0.
+have [h0 h1] := value_max x (foldr (@max T) zero a).
+by case: i => [|i] //=; apply: le_trans (IH i) h1.
+Qed.
+
+(* The worst row of K I - A A^T, each product of two rows formed once. *)
+Lemma worst_gramP n m K A : size A = n -> short m A ->
+  rows_le ((value K)%:M - mx n m A *m (mx n m A)^T) (value (worst_gram K A)).
+Proof.
+move=> <- h i; apply: le_trans (worst_ge (aways K A) i); rewrite value_aways // le_eqVlt; apply/orP; left; apply/eqP.
+apply: eq_bigr => j _; rewrite (dotE _ i j h) !mxE; congr `|_ - _|; by apply: eq_bigr => k _; rewrite !mxE.
 Qed.
 
 Lemma dominantP n A : short n A -> dominantT n A -> dominant (mx n n A).

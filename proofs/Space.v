@@ -36,7 +36,7 @@ Definition check (billion : T) n (d : design) : bool :=
   let w := given (cap d) (w d) in let u := given (floor d) (u d) in let b := at_ (b d) in let tau := at_ (tau d) in
   let H := mulT Wt Wt in let N := mulT Lt Lt in
   let left := sub (K d) (worst n (K d) (mulT (mulT (M d) R) (M d))) in
-  let S := add (s d) (worst n (s d) (mulT Zt Zt)) in
+  let S := add (s d) (worst_gram (s d) Zt) in
   let E := tab n (fun i j => let h := sub (at2 H i j) (at2 N i j) in
                              if i == j then add h (sub (at_ w i) (at_ u i)) else h) in
   let P := mul S (sum n (fun i => mul (mul (b i) (b i)) (tau i))) in
@@ -135,13 +135,12 @@ have tM : mx F n n (mulT (mulT (M d) Rl) (M d)) = mx F n n (M d) *m mx F n n Rl 
 have wM := worstP F (K d) (short_mulT (mulT (M d) Rl) mM); rewrite tM in wM.
 set f := worst n (K d) _ in wM left0 htau.
 have sMt : short n (tr n (M d)) by apply: sub_all (short_tr n (M d)) => a /leq_trans; apply.
-have tZ : mx F n n (mulT (tr n (Z d)) (tr n (Z d))) = (mx F (size (L d)) n (Z d))^T *m mx F (size (L d)) n (Z d).
-  have sZt : short (size (L d)) (tr n (Z d)) by apply: sub_all (short_tr n (Z d)) => a /leq_trans; apply.
-  by rewrite (mx_mulT F n n _ sZt) !mx_tr trmxK.
 have wZ : rows_le ((value (s d))%:M - (mx F (size (L d)) n (Z d))^T *m mx F (size (L d)) n (Z d))
-    (value (worst n (s d) (mulT (tr n (Z d)) (tr n (Z d))))).
-  by rewrite -tZ; apply: worstP; apply: short_mulT; rewrite size_map size_iota.
-set e := worst n (s d) _ in wZ S0 P0 hgap.
+    (value (worst_gram (s d) (tr n (Z d)))).
+  have sZt : short (size (L d)) (tr n (Z d)) by apply: sub_all (short_tr n (Z d)) => a /leq_trans; apply.
+  have size_Zt : size (tr n (Z d)) = n by rewrite size_map size_iota.
+  by have := worst_gramP F (s d) size_Zt sZt; rewrite mx_tr trmxK.
+set e := worst_gram (s d) _ in wZ S0 P0 hgap.
 have gram (A : seq (seq T)) : mx F n n (mulT (tr n A) (tr n A)) = (mx F (size A) n A)^T *m mx F (size A) n A.
   by rewrite (mx_mulT F n n _ (short_tr n A)) !mx_tr trmxK.
 have scaled_gram (k : F) m (A : 'M_(m, n)) : k ^+ 2 *: (A^T *m A) = (k *: A)^T *m (k *: A).

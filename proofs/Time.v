@@ -38,14 +38,14 @@ Definition check_time (billion : T) n (d : strategy) : bool :=
   let p := size (on d) in let k := size (steps d) in
   let Ct := tr n (C d) in let H := full n (H d) in let Lt := tr n (L d) in let m := size (L d) in
   let N := mulT Lt Lt in let E := tab n (fun i j => sub (at2 H i j) (at2 N i j)) in
-  let Pt := tr n (mulT (C d) (M d)) in let f := worst n (K d) (mulT Pt Pt) in let left := sub (K d) f in
-  let S := add (s d) (worst m (s d) (mulT (Z d) (Z d))) in
+  let Pt := tr n (mulT (C d) (M d)) in let f := worst_gram (K d) Pt in let left := sub (K d) f in
+  let S := add (s d) (worst_gram (s d) (Z d)) in
   let P := mul S (sum k (fun a => mul (price n d a) (at_ (tau d) a))) in
   let alpha := inner_of (mulT (L d) (tr p (B d))) (Z d) in
   let objective := mul (inner_of (mulT (M d) H) (M d)) (mul (dC d) (dC d)) in
   let claimed := mul (po d) (mul (dL d) (dL d)) in
   [&& [&& positive (dL d), positive (dC d), positive (dt d), positive (gd d), positive (qo d), positive billion & le zero (gn d)],
-      [&& size (C d) <= n, size (M d) <= n, short n (M d), short n (L d), short p (B d), size (Z d) <= m, short p (Z d) &
+      [&& size (C d) <= n, size (M d) <= n, short n (M d), short n (L d), short p (B d), size (Z d) == m, short p (Z d) &
           all (fun a => a < k) (on d)],
       every n (fun i => size (nth [::] (C d) i) <= i.+1),
       positive left,
@@ -153,13 +153,13 @@ have eX0 : X0 = iC ^+ 2 *: (Ci^T *m Ci) by rewrite /X0 eC0 -scalemxAl -scalemxAr
 have sX0 : X0^T = X0 by rewrite /X0 trmx_mul trmxK.
 have sH0 : H0^T = H0 by rewrite /H0 /over linearZ /= full_sym.
 set Pt := tr n _ in left0 up low fin.
-have tG : mx F n n (mulT Pt Pt) = Mi *m (Ci^T *m Ci) *m Mi^T.
-  have hPt : short n Pt by apply: shorter; rewrite size_map.
-  by rewrite (mx_mulT F n n _ hPt) /Pt mx_tr (mx_mulT F n n _ hC) trmxK trmx_mul trmxK !mulmxA.
-have hG : short n (mulT Pt Pt) by apply: short_mulT; rewrite size_map size_iota.
-have wM := worstP F (K d) hG; rewrite tG in wM.
-set f := worst n (K d) _ in wM left0 up low fin.
-have f0 : 0 <= value f := largest_ge0 F n _.
+have hPt : short n Pt by apply: shorter; rewrite size_map.
+have size_Pt : size Pt = n by rewrite size_map size_iota.
+have tG : mx F n n Pt *m (mx F n n Pt)^T = Mi *m (Ci^T *m Ci) *m Mi^T.
+  by rewrite /Pt mx_tr (mx_mulT F n n _ hC) trmxK trmx_mul trmxK !mulmxA.
+have wM := worst_gramP F (K d) size_Pt hPt; rewrite tG in wM.
+set f := worst_gram (K d) _ in wM left0 up low fin.
+have f0 : 0 <= value f := foldr_max_ge0 F _.
 have {}wM : rows_le ((iC ^+ 2 * value (K d))%:M - Mi *m X0 *m Mi^T) (iC ^+ 2 * value f).
   have := rows_scale (sqr_ge0 iC) wM; congr (rows_le _ _).
   by rewrite scalerBr scale_scalar_mx eX0 -scalemxAr -scalemxAl.
@@ -170,9 +170,8 @@ have pats a : \sum_(i | pattern (steps d) a i) \sum_(j | pattern (steps d) a j) 
   rewrite value_abs (dotE F _ i j (shorter n _ _ sC)) eX0 !mxE normrM ger0_norm ?ltW //; congr (_ * `|_|).
   by apply: eq_bigr => k _; rewrite !mxE !at_tr.
 pose m := size (L d); pose Li := mx F m n (L d); pose Zi := mx F m p (Z d); pose Bi := mx F n p (B d).
-have wZ : rows_le ((value (s d))%:M - Zi *m Zi^T) (value (worst m (s d) (mulT (Z d) (Z d)))).
-  by rewrite -(mx_mulT F m m _ hZ); apply: worstP; apply: short_mulT.
-set e := worst m (s d) _ in wZ S0 P0 fin.
+have wZ := worst_gramP F (s d) (eqP sZ) hZ.
+set e := worst_gram (s d) _ in wZ S0 P0 fin.
 have tE : mx F n n (tab n (fun i j => sub (at2 Hl i j) (at2 (mulT (tr n (L d)) (tr n (L d))) i j))) =
     mx F n n Hl - Li^T *m Li.
   have <- : mx F n n (mulT (tr n (L d)) (tr n (L d))) = Li^T *m Li.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -215,15 +215,29 @@ def bounds_progress(bounds: Any) -> None:
 @click.option(
     "--rigorous", is_flag=True, help="Prove it as well, with every rounding accounted for."
 )
+@click.option(
+    "--verified", is_flag=True, help="Ask the checker as well that was extracted from its proof."
+)
+@click.option("--checker", metavar="PATH", help="That checker. [NOISEDESIGN_CHECKER, a checkout's]")
 @json_option
-def verify(design: str, problem: str | None, rigorous: bool, as_json: bool) -> int:
+def verify(
+    design: str,
+    problem: str | None,
+    rigorous: bool,
+    verified: bool,
+    checker: str | None,
+    as_json: bool,
+) -> int:
     """Recompute everything DESIGN.npz claims. The exit code is 1 if anything is not so.
 
     Nothing that the file names is read. What was not checked for that is said; --problem checks the
     design against a problem file that you trust. With --rigorous feasibility and gap are proved: no
-    eigenvalue is trusted, and what cannot be proved is an error."""
+    eigenvalue is trusted, and what cannot be proved is an error. With --verified they are proved by
+    a program extracted from a proof of its own: the guide on proofs says how to build it."""
     from noisedesign.design.design import design_of
+    from noisedesign.tasks.checker import checked, checker_at
 
+    program = checker_at(checker) if verified else None
     stored, asked = design_in(design), None
     if problem is not None:
         endless = isinstance(stored.design, nd.UnboundedDesign)
@@ -231,8 +245,12 @@ def verify(design: str, problem: str | None, rigorous: bool, as_json: bool) -> i
         mixing = held.problem.mixing
         asked = problem_in(problem, mixing=mixing).problem
     outcome = nd.verify(stored, problem=asked, rigorous=rigorous)
+    if program is not None and outcome.ok:
+        outcome = replace(outcome, checks=(*outcome.checks, checked(stored.design, program)))
     records = [asdict(check) for check in outcome.checks]
     found: dict[str, Any] = {"ok": outcome.ok, "not_checked": outcome.not_checked}
+    if program is not None:
+        found["verified"] = outcome.ok
     if outcome.proof is not None:
         gap = outcome.proof.gap if outcome.rigorous and outcome.proof.bounded else None
         found |= {"rigorous": outcome.rigorous, "gap": gap}

@@ -30,12 +30,38 @@ LARGE = 24  # rows above which pieces of 63 bits are multiplied, on more assumpt
 UNITS = 10**16  # the stated gap is a multiple of one over this, finer than a rounding of float64
 CLAIM = 10**9  # the objective and the bound of the file are proved to one over this
 MOST = 2000  # patterns of participation: each is a list in the theorem
+NUMBERS = "Written by noisedesign prove, the numbers of a design"  # read by proofs/checker
 
 COVERED = (
     "a design over nodes, of the error of one step of one W, or one over time without a cap and "
     "of fixed participation; against a reader of all messages, without a structure"
 )
 SIGNS = {"cap": 1, "floor": -1}  # of a variance against its limit, and of what that costs
+
+
+class Claim(NamedTuple):
+    """A statement about a design: numbers by their names, and the words of the theorem."""
+
+    design: Design
+    fields: Mapping[str, Any]
+    above: int  # one and the gap, in units
+    rows: str
+    names: tuple[str, ...]
+    about: str
+
+    @property
+    def gap(self) -> float:
+        """The gap that is stated, as a float."""
+        return float(Fraction(self.above - UNITS, UNITS))
+
+    @property
+    def numbers(self) -> str:
+        """The text of all numbers, as :func:`numbers` returns it."""
+        lines = [NUMBERS, f"{self.names[0].lower()} {self.rows.split()[0]}"]
+        for name, value in self.fields.items():
+            rows = _lines(value)
+            lines += [f"{name} {len(rows)}", *rows]
+        return "\n".join([*lines, ""])
 
 
 class Exact(NamedTuple):
@@ -65,6 +91,25 @@ def near(a: Array) -> Exact:
     return cut(exact(a), 1 << max(BITS - int(np.frexp(np.abs(a).max())[1]), 0))
 
 
+def _pieces(a: Any, bits: int) -> list[Array]:
+    """Return floats of so many bits, lowest first, of which the whole numbers are made."""
+    places = range(0, int(np.abs(a).max()).bit_length() + 1, bits)
+    cuts = [(a >> at) & ((1 << bits) - 1) for at in places[:-1]] + [a >> places[-1]]
+    return [piece.astype(float) for piece in cuts]
+
+
+def times(a: Any, b: Any) -> Any:
+    """Return the product of two matrices of whole numbers: BLAS sums pieces without a rounding."""
+    bits = (53 - len(b).bit_length()) // 2
+    left, right = _pieces(a, bits), _pieces(b, bits)
+    total = np.zeros((len(a), b.shape[1]), dtype=object)
+    for place in range(len(left) + len(right) - 1):
+        pairs = range(max(0, place - len(right) + 1), min(place + 1, len(left)))
+        layer = np.add.reduce([(left[i] @ right[place - i]).astype(np.int64) for i in pairs])
+        total += layer.astype(object) << (bits * place)
+    return total
+
+
 def theorem(design: Design) -> str:
     """Write the theorem of a design in the language of Rocq, with all numbers its proof takes.
 
@@ -89,6 +134,44 @@ def theorem(design: Design) -> str:
         >>> "Theorem optimal" in theorem(nd.solve(ring).design)
         True
     """
+    return _text(claim_of(design))
+
+
+def numbers(design: Design) -> str:
+    """Write the numbers of the theorem of a design alone, as the checker of ``proofs`` reads them.
+
+    Args:
+        design: as :func:`theorem` takes it.
+
+    Returns:
+        A line that tells such files, the kind and the size, then every field: a line of its name
+        and of how many lines follow, and these, with blanks between numbers.
+
+    Raises:
+        InputError: as of :func:`theorem`.
+
+    Examples:
+        >>> import noisedesign as nd
+        >>> from noisedesign.tasks.theorem import numbers
+        >>> ring = nd.SpaceProblem.from_graph(nd.build_graph("ring", nodes=4))
+        >>> numbers(nd.solve(ring).design).splitlines()[1:3]
+        ['space 4', 'W 4']
+    """
+    return claim_of(design).numbers
+
+
+def _lines(value: Any) -> list[str]:
+    """Return the lines of a number, a list of them, a matrix, or of what is not there."""
+    if value is None:
+        return []
+    if isinstance(value, int):
+        return [str(value)]
+    rows = [value] if len(value) == 0 or isinstance(value[0], int) else value
+    return [" ".join(map(str, row)) for row in rows]
+
+
+def claim_of(design: Design) -> Claim:
+    """Return what is stated of a design, or refuse it."""
     problem: Any = design.problem
     family = family_of(problem)
     plain = isinstance(family, Disjoint | Overlapping) and design.trust == "local"
@@ -126,8 +209,8 @@ def _triangle(a: Any) -> list[Any]:
 # --- over nodes ---------------------------------------------------------------------------------
 
 
-def _in_space(design: Design) -> str:
-    """Prove a design over nodes in whole numbers, and write its theorem."""
+def _in_space(design: Design) -> Claim:
+    """Prove a design over nodes in whole numbers."""
     problem: Any = design.problem
     covariance = design.covariance
     _require((covariance == covariance.T).all(), "a symmetric covariance", "another")
@@ -139,7 +222,7 @@ def _in_space(design: Design) -> str:
     # Feasible: (K - f) [R^-1]_ii <= sum_k M_ki^2 for any M with M R M^T about K I.
     m = _inverse_root(covariance, r)
     k = m.scale**2 * r.scale
-    left = k - _away(k, m.whole @ r.whole @ m.whole.T)
+    left = k - _away(k, times(times(m.whole, r.whole), m.whole.T))
     _require(left > 0, "a positive definite covariance", "one that is not proved to be")
     over = (m.whole**2).sum(axis=0) * (r.scale * tau.scale) > left * tau.whole
     for i in np.flatnonzero(over):
@@ -155,11 +238,11 @@ def _in_space(design: Design) -> str:
     u, _, v = np.linalg.svd(half, full_matrices=False)
     z = near(u @ v)
     s = z.scale**2
-    price = (s + _away(s, z.whole.T @ z.whole)) * int((b.whole**2 * tau.whole).sum())
+    price = (s + _away(s, times(z.whole.T, z.whole))) * int((b.whole**2 * tau.whole).sum())
     alpha = int((factor * b.whole * z.whole).sum())
     cost = sum(SIGNS[name] * int((paid[name] * values).sum()) for name, values in limit.items())
     reached = alpha**2 * r.scale * tau.scale - price * cost
-    found = int((w.whole @ r.whole * w.whole).sum())
+    found = int((times(w.whole, r.whole) * w.whole).sum())
     objective = Fraction(found, w.scale**2 * r.scale)
     above = _stated(design, objective, found * price, reached)
     fields = {"W": w.whole, "R": _triangle(r.whole), "tau": tau.whole}
@@ -171,16 +254,16 @@ def _in_space(design: Design) -> str:
    the squared sensitivity that each node is allowed, over dt; cap and floor are those of
    variances, squared noise, over dR. Proved: R is feasible, tr(W^T W R) is"""
     names = ("Space", "Design", "check", "proved", "check_sound")
-    return _text(design, fields, above, rows=f"{len(r.whole)} nodes", names=names, about=about)
+    return Claim(design, fields, above, f"{len(r.whole)} nodes", names, about)
 
 
 def _inverse_root(covariance: Array, r: Exact) -> Exact:
     """Return M, lower triangular, M R M^T about I: a guess, and a step that squares its error."""
     m = near(np.tril(np.linalg.inv(np.linalg.cholesky(covariance))))
     k = m.scale**2 * r.scale
-    f = k * np.eye(len(covariance), dtype=object) - m.whole @ r.whole @ m.whole.T
+    f = k * np.eye(len(covariance), dtype=object) - times(times(m.whole, r.whole), m.whole.T)
     f = np.tril(f) * 2 - np.diag(np.diagonal(f))
-    return cut(Exact(2 * k * m.whole + f @ m.whole, 2 * k * m.scale), 1 << FINE)
+    return cut(Exact(2 * k * m.whole + times(f, m.whole), 2 * k * m.scale), 1 << FINE)
 
 
 def _factor(design: Design, *, limited: bool) -> tuple[Exact, Any, dict[str, Any]]:
@@ -200,7 +283,8 @@ def _factor(design: Design, *, limited: bool) -> tuple[Exact, Any, dict[str, Any
     limits = Enclosure(np.diag(duals["cap"] - duals["floor"]), np.zeros(()))
     factor = cut(exact(factor_below(gram(mixing).plus(limits, 1.0)).factor, least=w.scale), w.scale)
     whole = factor.whole
-    _require_dominant(w.whole.T @ w.whole + np.diag(paid["cap"] - paid["floor"]) - whole.T @ whole)
+    square = times(w.whole.T, w.whole) + np.diag(paid["cap"] - paid["floor"])
+    _require_dominant(square - times(whole.T, whole))
     return w, whole, paid
 
 
@@ -213,8 +297,8 @@ def _require_dominant(left: Any) -> None:
 # --- over time ----------------------------------------------------------------------------------
 
 
-def _in_time(design: Design) -> str:
-    """Prove a design over time in whole numbers, and write its theorem."""
+def _in_time(design: Design) -> Claim:
+    """Prove a design over time in whole numbers."""
     problem: Any = design.problem
     strategy, count = design.strategy, problem.participation.count()
     _require(not np.triu(strategy, 1).any(), "a lower triangular strategy", "another")
@@ -229,9 +313,9 @@ def _in_time(design: Design) -> str:
         kept = used <= budget * c.scale**2
         _require(kept, f"a squared sensitivity within budget on the steps {pattern}", "more")
     m = near(np.tril(np.linalg.inv(strategy)).T)
-    identity = c.whole @ m.whole.T
+    identity = times(c.whole, m.whole.T)
     k = (m.scale * c.scale) ** 2
-    left = k - _away(k, identity.T @ identity)
+    left = k - _away(k, times(identity.T, identity))
     _require(left > 0, "an invertible strategy", "one that is not proved to be")
     # Nearly optimal: theorem A. H is over the square of the scale of L.
     lower = factor_below(Enclosure(problem.gram, np.zeros(()))).factor
@@ -240,16 +324,16 @@ def _in_time(design: Design) -> str:
         scale = 1 << max(BITS, (h.scale.bit_length() + 1) // 2)
         factor = cut(exact(lower, least=scale), scale)
         h = exact(problem.gram, least=scale**2)
-    _require_dominant(h.whole - factor.whole.T @ factor.whole)
+    _require_dominant(h.whole - times(factor.whole.T, factor.whole))
     on, guess = _columns(design, steps)
     b = near(guess)
     u, _, v = np.linalg.svd(lower @ guess, full_matrices=False)
     z = near(u @ v)
     s = z.scale**2
     prices = [int((b.whole[:, on == a] ** 2).sum(axis=1).max()) for a in range(len(steps))]
-    price = (s + _away(s, z.whole @ z.whole.T)) * int((prices * tau.whole).sum())
-    alpha = int((factor.whole @ b.whole * z.whole).sum())
-    found = int((m.whole @ h.whole * m.whole).sum()) * c.scale**2
+    price = (s + _away(s, times(z.whole, z.whole.T))) * int((prices * tau.whole).sum())
+    alpha = int((times(factor.whole, b.whole) * z.whole).sum())
+    found = int((times(m.whole, h.whole) * m.whole).sum()) * c.scale**2
     objective = Fraction(found, factor.scale**2 * left)
     above = _stated(design, objective, found * price, left * alpha**2 * tau.scale)
     fields = {"H": _triangle(h.whole), "C": _triangle(c.whole), "steps": steps, "tau": tau.whole}
@@ -260,7 +344,7 @@ def _in_time(design: Design) -> str:
    steps are the patterns of participation, from step 0 on, tau their squared sensitivities, over
    dt. Proved: C^T C is feasible, tr(H (C^T C)^-1) is"""
     names = ("Time", "Strategy", "check_time", "proved_time", "check_time_sound")
-    return _text(design, fields, above, rows=f"{len(strategy)} steps", names=names, about=about)
+    return Claim(design, fields, above, f"{len(strategy)} steps", names, about)
 
 
 def _columns(design: Design, steps: list[list[int]]) -> tuple[Any, Array]:
@@ -291,9 +375,9 @@ def _stated(design: Design, objective: Fraction, above: int, below: int) -> int:
     ratio = Fraction(above, below)
     for name, found in ("objective", objective), ("lower_bound", objective / ratio):
         claimed = Fraction(getattr(design, name))
-        off = abs(found - claimed) * CLAIM > claimed
+        off = claimed - found if name == "lower_bound" else abs(found - claimed)
         expected = f"the {name} that follows from the arrays, {float(found)!r}"
-        _require(not off, expected, repr(float(claimed)))
+        _require(off * CLAIM <= claimed, expected, repr(float(claimed)))
     return -(-ratio.numerator * UNITS // ratio.denominator)
 
 
@@ -321,28 +405,20 @@ def _field(name: str, value: Any) -> str:
     return f"  (* {name} *) {shown}"
 
 
-def _text(
-    design: Design,
-    fields: Mapping[str, Any],
-    above: int,
-    *,
-    rows: str,
-    names: tuple[str, ...],
-    about: str,
-) -> str:
+def _text(claim: Claim) -> str:
     """Write the file of a theorem."""
+    design, fields, _, rows, names, about = claim
     n = int(rows.split()[0])
     module, record, check, proved, sound = names
     large = n > LARGE
     kind, scope = ("machine", "bigZ") if large else ("binary", "Z")
     more = "From Bignums Require Import BigZ.\n" if large else ""
     said = "\n".join(_field(name, value) for name, value in fields.items())
-    gap = float(Fraction(above - UNITS, UNITS))
     # The first line tells such files, which may be replaced, from others.
     return f"""(* Written by noisedesign prove, as docs/guides/proofs.md says: a theorem.
 
    The noise of {rows}: {about} {design.objective!r}
-   to one in {CLAIM}, and nothing that is feasible has less than this over 1 + {gap:.3g}. *)
+   to one in {CLAIM}, and nothing that is feasible has less than this over 1 + {claim.gap:.3g}. *)
 From Coq Require Import ZArith.
 {more}From mathcomp Require Import all_ssreflect all_algebra.
 From noisedesign Require Import Numbers {"Fast " if large else ""}{module}.
