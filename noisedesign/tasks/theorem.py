@@ -266,7 +266,7 @@ def _of_seeds(design: Design) -> str:
     blocks = [(a + a.T) * (scale // (2 * flat.scale)) for a in _split(program.sets, flat.whole)]
     roots = [_root(block, scale) for block in blocks]
     _require(all(root is not None for root in roots), "blocks that are proved positive", "others")
-    r = Exact(np.zeros((program.size, program.size), dtype=object) + 0, scale)
+    r = Exact(np.zeros((program.size, program.size), dtype=int).astype(object), scale)
     for nodes, block in zip(program.sets, blocks, strict=True):
         r.whole[np.ix_(nodes, nodes)] += block
     limit = {} if cap is None else {"cap": exact(cap, least=scale).whole}
@@ -316,12 +316,13 @@ def _factor_on_sets(
     prices = np.zeros(program.size)
     if program.cap is not None and multipliers.cap is not None:
         prices = np.maximum(multipliers.cap, 0.0)
+    given, none = multipliers.factors, np.ones(multipliers.weights.shape)
+    proves = seeds.lower_bound(program, multipliers) > 0  # finite, too
+    worst: Any = proves and seeds.largest_eigenvalue(program, given, none, prices)
+    _require(worst, "multipliers that prove a bound", "others")
     square = w.scale**2
     paid = cut(exact(prices, least=square), square).whole
     above = w.whole.T @ w.whole + np.diag(paid)
-    given, none = multipliers.factors, np.ones(multipliers.weights.shape)
-    worst = seeds.largest_eigenvalue(program, given, none, prices)
-    _require(worst, "multipliers that prove a bound", "others")
     for margin in MARGINS:
         factor = cut(exact(given[0] / np.sqrt(worst * (1 + margin)), least=w.scale), w.scale).whole
         rest = above - factor.T @ factor

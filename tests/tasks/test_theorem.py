@@ -202,6 +202,9 @@ def test_seeds_that_are_not_what_they_say_are_refused() -> None:
     tight = replace(design.problem, max_variance=np.diagonal(design.covariance) - 1e-9)
     with pytest.raises(InputError, match="variances that keep the cap"):
         theorem(changed(design, problem=tight))
+    for name in "dual_factors", "dual_cap":
+        with pytest.raises(InputError, match="multipliers that prove a bound"):
+            theorem(proved_by(**{name: design.proof[name] * np.nan}))
     said = replace(design.certificate, lower_bound=design.lower_bound * (1 + 1e-8))
     with pytest.raises(InputError, match="the lower_bound that follows"):
         theorem(changed(design, certificate=said))
