@@ -25,6 +25,7 @@ from noisedesign.families.overlapping.bound import multipliers_of
 from noisedesign.families.overlapping.family import Overlapping
 from noisedesign.families.shared_seeds import bound as seeds
 from noisedesign.families.shared_seeds.family import ASSEMBLED, SharedSeeds
+from noisedesign.families.shared_seeds.program import SeedProgram, SeedSets
 
 FIELD = "design"
 BITS = 62  # of the whole numbers of a guess: more of them cost time, fewer some of the gap
@@ -291,7 +292,7 @@ def _of_seeds(design: Design) -> str:
     return _text(design, fields, above, rows=f"{program.size} nodes", names=names, about=about)
 
 
-def _split(sets: seeds.SeedSets, flat: Any) -> list[Any]:
+def _split(sets: SeedSets, flat: Any) -> list[Any]:
     """Return the blocks of the sets, stored one after the other and row by row."""
     ends = np.cumsum([len(nodes) ** 2 for nodes in sets])
     parts = zip(sets, np.split(flat, ends[:-1]), strict=True)
@@ -310,7 +311,7 @@ def _root(a: Any, scale: int) -> Any:
 
 
 def _factor_on_sets(
-    program: seeds.SeedProgram, multipliers: seeds.Multipliers, w: Exact
+    program: SeedProgram, multipliers: seeds.Multipliers, w: Exact
 ) -> tuple[Any, Any, list[Any]]:
     """Return L, w and what is left on every set, D^T D <= W^T W + diag(w) - L^T L."""
     prices = np.zeros(program.size)
