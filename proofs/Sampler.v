@@ -15,13 +15,14 @@
    - the table of variance 1, computed here as the code computes it, has weights that sum to 2^64, words
      as many as weights, and weights above the density ([table_of_variance_1], [law_of_variance_1]).
 
-   Of the exponential nothing is used but that it turns sums into products, is positive and falls, and,
-   for variance 1, that [exp_bounds], the series and squarings of the code, encloses it where the table
-   asks: hypotheses by name. Uniform words are what the sampler assumes, too. *)
+   Of the exponential, E(x) = exp(-x), nothing is used but that it turns sums into products, is positive and
+   falls; for variance 1 that 1 - x <= E(x), too, from which Exponential.v bounds it by sums of its series.
+   That the code's own bounds of a density ([exp_bounds]) enclose it is a hypothesis of the comparison, by
+   name ([enclosed_low], [enclosed_high]). Uniform words are what the sampler assumes, too. *)
 From Coq Require Import ZArith.
 From mathcomp Require Import all_ssreflect all_algebra.
 From mathcomp Require Import ssrZ ring.
-Require Import Riccati.
+Require Import Riccati Exponential.
 Set Implicit Arguments.
 Unset Strict Implicit.
 Unset Printing Implicit Defensive.
@@ -274,39 +275,31 @@ Definition variance_1 := Eval vm_compute in table_of 1 1.
 Theorem table_of_variance_1 : table_ok variance_1 1 1.
 Proof. by vm_compute. Qed.
 
-(* The law of variance 1. [exp_bounds] is asked for exp(-k^2 / 2), k up to 5, and exp(-5). *)
+(* The law of variance 1, of the exponential itself: no other function has the two properties. *)
 Section Variance1.
-Variables (R : realFieldType) (E : R -> R).
+Variables (R : archiFieldType) (E : R -> R).
 Hypothesis E_sum : forall x y, E (x + y) = E x * E y.
-Hypothesis E_positive : forall x, 0 < E x.
-Hypothesis E_falls : forall x y, 0 <= x -> x <= y -> E y <= E x.
-Hypothesis enclosed_above : forall n d, Z.ltb 0 d ->
-  zr R (2 ^ 192)%Z * E (zr R n / zr R d) <= zr R (snd (exp_bounds n d 192)).
+Hypothesis E_above : forall x, 1 - x <= E x.
+Let E_positive := E_positive E_sum E_above.
+Let E_falls := E_falls E_sum E_above.
 
-Lemma zr_nat k : zr R (Z.of_nat k) = k%:R.
-Proof. by elim: k => // k IH; rewrite Nat2Z.inj_succ -Z.add_1_r zrD IH -[k.+1]addn1 natrD. Qed.
-
-Lemma from_integers s n d weight : Z.ltb 0 s -> Z.ltb 0 d ->
-  Z.leb (s * snd (exp_bounds n d 192)) (weight * 2 ^ 192) -> zr R s * E (zr R n / zr R d) <= zr R weight.
-Proof.
-move=> /(@zr_gt0 R) s0 d0 /(zr_le R); rewrite (zrM R s) (zrM R weight); have unit0 : 0 < zr R (2 ^ 192)%Z by apply: zr_gt0.
-move: (zr R (2 ^ 192)%Z) unit0 (enclosed_above n d0) => P P0 above less.
-rewrite -(ler_pmul2r P0); apply: le_trans less; rewrite -mulrA ler_pmul2l // mulrC; exact: above.
-Qed.
+(* 31 terms at most at 1, which is up to 4 halvings away. *)
+Lemma from_integers s n d weight : shows 4 30 s n d weight -> zr R s * E (zr R n / zr R d) <= zr R weight.
+Proof. exact: exponential_below. Qed.
 
 Definition weight_1 k : R := zr R (at_row (weights variance_1) k).
 Definition scale_1 : R := zr R (scale variance_1).
 Definition density_1 : R -> R := density E 1 1.
 
 Lemma density_1_at k : density_1 (k%:R * 1) = E (zr R (Z.of_nat k * Z.of_nat k) / zr R 2).
-Proof. by rewrite /density_1 /density !mulr1 zrM zr_nat expr2. Qed.
+Proof. by rewrite /density_1 /density !mulr1 zrM zr_of_nat expr2. Qed.
 
 Lemma scale_positive : 0 < scale_1.
 Proof. exact: zr_gt0. Qed.
 
 Lemma weights_above k : (k < 5)%N -> scale_1 * density_1 (k%:R * 1) <= weight_1 k.
 Proof.
-move=> k5; rewrite density_1_at; apply: from_integers; [by vm_compute | by [] |].
+move=> k5; rewrite density_1_at; apply: from_integers.
 move: k k5; do 5 (case; first by vm_compute). by [].
 Qed.
 
@@ -319,7 +312,7 @@ Qed.
 Lemma tail_of_1_halves : E (end_ 1 5 * 1 * 1 / 1) <= 1 / 2%:R.
 Proof.
 rewrite ler_pdivl_mulr ?ltr0n // mulrC; have -> : end_ 1 5 * 1 * 1 / 1 = zr R 5 / zr R 1 :> R.
-  by rewrite /end_ !mulr1 -(zr_nat 5).
+  by rewrite /end_ !mulr1 -(zr_of_nat R 5).
 by have := @from_integers 2 5 1 1; apply; vm_compute.
 Qed.
 

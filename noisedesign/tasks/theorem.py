@@ -7,6 +7,7 @@ docs/guides/proofs.md."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any, NamedTuple
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from noisedesign.base.checks import Array, InputError
-from noisedesign.base.enclosures import Enclosure, gram
+from noisedesign.base.enclosures import EPS, Enclosure, gram
 from noisedesign.certify.rigorous import NotProvedError, factor_below
 from noisedesign.design.design import Design
 from noisedesign.families.disjoint.family import Disjoint
@@ -22,6 +23,9 @@ from noisedesign.families.disjoint.program import dual_of
 from noisedesign.families.family import family_of
 from noisedesign.families.overlapping.bound import multipliers_of
 from noisedesign.families.overlapping.family import Overlapping
+from noisedesign.families.shared_seeds import bound as seeds
+from noisedesign.families.shared_seeds.family import ASSEMBLED, SharedSeeds
+from noisedesign.families.shared_seeds.program import SeedProgram, SeedSets
 
 FIELD = "design"
 BITS = 62  # of the whole numbers of a guess: more of them cost time, fewer some of the gap
@@ -29,12 +33,14 @@ FINE = 100  # places of M in space, where its error counts against the budgets: 
 LARGE = 24  # rows above which pieces of 63 bits are multiplied, on more assumptions: proofs/Fast.v
 UNITS = 10**16  # the stated gap is a multiple of one over this, finer than a rounding of float64
 CLAIM = 10**9  # the objective and the bound of the file are proved to one over this
+MARGINS = (1e-14, 1e-13, 1e-12, 1e-11)  # of multipliers on sets, to prove them: part of the gap
 MOST = 2000  # patterns of participation: each is a list in the theorem
 NUMBERS = "Written by noisedesign prove, the numbers of a design"  # read by proofs/checker
 
 COVERED = (
     "a design over nodes, of the error of one step of one W, or one over time without a cap and "
-    "of fixed participation; against a reader of all messages, without a structure"
+    "of fixed participation; against a reader of all messages, without a structure or, over nodes, "
+    "of seeds that sets of nodes share and none of which is known"
 )
 SIGNS = {"cap": 1, "floor": -1}  # of a variance against its limit, and of what that costs
 
@@ -57,6 +63,8 @@ class Claim(NamedTuple):
     @property
     def numbers(self) -> str:
         """The text of all numbers, as :func:`numbers` returns it."""
+        without = self.names[0] != "Seeds"
+        _require(without, "a design without a structure, for the checker", "one of shared seeds")
         lines = [NUMBERS, f"{self.names[0].lower()} {self.rows.split()[0]}"]
         for name, value in self.fields.items():
             rows = _lines(value)
@@ -116,12 +124,12 @@ def theorem(design: Design) -> str:
     Args:
         design: one over nodes, of the error of one step, whose budgets may differ, with caps and
             floors if there are some; or one over time, of any fixed participation, without a cap.
-            Without a structure.
+            Without a structure, or over nodes of shared seeds, "edge-local" among them.
 
     Returns:
         The text of a file that Rocq accepts beside ``proofs``: the noise is feasible, its objective
-        is that of the file to one in 10^9, and no other has less than this objective over one and
-        a gap, which is stated.
+        is that of the file to one in 10^9, and no other of its structure has less than this
+        objective over one and a gap, which is stated.
 
     Raises:
         InputError: a design of another kind; one that is not feasible in whole numbers, or claims
@@ -174,7 +182,8 @@ def claim_of(design: Design) -> Claim:
     """Return what is stated of a design, or refuse it."""
     problem: Any = design.problem
     family = family_of(problem)
-    plain = isinstance(family, Disjoint | Overlapping) and design.trust == "local"
+    shared = isinstance(family, SharedSeeds) and not problem.structure.known_seeds
+    plain = (shared or isinstance(family, Disjoint | Overlapping)) and design.trust == "local"
     if problem.axes == "space":
         plain = plain and problem.error is None and problem.random is None and problem.rounds == 1
     elif problem.axes == "time":
@@ -184,6 +193,8 @@ def claim_of(design: Design) -> Claim:
         raise InputError(FIELD, expected=COVERED, got=got)
     _require(design.proof, "multipliers, which prove a bound", "a baseline")
     try:
+        if shared:
+            return _of_seeds(design)
         return _in_space(design) if problem.axes == "space" else _in_time(design)
     except (np.linalg.LinAlgError, NotProvedError) as error:
         expected = "positive definite matrices, and multipliers that prove a bound"
@@ -219,7 +230,29 @@ def _in_space(design: Design) -> Claim:
     r = exact(covariance, least=max([exact(a).scale for a in limits.values()], default=1))
     limit = {name: exact(a, least=r.scale).whole for name, a in limits.items()}
     tau = exact(problem.budget)
-    # Feasible: (K - f) [R^-1]_ii <= sum_k M_ki^2 for any M with M R M^T about K I.
+    m, k = _feasible(problem, covariance, r, tau, limit)
+    # Nearly optimal: theorem A.
+    w, factor, paid = _factor(design, limited=bool(limit))
+    dual: Any = dual_of(design.proof)
+    proved = _bound(w, factor, dual.blocks[:, 0, 0], tau)
+    cost = sum(SIGNS[name] * int((paid[name] * values).sum()) for name, values in limit.items())
+    above = _gap_over_nodes(design, proved, w, r, tau, cost)
+    fields = {"W": w.whole, "R": _triangle(r.whole), "tau": tau.whole}
+    fields |= {name: limit.get(name) for name in SIGNS}
+    fields |= {"dW": w.scale, "dR": r.scale, "dt": tau.scale} | _claims(design, above)
+    fields |= {"M": _triangle(m.whole), "L": factor, "Z": proved.z, "b": proved.b}
+    fields |= {"w": paid["cap"], "u": paid["floor"], "K": k, "s": proved.s}
+    about = """W is the mixing matrix, over dW, R the lower triangle of the covariance, over dR, tau
+   the squared sensitivity that each node is allowed, over dt; cap and floor are those of
+   variances, squared noise, over dR. Proved: R is feasible, tr(W^T W R) is"""
+    names = ("Space", "Design", "check", "proved", "check_sound")
+    return Claim(design, fields, above, f"{len(r.whole)} nodes", names, about)
+
+
+def _feasible(
+    problem: Any, covariance: Array, r: Exact, tau: Exact, limit: Mapping[str, Any]
+) -> tuple[Exact, int]:
+    """Return M and K, (K - f) [R^-1]_ii <= sum_k M_ki^2 for any M with M R M^T about K I."""
     m = _inverse_root(covariance, r)
     k = m.scale**2 * r.scale
     left = k - _away(k, times(times(m.whole, r.whole), m.whole.T))
@@ -230,31 +263,38 @@ def _in_space(design: Design) -> Claim:
     for name, values in limit.items():
         kept = (SIGNS[name] * (values - np.diagonal(r.whole)) >= 0).all()
         _require(kept, f"variances that keep the {name}", "one that does not")
-    # Nearly optimal: theorem A.
-    w, factor, paid = _factor(design, limited=bool(limit))
-    dual: Any = dual_of(design.proof)
-    b = near(np.sqrt(np.maximum(dual.blocks[:, 0, 0], 0.0)))
+    return m, k
+
+
+class Proved(NamedTuple):
+    """What proves a bound over nodes: Z, Z^T Z about s I, b, <L B, Z>, and what budgets cost."""
+
+    z: Any
+    s: int
+    b: Any
+    alpha: int
+    price: int
+
+
+def _bound(w: Exact, factor: Any, multipliers: Array, tau: Exact) -> Proved:
+    """Choose b and Z for L over the scale of W, and multipliers of the budgets, shape (n,)."""
+    b = near(np.sqrt(np.maximum(multipliers, 0.0)))
     half = (factor * b.whole / (w.scale * b.scale)).astype(float)
     u, _, v = np.linalg.svd(half, full_matrices=False)
     z = near(u @ v)
     s = z.scale**2
     price = (s + _away(s, times(z.whole.T, z.whole))) * int((b.whole**2 * tau.whole).sum())
-    alpha = int((factor * b.whole * z.whole).sum())
-    cost = sum(SIGNS[name] * int((paid[name] * values).sum()) for name, values in limit.items())
-    reached = alpha**2 * r.scale * tau.scale - price * cost
+    return Proved(z.whole, s, b.whole, int((factor * b.whole * z.whole).sum()), price)
+
+
+def _gap_over_nodes(
+    design: Design, proved: Proved, w: Exact, r: Exact, tau: Exact, cost: int
+) -> int:
+    """Return one and the gap in units, where limits cost so much of the bound."""
+    reached = proved.alpha**2 * r.scale * tau.scale - proved.price * cost
     found = int((times(w.whole, r.whole) * w.whole).sum())
     objective = Fraction(found, w.scale**2 * r.scale)
-    above = _stated(design, objective, found * price, reached)
-    fields = {"W": w.whole, "R": _triangle(r.whole), "tau": tau.whole}
-    fields |= {name: limit.get(name) for name in SIGNS}
-    fields |= {"dW": w.scale, "dR": r.scale, "dt": tau.scale} | _claims(design, above)
-    fields |= {"M": _triangle(m.whole), "L": factor, "Z": z.whole, "b": b.whole}
-    fields |= {"w": paid["cap"], "u": paid["floor"], "K": k, "s": s}
-    about = """W is the mixing matrix, over dW, R the lower triangle of the covariance, over dR, tau
-   the squared sensitivity that each node is allowed, over dt; cap and floor are those of
-   variances, squared noise, over dR. Proved: R is feasible, tr(W^T W R) is"""
-    names = ("Space", "Design", "check", "proved", "check_sound")
-    return Claim(design, fields, above, f"{len(r.whole)} nodes", names, about)
+    return _stated(design, objective, found * proved.price, reached)
 
 
 def _inverse_root(covariance: Array, r: Exact) -> Exact:
@@ -292,6 +332,91 @@ def _require_dominant(left: Any) -> None:
     """Refuse multipliers that leave a matrix that is not diagonally dominant."""
     holds = (np.abs(left).sum(axis=1) <= 2 * np.diagonal(left)).all()
     _require(holds, "multipliers that prove a bound", "others")
+
+
+# --- of shared seeds ----------------------------------------------------------------------------
+
+
+def _of_seeds(design: Design) -> Claim:
+    """Prove a design of shared seeds in whole numbers."""
+    problem: Any = design.problem
+    family: Any = family_of(problem)
+    program = family.program(problem)
+    made = family.departure(program, design.noise, design.proof) <= ASSEMBLED
+    made = made and "clique_blocks" in design.proof
+    _require(made, "blocks of shared seeds that make up the covariance", "others")
+    # R is the sum of the blocks, which the noise is drawn from; their halves are whole, and roots.
+    flat = exact(design.proof["clique_blocks"], least=1 << 2 * BITS)
+    cap, tau = problem.max_variance, exact(problem.budget)
+    scale = 2 * max(flat.scale, 1 if cap is None else exact(cap).scale)
+    scale <<= (scale.bit_length() - 1) % 2
+    blocks = [(a + a.T) * (scale // (2 * flat.scale)) for a in _split(program.sets, flat.whole)]
+    roots = [_root(block, scale) for block in blocks]
+    _require(all(root is not None for root in roots), "blocks that are proved positive", "others")
+    r = Exact(np.zeros((program.size, program.size), dtype=int).astype(object), scale)
+    for nodes, block in zip(program.sets, blocks, strict=True):
+        r.whole[np.ix_(nodes, nodes)] += block
+    limit = {} if cap is None else {"cap": exact(cap, least=scale).whole}
+    m, k = _feasible(problem, (r.whole / scale).astype(float), r, tau, limit)
+    multipliers = seeds.multipliers_of(program, design.proof)
+    w = exact(problem.mixing, least=1 << BITS)
+    factor, paid, left = _factor_on_sets(program, multipliers, w)
+    proved = _bound(w, factor, multipliers.weights[0], tau)
+    cost = int((paid * limit["cap"]).sum()) if limit else 0
+    above = _gap_over_nodes(design, proved, w, r, tau, cost)
+    fields = {"W": w.whole, "sets": program.sets, "P": list(map(_triangle, blocks))}
+    fields |= {"tau": tau.whole, "cap": limit.get("cap")}
+    fields |= {"dW": w.scale, "dR": scale, "dt": tau.scale} | _claims(design, above)
+    fields |= {"M": _triangle(m.whole), "L": factor, "Z": proved.z, "b": proved.b, "w": paid}
+    fields |= {"Q": roots, "D": left, "K": k, "s": proved.s}
+    about = """W is the mixing matrix, over dW; sets are the nodes that may share a seed, from
+   node 0 on, P the lower triangles of their blocks, over dR, whose sum is R, the covariance; tau
+   the squared sensitivity that each node is allowed, over dt; cap that of variances, squared
+   noise, over dR. Proved: R is feasible and of this structure, as all is that it is compared
+   with, tr(W^T W R) is"""
+    names = ("Seeds", "Seeds", "check_seeds", "proved_seeds", "check_seeds_sound")
+    return Claim(design, fields, above, f"{program.size} nodes", names, about)
+
+
+def _split(sets: SeedSets, flat: Any) -> list[Any]:
+    """Return the blocks of the sets, stored one after the other and row by row."""
+    ends = np.cumsum([len(nodes) ** 2 for nodes in sets])
+    parts = zip(sets, np.split(flat, ends[:-1]), strict=True)
+    return [part.reshape(len(nodes), -1) for nodes, part in parts]
+
+
+def _root(a: Any, scale: int) -> Any:
+    """Return B, A - B^T B diagonally dominant, A over the scale and B over its root; or None."""
+    values, vectors = np.linalg.eigh((a / scale).astype(float))
+    unit, top = math.isqrt(scale), max(values[-1], 0.0)
+    rounding = 8 * len(a) * (EPS * top + math.sqrt(top) / unit)
+    kept = np.maximum(values - rounding, 0.0)
+    root = cut(exact((vectors * np.sqrt(kept)).T, least=unit), unit).whole
+    left = a - root.T @ root
+    return root if (np.abs(left).sum(axis=1) <= 2 * np.diagonal(left)).all() else None
+
+
+def _factor_on_sets(
+    program: SeedProgram, multipliers: seeds.Multipliers, w: Exact
+) -> tuple[Any, Any, list[Any]]:
+    """Return L, w and what is left on every set, D^T D <= W^T W + diag(w) - L^T L."""
+    prices = np.zeros(program.size)
+    if program.cap is not None and multipliers.cap is not None:
+        prices = np.maximum(multipliers.cap, 0.0)
+    given, none = multipliers.factors, np.ones(multipliers.weights.shape)
+    proves = seeds.lower_bound(program, multipliers) > 0  # finite, too
+    worst: Any = proves and seeds.largest_eigenvalue(program, given, none, prices)
+    _require(worst, "multipliers that prove a bound", "others")
+    square = w.scale**2
+    paid = cut(exact(prices, least=square), square).whole
+    above = times(w.whole.T, w.whole) + np.diag(paid)
+    for margin in MARGINS:
+        factor = cut(exact(given[0] / np.sqrt(worst * (1 + margin)), least=w.scale), w.scale).whole
+        rest = above - times(factor.T, factor)
+        left = [_root(rest[np.ix_(nodes, nodes)], square) for nodes in program.sets]
+        if all(root is not None for root in left):
+            return factor, paid, left
+    raise NotProvedError("the multipliers are not proved feasible")
 
 
 # --- over time ----------------------------------------------------------------------------------
@@ -398,7 +523,7 @@ def _shown(value: Any) -> str:
 def _field(name: str, value: Any) -> str:
     """Write a field of the record that Rocq is given, with its name."""
     shown = "None" if value is None else _shown(value)
-    if name in ("steps", "on"):
+    if name in ("steps", "on", "sets"):
         shown += "%N"
     elif name in SIGNS and value is not None:
         shown = f"(Some {shown})"

@@ -36,6 +36,10 @@ def over_time(scheme: Any = None, **budgets: Any) -> Any:
     return nd.solve(nd.TimeProblem.prefix(participation=scheme, **budgets), gap=GAP).design
 
 
+def of_seeds(kind: str, **limits: Any) -> Any:
+    return over_nodes(structure=nd.SpaceStructure(kind=kind), **limits)
+
+
 APART = nd.participation.MinSeparation(horizon=5, separation=2, max_participations=2)
 DESIGNS: dict[str, Callable[[], Any]] = {
     "nodes": over_nodes,
@@ -45,6 +49,11 @@ DESIGNS: dict[str, Callable[[], Any]] = {
     "time": over_time,
     "budgets over time": lambda: over_time(budget=[1.0, 0.5]),
     "overlapping": lambda: over_time(APART),
+    "edges": lambda: of_seeds("edge-local"),
+    "edges, budgets and a cap": lambda: of_seeds(
+        "edge-local", budget=[1.0, 0.5, 0.75, 1.0], max_variance=[1.5, 2.2, 1.6, 1.5]
+    ),
+    "neighbourhoods": lambda: of_seeds("neighbourhood", max_variance=2.0),
 }
 
 
@@ -101,6 +110,38 @@ def test_numbers_over_time_are_those_of_the_design(name: str) -> None:
     assert 0 <= Fraction(said["gn"], said["gd"]) - 1 <= 2 * GAP
 
 
+def test_numbers_of_shared_seeds_are_those_of_the_design() -> None:
+    """The path 0 - 1 - 2 - 3 has three edges, and blocks that sum to the covariance."""
+    design = DESIGNS["edges, budgets and a cap"]()
+    said, problem = fields_of(theorem(design)), design.problem
+    assert_floats(flat(said["W"]), said["dW"], problem.mixing)
+    assert said["sets"] == [[0, 1], [1, 2], [2, 3]]
+    stored = np.vectorize(Fraction)(design.proof["clique_blocks"].reshape(3, 2, 2))
+    for block, (own, (shared, other)) in zip(stored, said["P"], strict=True):
+        mean = (block + block.T) / 2
+        whole = [Fraction(x, said["dR"]) for x in (own[0], shared, other)]
+        assert whole == [mean[0, 0], mean[0, 1], mean[1, 1]]
+    assert_floats(said["tau"], said["dt"], problem.budget)
+    assert_floats(said["cap"], said["dR"], problem.max_variance)
+    assert_floats([said["po"]], said["qo"], [design.objective])
+    assert 0 <= Fraction(said["gn"], said["gd"]) - 1 <= 2 * GAP
+
+
+def test_independent_noise_by_hand() -> None:
+    """Two nodes that average: noise of variance 1 each, an error of 1, and none has less."""
+    problem = nd.SpaceProblem(
+        mixing=np.full((2, 2), 0.5),
+        structure=nd.SpaceStructure(kind="independent"),
+        max_variance=4.0,
+    )
+    said = fields_of(theorem(nd.solve(problem, gap=GAP).design))
+    assert said["sets"] == [[0], [1]]
+    variances = [Fraction(block[0][0], said["dR"]) for block in said["P"]]
+    assert all(1 <= x <= 1 + GAP for x in variances)
+    assert float(Fraction(said["po"], said["qo"])) == pytest.approx(1, abs=GAP)
+    assert Fraction(said["gn"], said["gd"]) - 1 <= 2 * GAP
+
+
 def changed(design: Any, **kwargs: Any) -> Any:
     """A design with other noise or another certificate."""
     return replace(design, **kwargs)
@@ -141,6 +182,34 @@ def test_designs_that_are_not_what_they_say_are_refused() -> None:
             theorem(changed(capped, problem=other))
 
 
+def test_seeds_that_are_not_what_they_say_are_refused() -> None:
+    design = DESIGNS["edges, budgets and a cap"]()
+
+    def proved_by(**arrays: Any) -> Any:
+        return changed(design, proof={**design.proof, **arrays})
+
+    blocks = design.proof["clique_blocks"]
+    less = blocks * (1 - 1e-9)
+    lower = with_covariance(proved_by(clique_blocks=less), design.covariance * (1 - 1e-9))
+    with pytest.raises(InputError, match=r"within the budget of node 0"):
+        theorem(lower)
+    with pytest.raises(InputError, match="blocks of shared seeds that make up the covariance"):
+        theorem(proved_by(clique_blocks=less))
+    # What the first edge has less of node 1, the second has more: R is the same.
+    moved = blocks + 2 * np.array([0, 0, 0, -1, 1, 0, 0, 0, 0, 0, 0, 0])
+    with pytest.raises(InputError, match="blocks that are proved positive"):
+        theorem(proved_by(clique_blocks=moved))
+    tight = replace(design.problem, max_variance=np.diagonal(design.covariance) - 1e-9)
+    with pytest.raises(InputError, match="variances that keep the cap"):
+        theorem(changed(design, problem=tight))
+    for name in "dual_factors", "dual_cap":
+        with pytest.raises(InputError, match="multipliers that prove a bound"):
+            theorem(proved_by(**{name: design.proof[name] * np.nan}))
+    said = replace(design.certificate, lower_bound=design.lower_bound * (1 + 1e-8))
+    with pytest.raises(InputError, match="the lower_bound that follows"):
+        theorem(changed(design, certificate=said))
+
+
 def test_strategies_that_are_not_what_they_say_are_refused() -> None:
     design = over_time()
     strategy: Any = design.noise.strategy
@@ -156,6 +225,8 @@ def test_strategies_that_are_not_what_they_say_are_refused() -> None:
     "problem",
     [
         nd.SpaceProblem(mixing=PATH, rounds=2),
+        nd.SpaceProblem(mixing=PATH, structure=nd.SpaceStructure(kind="edge-local", known_seeds=1)),
+        nd.SpaceProblem(mixing=PATH, structure=nd.SpaceStructure(kind="decor")),
         nd.TimeProblem.prefix(
             participation=nd.participation.FixedEpoch(epochs=2, separation=2), max_variance=2.5
         ),
@@ -239,7 +310,7 @@ def test_rocq_accepts_what_is_true_and_nothing_else(name: str, proofs: Path) -> 
     text = theorem(DESIGNS[name]())
     assert accepts(proofs, text)
     said = fields_of(text)
-    noise, less = ("R", -1) if "W" in said else ("C", 1)
+    noise, less = ("P" if "P" in said else "R", -1) if "W" in said else ("C", 1)
     scale = said["dR" if "W" in said else "dC"]
     wrong = {
         "an entry of the noise": more(text, noise, less * scale // 10**6),
@@ -247,5 +318,7 @@ def test_rocq_accepts_what_is_true_and_nothing_else(name: str, proofs: Path) -> 
         "a gap that is too small": more(text, "gn", said["gd"] - 1 - said["gn"]),
         "a budget": more(text, "tau", -(said["dt"] // 10**6) or -1),
     }
+    if "sets" in said:
+        wrong["a set"] = more(text, "sets", 2)
     for what, other in wrong.items():
         assert not accepts(proofs, other), what
