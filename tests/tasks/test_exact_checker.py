@@ -276,13 +276,20 @@ def test_what_only_rounding_makes_positive_definite_has_no_inverse() -> None:
     assert tried > 5
 
 
-@pytest.mark.parametrize("flint", [True, False])
-def test_bounds_on_an_inverse_hold_for_every_guess(
-    flint: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_product_is_that_of_integers() -> None:
+    """Of numbers of 20 decimals in size, of both signs, and of the longest digits: -2^k."""
+    rng, exact = np.random.default_rng(4), checker().Exact
+    for k in (3, 500):
+        a, b = (rng.standard_normal((4, k)) * 10.0 ** rng.integers(-9, 9, (4, k)) for _ in "ab")
+        b[0] = a[0] = -(2.0 ** (np.arange(k) % 60))
+        found = exact.of(a) @ exact.of(b).turned()
+        assert [[x * found.unit for x in row] for row in found.m] == times(
+            exactly(a), turned(exactly(b))
+        )
+
+
+def test_bounds_on_an_inverse_hold_for_every_guess() -> None:
     rng, exact = np.random.default_rng(2), checker().Exact
-    if not flint:
-        monkeypatch.setattr(checker(), "fmpz_mat", None)
     for off in (0.0, 1e-9, 1e-3, 1e-2):
         g = rng.standard_normal((4, 4))
         k = g @ g.T + 4 * np.eye(4)
