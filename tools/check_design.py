@@ -25,8 +25,10 @@ import numpy as np
 ROOM = Fraction(1, 10**10)  # relative: what a claim, of float64, may differ by from what is proved
 ALIKE = 1e-12  # relative: what entries of W, H and C^-1 may differ by from those of the problem
 MOST = 20_000  # patterns that are listed: some seconds
-OTHER = ("structure", "random", "observers", "coalitions", "account", "mixing_rate")
-OTHER += ("unrestricted_lower_bound", "fixed_lower_bound", "confidence", "uncertainty")
+OTHER = ("random", "observers", "coalitions", "account", "mixing_rate", "fixed_lower_bound")
+OTHER += ("confidence", "uncertainty")
+BOUNDS = ("unrestricted_lower_bound", "lower_bound")
+KINDS = ("dense", "banded", "kronecker", "full", "local", "space", "time", "space-time")
 fractions = np.frompyfunc(Fraction, 1, 1)
 
 
@@ -79,6 +81,12 @@ class Exact:
     def turned(self):
         return Exact(self.m.T, self.e)
 
+    def times(self, other):
+        return Exact(np.kron(self.m, other.m), self.e + other.e)
+
+    def diagonal(self):
+        return np.diag(self.m) * self.unit
+
     def floats(self):
         return (self.m * (1 << max(self.e, 0)) / (1 << max(-self.e, 0))).astype(float)
 
@@ -90,16 +98,13 @@ class Exact:
 
 
 def inverse(k, m, what):
-    """Prove a symmetric K positive definite by M, and return bounds on g^T K^-1 g for q = M g."""
+    """Prove a symmetric K positive definite by M, and return a bound on K^-1 from above."""
     require((k.m == k.m.T).all(), f"{what} is not symmetric")
     left = Exact(np.eye(len(k.m), dtype=int).astype(object), 0) - m @ k @ m.turned()
     f = left.norm()
     require(f < 1, f"{what} is not proved positive definite")
-
-    return lambda q: (
-        q.unit**2
-        * ((q.m * q.m).sum(0) * (1 + f**2 / (1 - f)) + (q.m * (left @ q).m).sum(0) * left.unit)
-    )
+    left.m[np.diag_indices(len(k.m))] += math.ceil((1 + f**2 / (1 - f)) / left.unit)
+    return m.turned() @ (left @ m)
 
 
 def multipliers(size, groups, blocks, budgets):
@@ -137,43 +142,99 @@ def lower(factor, cap, floor, b, price):
     return a.inner(z) ** 2 / square.norm() / price if price else Fraction(0)
 
 
+def precisions(r):
+    """Upper bounds on diag(R^-1)."""
+    m = Exact.guess(np.linalg.inv(np.linalg.cholesky(r)))
+    return inverse(Exact.of(r), m, "R").diagonal()
+
+
 def in_space(said, arrays):
-    """Noise of covariance R: tr(H R), squared sensitivities, budgets, variances; L, B, price."""
+    """Noise of covariance R: this, squared sensitivities, budgets, a factor of H, multipliers."""
     r, w, tau, weights = (arrays[x] for x in ("covariance", "mixing", "budget", "dual_weights"))
     n = len(said["nodes"])
     fit = r.shape == w.shape == (n, n) and tau.shape == weights.shape == (n,)
     require(fit, f"shapes of R, W, tau or multipliers do not fit {n} nodes")
-    m, r, w = Exact.guess(np.linalg.inv(np.linalg.cholesky(r))), Exact.of(r), Exact.of(w)
-    tau, blocks, nodes = fractions(tau), weights[:, None, None], [(i,) for i in range(n)]
-    squares, found = inverse(r, m, "R")(m), multipliers(n, nodes, blocks, tau)
-    return (w @ r).inner(w), squares, tau, np.diag(r.m) * r.unit, w, *found
+    found = multipliers(n, [(i,) for i in range(n)], weights[:, None, None], fractions(tau))
+    return Exact.of(r), precisions(r), fractions(tau), Exact.of(w), {"lower_bound": found}
 
 
 def in_time(said, arrays):
-    """Noise C^-1 z across steps: tr(H X^-1), X = C^T C, and the same."""
-    c, d, h, T = *(arrays[x] for x in ("strategy", "noising_matrix", "gram")), said["horizon"]
-    patterns = patterns_of(said["participation"])
-    fit = c.shape == d.shape == h.shape == (T, T) and set().union(*patterns) == {*range(T)}
-    require(fit, f"shapes of C, C^-1 or H, or the participation, do not fit {T} steps")
+    """Noise of covariance (C^T C)^-1 of steps, or of these and nodes, or times R: the same."""
+    entry, T, structure = said["participation"], said["horizon"], said["structure"] or {}
+    w = arrays["mixing"] if said["design"] == "space-time" else np.eye(1)
+    n, c, patterns = len(w), arrays.get("strategy_bands"), patterns_of(entry)
+    every = patterns_of(entry | {"separation": n * entry["separation"]}) if n > 1 else patterns
+    if c is None:
+        c = arrays["strategy"]
+    else:
+        require(len(c) == structure["bands"], "strategy_bands are not those of the structure")
+        c = sum(np.diag(band[: T - d], -d) for d, band in enumerate(c))
+    size = T if "covariance" in arrays else n * T
+    fit = c.shape == (size, size) and set().union(*every) == {*range(n * T)}
+    require(fit, f"the shape of C, or the participation, does not fit {size} steps")
+    d = arrays.get("noising_matrix", np.tril(np.linalg.inv(c)))
     require(not np.triu(c, 1).any() and not np.triu(d, 1).any(), "C or C^-1 is not causal")
-    near = np.abs(c @ d - np.eye(T)).max() <= ALIKE * (np.abs(c) @ np.abs(d)).max()
+    near = np.abs(c @ d - np.eye(size)).max() <= ALIKE * (np.abs(c) @ np.abs(d)).max()
     require(near, "noising_matrix is not C^-1")
-    factor, x, m = Exact.of(arrays["workload_factor"]), Exact.of(c), Exact.guess(np.linalg.inv(c).T)
-    x, off = x.turned() @ x, np.abs((factor.turned() @ factor - Exact.of(h)).floats()).max()
-    require(off <= T * ALIKE * np.abs(h).max(), "workload_factor is of another H")
-    along = inverse(x, m, "C^T C")
-    squares = np.array([abs(x.m[np.ix_(where, where)]).sum() * x.unit for where in patterns])
-    tau = fractions(arrays.get("pattern_budget", np.ones(len(patterns))))
-    known, paying = dict(zip(patterns, tau, strict=True)), patterns
-    if (blocks := arrays.get("dual_blocks")) is None:
+    require(not structure.get("nonnegative") or (c >= 0).all(), "C has a negative entry")
+    x, m = Exact.of(c), Exact.guess(np.linalg.inv(c).T)
+    x = x.turned() @ x
+    noise, where = inverse(x, m, "C^T C"), patterns if size == T else every
+    squares = np.array([abs(x.m[np.ix_(steps, steps)]).sum() * x.unit for steps in where])
+    if "covariance" in arrays:
+        noise, of_nodes = noise.times(Exact.of(arrays["covariance"])), arrays["covariance"]
+        squares = np.outer(squares, precisions(of_nodes)).ravel()
+    if n > 1:
+        powers = [0 * w] * T + [np.linalg.matrix_power(w, t + 1) for t in range(T)]
+        factor = Exact.of(np.block([[powers[T + t - s] for s in range(T)] for t in range(T)]))
+        tau = np.tile(arrays["budget"], entry["separation"])
+    else:
+        factor, h = Exact.of(arrays["workload_factor"]), arrays["gram"]
+        off = np.abs((factor.turned() @ factor - Exact.of(h)).floats()).max()
+        require(off <= T * ALIKE * np.abs(h).max(), "workload_factor is of another H")
+        tau = arrays.get("pattern_budget", np.ones(len(every)))
+    known = dict(zip(every, fractions(tau), strict=True))
+    proofs = {x: paid(arrays, x, n * T, known) for x in BOUNDS if said[x]}
+    if "strategy_bands" in arrays and "dual_roots" not in arrays:
+        bands = len(arrays["strategy_bands"])
+        proofs["lower_bound"] = banded(x.floats(), factor.floats(), bands, known)
+    return noise, squares, fractions(tau), factor, proofs
+
+
+def paid(arrays, which, size, known):
+    """The multipliers of patterns, with their budgets, that a file has for a bound; their price."""
+    own, patterns = "dual" if which == "lower_bound" else "unrestricted", [*known]
+    names = [f"{x}_blocks" for x in (own, "dual", "unrestricted") if f"{x}_blocks" in arrays]
+    if "dual_roots" in arrays:  # of one node after the other
+        roots = arrays["dual_roots"]
+        blocks = np.concatenate((roots @ roots.swapaxes(2, 3)).swapaxes(0, 1))
+    elif names:
+        weights = arrays.get("dual_weights", np.ones(1))[:, None, None]
+        blocks = np.concatenate(arrays[names[0]][:, None] * weights)
+    else:
         lengths = arrays["pattern_lengths"].astype(int)
-        paying = np.split(arrays["pattern_steps"].astype(int), np.cumsum(lengths)[:-1])
+        patterns = np.split(arrays["pattern_steps"].astype(int), np.cumsum(lengths)[:-1])
         flat = np.split(arrays["pattern_blocks"], np.cumsum(lengths**2)[:-1])
         blocks = [block.reshape(k, k) for block, k in zip(flat, lengths, strict=True)]
-        paying = [tuple(where.tolist()) for where in paying]
-        require(set(paying) <= set(known), "pattern_steps are of no pattern")
-    found = factor, *multipliers(T, paying, blocks, [known[where] for where in paying])
-    return along(m @ factor.turned()).sum(), squares, tau, along(m), *found
+        patterns = [tuple(where.tolist()) for where in patterns]
+        require(set(patterns) <= set(known), "pattern_steps are of no pattern")
+    return multipliers(size, patterns, blocks, [known[where] for where in patterns])
+
+
+def banded(x, factor, bands, known):
+    """B, and what <B B^T, X> costs at most for an X of few diagonals: what B B^T has on these is
+    below a diagonal matrix, of the sums of its absolute values."""
+    require(sum(map(len, known)) == len(x), "bands beside patterns that overlap", 2)
+    inside, b = np.tri(len(x), k=bands - 1) * np.tri(len(x), k=bands - 1).T, np.linalg.inv(x)
+    b = b @ factor.T
+    for _ in range(3):  # near the optimum, less the first order of what is off
+        off = inside * (b @ b.T)
+        for steps in map(list, known):
+            off[steps, steps] -= np.average(off[steps, steps], weights=x[steps, steps])
+        b = b - off @ np.linalg.inv(b).T / 2
+    b = Exact.guess(b)
+    sums = abs((b @ b.turned()).m * inside.astype(int)).sum(axis=1)
+    return b, sum(sums[list(steps)].max() * tau for steps, tau in known.items()) * b.unit**2
 
 
 def patterns_of(entry):
@@ -224,7 +285,7 @@ def mixing_of(graph, w, alone):
 def told(said, arrays):
     """Compare a file with the text of its problem; return what of the problem is not compared."""
     problem, entry = tomllib.loads(said["problem"]["text"]), said["participation"] or {}
-    alone = [x for x in ("error", "mixing", "structure", "observers") if x in problem]
+    alone = [x for x in ("error", "mixing", "observers") if x in problem]
 
     def same(what, asked, found):
         alike = np.shape(asked) in ((), np.shape(found)) and np.all(asked == found)
@@ -237,9 +298,11 @@ def told(said, arrays):
     same("error", "error" in problem, bool(said["error"]))
     same("participation", given, {key: x for key, x in entry.items() if x is not None})
     asked = {"design": problem["design"], "workload": problem.get("workload", {}).get("kind")}
-    for key, value in (asked | problem.get("privacy", {})).items():
-        same(key, value, (said | (said["privacy"] or {})).get(key))
-    tau = "budget" if said["design"] == "space" else "pattern_budget"
+    given = said | (said["privacy"] or {}) | {"structure": None} | (said["structure"] or {})
+    tables = problem.get("privacy", {}) | problem.get("structure", {})
+    for key, value in (asked | tables).items():
+        same(key, value, given.get(key))
+    tau = "pattern_budget" if said["design"] == "time" else "budget"
     asked = {tau: problem.get("budget", {}).get("tau", 1.0)} | problem.get("limits", {})
     for name, value in asked.items():
         same(name, value, arrays.get(name, 1.0 if name == tau else "none"))
@@ -261,15 +324,20 @@ def told(said, arrays):
 
 def check(path):
     said, arrays = read(path)
+    if said["workload"] == "prefix":
+        ones = np.tril(np.ones((said["horizon"],) * 2))
+        arrays = {"gram": ones.T @ ones, "workload_factor": ones} | arrays
     space, error = said["design"] == "space", json.dumps(said["error"])
     other = [x for x in OTHER if said.get(x)] + ["schedule"] * ("schedule" in arrays)
-    other += [x for x in (said["structure"] or {}).values() if isinstance(x, str) and x != "dense"]
-    other += [x for x in (said["trust"], said["design"]) if x not in ("local", "space", "time")]
-    other += ["error"] * (error != "null" or said["rounds"] > 1 if space else "worst" in error)
+    words = [*(said["structure"] or {}).values(), said["trust"], said["design"]]
+    other += [x for x in words if isinstance(x, str) and x not in KINDS]
+    other += ["limits"] * (said["design"] == "space-time" and "max_variance" in arrays)
+    plain = error == "null" and said["rounds"] == 1
+    other += ["error"] * ("worst" in error if said["design"] == "time" else not plain)
     require(not other, f"{', '.join(other)}: not checked by this program", 2)
     alone = told(said, arrays) if said["problem"]["text"] else ["the whole problem"]
-    proved = in_space(said, arrays) if space else in_time(said, arrays)
-    objective, squares, tau, variances, factor, b, price = proved
+    noise, squares, tau, factor, proofs = (in_space if space else in_time)(said, arrays)
+    variances, objective = noise.diagonal(), (factor @ noise).inner(factor)
     found, prices, gain = {"objective": objective, "sensitivity": max(squares / tau)}, [], 0
     for which, name, key in (("cap", "max", "variance_ratio"), ("floor", "min", "floor_ratio")):
         prices.append(arrays.get(f"dual_{which}", np.zeros(len(variances))))
@@ -279,14 +347,16 @@ def check(path):
             found[key] = max(variances / limit if which == "cap" else limit / variances)
             gain += (limit * fractions(prices[-1])).sum() * (-1 if which == "cap" else 1)
         require(key in found or said[key] is None, f"{key} is claimed of no limit")
-    bound = lower(factor, *prices, b, price) + gain
     for key, value in found.items():
         claim = said[key]["value"] if key == "sensitivity" else said[key]
         require(key == "objective" or value <= 1, f"{key} {float(value)}: above 1")
         close = abs(Fraction(claim) - value) <= ROOM * value
         require(close, f"{key}: {claim} is claimed, {float(value)} is proved")
-    claim, gap = said["lower_bound"], said["objective"] / said["lower_bound"] - 1
-    require(0 < claim <= bound * (1 + ROOM), f"lower bound {claim}: {float(bound)} is proved")
+    for key, found in proofs.items():
+        claim, bound = said[key], lower(factor, *prices, *found) + gain
+        words = key.replace("_", " ")
+        require(0 < claim <= bound * (1 + ROOM), f"{words} {claim}: {float(bound)} is proved")
+    gap = said["objective"] / said["lower_bound"] - 1
     feasible = said["feasible"] is said["sensitivity"]["squared"] is True
     require(feasible and 0 <= said["gap"] == gap, "the gap is another, or not feasible")
     proved = math.sqrt(max(squares) * (1 + 2.0**-50)), objective, -bound, objective / bound - 1
