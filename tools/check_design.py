@@ -144,13 +144,12 @@ def noise_of(said, arrays):
     squared sensitivities, a factor of H, and the patterns with their budgets."""
     entry, T, structure = said["participation"], said["horizon"], said["structure"] or {}
     space, times = said["design"] != "time", structure.get("joint") != "full"
-    c, w = arrays["strategy"], arrays["mixing"] if space else np.eye(1)
+    c, r, w = arrays["strategy"], arrays.get("covariance"), arrays["mixing"] if space else np.eye(1)
     every, n = patterns_of(entry, len(w)), len(w)
     size, patterns = (T, patterns_of(entry)) if times else (n * T, every)
     fit = c.shape == (size, size) and set().union(*every) == {*range(n * T)}
-    require(fit, f"the shape of C, or the participation, does not fit {size} steps")
-    fit = (space and times) == ("covariance" in arrays)
-    require(fit and (c >= 0).all() >= bool(structure.get("nonnegative")), "of no such structure")
+    require(fit and (r is not None) == (space and times), f"C, R or steps do not fit {size} steps")
+    require(not structure.get("nonnegative") or (c >= 0).all(), "C has a negative entry")
     d = arrays["noising_matrix"]
     require(not np.triu(c, 1).any() and not np.triu(d, 1).any(), "C or C^-1 is not causal")
     near = np.abs(c @ d - np.eye(size)).max() <= ALIKE * (np.abs(c) @ np.abs(d)).max()
@@ -159,8 +158,7 @@ def noise_of(said, arrays):
     noise = m.turned() @ inverse(x, m, "C^T C")
     squares = np.array([abs(x.m[np.ix_(steps, steps)]).sum() * x.unit for steps in patterns])
     if space and times:
-        r, root = Exact.of(arrays["covariance"]), np.linalg.cholesky(arrays["covariance"])
-        m = Exact.guess(np.linalg.inv(root))
+        r, m = Exact.of(r), Exact.guess(np.linalg.inv(np.linalg.cholesky(r)))
         q = inverse(r, m, "R")
         squares = np.outer(squares, (m.m * q.m).sum(axis=0) * m.unit * q.unit).ravel()
         noise = Exact(np.kron(noise.m, r.m), noise.e + r.e)
@@ -206,16 +204,13 @@ def read(path):
 
 def mixing_of(graph, w, alone):
     """W of a graph that is told by its kind, or else of the links of the W in the file."""
-    (i, j), n = np.indices(w.shape), len(w)
+    i, j = np.indices(w.shape)
     known = {"path": abs(i - j) == 1, "star": np.minimum(i, j) == 0, "complete": i != j}
-    known["ring"] = np.isin(abs(i - j), (1, n - 1))
+    known["ring"] = np.isin(abs(i - j), (1, len(w) - 1))
     linked = known.get(graph["kind"], w != 0) & (i != j)
     alone += ["links of W"] * (graph["kind"] not in known)
-    degrees = linked.sum(axis=1)
-    larger, weights = (
-        np.maximum.outer(degrees, degrees),
-        graph.get("weights", "metropolis-hastings"),
-    )
+    degrees, weights = linked.sum(axis=1), graph.get("weights", "metropolis-hastings")
+    larger = np.maximum.outer(degrees, degrees)
     shares = {"metropolis-hastings": larger, "lazy-metropolis-hastings": 1 + 2 * larger}
     shares |= {"row-normalized": degrees[:, None], "max-degree": degrees.max()}
     if weights not in shares or {"directed", "file"} & set(graph):
@@ -254,9 +249,9 @@ def told(said, arrays):
         same("mixing", True, np.abs(mixing_of(problem["graph"], w, alone) - w).max() < ALIKE)
     if said["design"] != "time":
         return alone
-    h, T = arrays["gram"], said["horizon"]
     if said["workload"] == "gram" or said["error"] or said["rounds"] > 1:
         return [*alone, "H"]
+    h, T = arrays["gram"], said["horizon"]
     powers = np.array([np.linalg.matrix_power(w, t + 1).ravel() for t in range(T)])
     g = powers @ powers.T  # and H is the sum of tr(W^(t-s+1)^T W^(t-s'+1)) over t
     formed = sum(np.pad(g[t::-1, t::-1], (0, T - t - 1)) for t in range(T))
@@ -266,20 +261,18 @@ def told(said, arrays):
 
 def check(path):
     said, arrays = read(path)
-    kind, error, structure = said["design"], json.dumps(said["error"]), said["structure"] or {}
-    other = [x for x in OTHER if said.get(x)] + ["schedule"] * ("schedule" in arrays)
-    words = [*structure.values(), said["trust"], kind]
-    other += [x for x in words if isinstance(x, str) and x not in KINDS]
-    limits = {"time": {"min_variance"}, "space-time": {"min_variance", "max_variance"}}
-    other += [x for x in limits.get(kind, ()) if x in arrays]
-    plain = "worst" not in error if kind == "time" else error == "null" and said["rounds"] == 1
-    other += ["error"] * (not plain)
+    kind, structure = said["design"], (said["structure"] or {}) | {"nonnegative": None}
+    unlike = {"space": (), "time": ("min_variance",)}.get(kind, ("max_variance", "min_variance"))
+    other = [x for x in OTHER if said.get(x)] + [x for x in ("schedule", *unlike) if x in arrays]
+    other += [str(x) for x in (*structure.values(), said["trust"], kind) if x and x not in KINDS]
+    worst, plain = "worst" in str(said["error"]), said["error"] is None and said["rounds"] == 1
+    other += ["error"] * (worst if kind == "time" else not plain)
     require(not other, f"{', '.join(other)}: not checked by this program", 2)
     alone = told(said, arrays) if said["problem"]["text"] else ["the whole problem"]
     if kind == "space":
         said |= {"participation": ONCE, "horizon": 1}
-        arrays |= {x: np.ones((1, 1)) for x in ("strategy", "noising_matrix")}
-        arrays["dual_blocks"] = np.ones((1, 1, 1))
+        one = np.ones((1, 1, 1))
+        arrays |= {"strategy": one[0], "noising_matrix": one[0], "dual_blocks": one}
     noise, squares, factor, known = noise_of(said, arrays)
     seen, variances = factor @ noise, np.diag(noise.m) * noise.unit
     found = {"objective": (seen.m * factor.m).sum() * seen.unit * factor.unit}
@@ -304,12 +297,8 @@ def check(path):
     gap = said["objective"] / said["lower_bound"] - 1
     feasible = said["feasible"] is said["sensitivity"]["squared"] is True
     require(feasible and 0 <= said["gap"] == gap, "the gap is another, or not feasible")
-    proved = (
-        math.sqrt(max(squares) * (1 + 2.0**-50)),
-        found["objective"],
-        -bound,
-        found["objective"] / bound - 1,
-    )
+    high = found["objective"]
+    proved = math.sqrt(max(squares) * (1 + 2.0**-50)), high, -bound, high / bound - 1
     mu, high, low, gap = (math.nextafter(float(x), math.inf) for x in proved)
     print(f"proved in integers: every budget is kept; mu <= {mu} for a change of 1")
     print(f"objective <= {high}, that of all other noise >= {-low}, gap <= {gap}")
