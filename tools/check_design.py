@@ -7,9 +7,8 @@ Z, near a polar factor. Whatever these are, with F = I - M K M^T, f the largest 
     f < 1  =>  K > 0,  K^-1  <=  M^T ((1 + f^2 / (1 - f)) I + F) M,
     <L B, Z>^2  <=  (largest row sum of |Z Z^T|)  tr(L X^-1 L^T)  tr(B^T X B),
 
-and tr(B^T X B) is at most a price for every X within the budgets. It imports nothing of
-noisedesign; numpy guesses, and multiplies digits so short that floats hold the sums of products.
-Exit code 0: all is proved; 1: a claim is not; 2: not read, or of a kind that is not covered.
+and tr(B^T X B) is at most a price for every X within the budgets. It needs numpy, and nothing of
+noisedesign. Exit code 0: all is proved; 1: a claim is not; 2: not read, or of another kind.
 """
 
 import hashlib
@@ -25,6 +24,7 @@ import numpy as np
 ROOM = Fraction(1, 10**10)  # relative: what a claim, of float64, may differ by from what is proved
 ALIKE = 1e-12  # relative: what entries of W, H and C^-1 may differ by from those of the problem
 MOST = 20_000  # patterns that are listed: some seconds
+BITS = 62  # of a guess: more make proofs closer and slower
 OTHER = ("random", "observers", "coalitions", "account", "mixing_rate", "fixed_lower_bound")
 OTHER += ("confidence", "uncertainty")
 KINDS = ("dense", "kronecker", "full", "local", "space", "time", "space-time")
@@ -45,18 +45,14 @@ class Exact:
         self.m, self.e, self.unit = m, e, Fraction(2) ** e
 
     @classmethod
-    def of(cls, a):
-        """The floats of an array, exactly."""
+    def of(cls, a, bits=0):
+        """The floats of an array, exactly, or to so many bits of the largest."""
         require(np.isfinite(a).all(), "floating point finds no numbers for a proof")
-        mantissas, powers = np.frexp(a)
-        e = int(powers[a != 0].min(initial=0))
+        e = int(np.frexp(np.abs(a).max(initial=0))[1]) - bits
+        mantissas, powers = np.frexp(np.ldexp(np.rint(np.ldexp(a, -e)), e) if bits else a)
+        e = int(powers[mantissas != 0].min(initial=0))
         mantissas = np.ldexp(mantissas, 53).astype(np.int64).astype(object)
         return cls(mantissas << np.maximum(powers - e, 0).astype(object), e - 53)
-
-    @classmethod
-    def guess(cls, a):
-        e = int(np.frexp(np.abs(a).max(initial=0))[1]) - 62
-        return cls.of(np.ldexp(np.rint(np.ldexp(a, -e)), e))
 
     def digits(self, bits):
         """Arrays of floats up to 2^bits, of which number i counts 2^(i bits) times."""
@@ -98,8 +94,7 @@ def multipliers(arrays, size, known):
     """B, of columns B_j about a root of the block of every pattern, each with a budget, and
     sum_j budget_j max diag(B_j B_j^T), which <B B^T, X> does not exceed."""
     patterns, blocks = [*known], arrays.get("dual_blocks", arrays.get("unrestricted_blocks"))
-    if "dual_roots" in arrays:  # of one node after the other
-        roots = arrays["dual_roots"]
+    if (roots := arrays.get("dual_roots")) is not None:  # of one node after the other
         blocks = np.concatenate((roots @ roots.swapaxes(2, 3)).swapaxes(0, 1))
     elif "dual_weights" in arrays:
         blocks = np.concatenate(blocks[:, None] * arrays["dual_weights"][:, None, None])
@@ -114,51 +109,47 @@ def multipliers(arrays, size, known):
     for column, where, block in zip(columns, patterns, blocks, strict=True):
         values, vectors = np.linalg.eigh((block + block.T) / 2)
         column[list(where)] = vectors * np.sqrt(np.maximum(values, 0))
-    b = Exact.guess(np.hstack(columns))
+    b = Exact.of(np.hstack(columns), BITS)
     parts = np.split(b.m, np.cumsum([len(where) for where in patterns])[:-1], axis=1)
-    pairs = zip(parts, patterns, strict=True)
-    price = sum((part * part).sum(axis=1).max() * known[where] for part, where in pairs)
+    price = sum((a * a).sum(axis=1).max() * known[x] for a, x in zip(parts, patterns, strict=True))
     return b, price * b.unit**2
 
 
 def lower(factor, cap, floor, b, price):
-    """A lower bound on tr(G X^-1 G^T), where G^T G <= L^T L + diag(w) - diag(u), what is left being
-    diagonally dominant, and <B B^T, X> is at most the price."""
+    """A lower bound on <L^T L + diag(w) - diag(u), X^-1> where <B B^T, X> <= price."""
     if cap.any() or floor.any():
         h = factor.turned() @ factor - Exact.of(np.diag(floor)) - Exact.of(np.diag(-cap))
         lowered = h.floats() * (1 - 2.0**-44 * len(cap) * np.eye(len(cap)))
-        factor = Exact.guess(np.linalg.cholesky(lowered).T)
+        factor = Exact.of(np.linalg.cholesky(lowered).T, BITS)
         left = (h - factor.turned() @ factor).m
-        dominant = (2 * np.diag(left) >= abs(left).sum(axis=1)).all()
-        require(dominant, "H less dual_floor is not proved positive semidefinite")
+        require((2 * np.diag(left) >= abs(left).sum(axis=1)).all(), "H - dual_floor is indefinite")
     a = factor @ b
     left, _, right = np.linalg.svd(a.floats(), full_matrices=False)
-    z = Exact.guess(left @ right)
+    z = Exact.of(left @ right, BITS)
     square = z @ z.turned() if len(z.m) <= len(z.m.T) else z.turned() @ z
     above = abs(square.m).sum(axis=1).max() * square.unit * price
     return ((a.m * z.m).sum() * a.unit * z.unit) ** 2 / above if above else Fraction(0)
 
 
 def noise_of(said, arrays):
-    """Noise of covariance (C^T C)^-1 of steps, or of steps and nodes, or of steps times R: this,
-    squared sensitivities, a factor of H, and the patterns with their budgets."""
+    """(C^T C)^-1, or its product with R; squared sensitivities; L of H; patterns and budgets."""
     entry, T, structure = said["participation"], said["horizon"], said["structure"] or {}
     space, times = said["design"] != "time", structure.get("joint") != "full"
-    c, r, w = arrays["strategy"], arrays.get("covariance"), arrays["mixing"] if space else np.eye(1)
-    every, n = patterns_of(entry, len(w)), len(w)
+    c, d, r = arrays["strategy"], arrays["noising_matrix"], arrays.get("covariance")
+    w = arrays["mixing"] if space else np.eye(1)
+    n, every = len(w), patterns_of(entry | {"separation": len(w) * entry["separation"]})
     size, patterns = (T, patterns_of(entry)) if times else (n * T, every)
     fit = c.shape == (size, size) and set().union(*every) == {*range(n * T)}
     require(fit and (r is not None) == (space and times), f"C, R or steps do not fit {size} steps")
     require(not structure.get("nonnegative") or (c >= 0).all(), "C has a negative entry")
-    d = arrays["noising_matrix"]
     require(not np.triu(c, 1).any() and not np.triu(d, 1).any(), "C or C^-1 is not causal")
     near = np.abs(c @ d - np.eye(size)).max() <= ALIKE * (np.abs(c) @ np.abs(d)).max()
     require(near, "noising_matrix is not C^-1")
-    x, m = Exact.of(c).turned() @ Exact.of(c), Exact.guess(np.linalg.inv(c).T)
+    x, m = Exact.of(c).turned() @ Exact.of(c), Exact.of(np.linalg.inv(c).T, BITS)
     noise = m.turned() @ inverse(x, m, "C^T C")
     squares = np.array([abs(x.m[np.ix_(steps, steps)]).sum() * x.unit for steps in patterns])
     if space and times:
-        r, m = Exact.of(r), Exact.guess(np.linalg.inv(np.linalg.cholesky(r)))
+        r, m = Exact.of(r), Exact.of(np.linalg.inv(np.linalg.cholesky(r)), BITS)
         q = inverse(r, m, "R")
         squares = np.outer(squares, (m.m * q.m).sum(axis=0) * m.unit * q.unit).ravel()
         noise = Exact(np.kron(noise.m, r.m), noise.e + r.e)
@@ -174,10 +165,9 @@ def noise_of(said, arrays):
     return noise, squares, factor, dict(zip(every, fractions(tau), strict=True))
 
 
-def patterns_of(entry, nodes=1):
-    """The patterns of steps, of which number j has budget number j, or of pairs with a node."""
+def patterns_of(entry):
+    """The patterns of steps, of which number j has budget number j."""
     b, k, most, T = (entry[x] for x in ("separation", "epochs", "max_participations", "horizon"))
-    b *= nodes
     found, last = [tuple(range(j, k * b, b)) for j in range(b)] if k else [], [()]
     for _ in range(most or 0):
         last = [(*x, s) for x in last for s in range(x[-1] + b if x else 0, T)]
@@ -247,10 +237,9 @@ def told(said, arrays):
     if "mixing" in arrays:
         same("nodes", problem["graph"].get("nodes", len(w)), len(w))
         same("mixing", True, np.abs(mixing_of(problem["graph"], w, alone) - w).max() < ALIKE)
-    if said["design"] != "time":
-        return alone
-    if said["workload"] == "gram" or said["error"] or said["rounds"] > 1:
-        return [*alone, "H"]
+    formed = said["workload"] != "gram" and not said["error"] and said["rounds"] == 1
+    if said["design"] != "time" or not formed:
+        return [*alone, *["H"] * (not formed)]
     h, T = arrays["gram"], said["horizon"]
     powers = np.array([np.linalg.matrix_power(w, t + 1).ravel() for t in range(T)])
     g = powers @ powers.T  # and H is the sum of tr(W^(t-s+1)^T W^(t-s'+1)) over t
@@ -291,12 +280,11 @@ def check(path):
         close = abs(Fraction(claim) - value) <= ROOM * value
         require(close, f"{key}: {claim} is claimed, {float(value)} is proved")
     bound = lower(factor, *prices, *multipliers(arrays, len(noise.m), known)) + gain
-    for key in ("lower_bound", "unrestricted_lower_bound"):
-        claim = said[key] if said[key] or key == "lower_bound" else bound
-        require(0 < claim <= bound * (1 + ROOM), f"{key} {claim}: {float(bound)} is proved")
-    gap = said["objective"] / said["lower_bound"] - 1
-    feasible = said["feasible"] is said["sensitivity"]["squared"] is True
-    require(feasible and 0 <= said["gap"] == gap, "the gap is another, or not feasible")
+    claims = [said["lower_bound"], said["unrestricted_lower_bound"] or said["lower_bound"]]
+    least = all(0 < claim <= bound * (1 + ROOM) for claim in claims)
+    require(least, f"lower bound {max(claims)}: {float(bound)} is proved")
+    require(said["feasible"] is said["sensitivity"]["squared"] is True, "it says: not feasible")
+    require(0 <= said["gap"] == said["objective"] / said["lower_bound"] - 1, "the gap is another")
     high = found["objective"]
     proved = math.sqrt(max(squares) * (1 + 2.0**-50)), high, -bound, high / bound - 1
     mu, high, low, gap = (math.nextafter(float(x), math.inf) for x in proved)
