@@ -263,9 +263,9 @@ def check(path):
         one = np.ones((1, 1, 1))
         arrays |= {"strategy": one[0], "noising_matrix": one[0], "dual_blocks": one}
     noise, squares, factor, known = noise_of(said, arrays)
-    seen, variances = factor @ noise, np.diag(noise.m) * noise.unit
-    found = {"objective": (seen.m * factor.m).sum() * seen.unit * factor.unit}
-    found["sensitivity"], prices, gain = max(squares / [*known.values()]), [], 0
+    seen, variances, prices, gain = factor @ noise, np.diag(noise.m) * noise.unit, [], 0
+    high = (seen.m * factor.m).sum() * seen.unit * factor.unit
+    found = {"objective": high, "sensitivity": max(squares / [*known.values()])}
     for which, name, key in (("cap", "max", "variance_ratio"), ("floor", "min", "floor_ratio")):
         prices.append(arrays.get(f"dual_{which}", np.zeros(len(variances))))
         require((prices[-1] >= 0).all(), f"dual_{which} is negative")
@@ -285,7 +285,6 @@ def check(path):
     require(least, f"lower bound {max(claims)}: {float(bound)} is proved")
     require(said["feasible"] is said["sensitivity"]["squared"] is True, "it says: not feasible")
     require(0 <= said["gap"] == said["objective"] / said["lower_bound"] - 1, "the gap is another")
-    high = found["objective"]
     proved = math.sqrt(max(squares) * (1 + 2.0**-50)), high, -bound, high / bound - 1
     mu, high, low, gap = (math.nextafter(float(x), math.inf) for x in proved)
     print(f"proved in integers: every budget is kept; mu <= {mu} for a change of 1")

@@ -272,7 +272,7 @@ def test_what_only_rounding_makes_positive_definite_has_no_inverse() -> None:
         if inverse(exactly(r)) is None:
             tried += 1
             with pytest.raises(SystemExit):
-                checker().inverse(exact.of(r), exact.guess(root), "R")
+                checker().inverse(exact.of(r), exact.of(root, 62), "R")
     assert tried > 5
 
 
@@ -295,11 +295,15 @@ def test_bounds_on_an_inverse_hold_for_every_guess() -> None:
         k = g @ g.T + 4 * np.eye(4)
         k = (k + k.T) / 2
         m = np.linalg.inv(np.linalg.cholesky(k)) * (1 + off * rng.standard_normal((4, 4)))
-        found = checker().inverse(exact.of(k), exact.of(m), "R")(exact.of(m))
+        found = exact.of(m).turned() @ checker().inverse(exact.of(k), exact.of(m), "R")
         y = inverse(exactly(k))
         assert y is not None
+        above = [
+            [x * found.unit - z for x, z in zip(*rows, strict=True)] for rows in zip(found.m, y)
+        ]
+        assert inverse(above) is not None  # positive definite
         for i in range(4):
-            assert y[i][i] <= found[i] <= y[i][i] * (1 + Fraction(100 * off) ** 2 + ROOM)
+            assert above[i][i] <= y[i][i] * (Fraction(100 * off) ** 2 + ROOM)
 
 
 @pytest.mark.parametrize("limits", ["", "cap", "floor", "both"])
@@ -327,8 +331,9 @@ def test_a_bound_holds_for_every_guess(limits: str, monkeypatch: pytest.MonkeyPa
 
 def test_multipliers_cost_their_largest_diagonal_entry() -> None:
     """Blocks [[2, 1], [1, 2]] at budget 3 and [5] at budget 1: 3 * 2 + 5."""
-    blocks = [np.array([[2.0, 1.0], [1.0, 2.0]]), np.array([[5.0]])]
-    b, price = checker().multipliers(3, [(0, 2), (1,)], blocks, [3, 1])
+    arrays = {"pattern_lengths": np.array([2.0, 1.0]), "pattern_steps": np.array([0.0, 2.0, 1.0])}
+    arrays["pattern_blocks"] = np.array([2.0, 1.0, 1.0, 2.0, 5.0])
+    b, price = checker().multipliers(arrays, 3, {(0, 2): 3, (1,): 1, (2,): 7})
     assert abs(price - 11) < ROOM
     u = np.array([[2.0, 0.0, 1.0], [0.0, 5.0, 0.0], [1.0, 0.0, 2.0]])
     np.testing.assert_allclose((b @ b.turned()).floats(), u, atol=1e-14)
