@@ -54,8 +54,7 @@ class Exact:
         mantissas = np.ldexp(mantissas, 53).astype(np.int64).astype(object)
         return cls(mantissas << np.maximum(powers - e, 0).astype(object), e - 53)
 
-    def digits(self, bits):
-        """Arrays of floats up to 2^bits, of which number i counts 2^(i bits) times."""
+    def digits(self, bits):  # floats up to 2^bits, of which number i counts 2^(i bits) times
         count = int(abs(self.m).max(initial=0)).bit_length() // bits
         parts = [self.m >> bits * i & (1 << bits) - 1 for i in range(count)]
         return [part.astype(float) for part in (*parts, self.m >> bits * count)]
@@ -134,13 +133,14 @@ def lower(factor, cap, floor, b, price):
 def noise_of(said, arrays):
     """(C^T C)^-1, or its product with R; squared sensitivities; L of H; patterns and budgets."""
     entry, T, structure = said["participation"], said["horizon"], said["structure"] or {}
-    space, times = said["design"] != "time", structure.get("joint") != "full"
+    space, joint = said["design"] != "time", structure.get("joint") or said["design"]
     c, d, r = arrays["strategy"], arrays["noising_matrix"], arrays.get("covariance")
-    w = arrays["mixing"] if space else np.eye(1)
-    n, every = len(w), patterns_of(entry | {"separation": len(w) * entry["separation"]})
-    size, patterns = (T, patterns_of(entry)) if times else (n * T, every)
+    n, w = len(arrays["mixing"]) if space else 1, arrays.get("mixing")
+    every = patterns_of(entry | {"separation": n * entry["separation"]})
+    size, patterns = (n * T, every) if r is None else (T, patterns_of(entry))
     fit = c.shape == (size, size) and set().union(*every) == {*range(n * T)}
-    require(fit and (r is not None) == (space and times), f"C, R or steps do not fit {size} steps")
+    fit = fit and joint in (("time", "full") if r is None else ("space", "kronecker"))
+    require(fit, f"C, R, the participation or the structure do not fit {n} nodes and {T} steps")
     require(not structure.get("nonnegative") or (c >= 0).all(), "C has a negative entry")
     require(not np.triu(c, 1).any() and not np.triu(d, 1).any(), "C or C^-1 is not causal")
     near = np.abs(c @ d - np.eye(size)).max() <= ALIKE * (np.abs(c) @ np.abs(d)).max()
@@ -148,7 +148,7 @@ def noise_of(said, arrays):
     x, m = Exact.of(c).turned() @ Exact.of(c), Exact.of(np.linalg.inv(c).T, BITS)
     noise = m.turned() @ inverse(x, m, "C^T C")
     squares = np.array([abs(x.m[np.ix_(steps, steps)]).sum() * x.unit for steps in patterns])
-    if space and times:
+    if r is not None:
         r, m = Exact.of(r), Exact.of(np.linalg.inv(np.linalg.cholesky(r)), BITS)
         q = inverse(r, m, "R")
         squares = np.outer(squares, (m.m * q.m).sum(axis=0) * m.unit * q.unit).ravel()
