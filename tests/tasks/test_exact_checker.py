@@ -412,6 +412,15 @@ def test_a_bound_holds_for_every_guess(limits: str, monkeypatch: pytest.MonkeyPa
         assert off > 0 or found >= least * (1 - Fraction(1, 10**11))
 
 
+def test_a_factor_above_h_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """L^T L <= H + diag(w) - diag(u) is proved, not believed."""
+    exact, cholesky = checker().Exact, np.linalg.cholesky
+    monkeypatch.setattr(np.linalg, "cholesky", lambda a: 1.01 * cholesky(a))
+    one = exact.of(np.eye(2))
+    with pytest.raises(SystemExit):
+        checker().lower(one, np.array([0.5, 0.0]), np.zeros(2), one, Fraction(2))
+
+
 def test_multipliers_cost_their_largest_diagonal_entry() -> None:
     """Blocks [[2, 1], [1, 2]] at budget 3 and [5] at budget 1: 3 * 2 + 5."""
     arrays = {"pattern_lengths": np.array([2.0, 1.0]), "pattern_steps": np.array([0.0, 2.0, 1.0])}
