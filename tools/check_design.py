@@ -250,12 +250,12 @@ def told(said, arrays):
 
 def check(path):
     said, arrays = read(path)
-    kind, structure = said["design"], (said["structure"] or {}) | {"nonnegative": None}
+    words = (said["structure"] or {}) | {"trust": said["trust"], "design": (kind := said["design"])}
     unlike = {"space": (), "time": ("min_variance",)}.get(kind, ("max_variance", "min_variance"))
     other = [x for x in OTHER if said.get(x)] + [x for x in ("schedule", *unlike) if x in arrays]
-    other += [str(x) for x in (*structure.values(), said["trust"], kind) if x and x not in KINDS]
-    worst, plain = "worst" in str(said["error"]), said["error"] is None and said["rounds"] == 1
-    other += ["error"] * (worst if kind == "time" else not plain)
+    other += [f"{k} {x}" for k, x in words.items() if x and x not in KINDS and k != "nonnegative"]
+    plain = not (said["error"] or said["rounds"] > 1)
+    other += ["error"] * ("worst" in str(said["error"]) if kind == "time" else not plain)
     require(not other, f"{', '.join(other)}: not checked by this program", 2)
     alone = told(said, arrays) if said["problem"]["text"] else ["the whole problem"]
     if kind == "space":

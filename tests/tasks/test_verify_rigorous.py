@@ -502,7 +502,7 @@ def test_what_the_checker_does_not_cover_it_says(tmp_path: Path) -> None:
     path = save_design(designed("two bands"), tmp_path / "d.npz")
     found = checked(path)
     assert found.code == 2
-    assert "banded: not checked by this program" in found.words
+    assert "time banded, bands 2: not checked by this program" in found.words
 
 
 def test_the_checker_is_run_as_a_command(tmp_path: Path) -> None:
