@@ -33,13 +33,11 @@ def checker() -> Any:
     return module
 
 
-def checked(path: Path, *, flint: bool = True) -> Checked:
-    """What the checker says of a file, with or without python-flint."""
+def checked(path: Path) -> Checked:
+    """What the checker says of a file."""
     words, code = io.StringIO(), 0
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(words):
         patch.setattr(sys, "argv", [str(CHECKER), str(path)])
-        if not flint:
-            patch.setitem(sys.modules, "flint", None)
         try:
             runpy.run_path(str(CHECKER), run_name="__main__")
         except SystemExit as left:

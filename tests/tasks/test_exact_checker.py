@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import re
 from collections.abc import Iterator
 from fractions import Fraction
@@ -17,7 +18,7 @@ import pytest
 from noisedesign.design.solve import solve
 from noisedesign.files.design_file import save_design
 from noisedesign.files.problem_file import parse_problem
-from noisedesign.problem.problem import SpaceProblem, TimeProblem
+from noisedesign.problem.problem import SpaceProblem, SpaceTimeProblem, TimeProblem
 from noisedesign.system.participation import single
 from tests.support.check_design import checked, checker
 from tests.support.forgeries import Arrays, opened, written
@@ -63,6 +64,22 @@ def inverse(a: Matrix) -> Matrix | None:
     return [row[n:] for row in rows]
 
 
+def product(a: Matrix, b: Matrix) -> Matrix:
+    """Of Kronecker."""
+    return [[x * y for x in row for y in other] for row in a for other in b]
+
+
+def iterates(w: Matrix, horizon: int) -> Matrix:
+    """L of all iterates: W^(t-s+1) in row t and column s, of nodes each."""
+    powers, nothing = [w], [[Fraction()] * len(w) for _ in w]
+    for _ in range(horizon - 1):
+        powers.append(times(w, powers[-1]))
+    blocks = [
+        [powers[t - s] if s <= t else nothing for s in range(horizon)] for t in range(horizon)
+    ]
+    return [[x for block in row for x in block[i]] for row in blocks for i in range(len(w))]
+
+
 def bound(h: Matrix, u: Matrix, price: Fraction, cap: Any, floor: Any, limits: Any) -> Fraction:
     """(tr (U^1/2 N U^1/2)^1/2)^2 / price - <cap, w> + <floor, u>, N = H + diag(w) - diag(u)."""
     n = [row[:] for row in h]
@@ -84,8 +101,9 @@ def bound(h: Matrix, u: Matrix, price: Fraction, cap: Any, floor: Any, limits: A
     return square / price - paid + gained
 
 
-def patterns(entry: dict[str, Any]) -> list[tuple[int, ...]]:
-    b = entry["separation"]
+def patterns(entry: dict[str, Any], nodes: int = 1) -> list[tuple[int, ...]]:
+    """Of steps, or of steps with each of the nodes, those of the same steps together."""
+    b = entry["separation"] * nodes
     if entry["epochs"]:
         return [tuple(range(j, b * entry["epochs"], b)) for j in range(b)]
     sets = itertools.chain.from_iterable(
@@ -102,14 +120,21 @@ def multipliers(arrays: Arrays, said: Manifest, tau: list[Fraction]) -> tuple[Ma
             ((i,), [[x]], t)
             for i, (x, t) in enumerate(zip(arrays["dual_weights"], tau, strict=True))
         ]
-    elif "dual_blocks" in arrays:
-        parts = list(zip(patterns(said["participation"]), arrays["dual_blocks"], tau, strict=True))
+    elif "dual_roots" in arrays:
+        roots, known = arrays["dual_roots"], patterns(said["participation"], len(arrays["mixing"]))
+        blocks = [root @ root.T for j in range(roots.shape[1]) for root in roots[:, j]]
+        parts = list(zip(known, blocks, tau, strict=True))
+    elif {"dual_blocks", "unrestricted_blocks"} & set(arrays):
+        blocks = arrays.get("dual_blocks", arrays.get("unrestricted_blocks"))
+        nodes = len(arrays["mixing"]) if said["design"] == "space-time" else 1
+        parts = list(zip(patterns(said["participation"], nodes), blocks, tau, strict=True))
     else:
         steps, blocks, parts = iter(arrays["pattern_steps"]), iter(arrays["pattern_blocks"]), []
         for k in map(int, arrays["pattern_lengths"]):
             where = tuple(int(next(steps)) for _ in range(k))
             parts.append((where, [[next(blocks) for _ in where] for _ in where], Fraction(1)))
-    size = len(arrays["mixing"]) if said["design"] == "space" else len(arrays["strategy"])
+    size = len(arrays["mixing"]) if said["design"] != "time" else 1
+    size *= said["horizon"] or 1
     u, price = [[Fraction()] * size for _ in range(size)], Fraction()
     for where, block, t in parts:
         own = exactly(np.array(block))
@@ -130,15 +155,28 @@ def true(said: Manifest, arrays: Arrays, honest: Arrays) -> bool:
         tau = exactly(arrays["budget"])[0]
         used = [x[i][i] for i in range(len(x))]
     else:
-        c, factor = exactly(arrays["strategy"]), exactly(arrays["workload_factor"])
-        if np.triu(arrays["strategy"], 1).any():
+        c, both = exactly(arrays["strategy"]), said["design"] == "space-time"
+        signs = (said["structure"] or {}).get("nonnegative") and (arrays["strategy"] < 0).any()
+        if np.triu(arrays["strategy"], 1).any() or signs:
             return False
+        if both:
+            factor = iterates(exactly(arrays["mixing"]), said["horizon"])
+        else:
+            factor = exactly(arrays["workload_factor"])
         x, h = times(turned(c), c), times(turned(factor), factor)
         r_ = inverse(x)
         if r_ is None:
             return False
-        r, known = r_, patterns(said["participation"])
+        r, known = r_, patterns(said["participation"], len(arrays["mixing"]) if both else 1)
+        if "covariance" in arrays:
+            of_nodes = exactly(arrays["covariance"])
+            precision = inverse(of_nodes)
+            if of_nodes != turned(of_nodes) or precision is None:
+                return False
+            r, x = product(r, of_nodes), product(x, precision)
         tau = exactly(arrays.get("pattern_budget", np.ones(len(known))))[0]
+        if both:
+            tau = exactly(arrays["budget"])[0] * said["participation"]["separation"]
         used = [sum((abs(x[s][t]) for s in p for t in p), Fraction()) for p in known]
     size = len(r)
     cap = exactly(arrays["max_variance"])[0] if "max_variance" in arrays else None
@@ -246,6 +284,50 @@ def test_two_prefix_sums_cost_the_golden_ratio_squared(tmp_path: Path) -> None:
     assert gap < 1e-11
 
 
+def test_one_node_alone_has_two_prefix_sums(tmp_path: Path) -> None:
+    problem = SpaceTimeProblem(
+        mixing=np.eye(1), participation=single(2), budget=4.0, joint="kronecker"
+    )
+    mu, high, low, gap = proved(problem, tmp_path, gap=1e-11)
+    with mpmath.workdps(50):
+        golden = Fraction(str((3 + mpmath.sqrt(5)) / 2))
+    assert low <= golden / 4 <= high
+    assert gap < 1e-9
+    assert abs(mu - 2) < ROOM
+
+
+def test_two_nodes_in_one_step_cost_half_the_square_of_the_trace(tmp_path: Path) -> None:
+    """W = [[3, 1], [1, 3]] / 4 has the eigenvalues 1 and 1/2, and nodes look alike: R is W^-1 times
+    3/4, (tr W)^2 / 2 = 9/8."""
+    w = np.array([[0.75, 0.25], [0.25, 0.75]])
+    for joint in ("kronecker", "full"):
+        problem = SpaceTimeProblem(mixing=w, participation=single(1), joint=joint)
+        (tmp_path / joint).mkdir()
+        _, high, low, gap = proved(problem, tmp_path / joint, gap=1e-9)
+        assert low <= Fraction(9, 8) <= high
+        assert gap < 1e-8
+
+
+def test_noise_of_no_such_structure_is_refused(tmp_path: Path) -> None:
+    """C (x) R passed off as that of all pairs, C of a step less, and of another sign."""
+    said, arrays = opened(made("kronecker", tmp_path))
+    signed, plain = opened(made("nonnegative", tmp_path))
+    plain["strategy"][1, 0] *= -1
+    plain["noising_matrix"] = np.linalg.inv(plain["strategy"])
+    full = json.loads(json.dumps(said))
+    full["structure"]["joint"] = "full"
+    fewer = arrays | {x: arrays[x][:2, :2] for x in ("strategy", "noising_matrix")}
+    for manifest, held, words in (
+        (full, arrays, "do not fit 3 nodes and 3 steps"),
+        (said, fewer, "do not fit 3 nodes and 3 steps"),
+        (signed, plain, "C has a negative entry"),
+    ):
+        manifest["problem"] = {"text": "", "sha256": ""}
+        (tmp_path / "d.npz").write_bytes(written(manifest, held))
+        refused = checked(tmp_path / "d.npz")
+        assert (refused.code, words in refused.words) == (1, True), refused
+
+
 def test_a_complete_graph_averages_whatever_is_capped(tmp_path: Path) -> None:
     """W = J / 2 of two nodes, caps of 2 = c: R = [[2, x], [x, 2]] has an error of 1 + x / 2 and
     [R^-1]_11 = 2 / (4 - x^2) <= 1, so that x = -sqrt 2 at best."""
@@ -272,27 +354,39 @@ def test_what_only_rounding_makes_positive_definite_has_no_inverse() -> None:
         if inverse(exactly(r)) is None:
             tried += 1
             with pytest.raises(SystemExit):
-                checker().inverse(exact.of(r), exact.guess(root), "R")
+                checker().inverse(exact.of(r), exact.of(root, 62), "R")
     assert tried > 5
 
 
-@pytest.mark.parametrize("flint", [True, False])
-def test_bounds_on_an_inverse_hold_for_every_guess(
-    flint: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_product_is_that_of_integers() -> None:
+    """Of numbers of 20 decimals in size, of both signs, and of the longest digits: -2^k."""
+    rng, exact = np.random.default_rng(4), checker().Exact
+    for k in (3, 500):
+        a, b = (rng.standard_normal((4, k)) * 10.0 ** rng.integers(-9, 9, (4, k)) for _ in "ab")
+        b[0] = a[0] = -(2.0 ** (np.arange(k) % 60))
+        found = exact.of(a) @ exact.of(b).turned()
+        assert [[x * found.unit for x in row] for row in found.m] == times(
+            exactly(a), turned(exactly(b))
+        )
+
+
+def test_bounds_on_an_inverse_hold_for_every_guess() -> None:
     rng, exact = np.random.default_rng(2), checker().Exact
-    if not flint:
-        monkeypatch.setattr(checker(), "fmpz_mat", None)
     for off in (0.0, 1e-9, 1e-3, 1e-2):
         g = rng.standard_normal((4, 4))
         k = g @ g.T + 4 * np.eye(4)
         k = (k + k.T) / 2
         m = np.linalg.inv(np.linalg.cholesky(k)) * (1 + off * rng.standard_normal((4, 4)))
-        found = checker().inverse(exact.of(k), exact.of(m), "R")(exact.of(m))
+        found = exact.of(m).turned() @ checker().inverse(exact.of(k), exact.of(m), "R")
         y = inverse(exactly(k))
         assert y is not None
+        above = [
+            [x * found.unit - z for x, z in zip(*rows, strict=True)]
+            for rows in zip(found.m, y, strict=True)
+        ]
+        assert inverse(above) is not None  # positive definite
         for i in range(4):
-            assert y[i][i] <= found[i] <= y[i][i] * (1 + Fraction(100 * off) ** 2 + ROOM)
+            assert above[i][i] <= y[i][i] * (Fraction(100 * off) ** 2 + ROOM)
 
 
 @pytest.mark.parametrize("limits", ["", "cap", "floor", "both"])
@@ -318,10 +412,20 @@ def test_a_bound_holds_for_every_guess(limits: str, monkeypatch: pytest.MonkeyPa
         assert off > 0 or found >= least * (1 - Fraction(1, 10**11))
 
 
+def test_a_factor_above_h_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """L^T L <= H + diag(w) - diag(u) is proved, not believed."""
+    exact, cholesky = checker().Exact, np.linalg.cholesky
+    monkeypatch.setattr(np.linalg, "cholesky", lambda a: 1.01 * cholesky(a))
+    one = exact.of(np.eye(2))
+    with pytest.raises(SystemExit):
+        checker().lower(one, np.array([0.5, 0.0]), np.zeros(2), one, Fraction(2))
+
+
 def test_multipliers_cost_their_largest_diagonal_entry() -> None:
     """Blocks [[2, 1], [1, 2]] at budget 3 and [5] at budget 1: 3 * 2 + 5."""
-    blocks = [np.array([[2.0, 1.0], [1.0, 2.0]]), np.array([[5.0]])]
-    b, price = checker().multipliers(3, [(0, 2), (1,)], blocks, [3, 1])
+    arrays = {"pattern_lengths": np.array([2.0, 1.0]), "pattern_steps": np.array([0.0, 2.0, 1.0])}
+    arrays["pattern_blocks"] = np.array([2.0, 1.0, 1.0, 2.0, 5.0])
+    b, price = checker().multipliers(arrays, 3, {(0, 2): 3, (1,): 1, (2,): 7})
     assert abs(price - 11) < ROOM
     u = np.array([[2.0, 0.0, 1.0], [0.0, 5.0, 0.0], [1.0, 0.0, 2.0]])
     np.testing.assert_allclose((b @ b.turned()).floats(), u, atol=1e-14)
