@@ -1,4 +1,4 @@
-(* Certificates for Coupling.v. That matrices of the recursion on paper are such is not proved here.
+(* Certificates for Coupling.v. That matrices of the recursion are such is in Recursion.v.
 
    A Boolean in integers: [check] computes, of a system, prices, policies and matrices Pi in integers
    over common denominators, whether they are a certificate; if it is true, the view is mu-GDP with the
