@@ -4,7 +4,8 @@ mostly bad, and what is true of them, in balls and by definitions.
 Few are solved: matrices are singular but for a rounding, of units from 1e-150 to 1e150 and beyond,
 with zeros and numbers that underflow. Of a bound the truth is what its multipliers prove, by
 eigenvalues of many digits, or where they have no short form the error of some noise that is
-feasible: independent noise, or the noise at hand once it is scaled.
+feasible: independent noise, or the noise at hand once it is scaled, or of few nodes that of least
+error (:mod:`tests.support.known_optima`).
 """
 
 from __future__ import annotations
@@ -60,9 +61,11 @@ from tests.support.balls import (
     of_modes,
     part,
 )
+from tests.support.known_optima import least_of_observers, least_of_seeds, messages
 
 DIGITS = 100  # of eigenvalues
 SOLVED = 0.05  # share of instances that are solved, where multipliers take an effort
+LEAST = 0.3  # share of instances of seeds and observers whose least error is found
 
 Array = np.ndarray
 Rng = np.random.Generator
@@ -138,10 +141,13 @@ def triangle(rng: Rng, size: int, *, sign: bool = True) -> Array:
 
 
 def mixing(rng: Rng, size: int, *, symmetric: bool = False) -> Array:
-    """W of a connected graph: lazy, or singular, or of any weights."""
+    """W of a connected graph: lazy, or singular or hardly not, or of any weights."""
     if size == 1:
         return np.ones((1, 1))
-    kind = rng.integers(4)
+    kind = rng.integers(5)
+    if kind == 4:
+        far = 10 ** rng.uniform(-15, -1)
+        return np.full((size, size), (1 - far) / size) + far * np.eye(size)
     if kind == 0:
         return np.full((size, size), 1 / size)
     links = np.eye(size) + np.roll(np.eye(size), 1, axis=1) + np.roll(np.eye(size), 1, axis=0)
@@ -504,13 +510,14 @@ def of_nonnegative(rng: Rng, *, random: bool) -> Instance:
 
 def of_seeds(rng: Rng) -> Instance:
     """Seeds of links, of which some nodes may know theirs; noise is drawn from raised blocks."""
-    n, known = int(rng.integers(3, 7)), int(rng.integers(0, 2))
+    few = rng.random() < LEAST
+    n, known = int(rng.integers(3, 5 if few else 7)), int(rng.integers(0, 2))
     w = mixing(rng, n)
-    tau = positive(rng, n)
+    tau = positive(rng, n) * unit(rng) ** 0.1
     problem = SpaceProblem(
         mixing=w,
         budget=tau,
-        max_variance=1e12 / tau.min(),
+        max_variance=(10 ** rng.uniform(0.5, 12) if few else 1e12) / tau,
         structure=SpaceStructure(kind="edge-local", known_seeds=known),
     )
     family: Any = family_of(problem)
@@ -518,15 +525,18 @@ def of_seeds(rng: Rng) -> Instance:
     drawn = [definite(rng, len(nodes)) for nodes in program.sets]
     if rng.random() < 0.7:
         drawn = [x + np.eye(len(x)) * 1e-3 for x in drawn]
-    scale = unit(rng)
-    proof = {"clique_blocks": np.concatenate([x.ravel() for x in drawn]) * scale}
+    count, h = math.comb(n, known), gram_of(mat(w))
+    proof = {
+        "clique_blocks": np.concatenate([x.ravel() for x in drawn]) * unit(rng),
+        "dual_factors": rng.standard_normal((count, n, n)) * positive(rng, 1),
+        "dual_prices": rng.random((count, n)) * positive(rng, n),
+    }
+    least = least_of_seeds(program, h) if few else None
+    if least is not None:
+        proof = changed(rng, least.proof)
     r = assembled(program, blocks_of(program.sets, proof["clique_blocks"]))
-    count = math.comb(n, known)
-    proof["dual_factors"] = rng.standard_normal((count, n, n)) * positive(rng, 1)
-    proof["dual_prices"] = rng.random((count, n)) * positive(rng, n)
-    if rng.random() < SOLVED and (design := solve(problem).design) is not None:
+    if least is None and rng.random() < SOLVED and (design := solve(problem).design) is not None:
         r, proof = design.covariance, dict(design.proof)
-    h = gram_of(mat(w))
 
     def total(coalition: tuple[int, ...] = ()) -> Any:
         found = arb_mat(n, n)
@@ -545,7 +555,9 @@ def of_seeds(rng: Rng) -> Instance:
         return above(found)
 
     def feasible() -> Any:
-        """Independent noise, or this, scaled."""
+        """The least error, or that of independent noise, or of this, scaled."""
+        if least is not None:
+            return least.error
         alone = independent_error(h, tau)
         with contextlib.suppress(rigorous.NotProvedError):
             return at_most(alone, inner(h, total()) * sensitivity())
@@ -559,6 +571,14 @@ def of_seeds(rng: Rng) -> Instance:
         most=feasible,
         variance=lambda: largest_ratio(np.diagonal(r), problem.max_variance),
     )
+
+
+def changed(rng: Rng, proof: dict[str, Array]) -> dict[str, Array]:
+    """The arrays with all entries changed, a little or not at all."""
+    by = float(rng.choice([0.0, 1e-15, 1e-10, 1e-4]))
+    return {
+        name: x * (1 + by * rng.standard_normal(x.shape)) if by else x for name, x in proof.items()
+    }
 
 
 def independent_error(h: Any, tau: Array) -> Any:
@@ -645,9 +665,10 @@ def of_polynomials(rng: Rng, w: Array, tau: Array) -> Instance:
 
 def of_observers(rng: Rng) -> Instance:
     """One step before nodes, those they pool with, or all, or several steps before nodes."""
-    n = int(rng.integers(2, 7))
-    w, tau = mixing(rng, n), positive(rng, n)
-    steps = int(rng.choice([1, 1, 2, 3]))
+    few = rng.random() < LEAST
+    n = int(rng.integers(2, 4 if few else 7))
+    steps = int(rng.choice([1, 1, 2] if few else [1, 1, 2, 3]))
+    w, tau = mixing(rng, n), positive(rng, n) * unit(rng) ** 0.1
     observers: Any
     if steps == 1 and n > 2 and rng.random() < 0.3:
         observers = views.coalitions(nodes=range(n), size=2, own_noise="values")
@@ -657,7 +678,7 @@ def of_observers(rng: Rng) -> Instance:
         own = "counted" if steps > 1 else "values"
         nodes = rng.choice(n, size=int(rng.integers(1, n + 1)), replace=False).tolist()
         observers = tuple(views.pndp(nodes=[i], own_noise=own) for i in nodes)
-    cap = 10 ** rng.uniform(0, 12) / tau
+    cap = 10 ** rng.uniform(0, 5 if few else 12) / tau
     problem = SpaceProblem(
         mixing=w,
         budget=tau,
@@ -668,11 +689,14 @@ def of_observers(rng: Rng) -> Instance:
     )
     family: Any = family_of(problem)
     program = family.program(problem)
+    h = error_of_steps(program, w, steps)
     r = definite(rng, n) * (float(cap.min()) if rng.random() < 0.7 else unit(rng))
     proof = observer_multipliers(rng, program)
-    if rng.random() < SOLVED and (design := solve(problem).design) is not None:
+    least = least_of_observers(program, h) if few else None
+    if least is not None:
+        r, proof = least.covariance, changed(rng, least.proof)
+    elif rng.random() < SOLVED and (design := solve(problem).design) is not None:
         r, proof = design.covariance, dict(design.proof)
-    h = error_of_steps(program, w, steps)
 
     def told() -> Any:
         found = [arb(0)]
@@ -681,7 +705,9 @@ def of_observers(rng: Rng) -> Instance:
         return above(found)
 
     def feasible() -> Any:
-        """Independent noise, or this, where it has room to grow to its budgets."""
+        """The least error, or that of independent noise, or of this, scaled, where it has room."""
+        if least is not None:
+            return least.error
         scale, alone = told(), independent_error(h, tau)
         fits = largest_ratio(np.diagonal(r), cap) * scale <= 1
         return at_most(alone, inner(h, mat(r)) * scale) if fits else alone
@@ -725,21 +751,9 @@ def error_of_steps(program: Any, w: Array, steps: int) -> Any:
 
 
 def told_to(observer: Any, w: Array, r: Array, tau: Array, steps: int) -> Any:
-    """Of all messages that an observer hears, stacked, and of the noise that its nodes know."""
-    n, exact = len(w), mat(w)
-    inside = sorted(observer.coalition)
-    heard = sorted({j for i in inside for j in range(n) if w[i, j]} | set(inside))
-    if observer.sees == "all":
-        heard, steps = list(range(n)), 1
-    before = [diagonal([arb(1)] * n)]
-    while len(before) < steps:
-        before.append(before[-1] * exact)
-    seen = arb_mat(steps * len(heard), steps * n)
-    for t, s, (a, j), i in itertools.product(
-        range(steps), range(steps), enumerate(heard), range(n)
-    ):
-        if t >= s:
-            seen[t * len(heard) + a, s * n + i] = before[t - s][j, i]
+    """The largest of g^T K^-1 g over tau, before one observer."""
+    seen, n = messages(observer, w, steps), len(w)
+    steps = seen.ncols() // n
     k = inverse(seen * kron(diagonal([arb(1)] * steps), mat(r)) * seen.transpose())
     if k is None:  # no noise in something that is heard
         return arb("inf")
@@ -748,7 +762,7 @@ def told_to(observer: Any, w: Array, r: Array, tau: Array, steps: int) -> Any:
         forms[t * n + i, t * n + i] / arb(float(tau[i]))
         for t in range(steps)
         for i in range(n)
-        if i not in inside
+        if i not in observer.coalition
     )
 
 
