@@ -21,7 +21,6 @@ from tests.support.rigorous_fuzz import BITS, fuzz, main
 from tests.support.rigorous_instances import FAMILIES
 
 BIT = 1e-13
-FEW = 8
 
 
 def wider(judged: Any, low: float, high: float) -> Any:
@@ -62,21 +61,20 @@ def nothing(*_: Any, **__: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("family", "name"),
-    [pytest.param(SharedSeeds, "seeds", marks=pytest.mark.slow), (Observers, "observers")],
+    ("family", "name", "few"), [(SharedSeeds, "seeds", 2), (Observers, "observers", 8)]
 )
 def test_a_bound_hardly_above_the_least_error_is_noticed(
-    family: Any, name: str, monkeypatch: pytest.MonkeyPatch
+    family: Any, name: str, few: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of seeds and observers, where independent noise is no measure; truly it is just below."""
     monkeypatch.setattr(rigorous_instances, "LEAST", 1.0)
     monkeypatch.setattr(family, "rigorous_judge", nothing)
-    found = fuzz(name, seed=1, instances=FEW)
+    found = fuzz(name, seed=1, instances=few)
     assert not found.false
     assert 0 <= found.margin < 1e-9
     truly = family.rigorous_bound
     monkeypatch.setattr(family, "rigorous_bound", lambda *a, **k: SPOILED["bound"](truly(*a, **k)))
-    assert fuzz(name, seed=1, instances=FEW).false
+    assert fuzz(name, seed=1, instances=few).false
 
 
 @pytest.mark.parametrize("far", [1.0, 1e-15])

@@ -84,7 +84,11 @@ def least_error(cost: Sequence[Any], limits: Sequence[Limit], start: Sequence[An
     """The x of the least <cost, x> within limits, by Newton's method from a ``start`` inside of
     them; None where that does not end."""
     size, c = len(cost), arb_mat(len(cost), 1, list(cost))
-    flat = [arb_mat([part.entries() for part in limit.parts]).transpose() for limit in limits]
+    moving = [[j for j, part in enumerate(k.parts) if inner(part, part) > 0] for k in limits]
+    flat = [
+        arb_mat([k.parts[j].entries() for j in own]) for k, own in zip(limits, moving, strict=True)
+    ]
+    placed = [arb_mat([[int(i == j) for j in own] for i in range(size)]) for own in moving]
     count = sum((k.constant.nrows() + bool(k.columns)) * max(1, len(k.columns)) for k in limits)
 
     def at(x: Any) -> tuple[Any, list[Inside]] | None:
@@ -97,12 +101,13 @@ def least_error(cost: Sequence[Any], limits: Sequence[Limit], start: Sequence[An
     mu = (inner(c, x) / count).mid()
     for _ in range(MOST):
         slope, curve = c * (1 / mu), arb_mat(size, size)
-        for limit, parts, inside in zip(limits, flat, here[1], strict=True):
+        for k, own, parts, place, inside in zip(limits, moving, flat, placed, here[1], strict=True):
             for t in inside.curved:
-                curve += arb_mat([(t * part * t).entries() for part in limit.parts]) * parts
-                slope -= parts.transpose() * arb_mat(t.nrows() ** 2, 1, t.entries())
+                bent = arb_mat([(t * k.parts[j] * t).entries() for j in own]) * parts.transpose()
+                curve += place * bent * place.transpose()
+                slope -= place * (parts * arb_mat(t.nrows() ** 2, 1, t.entries()))
         try:
-            step = middle(middle(curve).inv() * slope)
+            step = middle(curve).solve(middle(slope), algorithm="approx")
         except ZeroDivisionError:
             return None
         fall, share = float(inner(step, slope).mid()), 1.0
