@@ -61,7 +61,7 @@ def nothing(*_: Any, **__: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("family", "name", "few"), [(SharedSeeds, "seeds", 2), (Observers, "observers", 8)]
+    ("family", "name", "few"), [(SharedSeeds, "seeds", 4), (Observers, "observers", 5)]
 )
 def test_a_bound_hardly_above_the_least_error_is_noticed(
     family: Any, name: str, few: int, monkeypatch: pytest.MonkeyPatch
@@ -69,12 +69,12 @@ def test_a_bound_hardly_above_the_least_error_is_noticed(
     """Of seeds and observers, where independent noise is no measure; truly it is just below."""
     monkeypatch.setattr(rigorous_instances, "LEAST", 1.0)
     monkeypatch.setattr(family, "rigorous_judge", nothing)
-    found = fuzz(name, seed=1, instances=few)
+    found = fuzz(name, seed=2, instances=few)
     assert not found.false
     assert 0 <= found.margin < 1e-9
     truly = family.rigorous_bound
     monkeypatch.setattr(family, "rigorous_bound", lambda *a, **k: SPOILED["bound"](truly(*a, **k)))
-    assert fuzz(name, seed=1, instances=few).false
+    assert fuzz(name, seed=2, instances=few).false
 
 
 @pytest.mark.parametrize("far", [1.0, 1e-15])
