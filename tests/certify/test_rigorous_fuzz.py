@@ -61,7 +61,9 @@ def nothing(*_: Any, **__: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("family", "name", "few"), [(SharedSeeds, "seeds", 4), (Observers, "observers", 5)]
+    ("family", "name", "few"),
+    [(SharedSeeds, "seeds", 4), (Observers, "observers", 5)],
+    ids=["seeds", "observers"],
 )
 def test_a_bound_hardly_above_the_least_error_is_noticed(
     family: Any, name: str, few: int, monkeypatch: pytest.MonkeyPatch
