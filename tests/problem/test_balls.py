@@ -53,6 +53,7 @@ from tests.support.balls import (
     part,
     powers,
 )
+from tests.support.rigorous_truths import told_to
 
 BITS = 400
 NEAR, NEARER = 0.05, 1e-4
@@ -131,26 +132,9 @@ def root(problem: Any) -> Any:
 
 
 def told(design: Design) -> Any:
-    """Of all messages that an observer hears, and of the noise that it knows, stacked."""
     problem: Any = design.problem
-    w, r, steps, n = w_of(problem), mat(design.covariance), problem.horizon, len(problem.budget)
-    before = [diagonal([arb(1)] * n), *powers(w, steps)]
-    found = []
-    for observer in problem.observers:
-        (me,) = observer.coalition
-        heard = [j for j in range(n) if j == me or problem.mixing[me, j]]
-        seen = arb_mat(steps * len(heard), steps * n)
-        for (t, s), (a, j) in itertools.product(
-            itertools.combinations_with_replacement(reversed(range(steps)), 2), enumerate(heard)
-        ):
-            for i in range(n):
-                seen[t * len(heard) + a, s * n + i] = before[t - s][j, i]
-        k = seen * kron(diagonal([arb(1)] * steps), r) * seen.transpose()
-        told = seen.transpose() * k.inv() * seen
-        for t, i in itertools.product(range(steps), range(n)):
-            if i != me:
-                found.append(told[t * n + i, t * n + i] / arb(float(problem.budget[i])))
-    return above(found)
+    of = problem.mixing, design.covariance, problem.budget, problem.horizon
+    return above(told_to(observer, *of) for observer in problem.observers)
 
 
 def sensitivity(design: Design) -> Any:

@@ -4,7 +4,8 @@ mostly bad, and what is true of them, in balls and by definitions.
 Few are solved: matrices are singular but for a rounding, of units from 1e-150 to 1e150 and beyond,
 with zeros and numbers that underflow. Of a bound the truth is what its multipliers prove, by
 eigenvalues of many digits, or where they have no short form the error of some noise that is
-feasible: independent noise, or the noise at hand once it is scaled.
+feasible: independent noise, or the noise at hand once it is scaled, or of few nodes that of least
+error (:mod:`tests.support.known_optima`).
 """
 
 from __future__ import annotations
@@ -12,12 +13,11 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import mpmath
 import numpy as np
 from scipy.sparse import csr_array
 
@@ -59,10 +59,32 @@ from tests.support.balls import (
     mat,
     of_modes,
     part,
+    powers,
+)
+from tests.support.known_optima import least_of_observers, least_of_seeds
+from tests.support.rigorous_truths import (
+    at_most,
+    balls,
+    dot,
+    error_of_steps,
+    even_most,
+    gram_of,
+    independent_error,
+    inverse,
+    largest_ratio,
+    most_of,
+    on_patterns,
+    over_steps,
+    patterns_of,
+    proves,
+    told_to,
+    worst_node,
+    worst_pattern,
+    worst_proves,
 )
 
-DIGITS = 100  # of eigenvalues
 SOLVED = 0.05  # share of instances that are solved, where multipliers take an effort
+LEAST = 0.15  # share of instances of seeds and observers whose least error is found
 
 Array = np.ndarray
 Rng = np.random.Generator
@@ -157,118 +179,17 @@ def mixing(rng: Rng, size: int, *, symmetric: bool = False) -> Array:
     return (w + np.eye(size)) / 2 if kind == 2 else w
 
 
+def mixing_of_few(rng: Rng, size: int) -> Array:
+    """One of these, or of the complete graph, hardly regular."""
+    far = 10 ** rng.uniform(-15, -1)
+    hardly = np.full((size, size), (1 - far) / size) + far * np.eye(size)
+    return hardly if rng.random() < 0.25 else mixing(rng, size)
+
+
 def scheme(rng: Rng, most: int = 12) -> FixedEpoch:
     """Fixed epochs of at most so many steps."""
     k = int(rng.integers(1, 4))
     return FixedEpoch(epochs=k, separation=int(rng.integers(1 if k > 1 else 2, most // k + 1)))
-
-
-# --- truths ---------------------------------------------------------------------------------------
-
-
-def gram_of(root: Any) -> Any:
-    return root.transpose() * root
-
-
-def balls(values: Iterable[float]) -> list[Any]:
-    return [arb(float(x)) for x in values]
-
-
-def largest_ratio(values: Array, limits: Array) -> Any:
-    return above(v / y for v, y in zip(balls(values), balls(limits), strict=True))
-
-
-def inverse(a: Any) -> Any:
-    """The inverse, or None of a matrix that balls cannot tell from a singular one."""
-    try:
-        return a.inv()
-    except ZeroDivisionError:
-        return None
-
-
-def worst_node(r: Any, budget: Array) -> Any:
-    """The largest [R^-1]_ii over its budget; infinite of a singular R."""
-    x = inverse(r)
-    if x is None:
-        return arb("inf")
-    return above(x[i, i] / y for i, y in enumerate(balls(budget)))
-
-
-def worst_pattern(x: Any, patterns: Iterable[Sequence[int]], budgets: Iterable[Any]) -> Any:
-    """The largest s^T X s over signs on a pattern, over its budget: gradients of one direction."""
-    found = []
-    for steps, budget in zip(patterns, budgets, strict=True):
-        for signs in itertools.product((1, -1), repeat=len(steps) - 1):
-            pairs = itertools.product(zip((1, *signs), steps, strict=True), repeat=2)
-            total = sum((p * q * x[int(s), int(t)] for (p, s), (q, t) in pairs), arb(0))
-            found.append(total / budget)
-    return above(found)
-
-
-def patterns_of(participation: Any) -> list[tuple[int, ...]]:
-    """By their definition: steps that are b apart, or all that may be chosen at least b apart."""
-    steps = range(participation.horizon)
-    if isinstance(participation, FixedEpoch):
-        b = participation.separation
-        return [tuple(range(j, participation.horizon, b)) for j in range(b)]
-    found = []
-    for count in range(1, participation.max_participations + 1):
-        for chosen in itertools.combinations(steps, count):
-            if all(t - s >= participation.separation for s, t in itertools.pairwise(chosen)):
-                found.append(chosen)
-    return found
-
-
-def most_of(h: Any, roots: Any, price: Any) -> Any:
-    """tr((B^T H B)^1/2)^2 / price of U = B B^T, from above and hardly above: that trace is at most
-    tr(M S^-1 + S) / 2 for any S = V D V^T, D > 0, and that for the eigenvectors of M, about."""
-    m = roots.transpose() * h * roots
-    unit, n = above(map(abs, m.entries())), m.nrows()
-    if not unit > 0:
-        return arb(0)
-    m = (m + m.transpose()) / (2 * unit)
-    with mpmath.workdps(DIGITS):
-        told = [[mpmath.mpf(x.mid().str(DIGITS, radius=False)) for x in row] for row in m.tolist()]
-        values, vectors = mpmath.eigsy(mpmath.matrix(told))
-        least = mpmath.mpf(10) ** (-DIGITS // 2)
-        v = arb_mat([[arb(mpmath.nstr(vectors[i, j], DIGITS)) for j in range(n)] for i in range(n)])
-        d = [arb(mpmath.nstr(mpmath.sqrt(max(x, least)), DIGITS)) for x in values]
-    inverse_of_v = v.inv()
-    seen = inverse_of_v * m * inverse_of_v.transpose()
-    lengths = v.transpose() * v
-    total = sum((seen[i, i] / d[i] + d[i] * lengths[i, i] for i in range(n)), arb(0)) / 2
-    return total**2 * unit / price
-
-
-def on_patterns(
-    roots: Array, patterns: Any, budget: Array, *, size: int | None = None
-) -> tuple[Any, Any]:
-    """The matrix with B_j on the patterns, of ``roots``, and the price of B B^T."""
-    size, k = np.asarray(patterns).size if size is None else size, roots.shape[1]
-    whole, price = arb_mat(size, size), arb(0)
-    for own, steps, tau in zip(roots, np.asarray(patterns).tolist(), balls(budget), strict=True):
-        for a, b in itertools.product(range(k), repeat=2):
-            whole[steps[a], steps[b]] = arb(float(own[a, b]))
-        rows = [sum((x**2 for x in balls(row)), arb(0)) for row in own]
-        price += above(rows) * tau
-    return whole, price
-
-
-def proves(program: Program, h: Any, proof: dict[str, Array]) -> Any:
-    """What multipliers of (P) prove, the most of it; any B will do, so that the judge's does."""
-    blocks = proof.get("dual_blocks")
-    if blocks is None:
-        blocks = np.maximum(proof["dual_weights"], 0.0)[:, None, None]
-    roots = block_roots(blocks * 2.0 ** -math.frexp(float(np.abs(blocks).max()))[1])
-    whole, price = on_patterns(roots, program.participation.patterns, program.budget)
-    rest, gained = h, arb(0)
-    for name, limit, sign in (("dual_cap", program.cap, 1), ("dual_floor", program.floor, -1)):
-        if limit is not None and name in proof:
-            paid = balls(np.maximum(proof[name], 0.0))
-            rest = rest + diagonal(paid) * sign
-            pairs = zip(balls(limit), paid, strict=True)
-            gained -= sign * sum((x * y for x, y in pairs), arb(0))
-    return most_of(rest, whole, price) + gained
 
 
 # --- families -------------------------------------------------------------------------------------
@@ -300,50 +221,53 @@ def of_space(rng: Rng, *, limited: bool) -> Instance:
         proof["dual_cap"] = rng.random(n) * level * 10 ** rng.uniform(-9, 0, n)
         if floor is not None:
             proof["dual_floor"] = rng.random(n) * level * 10 ** rng.uniform(-9, -1, n)
-    return of_covariance(family_at("space", "dense"), program, r, proof, h=gram_of(mat(w)))
+    h, family = gram_of(mat(w)), family_at("space", "dense")
+    return of_covariance(family, program, r, proof, h=h, most=lambda: proves(program, h, proof))
 
 
-def of_covariance(family: Any, program: Any, r: Array, proof: dict[str, Array], h: Any) -> Instance:
-    """R of the family, judged by [R^-1]_ii."""
-    variance, cap, floor = np.diagonal(r), program.cap, program.floor
+def of_design(
+    family: Any, program: Any, noise: Noise, proof: dict[str, Array], **truths: Any
+) -> Instance:
+    """What the family proves of it, against these truths."""
     return Instance(
-        judge=lambda: family.rigorous_judge(program, Noise.of_covariance(r), proof),
-        error=lambda: inner(h, mat(r)),
-        sensitivity=lambda: worst_node(mat(r), program.budget),
-        bound=lambda judged: family.rigorous_bound(program, proof, judged=judged),
-        most=lambda: proves(program, h, proof),
-        variance=None if cap is None else lambda: largest_ratio(variance, cap),
-        floor=None if floor is None else lambda: largest_ratio(floor, variance),
+        **{
+            "judge": lambda: family.rigorous_judge(program, noise, proof),
+            "bound": lambda judged: family.rigorous_bound(
+                program, proof, noise=noise, judged=judged
+            ),
+            **truths,
+        }
     )
+
+
+def of_covariance(
+    family: Any, program: Any, r: Array, proof: dict[str, Array], *, h: Any, **truths: Any
+) -> Instance:
+    """R of the family, judged by [R^-1]_ii."""
+    variance = np.diagonal(r)
+    cap, floor = (getattr(program, limit, None) for limit in ("cap", "floor"))
+    if cap is not None:
+        truths["variance"] = lambda: largest_ratio(variance, cap)
+    if floor is not None:
+        truths["floor"] = lambda: largest_ratio(floor, variance)
+    truths.setdefault("error", lambda: inner(h, mat(r)))
+    truths.setdefault("sensitivity", lambda: worst_node(mat(r), program.budget))
+    return of_design(family, program, Noise.of_covariance(r), proof, **truths)
 
 
 def of_strategy(
-    family: Any,
-    program: Any,
-    c: Array,
-    proof: dict[str, Array],
-    *,
-    h: Any,
-    most: Callable[[], Any] | None,
+    family: Any, program: Any, c: Array, proof: dict[str, Array], *, h: Any, **truths: Any
 ) -> Instance:
     """C of the family, judged by all signs on all patterns."""
-    noise = Noise.of_strategy(DenseStrategy(strategy=c))
     patterns = patterns_of(program.participation)
     budgets = balls(getattr(program, "budget", np.ones(len(patterns))))
-    cap = getattr(program, "cap", None)
-
-    def variance() -> Any:
-        covariance = in_time(c)
-        return above(covariance[t, t] / y for t, y in enumerate(balls(cap)))
-
-    return Instance(
-        judge=lambda: family.rigorous_judge(program, noise, proof),
-        error=lambda: inner(h, in_time(c)),
-        sensitivity=lambda: worst_pattern(gram_of(mat(c)), patterns, budgets),
-        bound=lambda judged: family.rigorous_bound(program, proof, noise=noise, judged=judged),
-        most=most,
-        variance=None if cap is None else variance,
-    )
+    if (cap := getattr(program, "cap", None)) is not None:
+        limits = balls(cap)
+        truths["variance"] = lambda: above(in_time(c)[t, t] / y for t, y in enumerate(limits))
+    truths.setdefault("error", lambda: inner(h, in_time(c)))
+    truths.setdefault("sensitivity", lambda: worst_pattern(gram_of(mat(c)), patterns, budgets))
+    noise = Noise.of_strategy(DenseStrategy(strategy=c))
+    return of_design(family, program, noise, proof, **truths)
 
 
 def of_time(rng: Rng) -> Instance:
@@ -384,15 +308,6 @@ def of_full(rng: Rng) -> Instance:
     proof = blocks(rng, len(program.budget), steps.epochs)
     most = partial(proves, program, h, proof)
     return of_strategy(family, program, c, proof, h=h, most=most)
-
-
-def even_most(h: Any, participation: Any) -> Callable[[], Any] | None:
-    """The bound of uniform multipliers, tr X <= T over the steps of a pattern."""
-    size = participation.even_size
-    if not size:
-        return None
-    steps = participation.horizon
-    return lambda: most_of(h, diagonal([arb(1)] * steps), arb(steps) / size)
 
 
 def min_separation(rng: Rng) -> MinSeparation:
@@ -492,25 +407,28 @@ def of_nonnegative(rng: Rng, *, random: bool) -> Instance:
     if not random:
         return of_strategy(family, program, c, {}, h=exact, most=even_most(exact, steps))
     proof = blocks(rng, steps.separation, steps.epochs)
-    found = of_strategy(
-        family, program, c, proof, h=exact, most=lambda: proves(program.fixed, exact, proof)
-    )
-    return replace(
-        found,
+    return of_strategy(
+        family,
+        program,
+        c,
+        proof,
+        h=exact,
         sensitivity=lambda: arb(0),
         bound=lambda judged: family.rigorous_fixed_bound(program, proof, enough=0.0),
+        most=lambda: proves(program.fixed, exact, proof),
     )
 
 
 def of_seeds(rng: Rng) -> Instance:
     """Seeds of links, of which some nodes may know theirs; noise is drawn from raised blocks."""
-    n, known = int(rng.integers(3, 7)), int(rng.integers(0, 2))
-    w = mixing(rng, n)
-    tau = positive(rng, n)
+    few = rng.random() < LEAST
+    n, known = int(rng.integers(3, 5 if few else 7)), int(rng.integers(0, 2))
+    w = (mixing_of_few if few else mixing)(rng, n)
+    tau = positive(rng, n) * unit(rng) ** 0.1
     problem = SpaceProblem(
         mixing=w,
         budget=tau,
-        max_variance=1e12 / tau.min(),
+        max_variance=(10 ** rng.uniform(0.5, 12) if few else 1e12) / tau,
         structure=SpaceStructure(kind="edge-local", known_seeds=known),
     )
     family: Any = family_of(problem)
@@ -518,15 +436,19 @@ def of_seeds(rng: Rng) -> Instance:
     drawn = [definite(rng, len(nodes)) for nodes in program.sets]
     if rng.random() < 0.7:
         drawn = [x + np.eye(len(x)) * 1e-3 for x in drawn]
-    scale = unit(rng)
-    proof = {"clique_blocks": np.concatenate([x.ravel() for x in drawn]) * scale}
+    count, h = math.comb(n, known), gram_of(mat(w))
+    proof = {
+        "clique_blocks": np.concatenate([x.ravel() for x in drawn]) * unit(rng),
+        "dual_factors": rng.standard_normal((count, n, n)) * positive(rng, 1),
+        "dual_prices": rng.random((count, n)) * positive(rng, n),
+    }
+    least = least_of_seeds(program, h) if few else None
+    if least is not None:
+        proof = changed(rng, least.proof)
     r = assembled(program, blocks_of(program.sets, proof["clique_blocks"]))
-    count = math.comb(n, known)
-    proof["dual_factors"] = rng.standard_normal((count, n, n)) * positive(rng, 1)
-    proof["dual_prices"] = rng.random((count, n)) * positive(rng, n)
-    if rng.random() < SOLVED and (design := solve(problem).design) is not None:
-        r, proof = design.covariance, dict(design.proof)
-    h = gram_of(mat(w))
+    if least is None and rng.random() < SOLVED and (design := solve(problem).design) is not None:
+        r = design.covariance  # where it is independent noise, no blocks are stored
+        proof = {**family.parts(program, np.diagonal(r)), **design.proof}
 
     def total(coalition: tuple[int, ...] = ()) -> Any:
         found = arb_mat(n, n)
@@ -545,30 +467,24 @@ def of_seeds(rng: Rng) -> Instance:
         return above(found)
 
     def feasible() -> Any:
-        """Independent noise, or this, scaled."""
+        """The least error, or that of independent noise, or of this, scaled."""
+        if least is not None:
+            return least.error
         alone = independent_error(h, tau)
         with contextlib.suppress(rigorous.NotProvedError):
             return at_most(alone, inner(h, total()) * sensitivity())
         return alone
 
-    return Instance(
-        judge=lambda: family.rigorous_judge(program, Noise.of_covariance(r), proof),
-        error=lambda: inner(h, total()),
-        sensitivity=sensitivity,
-        bound=lambda judged: family.rigorous_bound(program, proof, judged=judged),
-        most=feasible,
-        variance=lambda: largest_ratio(np.diagonal(r), problem.max_variance),
-    )
+    of = {"error": lambda: inner(h, total()), "sensitivity": sensitivity, "most": feasible}
+    return of_covariance(family, program, r, proof, h=h, **of)
 
 
-def independent_error(h: Any, tau: Array) -> Any:
-    """That of independent noise at the budgets, which is feasible."""
-    return sum((h[i, i] / y for i, y in enumerate(balls(tau))), arb(0))
-
-
-def at_most(alone: Any, scaled: Any) -> Any:
-    """The lesser error of independent noise and of some that is no noise where it is negative."""
-    return alone.min(scaled) if scaled > 0 else alone
+def changed(rng: Rng, proof: dict[str, Array]) -> dict[str, Array]:
+    """The arrays with all entries changed, a little or not at all."""
+    by = float(rng.choice([0.0, 1e-15, 1e-10, 1e-4]))
+    return {
+        name: x * (1 + by * rng.standard_normal(x.shape)) if by else x for name, x in proof.items()
+    }
 
 
 def of_decor(rng: Rng) -> Instance:
@@ -581,8 +497,7 @@ def of_decor(rng: Rng) -> Instance:
     family: Any = family_of(problem)
     program = family.program(problem)
     r = definite(rng, n) * (1 / tau.max() if rng.random() < 0.7 else unit(rng))
-    found = of_covariance(family, program, r, {}, h=gram_of(mat(w)))
-    return replace(found, bound=None, most=None)
+    return of_covariance(family, program, r, {}, h=gram_of(mat(w)), bound=None)
 
 
 def of_polynomial(rng: Rng) -> Instance:
@@ -600,13 +515,7 @@ def of_polynomial(rng: Rng) -> Instance:
     dense = Program(gram=w.T @ w, participation=single(n), budget=tau, exact_factor=w, axes="space")
     proof = {"dual_weights": rng.random(n) + 1e-3}
     h = gram_of(mat(w))
-    return Instance(
-        judge=lambda: family.rigorous_judge(program, Noise.of_covariance(r), proof),
-        error=lambda: inner(h, mat(r)),
-        sensitivity=lambda: worst_node(mat(r), tau),
-        bound=lambda judged: family.rigorous_bound(program, proof, judged=judged),
-        most=lambda: proves(dense, h, proof),
-    )
+    return of_covariance(family, program, r, proof, h=h, most=lambda: proves(dense, h, proof))
 
 
 def of_polynomials(rng: Rng, w: Array, tau: Array) -> Instance:
@@ -645,9 +554,11 @@ def of_polynomials(rng: Rng, w: Array, tau: Array) -> Instance:
 
 def of_observers(rng: Rng) -> Instance:
     """One step before nodes, those they pool with, or all, or several steps before nodes."""
-    n = int(rng.integers(2, 7))
-    w, tau = mixing(rng, n), positive(rng, n)
-    steps = int(rng.choice([1, 1, 2, 3]))
+    few = rng.random() < LEAST
+    n = int(rng.integers(2, 4 if few else 7))
+    steps = int(rng.choice([1, 1, 2] if few else [1, 1, 2, 3]))
+    w = (mixing_of_few if few else mixing)(rng, n)
+    tau = positive(rng, n) * unit(rng) ** 0.1
     observers: Any
     if steps == 1 and n > 2 and rng.random() < 0.3:
         observers = views.coalitions(nodes=range(n), size=2, own_noise="values")
@@ -657,7 +568,7 @@ def of_observers(rng: Rng) -> Instance:
         own = "counted" if steps > 1 else "values"
         nodes = rng.choice(n, size=int(rng.integers(1, n + 1)), replace=False).tolist()
         observers = tuple(views.pndp(nodes=[i], own_noise=own) for i in nodes)
-    cap = 10 ** rng.uniform(0, 12) / tau
+    cap = 10 ** rng.uniform(0, 5 if few else 12) / tau
     problem = SpaceProblem(
         mixing=w,
         budget=tau,
@@ -668,32 +579,27 @@ def of_observers(rng: Rng) -> Instance:
     )
     family: Any = family_of(problem)
     program = family.program(problem)
+    h = error_of_steps(program, w, steps)
     r = definite(rng, n) * (float(cap.min()) if rng.random() < 0.7 else unit(rng))
     proof = observer_multipliers(rng, program)
-    if rng.random() < SOLVED and (design := solve(problem).design) is not None:
+    least = least_of_observers(program, h) if few else None
+    if least is not None:
+        r, proof = least.covariance, changed(rng, least.proof)
+    elif rng.random() < SOLVED and (design := solve(problem).design) is not None:
         r, proof = design.covariance, dict(design.proof)
-    h = error_of_steps(program, w, steps)
 
     def told() -> Any:
-        found = [arb(0)]
-        for observer in program.observers:
-            found.append(told_to(observer, w, r, tau, steps))
-        return above(found)
+        return above([arb(0), *(told_to(one, w, r, tau, steps) for one in program.observers)])
 
     def feasible() -> Any:
-        """Independent noise, or this, where it has room to grow to its budgets."""
+        """The least error, or that of independent noise, or of this, scaled, where it has room."""
+        if least is not None:
+            return least.error
         scale, alone = told(), independent_error(h, tau)
         fits = largest_ratio(np.diagonal(r), cap) * scale <= 1
         return at_most(alone, inner(h, mat(r)) * scale) if fits else alone
 
-    return Instance(
-        judge=lambda: family.rigorous_judge(program, Noise.of_covariance(r), proof),
-        error=lambda: inner(h, mat(r)),
-        sensitivity=told,
-        bound=lambda judged: family.rigorous_bound(program, proof),
-        most=feasible,
-        variance=lambda: largest_ratio(np.diagonal(r), cap),
-    )
+    return of_covariance(family, program, r, proof, h=h, sensitivity=told, most=feasible)
 
 
 def observer_multipliers(rng: Rng, program: Any) -> dict[str, Array]:
@@ -712,109 +618,64 @@ def observer_multipliers(rng: Rng, program: Any) -> dict[str, Array]:
     }
 
 
-def error_of_steps(program: Any, w: Array, steps: int) -> Any:
-    """H of every iterate: what W and its powers say where it is singular, else its floats."""
-    exact, n = mat(w), len(w)
-    if steps > 1 and not program.anywhere.nearly_singular:
-        return mat(program.gram)
-    power, total = exact, arb_mat(n, n)
-    for lag in range(steps):
-        total = total + gram_of(power) * arb(steps - lag)
-        power = power * exact
-    return total
-
-
-def told_to(observer: Any, w: Array, r: Array, tau: Array, steps: int) -> Any:
-    """Of all messages that an observer hears, stacked, and of the noise that its nodes know."""
-    n, exact = len(w), mat(w)
-    inside = sorted(observer.coalition)
-    heard = sorted({j for i in inside for j in range(n) if w[i, j]} | set(inside))
-    if observer.sees == "all":
-        heard, steps = list(range(n)), 1
-    before = [diagonal([arb(1)] * n)]
-    while len(before) < steps:
-        before.append(before[-1] * exact)
-    seen = arb_mat(steps * len(heard), steps * n)
-    for t, s, (a, j), i in itertools.product(
-        range(steps), range(steps), enumerate(heard), range(n)
-    ):
-        if t >= s:
-            seen[t * len(heard) + a, s * n + i] = before[t - s][j, i]
-    k = inverse(seen * kron(diagonal([arb(1)] * steps), mat(r)) * seen.transpose())
-    if k is None:  # no noise in something that is heard
-        return arb("inf")
-    forms = seen.transpose() * k * seen
-    return above(
-        forms[t * n + i, t * n + i] / arb(float(tau[i]))
-        for t in range(steps)
-        for i in range(n)
-        if i not in inside
+def of_worst(rng: Rng) -> Instance:
+    """The worst step of prefix sums, or the worst node after some steps."""
+    if rng.random() >= 0.5:
+        return of_worst_node(rng)
+    steps = scheme(rng, 8)
+    size = steps.horizon
+    error = ErrorMeasure(horizon=size, of="worst")
+    problem = TimeProblem.prefix(participation=steps, error=error)
+    family: Any = family_of(problem)
+    program = family.program(problem)
+    c = triangle(rng, size) * unit(rng)
+    rows = np.tri(size)
+    grams = [gram_of(mat(rows[t : t + 1])) for t in range(size)]
+    proof = blocks(rng, steps.separation, steps.epochs)
+    proof["target_shares"] = rng.random(program.size) * positive(rng, program.size)
+    noise = Noise.of_strategy(DenseStrategy(strategy=c))
+    plain = Program(gram=np.eye(size), participation=steps, budget=np.ones(steps.separation))
+    return of_strategy(
+        family,
+        plain,
+        c,
+        proof,
+        h=None,
+        judge=lambda: family.rigorous_judge(program, noise, proof),
+        error=lambda: above(inner(g, in_time(c)) for g in grams),
+        bound=lambda judged: family.rigorous_bound(program, proof),
+        most=lambda: worst_proves(plain, grams, proof),
     )
 
 
-def of_worst(rng: Rng) -> Instance:
-    """The worst step of prefix sums, or the worst node after some steps."""
-    if rng.random() < 0.5:
-        steps = scheme(rng, 8)
-        size = steps.horizon
-        problem: Any = TimeProblem.prefix(
-            participation=steps, error=ErrorMeasure(horizon=size, of="worst")
-        )
-        family: Any = family_of(problem)
-        program = family.program(problem)
-        c = triangle(rng, size) * unit(rng)
-        rows = np.tri(size)
-        grams = [gram_of(mat(rows[t : t + 1])) for t in range(size)]
-        proof = blocks(rng, steps.separation, steps.epochs)
-        proof["target_shares"] = rng.random(program.size) * positive(rng, program.size)
-        found = of_strategy(family, program.at(np.ones(size)), c, proof, h=grams[0], most=None)
-        shares = balls(proof["target_shares"])
-        weighted = sum((g * q for g, q in zip(grams, shares, strict=True)), arb_mat(size, size))
-        total = sum(shares, arb(0))
-        plain = Program(gram=np.eye(size), participation=steps, budget=np.ones(steps.separation))
-        return replace(
-            found,
-            judge=lambda: family.rigorous_judge(
-                program, Noise.of_strategy(DenseStrategy(strategy=c)), proof
-            ),
-            error=lambda: above(inner(g, in_time(c)) for g in grams),
-            bound=lambda judged: family.rigorous_bound(program, proof),
-            most=lambda: proves(plain, weighted, proof) / total,
-        )
+def of_worst_node(rng: Rng) -> Instance:
     n, steps = int(rng.integers(2, 7)), int(rng.integers(1, 4))
     w, tau = mixing(rng, n), positive(rng, n)
     cap = 10 ** rng.uniform(1, 12) / tau
     problem = SpaceProblem(
         mixing=w, budget=tau, max_variance=cap, error=ErrorMeasure(horizon=steps, of="worst-node")
     )
-    family = family_of(problem)
+    family: Any = family_of(problem)
     program = family.program(problem)
     r = definite(rng, n) * (float(cap.min()) if rng.random() < 0.5 else 1 / tau.max())
-    exact, powers = mat(w), []
-    for _ in range(steps):
-        powers.append(exact if not powers else powers[-1] * exact)
-    grams = [
-        sum(
-            (gram_of(part(p, [i], range(n))) * arb(steps - lag) for lag, p in enumerate(powers)),
-            arb_mat(n, n),
-        )
-        for i in range(n)
-    ]
+    lags = powers(mat(w), steps)
+    grams = [over_steps([part(p, [i], range(n)) for p in lags]) for i in range(n)]
     proof = {
         "target_shares": rng.random(program.size),
         "dual_weights": rng.random(n) * positive(rng, n),
         "dual_cap": 10 ** rng.uniform(-12, -1, n),
     }
-    shares = balls(proof["target_shares"])
-    weighted = sum((g * q for g, q in zip(grams, shares, strict=True)), arb_mat(n, n))
     inside = Program(gram=np.eye(n), participation=single(n), budget=tau, cap=cap, axes="space")
-    return Instance(
+    return of_covariance(
+        family,
+        inside,
+        r,
+        proof,
+        h=None,
         judge=lambda: family.rigorous_judge(program, Noise.of_covariance(r), proof),
         error=lambda: above(inner(g, mat(r)) for g in grams),
-        sensitivity=lambda: worst_node(mat(r), tau),
         bound=lambda judged: family.rigorous_bound(program, proof),
-        most=lambda: proves(inside, weighted, proof) / sum(shares, arb(0)),
-        variance=lambda: largest_ratio(np.diagonal(r), cap),
+        most=lambda: worst_proves(inside, grams, proof),
     )
 
 
@@ -860,16 +721,11 @@ def of_both(rng: Rng, *, joint: str) -> Instance:
         ones = np.ones(steps.separation)
         whole, price = on_patterns(block_roots(own / np.abs(own).max()), steps.patterns, ones)
         roots = np.maximum(proof["dual_weights"], 0.0)
-        paid = sum((x * y for x, y in zip(balls(roots), balls(tau), strict=True)), arb(0))
+        paid = dot(balls(roots), balls(tau))
         return most_of(h, kron(whole, diagonal([x.sqrt() for x in balls(roots)])), price * paid)
 
-    return Instance(
-        judge=lambda: family.rigorous_judge(program, noise, proof),
-        error=lambda: inner(h, covariance()),
-        sensitivity=sensitivity,
-        bound=lambda judged: family.rigorous_bound(program, proof),
-        most=most,
-    )
+    of = {"error": lambda: inner(h, covariance()), "sensitivity": sensitivity, "most": most}
+    return of_design(family, program, noise, proof, **of)
 
 
 def of_release(rng: Rng) -> Instance:
