@@ -267,7 +267,7 @@ def _feasible(
 
 
 class Proved(NamedTuple):
-    """What proves a bound over nodes: Z, Z^T Z about s I, b, <L B, Z>, and what budgets cost."""
+    """A proof of a bound over nodes: Z, Z^T Z about s I, b, <L B, Z>, and what budgets cost."""
 
     z: Any
     s: int
@@ -343,10 +343,11 @@ def _of_seeds(design: Design) -> Claim:
     family: Any = family_of(problem)
     program = family.program(problem)
     made = family.departure(program, design.noise, design.proof) <= ASSEMBLED
-    made = made and "clique_blocks" in design.proof
+    [stored] = (name for name, spec in family.proof.items() if not spec.multiplier)
+    made = made and stored in design.proof
     _require(made, "blocks of shared seeds that make up the covariance", "others")
     # R is the sum of the blocks, which the noise is drawn from; their halves are whole, and roots.
-    flat = exact(design.proof["clique_blocks"], least=1 << 2 * BITS)
+    flat = exact(design.proof[stored], least=1 << 2 * BITS)
     cap, tau = problem.max_variance, exact(problem.budget)
     scale = 2 * max(flat.scale, 1 if cap is None else exact(cap).scale)
     scale <<= (scale.bit_length() - 1) % 2
