@@ -11,6 +11,10 @@ proofs=$(cd "$(dirname "$0")" && pwd)
 files=$(grep '\.v$' "$proofs/_CoqProject")
 if [ "$1" = --checker ]; then
     shift
+    if ! command -v ocamlfind >/dev/null; then
+        echo "not built: ocamlfind is not here; docs/guides/proofs.md says how to install it" >&2
+        exit 1
+    fi
     build="$proofs/checker/build"
     files=$(echo "$files" | sed '/^Checker.v$/q')
 fi

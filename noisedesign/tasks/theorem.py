@@ -25,7 +25,7 @@ from noisedesign.families.overlapping.bound import multipliers_of
 from noisedesign.families.overlapping.family import Overlapping
 from noisedesign.families.shared_seeds import bound as seeds
 from noisedesign.families.shared_seeds.family import ASSEMBLED, SharedSeeds
-from noisedesign.families.shared_seeds.program import SeedProgram, SeedSets
+from noisedesign.families.shared_seeds.program import SeedProgram
 
 FIELD = "design"
 BITS = 62  # of the whole numbers of a guess: more of them cost time, fewer some of the gap
@@ -351,7 +351,9 @@ def _of_seeds(design: Design) -> Claim:
     cap, tau = problem.max_variance, exact(problem.budget)
     scale = 2 * max(flat.scale, 1 if cap is None else exact(cap).scale)
     scale <<= (scale.bit_length() - 1) % 2
-    blocks = [(a + a.T) * (scale // (2 * flat.scale)) for a in _split(program.sets, flat.whole)]
+    blocks = [
+        (a + a.T) * (scale // (2 * flat.scale)) for a in seeds.blocks_of(program.sets, flat.whole)
+    ]
     roots = [_root(block, scale) for block in blocks]
     _require(all(root is not None for root in roots), "blocks that are proved positive", "others")
     r = Exact(np.zeros((program.size, program.size), dtype=int).astype(object), scale)
@@ -377,13 +379,6 @@ def _of_seeds(design: Design) -> Claim:
    with, tr(W^T W R) is"""
     names = ("Seeds", "Seeds", "check_seeds", "proved_seeds", "check_seeds_sound")
     return Claim(design, fields, above, f"{program.size} nodes", names, about)
-
-
-def _split(sets: SeedSets, flat: Any) -> list[Any]:
-    """Return the blocks of the sets, stored one after the other and row by row."""
-    ends = np.cumsum([len(nodes) ** 2 for nodes in sets])
-    parts = zip(sets, np.split(flat, ends[:-1]), strict=True)
-    return [part.reshape(len(nodes), -1) for nodes, part in parts]
 
 
 def _root(a: Any, scale: int) -> Any:
