@@ -86,6 +86,26 @@ def test_pages_use_symbols_of_the_table_and_no_others() -> None:
     assert known <= used, sorted(known - used)
 
 
+OWN = {
+    "views": r"\rho r \theta \xi \bar\xi a \gamma \Gamma \Theta F Q \Upsilon \bar{F} \Xi \Lambda "
+    r"\bar\Lambda \varkappa \Pi \Psi",
+    "random": r"G \mathcal{E} \mathcal{R} \vartheta \bar\vartheta \Omega \psi \chi \bar{P}",
+    "integers": r"Y \varrho \bar{z}",
+    "bound": r"M h u",
+    "bound program": r"f",
+    "runs": r"m \Phi",
+}
+"""Letters of a single page, or two: elsewhere they would mean something else."""
+
+
+def test_letters_of_one_page_have_no_second_meaning_on_another() -> None:
+    for page in PAGES:
+        found = {s for formula in formulas_of(pages.read(page)) for s in symbols_of(formula)}
+        for home, letters in OWN.items():
+            if page.stem not in {*home.split(), "index"}:
+                assert not found & set(symbols_of(letters)), f"{page.name}: letters of {home}"
+
+
 def test_all_of_it_is_read_in_an_evening() -> None:
     assert sum(len(page.read_bytes()) for page in PAGES) <= MOST
     listed = re.findall(r"^(\w+)$", pages.read("docs/mathematics/index.md"), re.MULTILINE)
@@ -133,6 +153,14 @@ def test_code_that_is_named_exists() -> None:
             assert hasattr(import_module(module), attribute), f"{page.name}: {name}"
             seen += 1
     assert seen >= 30
+
+
+def test_structures_have_tests_named_as_their_modules() -> None:
+    modules = re.findall(r"`(\w+(?:\.\w+)+)\.\w+`", page_of("structures"))
+    assert len(modules) >= 8
+    for module in modules:
+        *rooms, name = module.split(".")
+        assert (ROOT / "tests" / "/".join(rooms) / f"test_{name}.py").exists(), module
 
 
 def test_tests_that_are_named_exist() -> None:
