@@ -29,7 +29,7 @@ from noisedesign.privacy.views.observers import arrivals, distances
 from noisedesign.system.participation import Participation, require_room as participation_room
 
 UNBOUNDED = "unbounded"  # name of the number where a gradient is seen without noise
-OF_RESPONSES = "responses-upper-bound"  # what multipliers certify where gradients answer
+OF_RESPONSES = "responses-upper-bound"  # what multipliers prove where gradients answer
 NO_SMALLER = (
     "no smaller bound was looked for or proved for the declared losses: fewer steps, nodes or "
     "bands of C may have one"

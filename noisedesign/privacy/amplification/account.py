@@ -170,7 +170,7 @@ def amplified_noise(
     mixture: Mixture, *, epsilon: float, delta: float, method: str = AUTO, **how: Unpack[How]
 ) -> tuple[float, Amplified]:
     """The smallest noise over the clip that meets (epsilon, delta), and its account."""
-    # What some samples find, fresh ones prove, with a little more noise, a share of 1 - confidence.
+    # What some samples find, fresh ones judge, with a little more noise, a share of 1 - confidence.
     epsilon = _checks.scale(epsilon, field="epsilon")
     asked = Asked(delta=delta, method=method, **how)
     samples = _samples(mixture, asked)
@@ -212,7 +212,7 @@ def _of_mixture(mixture: Mixture, noise: float, asked: Asked) -> Directions:
     bins = Bins(mixture)
     if not samples:
         return bins.proved(noise)
-    # Where to look is found with other samples than those that prove.
+    # Where to look is found with other samples than those that judge.
     pilot, share = _pilot(bins, noise, asked, samples)
     alone, fresh = asked.method == MONTE_CARLO, asked.generator(1)
     return bins.sampled(noise, pilot[1:], samples, asked.failure, fresh, alone=alone, share=share)
@@ -249,7 +249,7 @@ def _pilot(bins: Bins, noise: float, asked: Asked, samples: int) -> tuple[Parts,
 
 
 def _share(ahead: Directions, asked: Asked) -> float | None:
-    """Share of delta for the removal under "replace", by other samples than those that prove."""
+    """Share of delta for the removal under "replace", by other samples than those that judge."""
     if asked.adjacency != REPLACE:
         return None
     return best_share(ahead.remove, ahead.add, delta=asked.delta)

@@ -1,4 +1,4 @@
-"""Multipliers that certify a bound on the energy of shifts, and the search for good ones.
+"""Multipliers that prove a bound on the energy of shifts, and the search for good ones.
 
 P, S and sigma are Pi, Lambda and varkappa of docs/mathematics/views.md, theorem F. A barrier keeps
 L-BFGS away from where I - Sbar^(1/2) P Sbar^(1/2) is singular; :mod:`.proof` evaluates what is

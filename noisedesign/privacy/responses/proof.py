@@ -1,4 +1,4 @@
-"""The bound that multipliers certify, with every rounding accounted for: P_t is replaced by floats
+"""The bound that multipliers prove, with every rounding accounted for: P_t is replaced by floats
 that are proved to be no less, and no inverse or minimiser is trusted (docs/mathematics/views.md,
 theorem F, where it is Pi_t)."""
 
