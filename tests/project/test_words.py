@@ -23,6 +23,7 @@ from noisedesign.noise.lattice import lattice_of
 from noisedesign.noise.normals import RELATIVE_ERROR
 from noisedesign.privacy import views
 from noisedesign.privacy.runs import Responses
+from noisedesign.privacy.sensitivity import squared_sensitivity
 from noisedesign_lab.papers import figures
 from tests.support import ROOT, numbers, pages
 from tests.support.command_line import call, write
@@ -58,6 +59,24 @@ def test_words_about_signs() -> None:
     assert (
         f"a squared sensitivity of {vector.sensitivity_squared:.3f}, where no signs reach more "
         f"than {best:.3f}"
+    ) in told("docs/accounts.md")
+
+
+def test_words_about_four_numbers() -> None:
+    """By hand: one participation of two that is seen, and three whose gradients are 120 degrees
+    apart. The spectral bound is above the sum of absolute values once, and once below."""
+    found = []
+    for m in (np.diag([1.0, 0.0]), 1.5 * np.eye(3) - 0.5):
+        k = len(m)
+        signs = (np.array(c) for c in itertools.product((1, -1), repeat=k))
+        vectors = squared_sensitivity(m, nd.participation.every_step(k)).squared
+        spectral = k * np.linalg.eigvalsh(m)[-1]
+        found.append([max(c @ m @ c for c in signs), vectors, spectral, np.abs(m).sum()])
+    assert found[0] == pytest.approx([1, 1, 2, 1], rel=1e-7)
+    assert found[1] == pytest.approx([4, 4.5, 4.5, 6], rel=1e-7)
+    assert (
+        "The first is at most the second, and both others are above that; all but the spectral one "
+        "agree where $M$ has no negative entry."
     ) in told("docs/accounts.md")
 
 
