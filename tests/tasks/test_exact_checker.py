@@ -16,10 +16,14 @@ import numpy as np
 import pytest
 
 from noisedesign.design.solve import solve
+from noisedesign.families.banded.bound import multipliers_of, repaired_multipliers
+from noisedesign.families.banded.family import Banded
 from noisedesign.files.design_file import save_design
 from noisedesign.files.problem_file import parse_problem
+from noisedesign.forms import BandedStrategy, Noise
+from noisedesign.forms.structure import TimeStructure
 from noisedesign.problem.problem import SpaceProblem, SpaceTimeProblem, TimeProblem
-from noisedesign.system.participation import single
+from noisedesign.system.participation import FixedEpoch, single
 from tests.support.check_design import checked, checker
 from tests.support.forgeries import Arrays, opened, written
 from tests.tasks.test_forgeries import COVERED
@@ -113,6 +117,23 @@ def patterns(entry: dict[str, Any], nodes: int = 1) -> list[tuple[int, ...]]:
     return [s for s in sets if all(y - x >= b for x, y in itertools.pairwise(s))]
 
 
+def of_bands(arrays: Arrays, said: Manifest) -> tuple[Matrix, Fraction]:
+    """U as `noisedesign` has it, nothing in the band beside the diagonal, and its price."""
+    structure = said["structure"]
+    program = Banded().program_of_gram(
+        np.tri(said["horizon"]).T @ np.tri(said["horizon"]),
+        participation=FixedEpoch(**{x: said["participation"][x] for x in ("epochs", "separation")}),
+        structure=TimeStructure(kind="banded", bands=structure["bands"]),
+    )
+    noise = Noise.of_strategy(BandedStrategy(bands=arrays["strategy_bands"]))
+    found = multipliers_of(program, {"dual_shares": arrays["dual_shares"]}, noise=noise)
+    assert found is not None
+    u = repaired_multipliers(program, found)
+    assert u is not None
+    price = sum((max(Fraction(u[t, t]) for t in p) for p in patterns(said["participation"])), 0)
+    return exactly((u + u.T) / 2), Fraction(price)
+
+
 def multipliers(arrays: Arrays, said: Manifest, tau: list[Fraction]) -> tuple[Matrix, Fraction]:
     """U and its price, of the blocks as they are stored."""
     if said["design"] == "space":
@@ -155,13 +176,18 @@ def true(said: Manifest, arrays: Arrays, honest: Arrays) -> bool:
         tau = exactly(arrays["budget"])[0]
         used = [x[i][i] for i in range(len(x))]
     else:
-        c, both = exactly(arrays["strategy"]), said["design"] == "space-time"
-        signs = (said["structure"] or {}).get("nonnegative") and (arrays["strategy"] < 0).any()
-        if np.triu(arrays["strategy"], 1).any() or signs:
+        strategy, both = arrays.get("strategy"), said["design"] == "space-time"
+        if strategy is None:
+            diagonals = enumerate(arrays["strategy_bands"])
+            strategy = sum(np.diag(x[: said["horizon"] - i], -i) for i, x in diagonals)
+            factor = exactly(np.tri(said["horizon"]))
+        signs = (said["structure"] or {}).get("nonnegative") and (strategy < 0).any()
+        c = exactly(strategy)
+        if np.triu(strategy, 1).any() or signs:
             return False
         if both:
             factor = iterates(exactly(arrays["mixing"]), said["horizon"])
-        else:
+        elif "workload_factor" in arrays:
             factor = exactly(arrays["workload_factor"])
         x, h = times(turned(c), c), times(turned(factor), factor)
         r_ = inverse(x)
@@ -190,7 +216,8 @@ def true(said: Manifest, arrays: Arrays, honest: Arrays) -> bool:
         exactly(honest[f"dual_{k}"])[0] if f"dual_{k}" in honest else nothing
         for k in ("cap", "floor")
     ]
-    u, price = multipliers(honest, said, tau)
+    known_bands = "strategy_bands" in arrays
+    u, price = of_bands(honest, said) if known_bands else multipliers(honest, said, tau)
     least = bound(h, u, price, *duals, limits=(cap or nothing, floor or nothing))
     told = Fraction(said["objective"]), Fraction(said["lower_bound"])
     return kept and abs(told[0] - objective) <= ROOM * objective and told[1] <= least * (1 + ROOM)
@@ -306,6 +333,24 @@ def test_two_nodes_in_one_step_cost_half_the_square_of_the_trace(tmp_path: Path)
         _, high, low, gap = proved(problem, tmp_path / joint, gap=1e-9)
         assert low <= Fraction(9, 8) <= high
         assert gap < 1e-8
+
+
+def test_two_steps_without_memory_cost_their_two_sums(tmp_path: Path) -> None:
+    """C of one diagonal, of a single step of a record, is 1: the two sums have errors 1 and 2; and
+    C of all diagonals has less."""
+    structure = TimeStructure(kind="banded", bands=1)
+    problem = TimeProblem.prefix(participation=single(2), structure=structure)
+    _, high, low, _ = proved(problem, tmp_path, gap=1e-12)
+    assert low <= 3 <= high
+    said, arrays = opened((tmp_path / "d.npz").read_bytes())
+    for key, value, words in (
+        ("unrestricted_lower_bound", 2.9, "lower bound 2.9: 2.618"),
+        ("structure", said["structure"] | {"bands": 2}, "do not fit 1 nodes and 2 steps"),
+        ("structure", said["structure"] | {"time": "dense"}, "do not fit 1 nodes and 2 steps"),
+    ):
+        (tmp_path / "d.npz").write_bytes(written(said | {key: value}, arrays))
+        refused = checked(tmp_path / "d.npz")
+        assert (refused.code, words in refused.words) == (1, True), refused
 
 
 def test_noise_of_no_such_structure_is_refused(tmp_path: Path) -> None:

@@ -64,13 +64,13 @@ COVERED = {
         participation='kind = "min-separation"\nhorizon = 5\nseparation = 2\nmax_participations = 2'
     ),
     "nonnegative": in_time("[structure]\nnonnegative = true\n"),
+    "banded": in_time('[structure]\ntime = "banded"\nbands = 2\n'),
     "kronecker": in_both(""),
     "full": in_both('[structure]\njoint = "full"\n'),
 }
 """By the checker too."""
 
 OTHERS = {
-    "banded": in_time('[structure]\ntime = "banded"\nbands = 2\n'),
     "toeplitz": in_time('[structure]\ntime = "toeplitz"\n'),
     "banded inverse": in_time('[structure]\ntime = "banded-inverse"\nbands = 2\n'),
     "buffered": in_time('[structure]\ntime = "blt"\nbuffers = 1\n'),
