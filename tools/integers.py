@@ -60,6 +60,9 @@ class Exact:
         e = min(self.e, other.e)
         return Exact((self.m << self.e - e) - (other.m << other.e - e), e)
 
+    def at(self, rows, columns):
+        return Exact(self.m[np.ix_(rows, columns)], self.e)
+
     def turned(self):
         return Exact(self.m.T, self.e)
 
@@ -77,15 +80,19 @@ def inverse(k, m, what):
     return left @ m
 
 
-def lower(factor, cap, floor, b, price):
-    """A lower bound on <L^T L + diag(w) - diag(u), X^-1> where <B B^T, X> <= price."""
-    if cap.any() or floor.any():
-        h = factor.turned() @ factor - Exact.of(np.diag(floor)) - Exact.of(np.diag(-cap))
-        lowered = h.floats() * (1 - 2.0**-44 * len(cap) * np.eye(len(cap)))
-        factor = Exact.of(np.linalg.cholesky(lowered).T, BITS)
-        left = (h - factor.turned() @ factor).m
-        require((2 * np.diag(left) >= abs(left).sum(axis=1)).all(), "H - dual_floor is indefinite")
-    a = factor @ b
+def guess(k):
+    """Near the inverse of a Cholesky factor."""
+    return Exact.of(np.linalg.inv(np.linalg.cholesky(k.floats())), BITS)
+
+
+def positive(k, what):
+    """Prove a symmetric K >= 0, where it is no more than its diagonal is, or K > 0."""
+    if (2 * np.diag(k.m) < abs(k.m).sum(axis=1)).any():
+        inverse(k, guess(k), what)
+
+
+def lower(a, price):
+    """A lower bound on tr(L X^-1 L^T) where tr(B^T X B) <= price, of A = L B."""
     left, _, right = np.linalg.svd(a.floats(), full_matrices=False)
     z = Exact.of(left @ right, BITS)
     square = z @ z.turned() if len(z.m) <= len(z.m.T) else z.turned() @ z
