@@ -1,14 +1,17 @@
-"""Proofs in integers, of whatever floating point guesses: arithmetic for ``check_design.py``.
+"""Proofs in integers of what floating point guesses: the arithmetic of ``check_design.py``.
 
 Floats are integers times powers of two, and so are their sums and products: nothing is rounded.
-With F = I - M K M^T, f the largest row sum of |F|, and any matrices M, K = K^T, L, B, Z, X > 0,
+Whatever symmetric K and H, X > 0, M, L, B and Z are, with F = I - M K M^T, f its largest row sum,
 
-    inverse   f < 1  =>  K > 0,  K^-1  <=  M^T ((1 + f^2 / (1 - f)) I + F) M,
-    lower     <L B, Z>^2  <=  (largest row sum of |Z Z^T|)  tr(L X^-1 L^T)  tr(B^T X B).
+    inverse  f < 1  =>  K > 0,  K^-1  <=  M^T ((1 + f^2 / (1 - f)) I + F) M
+    lower    <L B, Z>^2  <=  (largest row sum of |Z Z^T|)  tr(L X^-1 L^T)  tr(B^T X B)
+    banded   tr(B^T X B)  <=  sum_t v_t X_tt,  v_t the sum of |B B^T| over row t, X of few diagonals
+    shared   sum_o tr(L_o R L_o^T)  <=  tr(H R),  R a sum of P_c >= 0 on sets c of nodes, where
+             sum_o L_o^T L_o  <=  H on every c; and lower says more of each o, of R on some nodes.
 
-The first: M K M^T = I - F, and I - F >= (1 - f) I, so that (I - F)^-1 = I + F + F^2 (I - F)^-1. The
-second is twice Cauchy and Schwarz: <L B, Z> = <L X^-1/2, Z B^T X^1/2>, and an eigenvalue of Z Z^T
-is at most a row sum. M, near an inverse Cholesky factor, and Z, near a polar factor, are guesses.
+The first: M K M^T = I - F >= (1 - f) I, and (I - F)^-1 = I + F + F^2 (I - F)^-1. The second:
+<L B, Z> = <L X^-1/2, Z B^T X^1/2>, and no eigenvalue of Z Z^T is above its row sums. The third: an
+entry of X > 0 is at most the mean of the two on its diagonal.
 """
 
 import math
@@ -98,3 +101,48 @@ def lower(a, price):
     square = z @ z.turned() if len(z.m) <= len(z.m.T) else z.turned() @ z
     above = abs(square.m).sum(axis=1).max() * square.unit * price
     return ((a.m * z.m).sum() * a.unit * z.unit) ** 2 / above if above else Fraction(0)
+
+
+def banded(c, factor, bands, known):
+    """B, guessed, and a price of <B B^T, X> for X of so many diagonals."""
+    require(sum(map(len, known)) == len(c), "bands beside patterns that overlap", 2)
+    x, far = c.T @ c, np.subtract.outer(np.arange(len(c)), np.arange(len(c)))
+    inside, b = abs(far) < bands, np.linalg.solve(x, factor.floats().T)
+    for _ in range(3):  # near the optimum, less the first order of what is off
+        off = np.where(inside, b @ b.T, 0)
+        for steps in map(list, known):
+            off[steps, steps] -= np.average(off[steps, steps], weights=x[steps, steps])
+        b = b - off @ np.linalg.inv(b).T / 2
+    b = Exact.of(b, BITS)
+    sums = abs(np.where(inside, (b @ b.turned()).m, 0)).sum(axis=1)
+    return b, sum(sums[list(steps)].max() * tau for steps, tau in known.items()) * b.unit**2
+
+
+def shared(square, parts, tau, w, cap, sets):
+    """A lower bound on <H + diag(w), R>, and w, not below the guess where there are caps on R. Of
+    parts S, L, b the last are guesses, and b_i^2 [R_SS^-1]_ii costs b_i^2 tau_i."""
+    h, used, gain = square.floats(), 0, 0
+    for _, f, b in parts:
+        price, used = b**2 @ tau.astype(float), used + f.T @ f
+        gain += np.linalg.svd(f * b, compute_uv=False).sum() ** 2 / price if price else 0
+    size = 1 if cap is None else np.sqrt(np.outer(cap, cap))
+
+    def over(s):  # what the cap has to pay for, in its units
+        left = (s * used - h - np.diag(w)) * size
+        return max(0, *(np.linalg.eigvalsh(left[np.ix_(c, c)])[-1] for c in sets))
+
+    ratios = [np.linalg.pinv((h + np.diag(w))[np.ix_(c, c)]) @ used[np.ix_(c, c)] for c in sets]
+    s = (1 - 2e-11) / max(np.linalg.eigvals(x).real.max() for x in ratios)
+    if cap is not None:  # multipliers that are nearly feasible: some cost less than they gain
+        scales = s, 1.0, *(1 - 10.0**-k for k in range(10, 2, -1))
+        s = max(scales, key=lambda s: s * gain - len(w) * over(s))
+        w = w + (over(s) + 2.0**-50 * len(w) * np.abs(h * size).max()) / cap
+    factor, start, bound = Exact.of(np.sqrt(s) * np.vstack([f for _, f, _ in parts]), BITS), 0, 0
+    left = square - factor.turned() @ factor - Exact.of(np.diag(-w))
+    for c in sets:
+        positive(left.at(c, c), "H + dual_cap less the factors")
+    for nodes, f, b in parts:
+        own, b = factor.at(range(start, start := start + len(f)), nodes), Exact.of(b[nodes])
+        a = Exact(own.m * b.m, own.e + b.e)
+        bound += lower(a, (b.m**2 * tau[nodes]).sum() * b.unit**2)
+    return bound, w
