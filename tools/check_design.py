@@ -12,16 +12,15 @@ import tomllib
 from fractions import Fraction
 from pathlib import Path
 
+import integers
 import numpy as np
-from integers import BITS, Exact, banded, guess, inverse, lower, positive, require, shared
+from integers import ALIKE, BITS, Exact, inverse, require
 
 ROOM = Fraction(1, 10**10)  # relative: what a claim, of float64, may differ by from what is proved
-ALIKE = 1e-12  # relative: what entries of W, H, C^-1 and R may differ by from those of the problem
 MOST = 20_000  # patterns that are listed: some seconds
-OTHER = ("random", "coalitions", "account", "mixing_rate", "fixed_lower_bound", "confidence")
-OTHER += ("uncertainty",)
-PAIRS = ("edge-local", "hops")
-SEEDS = (*PAIRS, "neighbourhood", "clusters")
+OTHER = ("random", "coalitions", "account", "mixing_rate", "fixed_lower_bound", "uncertainty")
+OTHER += ("confidence",)
+SEEDS = ("edge-local", "hops", "neighbourhood", "clusters")
 KINDS = {"time": ("dense", "banded"), "space": ("dense", *SEEDS), "joint": ("kronecker", "full")}
 KINDS |= {"nonnegative": (True,), "design": ("space", "time", "space-time")}
 PLAIN = {"of": "all-iterates", "horizon": 1, "share": 1.0, "mean": "plain"}  # an error: tr(W^T W R)
@@ -30,7 +29,7 @@ fractions = np.frompyfunc(Fraction, 1, 1)
 
 
 def multipliers(arrays, size, known):
-    """B, of roots B_j of the blocks, and <B B^T, X> <= sum_j budget_j max diag(B_j B_j^T)."""
+    """B, of roots of the multipliers of all patterns, and a price of <B B^T, X>."""
     patterns, blocks = [*known], arrays.get("dual_blocks")
     if (roots := arrays.get("dual_roots")) is not None:  # of one node after the other
         blocks = np.concatenate((roots @ roots.swapaxes(2, 3)).swapaxes(0, 1))
@@ -43,14 +42,7 @@ def multipliers(arrays, size, known):
         blocks = [block.reshape(k, k) for block, k in zip(flat, lengths, strict=True)]
         patterns = [tuple(where.tolist()) for where in steps]
         require(set(patterns) <= set(known), "pattern_steps are of no pattern")
-    columns = [np.zeros((size, len(where))) for where in patterns]
-    for column, where, block in zip(columns, patterns, blocks, strict=True):
-        values, vectors = np.linalg.eigh((block + block.T) / 2)
-        column[list(where)] = vectors * np.sqrt(np.maximum(values, 0))
-    b = Exact.of(np.hstack(columns), BITS)
-    parts = np.split(b.m, np.cumsum([len(where) for where in patterns])[:-1], axis=1)
-    price = sum((a * a).sum(axis=1).max() * known[x] for a, x in zip(parts, patterns, strict=True))
-    return b, price * b.unit**2
+    return integers.roots(size, patterns, blocks, known)
 
 
 def views_of(said, w):
@@ -61,34 +53,8 @@ def views_of(said, w):
         require(told and who["model"] == "pndp" and who["sees"] == "received", "such observers", 2)
         inside = np.isin(every, who["coalition"])
         heard = inside | (w[inside] != 0).any(axis=0)
-        found += [(every[heard], every[heard & ~inside])]
-    found = [(every, every[:0]), *(x for x in found if len(x[1]))]
-    return found if found[1:] else [(every, every)]
-
-
-def sets_of(structure, w):
-    """The sets of nodes that may share a seed, none within another; of no such structure, all."""
-    linked = near = (w != 0) | (w.T != 0) | np.eye(len(w), dtype=bool)
-    for _ in range(min(structure.get("hops") or 1, len(w)) - 1):
-        near = near @ linked
-    labels, kind = np.array(structure.get("clusters") or 0), structure.get("space")
-    alike = {"neighbourhood": linked, "clusters": np.equal.outer(labels, labels)}
-    alike = np.argwhere(near) if kind in PAIRS else alike.get(kind, np.ones((1, len(w))))
-    found = {frozenset((x if kind in PAIRS else np.flatnonzero(x)).tolist()) for x in alike}
-    return sorted(sorted(x) for x in found if not any(x < y for y in found))
-
-
-def of_seeds(blocks, r, sets):
-    """R, the sum of blocks P_c >= 0 of the sets."""
-    total, flat = np.zeros(r.shape, dtype=int).astype(object), Exact.of(blocks / 2)
-    ends = np.cumsum([len(c) ** 2 for c in sets])[:-1]
-    for c, p in zip(sets, np.split(flat.m, ends), strict=True):
-        p = p.reshape(len(c), len(c)) + p.reshape(len(c), len(c)).T
-        positive(Exact(p, flat.e), "a block of a seed")
-        total[np.ix_(c, c)] += p
-    near = np.abs(Exact(total, flat.e).floats() - r).max() <= ALIKE * np.abs(r).max()
-    require(near, "covariance is not the sum of clique_blocks")
-    return Exact(total, flat.e)
+        found += [(every[heard], every[heard & ~inside])] * int((heard > inside).any())
+    return [(every, every[:0]), *found] if found else [(every, every)]
 
 
 def noise_of(said, arrays, views, sets):
@@ -105,10 +71,11 @@ def noise_of(said, arrays, views, sets):
     size, patterns = (n * T, every) if r is None else (T, patterns_of(entry))
     fit = c.shape == (size, size) and set().union(*every) == {*range(n * T)}
     fit = fit and joint in (("time", "full") if r is None else ("space", "kronecker"))
-    told = structure.get("time") == "banded", structure.get("bands")
-    fit = fit and told == (bands is not None, None if bands is None else len(bands))
-    seeds = structure.get("space") in SEEDS
+    told, seeds = structure.get("bands"), structure.get("space") in SEEDS
+    fit = fit and told == (None if bands is None else len(bands))
+    fit = fit and (structure.get("time") == "banded") == (bands is not None)
     fit = fit and (joint == "space" or not (seeds or said["observers"]))
+    fit = fit and (not space or arrays["budget"].shape == (n,))
     require(fit, f"C, R, the participation or the structure do not fit {n} nodes and {T} steps")
     require(not structure.get("nonnegative") or (c >= 0).all(), "C has a negative entry")
     require(not np.triu(c, 1).any() and not np.triu(d, 1).any(), "C or C^-1 is not causal")
@@ -118,25 +85,18 @@ def noise_of(said, arrays, views, sets):
     noise = m.turned() @ inverse(x, m, "C^T C")
     squares = np.array([abs(x.m[np.ix_(steps, steps)]).sum() * x.unit for steps in patterns])
     if r is not None:
-        r, precisions = of_seeds(arrays["clique_blocks"], r, sets) if seeds else Exact.of(r), []
-        for heard, seen in views:
-            m = guess(k := r.at(heard, heard))
-            q = inverse(k, m, "R")
-            found = (m.m * q.m).sum(axis=0) * m.unit * q.unit
-            precisions += [*found[np.isin(heard, seen)]]
-        squares = np.outer(squares, precisions).ravel()
+        r = integers.total(arrays["clique_blocks"], r, sets) if seeds else Exact.of(r)
+        squares = np.outer(squares, integers.precisions(r, views)).ravel()
         noise = Exact(np.kron(noise.m, r.m), noise.e + r.e)
     if space:
         powers = [0 * w] * T + [np.linalg.matrix_power(w, t + 1) for t in range(T)]
         factor = Exact.of(np.block([[powers[T + t - s] for s in range(T)] for t in range(T)]))
-        tau = np.concatenate([arrays["budget"][seen] for _, seen in views])
-        tau = np.tile(tau, entry["separation"])
+        tau = np.concatenate([arrays["budget"][seen] for _, seen in views] * entry["separation"])
     else:
         factor, h = Exact.of(arrays["workload_factor"]), arrays["gram"]
         off = np.abs((factor.turned() @ factor - Exact.of(h)).floats()).max()
         require(off <= T * ALIKE * np.abs(h).max(), "workload_factor is of another H")
         tau = arrays.get("pattern_budget", np.ones(len(every)))
-    require(len(squares) == len(tau), "budgets do not fit")
     return noise, squares, fractions(tau), factor, every
 
 
@@ -166,18 +126,16 @@ def bound_of(dual, arrays, factor, known, views, sets):
         square, u = factor.turned() @ factor, nothing
         parts, w = parts_of(dual, arrays, square, views)
         tau, cap = fractions(arrays["budget"]), arrays.get("max_variance")
-        bound, w = shared(square, parts, tau, w, cap, sets)
-    elif bands is not None:
-        b, price = banded(arrays["strategy"], factor, len(bands), known)
-        bound = lower(factor @ b, price)
+        bound, w = integers.shared(square, parts, tau, w, cap, sets)
     else:
-        b, price = multipliers(dual, len(w), known)
+        if bands is None:
+            b, price = multipliers(dual, len(w), known)
+        else:
+            b, price = integers.banded(arrays["strategy"], factor, len(bands), known)
         if w.any() or u.any():
             h = factor.turned() @ factor - Exact.of(np.diag(u)) - Exact.of(np.diag(-w))
-            lowered = h.floats() * (1 - 2.0**-44 * len(w) * np.eye(len(w)))
-            factor = Exact.of(np.linalg.cholesky(lowered).T, BITS)
-            positive(h - factor.turned() @ factor, "H - dual_floor")
-        bound = lower(factor @ b, price)
+            factor = integers.below(h, "H - dual_floor")
+        bound = integers.lower(factor @ b, price)
     for prices, name in ((-w, "max"), (u, "min")):
         if prices.any():
             bound += (fractions(prices) * fractions(arrays[f"{name}_variance"])).sum()
@@ -225,7 +183,6 @@ def told(said, arrays):
     given = dict(problem.get("participation", {}))
     if of := {"single": "separation", "every-step": "epochs"}.get(given.pop("kind", "")):
         given = {"epochs": 1, "separation": 1} | {of: given["horizon"]}
-    watched = problem.get("observers")
     same("error", bool({"error", "observers"} & set(problem)), bool(said["error"]))
     watched, names = problem.get("observers", {}), said["nodes"]
     found = [[who["coalition"], said["horizon"]] for who in said["observers"]]
@@ -273,19 +230,16 @@ def check(path):
         least = 0 if name.endswith(("budget", "_variance")) else -math.inf
         plain = a.dtype == "<f8" and a.flags.c_contiguous and ((least < a) & (a < math.inf)).all()
         require(plain, f"{name}: not finite numbers of float64, by rows, and above 0 for limits")
-    structure, kind = said["structure"] or {}, said["design"]
-    words = structure | {"design": kind} | {"bands": 0, "hops": 0, "clusters": 0}
+    structure, kind, error = said["structure"] or {}, said["design"], said["error"]
+    words = structure | {"design": kind, "bands": 0, "hops": 0, "clusters": 0}
     unlike = {"space": (), "time": ("min_variance",)}.get(kind, ("max_variance", "min_variance"))
     unlike = ("schedule", "pair_factors", *unlike)
     other = [x for x in OTHER if said.get(x)] + [x for x in unlike if x in arrays]
     other += [f"{k} {x}" for k, x in words.items() if x and x not in KINDS.get(k, ())]
     other += [said["trust"]] * (said["trust"] != ("observers" if said["observers"] else "local"))
-    error = said["error"] or {}
-    if said["observers"]:
-        error = {k: x for k, x in error.items() if x} != PLAIN
-    elif kind == "time":
-        error = "worst" in str(error)
-    other += ["error"] * bool(error or (said["rounds"] > 1 and kind != "time"))
+    plain = {k: x for k, x in error.items() if x} == PLAIN if said["observers"] else not error
+    plain = "worst" not in str(error) if kind == "time" else plain and said["rounds"] == 1
+    other += ["error"] * (not plain)
     require(not other, f"{', '.join(other)}: not checked by this program", 2)
     if "strategy_bands" in arrays and said["workload"] == "prefix":
         ones = np.tri(said["horizon"])
@@ -293,10 +247,9 @@ def check(path):
     alone = told(said, arrays) if said["problem"]["text"] else ["the whole problem"]
     if kind == "space":
         said |= {"participation": ONCE, "horizon": 1}
-        one = np.ones((1, 1, 1))
-        arrays |= {"strategy": one[0], "noising_matrix": one[0]}
+        arrays |= {"strategy": np.eye(1), "noising_matrix": np.eye(1)}
     w = arrays.get("mixing", np.ones((1, 1)))
-    views, sets = views_of(said, w), sets_of(structure, w)
+    views, sets = views_of(said, w), integers.sets_of(structure, w)
     noise, squares, limits, factor, every = noise_of(said, arrays, views, sets)
     known = dict(zip(every, limits, strict=not views[1:]))
     seen, variances = factor @ noise, np.diag(noise.m) * noise.unit
@@ -314,17 +267,17 @@ def check(path):
         require(close, f"{key}: {claim} is claimed, {float(value)} is proved")
     wider = {k.replace("unrestricted", "dual"): x for k, x in arrays.items() if k[:2] == "un"}
     own = arrays if not wider or {"dual_shares", "dual_prices"} & set(arrays) else wider
+    of = " of as many diagonals" * ("strategy_bands" in own)
+    of += " of such seeds" * ("dual_prices" in own)
     bounds = [bound_of(own, arrays, factor, known, views, sets)]
     claims = [said["lower_bound"], said["unrestricted_lower_bound"]]
-    if claims[1] is not None:  # of whatever structure
-        whole = wider or {k: x for k, x in arrays.items() if k != "strategy_bands"}
-        bounds.append(bound_of(whole, arrays, factor, known, views, [[*range(len(w))]]))
+    if claims[1] is not None:  # of all noise
+        whole = (wider, arrays, factor, known, views, [[*range(len(w))]])
+        bounds.append(bound_of(*whole) if of else bounds[0])
     for claim, bound in zip(claims, bounds, strict=False):
         require(0 < claim <= bound * (1 + ROOM), f"lower bound {claim}: {float(bound)} is proved")
     require(said["feasible"] is said["sensitivity"]["squared"] is True, "it says: not feasible")
     require(0 <= said["gap"] == said["objective"] / said["lower_bound"] - 1, "the gap is another")
-    of = {"dual_shares": " of as many diagonals", "dual_prices": " of such seeds"}
-    of = "".join(words for key, words in of.items() if key in arrays)
     before = " before these observers, in one step" * bool(views[1:])
     proved = math.sqrt(max(squares) * (1 + 2.0**-50)), high, -bounds[0], high / bounds[0] - 1
     mu, high, low, gap = (math.nextafter(float(x), math.inf) for x in proved)

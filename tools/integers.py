@@ -20,6 +20,7 @@ from fractions import Fraction
 
 import numpy as np
 
+ALIKE = 1e-12  # relative: what entries of W, H, C^-1 and R may differ by from those of the problem
 BITS = 62  # of a guess: more make proofs closer and slower
 
 
@@ -92,6 +93,63 @@ def positive(k, what):
     """Prove a symmetric K >= 0, where it is no more than its diagonal is, or K > 0."""
     if (2 * np.diag(k.m) < abs(k.m).sum(axis=1)).any():
         inverse(k, guess(k), what)
+
+
+def below(h, what):
+    """L with L^T L <= H, as good as equal."""
+    lowered = h.floats() * (1 - 2.0**-44 * len(h.m) * np.eye(len(h.m)))
+    factor = Exact.of(np.linalg.cholesky(lowered).T, BITS)
+    positive(h - factor.turned() @ factor, what)
+    return factor
+
+
+def precisions(r, views):
+    """Bounds above the diagonals of inverses of blocks of R, at the nodes of interest."""
+    found = []
+    for nodes, interest in views:
+        m = guess(k := r.at(nodes, nodes))
+        q = inverse(k, m, "R")
+        found += [*((m.m * q.m).sum(axis=0) * m.unit * q.unit)[np.isin(nodes, interest)]]
+    return found
+
+
+def sets_of(structure, w):
+    """The sets of nodes that may share a seed, none within another; of no such structure, all."""
+    linked = near = (w != 0) | (w.T != 0) | np.eye(len(w), dtype=bool)
+    for _ in range(min(structure.get("hops") or 1, len(w)) - 1):
+        near = near @ linked
+    labels, kind = np.array(structure.get("clusters") or 0), structure.get("space")
+    pairs = kind in ("edge-local", "hops")
+    alike = {"neighbourhood": linked, "clusters": np.equal.outer(labels, labels)}
+    alike = np.argwhere(near) if pairs else alike.get(kind, np.ones((1, len(w))))
+    found = {frozenset((x if pairs else np.flatnonzero(x)).tolist()) for x in alike}
+    return sorted(sorted(x) for x in found if not any(x < y for y in found))
+
+
+def total(blocks, r, sets):
+    """R, the sum of blocks P_c >= 0 of sets of nodes, which are stored one after the other."""
+    flat, found = Exact.of(blocks / 2), np.zeros(r.shape, dtype=int).astype(object)
+    ends = np.cumsum([len(c) ** 2 for c in sets])[:-1]
+    for c, p in zip(sets, np.split(flat.m, ends), strict=True):
+        p = p.reshape(len(c), len(c)) + p.reshape(len(c), len(c)).T
+        positive(Exact(p, flat.e), "a block of clique_blocks")
+        found[np.ix_(c, c)] += p
+    found = Exact(found, flat.e)
+    near = np.abs(found.floats() - r).max() <= ALIKE * np.abs(r).max()
+    require(near, "covariance is not the sum of clique_blocks")
+    return found
+
+
+def roots(size, patterns, blocks, known):
+    """B, of roots B_j of blocks, and <B B^T, X> <= sum_j budget_j max diag(B_j B_j^T)."""
+    columns = [np.zeros((size, len(where))) for where in patterns]
+    for column, where, block in zip(columns, patterns, blocks, strict=True):
+        values, vectors = np.linalg.eigh((block + block.T) / 2)
+        column[list(where)] = vectors * np.sqrt(np.maximum(values, 0))
+    b = Exact.of(np.hstack(columns), BITS)
+    parts = np.split(b.m, np.cumsum([len(where) for where in patterns])[:-1], axis=1)
+    price = sum((a * a).sum(axis=1).max() * known[x] for a, x in zip(parts, patterns, strict=True))
+    return b, price * b.unit**2
 
 
 def lower(a, price):
