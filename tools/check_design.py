@@ -237,7 +237,7 @@ def check(path):
     other = [x for x in OTHER if said.get(x)] + [x for x in unlike if x in arrays]
     other += [f"{k} {x}" for k, x in words.items() if x and x not in KINDS.get(k, ())]
     other += [said["trust"]] * (said["trust"] != ("observers" if said["observers"] else "local"))
-    plain = not error or bool(said["observers"]) and {k: x for k, x in error.items() if x} == PLAIN
+    plain = not error or (said["observers"] and {k: x for k, x in error.items() if x} == PLAIN)
     plain = "worst" not in str(error) if kind == "time" else plain and said["rounds"] == 1
     other += ["error"] * (not plain)
     require(not other, f"{', '.join(other)}: not checked by this program", 2)

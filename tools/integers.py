@@ -202,5 +202,5 @@ def shared(square, parts, tau, w, cap, sets):
     for nodes, f, b in parts:
         own, b = factor.at(range(start, start := start + len(f)), nodes), Exact.of(b[nodes])
         a = Exact(own.m * b.m, own.e + b.e)
-        bound += lower(a, (b.m**2 * tau[nodes]).sum() * b.unit**2)
+        bound += lower(a, (b.m**2 * tau[nodes]).sum() * b.unit**2) if len(f) else 0
     return bound, w
