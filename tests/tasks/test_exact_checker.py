@@ -565,6 +565,25 @@ def test_a_factor_above_h_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         checker().integers.below(one, "H - dual_floor")
 
 
+def test_factors_above_h_on_a_set_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of H = I, L = s I and b = 1 the bound is the trace of H, 2, with s = 1 and no more."""
+    exact, pinv, both = checker().Exact, np.linalg.pinv, np.arange(2)
+    one = np.array([Fraction(1)] * 2)
+
+    def found() -> Fraction:
+        parts = [(both, np.eye(2), np.ones(2))]
+        sets = [[0], [1]]
+        bound, _ = checker().integers.shared(
+            exact.of(np.eye(2)), parts, one, np.zeros(2), None, sets
+        )
+        return Fraction(bound)
+
+    assert 2 - ROOM < found() <= 2
+    monkeypatch.setattr(np.linalg, "pinv", lambda a: 0.99 * pinv(a))
+    with pytest.raises(np.linalg.LinAlgError):
+        found()
+
+
 def test_multipliers_cost_their_largest_diagonal_entry() -> None:
     """Blocks [[2, 1], [1, 2]] at budget 3 and [5] at budget 1: 3 * 2 + 5."""
     arrays = {"pattern_lengths": np.array([2.0, 1.0]), "pattern_steps": np.array([0.0, 2.0, 1.0])}

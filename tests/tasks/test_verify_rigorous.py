@@ -36,7 +36,7 @@ from tests.support.command_line import call
 from tests.support.family_cases import CASES
 from tests.support.small_designs import falsify
 
-MOST_LINES, MOST_LINES_OF_ARITHMETIC = 300, 120
+MOST_LINES, MOST_LINES_OF_ARITHMETIC = 300, 210
 
 Arrays = dict[str, np.ndarray]
 Edit = Callable[[dict[str, Any], Arrays], None]
