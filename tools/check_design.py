@@ -1,13 +1,6 @@
 """Prove what a design file claims, in integers: ``python check_design.py DESIGN.npz``
 
-Floats are integers times powers of two, and so are their sums and products: nothing is rounded.
-Floating point only guesses M, near the inverse of a Cholesky factor, a factor B of multipliers, and
-Z, near a polar factor. Whatever these are, with F = I - M K M^T, f the largest row sum of |F|,
-
-    f < 1  =>  K > 0,  K^-1  <=  M^T ((1 + f^2 / (1 - f)) I + F) M,
-    <L B, Z>^2  <=  (largest row sum of |Z Z^T|)  tr(L X^-1 L^T)  tr(B^T X B),
-
-and tr(B^T X B) is at most a price for every X within the budgets. It needs numpy, and nothing of
+It needs numpy, ``integers.py`` beside it, which says how proofs are made of guesses, and nothing of
 noisedesign. Exit code 0: all is proved; 1: a claim is not; 2: not read, or of another kind.
 """
 
@@ -19,84 +12,29 @@ import tomllib
 from fractions import Fraction
 from pathlib import Path
 
+import integers
 import numpy as np
+from integers import ALIKE, BITS, Exact, inverse, require
 
 ROOM = Fraction(1, 10**10)  # relative: what a claim, of float64, may differ by from what is proved
-ALIKE = 1e-12  # relative: what entries of W, H and C^-1 may differ by from those of the problem
 MOST = 20_000  # patterns that are listed: some seconds
-BITS = 62  # of a guess: more make proofs closer and slower
-OTHER = ("random", "observers", "coalitions", "account", "mixing_rate", "fixed_lower_bound")
-OTHER += ("confidence", "uncertainty")
-KINDS = ("dense", "kronecker", "full", "local", "space", "time", "space-time")
+OTHER = ("random", "coalitions", "account", "mixing_rate", "fixed_lower_bound", "uncertainty")
+OTHER += ("confidence",)
+SEEDS = ("edge-local", "hops", "neighbourhood", "clusters")
+KINDS = {"time": ("dense", "banded"), "space": ("dense", *SEEDS), "joint": ("kronecker", "full")}
+KINDS |= {"nonnegative": (True,), "design": ("space", "time", "space-time")}
+PLAIN = {"of": "all-iterates", "horizon": 1, "share": 1.0, "mean": "plain"}  # an error: tr(W^T W R)
 ONCE = {"epochs": 1, "separation": 1, "max_participations": None, "horizon": None}
 fractions = np.frompyfunc(Fraction, 1, 1)
 
 
-def require(holds, words, code=1):
-    if not holds:
-        print(f"{'refused' if code == 1 else 'not covered'}: {words}")
-        sys.exit(code)
-
-
-class Exact:
-    """A matrix: integers, in an array of Python's own, times 2^e."""
-
-    def __init__(self, m, e):
-        self.m, self.e, self.unit = m, e, Fraction(2) ** e
-
-    @classmethod
-    def of(cls, a, bits=0):
-        """The floats of an array, exactly, or to so many bits of the largest."""
-        require(np.isfinite(a).all(), "floating point finds no numbers for a proof")
-        e = int(np.frexp(np.abs(a).max(initial=0))[1]) - bits
-        mantissas, powers = np.frexp(np.ldexp(np.rint(np.ldexp(a, -e)), e) if bits else a)
-        e = int(powers[mantissas != 0].min(initial=0))
-        mantissas = np.ldexp(mantissas, 53).astype(np.int64).astype(object)
-        return cls(mantissas << np.maximum(powers - e, 0).astype(object), e - 53)
-
-    def digits(self, bits):  # floats up to 2^bits, of which number i counts 2^(i bits) times
-        count = int(abs(self.m).max(initial=0)).bit_length() // bits
-        parts = [self.m >> bits * i & (1 << bits) - 1 for i in range(count)]
-        return [part.astype(float) for part in (*parts, self.m >> bits * count)]
-
-    def __matmul__(self, other):
-        """The product, of digits so short that all sums stay below 2^53, where floats are exact."""
-        bits, found = (53 - len(other.m).bit_length()) // 2, 0
-        ours, theirs = self.digits(bits), other.digits(bits)
-        for i in range(len(ours) + len(theirs) - 1):
-            pairs = [(ours[i - j], b) for j, b in enumerate(theirs) if 0 <= i - j < len(ours)]
-            found += sum((a @ b).astype(np.int64) for a, b in pairs).astype(object) << bits * i
-        return Exact(found, self.e + other.e)
-
-    def __sub__(self, other):
-        e = min(self.e, other.e)
-        return Exact((self.m << self.e - e) - (other.m << other.e - e), e)
-
-    def turned(self):
-        return Exact(self.m.T, self.e)
-
-    def floats(self):
-        return (self.m * (1 << max(self.e, 0)) / (1 << max(-self.e, 0))).astype(float)
-
-
-def inverse(k, m, what):
-    """Prove a symmetric K positive definite by M, and return Q with K^-1 <= M^T Q."""
-    require((k.m == k.m.T).all(), f"{what} is not symmetric")
-    left = Exact(np.eye(len(k.m), dtype=int).astype(object), 0) - m @ k @ m.turned()
-    f = abs(left.m).sum(axis=1).max() * left.unit
-    require(f < 1, f"{what} is not proved positive definite")
-    left.m[np.diag_indices(len(k.m))] += math.ceil((1 + f**2 / (1 - f)) / left.unit)
-    return left @ m
-
-
 def multipliers(arrays, size, known):
-    """B, of columns B_j about a root of the block of every pattern, each with a budget, and
-    sum_j budget_j max diag(B_j B_j^T), which <B B^T, X> does not exceed."""
-    patterns, blocks = [*known], arrays.get("dual_blocks", arrays.get("unrestricted_blocks"))
+    """B, of roots of the multipliers of all patterns, and a price of <B B^T, X>."""
+    patterns, blocks = [*known], arrays.get("dual_blocks")
     if (roots := arrays.get("dual_roots")) is not None:  # of one node after the other
         blocks = np.concatenate((roots @ roots.swapaxes(2, 3)).swapaxes(0, 1))
-    elif "dual_weights" in arrays:
-        blocks = np.concatenate(blocks[:, None] * arrays["dual_weights"][:, None, None])
+    elif blocks is None and "dual_weights" in arrays:  # of nodes
+        blocks = arrays["dual_weights"][:, None, None]
     elif blocks is None:
         lengths = arrays["pattern_lengths"].astype(int)
         steps = np.split(arrays["pattern_steps"].astype(int), np.cumsum(lengths)[:-1])
@@ -104,42 +42,40 @@ def multipliers(arrays, size, known):
         blocks = [block.reshape(k, k) for block, k in zip(flat, lengths, strict=True)]
         patterns = [tuple(where.tolist()) for where in steps]
         require(set(patterns) <= set(known), "pattern_steps are of no pattern")
-    columns = [np.zeros((size, len(where))) for where in patterns]
-    for column, where, block in zip(columns, patterns, blocks, strict=True):
-        values, vectors = np.linalg.eigh((block + block.T) / 2)
-        column[list(where)] = vectors * np.sqrt(np.maximum(values, 0))
-    b = Exact.of(np.hstack(columns), BITS)
-    parts = np.split(b.m, np.cumsum([len(where) for where in patterns])[:-1], axis=1)
-    price = sum((a * a).sum(axis=1).max() * known[x] for a, x in zip(parts, patterns, strict=True))
-    return b, price * b.unit**2
+    return integers.roots(size, patterns, blocks, known)
 
 
-def lower(factor, cap, floor, b, price):
-    """A lower bound on <L^T L + diag(w) - diag(u), X^-1> where <B B^T, X> <= price."""
-    if cap.any() or floor.any():
-        h = factor.turned() @ factor - Exact.of(np.diag(floor)) - Exact.of(np.diag(-cap))
-        lowered = h.floats() * (1 - 2.0**-44 * len(cap) * np.eye(len(cap)))
-        factor = Exact.of(np.linalg.cholesky(lowered).T, BITS)
-        left = (h - factor.turned() @ factor).m
-        require((2 * np.diag(left) >= abs(left).sum(axis=1)).all(), "H - dual_floor is indefinite")
-    a = factor @ b
-    left, _, right = np.linalg.svd(a.floats(), full_matrices=False)
-    z = Exact.of(left @ right, BITS)
-    square = z @ z.turned() if len(z.m) <= len(z.m.T) else z.turned() @ z
-    above = abs(square.m).sum(axis=1).max() * square.unit * price
-    return ((a.m * z.m).sum() * a.unit * z.unit) ** 2 / above if above else Fraction(0)
+def views_of(said, w):
+    """Pairs of the nodes that somebody hears, and of those whose data it is to learn little of."""
+    every, found = np.arange(len(w)), []
+    for who in said["observers"]:
+        told = {*who["holders"], *who["values"]} <= {*who["coalition"]}
+        require(told and who["model"] == "pndp" and who["sees"] == "received", "such observers", 2)
+        inside = np.isin(every, who["coalition"])
+        heard = inside | (w[inside] != 0).any(axis=0)
+        found += [(every[heard], every[heard & ~inside])] * int((heard > inside).any())
+    return [(every, every[:0]), *found] if found else [(every, every)]
 
 
-def noise_of(said, arrays):
-    """(C^T C)^-1, or its product with R; squared sensitivities; L of H; patterns and budgets."""
+def noise_of(said, arrays, views, sets):
+    """(C^T C)^-1, or its product with R; squared sensitivities and budgets; L of H; patterns."""
     entry, T, structure = said["participation"], said["horizon"], said["structure"] or {}
     space, joint = said["design"] != "time", structure.get("joint") or said["design"]
-    c, d, r = arrays["strategy"], arrays["noising_matrix"], arrays.get("covariance")
+    bands, r = arrays.get("strategy_bands"), arrays.get("covariance")
+    if bands is not None:
+        arrays["strategy"] = sum(np.diag(x[: T - i], -i) for i, x in enumerate(bands))
+        arrays["noising_matrix"] = np.tril(np.linalg.inv(arrays["strategy"]))
+    c, d = arrays["strategy"], arrays["noising_matrix"]
     n, w = len(arrays["mixing"]) if space else 1, arrays.get("mixing")
     every = patterns_of(entry | {"separation": n * entry["separation"]})
     size, patterns = (n * T, every) if r is None else (T, patterns_of(entry))
     fit = c.shape == (size, size) and set().union(*every) == {*range(n * T)}
     fit = fit and joint in (("time", "full") if r is None else ("space", "kronecker"))
+    told, seeds = structure.get("bands"), structure.get("space") in SEEDS
+    fit = fit and told == (None if bands is None else len(bands))
+    fit = fit and (structure.get("time") == "banded") == (bands is not None)
+    fit = fit and (joint == "space" or not (seeds or said["observers"]))
+    fit = fit and (not space or arrays["budget"].shape == (n,))
     require(fit, f"C, R, the participation or the structure do not fit {n} nodes and {T} steps")
     require(not structure.get("nonnegative") or (c >= 0).all(), "C has a negative entry")
     require(not np.triu(c, 1).any() and not np.triu(d, 1).any(), "C or C^-1 is not causal")
@@ -149,20 +85,61 @@ def noise_of(said, arrays):
     noise = m.turned() @ inverse(x, m, "C^T C")
     squares = np.array([abs(x.m[np.ix_(steps, steps)]).sum() * x.unit for steps in patterns])
     if r is not None:
-        r, m = Exact.of(r), Exact.of(np.linalg.inv(np.linalg.cholesky(r)), BITS)
-        q = inverse(r, m, "R")
-        squares = np.outer(squares, (m.m * q.m).sum(axis=0) * m.unit * q.unit).ravel()
+        r = integers.total(arrays["clique_blocks"], r, sets) if seeds else Exact.of(r)
+        squares = np.outer(squares, integers.precisions(r, views)).ravel()
         noise = Exact(np.kron(noise.m, r.m), noise.e + r.e)
     if space:
         powers = [0 * w] * T + [np.linalg.matrix_power(w, t + 1) for t in range(T)]
         factor = Exact.of(np.block([[powers[T + t - s] for s in range(T)] for t in range(T)]))
-        tau = np.tile(arrays["budget"], entry["separation"])
+        tau = np.concatenate([arrays["budget"][seen] for _, seen in views] * entry["separation"])
     else:
         factor, h = Exact.of(arrays["workload_factor"]), arrays["gram"]
         off = np.abs((factor.turned() @ factor - Exact.of(h)).floats()).max()
         require(off <= T * ALIKE * np.abs(h).max(), "workload_factor is of another H")
         tau = arrays.get("pattern_budget", np.ones(len(every)))
-    return noise, squares, factor, dict(zip(every, fractions(tau), strict=True))
+    return noise, squares, fractions(tau), factor, every
+
+
+def parts_of(dual, arrays, square, views):
+    """What everybody hears, L and b of multipliers; and prices of caps, as they are stored."""
+    tau, n = arrays["budget"], len(square.m)
+    weights, factors, w = (dual.get(f"dual_{x}") for x in ("prices", "factors", "cap"))
+    if views[1:]:  # in units of 1 / tau, and of the error of such noise
+        views, unit = views[1:], (np.diag(square.floats()) / tau).sum() * tau
+        w, rows = w * unit, dual["observer_factors"].reshape(-1, n) * np.sqrt(unit)
+        factors = np.split(rows, np.cumsum(dual["observer_ranks"][:-1].astype(int)))
+        weights = dual["observer_weights"] / np.concatenate([tau[seen] for _, seen in views])
+        weights = np.split(weights, np.cumsum([len(seen) for _, seen in views])[:-1])
+    found = []
+    for (heard, seen), v, f in zip(views, weights, factors, strict=True):
+        b = np.zeros(n)
+        b[seen] = np.sqrt(np.maximum(v, 0))
+        found.append((heard, f * np.isin(np.arange(n), heard), b))
+    return found, np.zeros(n) if w is None else np.maximum(w, 0)
+
+
+def bound_of(dual, arrays, factor, known, views, sets):
+    """What multipliers prove of the error of all noise within budgets and limits."""
+    nothing, bands = np.zeros(len(factor.m.T)), dual.get("strategy_bands")
+    w, u = (np.maximum(dual.get(f"dual_{x}", nothing), 0) for x in ("cap", "floor"))
+    if "dual_prices" in dual or views[1:]:
+        square, u = factor.turned() @ factor, nothing
+        parts, w = parts_of(dual, arrays, square, views)
+        tau, cap = fractions(arrays["budget"]), arrays.get("max_variance")
+        bound, w = integers.shared(square, parts, tau, w, cap, sets)
+    else:
+        if bands is None:
+            b, price = multipliers(dual, len(w), known)
+        else:
+            b, price = integers.banded(arrays["strategy"], factor, len(bands), known)
+        if w.any() or u.any():
+            h = factor.turned() @ factor - Exact.of(np.diag(u)) - Exact.of(np.diag(-w))
+            factor = integers.below(h, "H - dual_floor")
+        bound = integers.lower(factor @ b, price)
+    for prices, name in ((-w, "max"), (u, "min")):
+        if prices.any():
+            bound += (fractions(prices) * fractions(arrays[f"{name}_variance"])).sum()
+    return bound
 
 
 def patterns_of(entry):
@@ -174,22 +151,6 @@ def patterns_of(entry):
         found += last
         require(len(found) < MOST, "participation in so many patterns", 2)
     return found
-
-
-def read(path):
-    """The manifest of a file that is whole, and its arrays."""
-    content = Path(path).read_bytes()
-    seal = b"noisedesign-sha256:" + hashlib.sha256(content[:-64]).hexdigest().encode()
-    require(content.endswith(seal), "the seal is broken")
-    with np.load(path, allow_pickle=False) as file:
-        said = json.loads(file["manifest.json"])
-        require(said["format"] == "noisedesign-design", "a file of another format", 2)
-        arrays = {name: file[name] for name in said["arrays"]}
-    for name, a in arrays.items():
-        plain = a.dtype == "<f8" and a.flags.c_contiguous and np.isfinite(a).all()
-        plain = plain and (not name.endswith(("budget", "_variance")) or (a > 0).all())
-        require(plain, f"{name}: not finite numbers of float64, by rows, and above 0 for limits")
-    return said, arrays
 
 
 def mixing_of(graph, w, alone):
@@ -213,31 +174,40 @@ def told(said, arrays):
     """Compare a file with the text of its problem; return what of the problem is not compared."""
     problem, entry = tomllib.loads(said["problem"]["text"]), said["participation"] or {}
     alone = [x for x in ("error", "mixing") if x in problem]
+    plain = {"time": "dense", "space": "dense", "bands": None, "hops": None, "clusters": None}
 
     def same(what, asked, found):
         alike = np.shape(asked) in ((), np.shape(found)) and np.all(asked == found)
         require(alike, f"{what} is not what the text asks for")
 
     given = dict(problem.get("participation", {}))
-    if (kind := given.pop("kind", "")) in ("single", "every-step"):
-        of = "epochs" if kind == "every-step" else "separation"
+    if of := {"single": "separation", "every-step": "epochs"}.get(given.pop("kind", "")):
         given = {"epochs": 1, "separation": 1} | {of: given["horizon"]}
-    same("error", "error" in problem, bool(said["error"]))
+    same("error", bool({"error", "observers"} & set(problem)), bool(said["error"]))
+    watched, names = problem.get("observers", {}), said["nodes"]
+    found = [[who["coalition"], said["horizon"]] for who in said["observers"]]
+    rows = [x if isinstance(x, list) else [x] for x in watched.get("nodes", range(len(names)))]
+    rows = [[x if isinstance(x, int) else names.index(x) for x in row] for row in rows]
+    asked = [[row, watched["horizon"]] for row in rows] if watched else []
+    same("observers", True, asked == found)
     same("participation", given, {key: x for key, x in entry.items() if x is not None})
     asked = {"design": problem["design"], "workload": problem.get("workload", {}).get("kind")}
-    claimed = said | (said["privacy"] or {}) | {"structure": None} | (said["structure"] or {})
-    for key, value in (asked | problem.get("privacy", {}) | problem.get("structure", {})).items():
-        same(key, value, claimed.get(key))
+    asked |= plain | problem.get("privacy", {}) | problem.get("structure", {})
+    claimed = said | plain | (said["privacy"] or {}) | (said["structure"] or {})
+    alone += ["clusters"] * isinstance(asked["clusters"], str)
+    for key, value in asked.items():
+        same(key, claimed[key] if key in alone else value, claimed[key])
     tau = "pattern_budget" if said["design"] == "time" else "budget"
     asked = {tau: problem.get("budget", {}).get("tau", 1.0)} | problem.get("limits", {})
     for name, value in asked.items():
-        same(name, value, arrays.get(name, 1.0 if name == tau else "none"))
+        same(name, value, ({tau: 1.0} | arrays).get(name, "none"))
     alone += {"max_variance", "min_variance"} & set(arrays) - set(asked)
     w = arrays.get("mixing", np.ones((1, 1)))  # of prefix sums
     if "mixing" in arrays:
         same("nodes", problem["graph"].get("nodes", len(w)), len(w))
-        same("mixing", True, np.abs(mixing_of(problem["graph"], w, alone) - w).max() < ALIKE)
-    formed = said["workload"] != "gram" and not said["error"] and said["rounds"] == 1
+        near = np.abs((formed := mixing_of(problem["graph"], w, alone)) - w) < ALIKE
+        same("mixing", True, (near & ((w == 0) == (formed == 0))).all())
+    formed = said["workload"] != "gram" and (watched or not said["error"]) and said["rounds"] == 1
     if said["design"] != "time" or not formed:
         return [*alone, *["H"] * (not formed)]
     h, T = arrays["gram"], said["horizon"]
@@ -249,46 +219,70 @@ def told(said, arrays):
 
 
 def check(path):
-    said, arrays = read(path)
-    words = (said["structure"] or {}) | {"trust": said["trust"], "design": (kind := said["design"])}
+    content = Path(path).read_bytes()
+    seal = b"noisedesign-sha256:" + hashlib.sha256(content[:-64]).hexdigest().encode()
+    require(content.endswith(seal), "the seal is broken")
+    with np.load(path, allow_pickle=False) as file:
+        said = json.loads(file["manifest.json"])
+        require(said["format"] == "noisedesign-design", "a file of another format", 2)
+        arrays = {name: file[name] for name in said["arrays"]}
+    for name, a in arrays.items():
+        least = 0 if name.endswith(("budget", "_variance")) else -math.inf
+        plain = a.dtype == "<f8" and a.flags.c_contiguous and ((least < a) & (a < math.inf)).all()
+        require(plain, f"{name}: not finite numbers of float64, by rows, and above 0 for limits")
+    structure, kind, error = said["structure"] or {}, said["design"], said["error"]
+    words = structure | {"design": kind, "bands": 0, "hops": 0, "clusters": 0}
     unlike = {"space": (), "time": ("min_variance",)}.get(kind, ("max_variance", "min_variance"))
-    other = [x for x in OTHER if said.get(x)] + [x for x in ("schedule", *unlike) if x in arrays]
-    other += [f"{k} {x}" for k, x in words.items() if x and x not in KINDS and k != "nonnegative"]
-    plain = not (said["error"] or said["rounds"] > 1)
-    other += ["error"] * ("worst" in str(said["error"]) if kind == "time" else not plain)
+    unlike = ("schedule", "pair_factors", *unlike)
+    other = [x for x in OTHER if said.get(x)] + [x for x in unlike if x in arrays]
+    other += [f"{k} {x}" for k, x in words.items() if x and x not in KINDS.get(k, ())]
+    other += [said["trust"]] * (said["trust"] != ("observers" if said["observers"] else "local"))
+    plain = not error or (said["observers"] and {k: x for k, x in error.items() if x} == PLAIN)
+    plain = "worst" not in str(error) if kind == "time" else plain and said["rounds"] == 1
+    other += ["error"] * (not plain)
     require(not other, f"{', '.join(other)}: not checked by this program", 2)
+    if "strategy_bands" in arrays and said["workload"] == "prefix":
+        ones = np.tri(said["horizon"])
+        arrays = {"gram": ones.T @ ones, "workload_factor": ones} | arrays
     alone = told(said, arrays) if said["problem"]["text"] else ["the whole problem"]
     if kind == "space":
         said |= {"participation": ONCE, "horizon": 1}
-        one = np.ones((1, 1, 1))
-        arrays |= {"strategy": one[0], "noising_matrix": one[0], "dual_blocks": one}
-    noise, squares, factor, known = noise_of(said, arrays)
-    seen, variances, prices, gain = factor @ noise, np.diag(noise.m) * noise.unit, [], 0
+        arrays |= {"strategy": np.eye(1), "noising_matrix": np.eye(1)}
+    w = arrays.get("mixing", np.ones((1, 1)))
+    views, sets = views_of(said, w), integers.sets_of(structure, w)
+    noise, squares, limits, factor, every = noise_of(said, arrays, views, sets)
+    known = dict(zip(every, limits, strict=not views[1:]))
+    seen, variances = factor @ noise, np.diag(noise.m) * noise.unit
     high = (seen.m * factor.m).sum() * seen.unit * factor.unit
-    found = {"objective": high, "sensitivity": max(squares / [*known.values()])}
-    for which, name, key in (("cap", "max", "variance_ratio"), ("floor", "min", "floor_ratio")):
-        prices.append(arrays.get(f"dual_{which}", np.zeros(len(variances))))
-        require((prices[-1] >= 0).all(), f"dual_{which} is negative")
-        if f"{name}_variance" in arrays or prices[-1].any():
+    found = {"objective": high, "sensitivity": max(squares / limits)}
+    for name, key in (("max", "variance_ratio"), ("min", "floor_ratio")):
+        if f"{name}_variance" in arrays:
             limit = fractions(arrays[f"{name}_variance"])
-            found[key] = max(variances / limit if which == "cap" else limit / variances)
-            gain += (limit * fractions(prices[-1])).sum() * (-1 if which == "cap" else 1)
+            found[key] = max(variances / limit if name == "max" else limit / variances)
         require(key in found or said[key] is None, f"{key} is claimed of no limit")
     for key, value in found.items():
         claim = said[key]["value"] if key == "sensitivity" else said[key]
         require(key == "objective" or value <= 1, f"{key} {float(value)}: above 1")
         close = abs(Fraction(claim) - value) <= ROOM * value
         require(close, f"{key}: {claim} is claimed, {float(value)} is proved")
-    bound = lower(factor, *prices, *multipliers(arrays, len(noise.m), known)) + gain
-    claims = [said["lower_bound"], said["unrestricted_lower_bound"] or said["lower_bound"]]
-    least = all(0 < claim <= bound * (1 + ROOM) for claim in claims)
-    require(least, f"lower bound {max(claims)}: {float(bound)} is proved")
+    wider = {k.replace("unrestricted", "dual"): x for k, x in arrays.items() if k[:2] == "un"}
+    own = arrays if not wider or {"dual_shares", "dual_prices"} & set(arrays) else wider
+    of = " of as many diagonals" * ("strategy_bands" in own)
+    of += " of such seeds" * ("dual_prices" in own)
+    bounds = [bound_of(own, arrays, factor, known, views, sets)]
+    claims = [said["lower_bound"], said["unrestricted_lower_bound"]]
+    if claims[1] is not None:  # of all noise
+        whole = (wider, arrays, factor, known, views, [[*range(len(w))]])
+        bounds.append(bound_of(*whole) if of else bounds[0])
+    for claim, bound in zip(claims, bounds, strict=False):
+        require(0 < claim <= bound * (1 + ROOM), f"lower bound {claim}: {float(bound)} is proved")
     require(said["feasible"] is said["sensitivity"]["squared"] is True, "it says: not feasible")
     require(0 <= said["gap"] == said["objective"] / said["lower_bound"] - 1, "the gap is another")
-    proved = math.sqrt(max(squares) * (1 + 2.0**-50)), high, -bound, high / bound - 1
+    before = " before these observers, in one step" * bool(views[1:])
+    proved = math.sqrt(max(squares) * (1 + 2.0**-50)), high, -bounds[0], high / bounds[0] - 1
     mu, high, low, gap = (math.nextafter(float(x), math.inf) for x in proved)
-    print(f"proved in integers: every budget is kept; mu <= {mu} for a change of 1")
-    print(f"objective <= {high}, that of all other noise >= {-low}, gap <= {gap}")
+    print(f"proved in integers: every budget is kept{before}; mu <= {mu} for a change of 1")
+    print(f"objective <= {high}, that of all other noise{of} >= {-low}, gap <= {gap}")
     print(f"taken from the file: {', '.join(alone) or 'nothing'}; not checked: epsilon, provenance")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
+import importlib
 import io
 import runpy
 import sys
@@ -25,12 +25,10 @@ class Checked(NamedTuple):
 
 @cache
 def checker() -> Any:
-    spec = importlib.util.spec_from_file_location("check_design", CHECKER)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    """The two modules, as Python finds them beside the program."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(CHECKER.parent)
+        return importlib.import_module("check_design")
 
 
 def checked(path: Path) -> Checked:
@@ -38,6 +36,7 @@ def checked(path: Path) -> Checked:
     words, code = io.StringIO(), 0
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(words):
         patch.setattr(sys, "argv", [str(CHECKER), str(path)])
+        patch.syspath_prepend(CHECKER.parent)
         try:
             runpy.run_path(str(CHECKER), run_name="__main__")
         except SystemExit as left:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
@@ -15,11 +16,18 @@ import mpmath
 import numpy as np
 import pytest
 
+from noisedesign.base.checks import InputError
 from noisedesign.design.solve import solve
+from noisedesign.families.banded.bound import multipliers_of, repaired_multipliers
+from noisedesign.families.banded.family import Banded
+from noisedesign.families.family import family_of
 from noisedesign.files.design_file import save_design
 from noisedesign.files.problem_file import parse_problem
+from noisedesign.forms import BandedStrategy, Noise
+from noisedesign.forms.structure import SpaceStructure, TimeStructure
+from noisedesign.observers import pndp
 from noisedesign.problem.problem import SpaceProblem, SpaceTimeProblem, TimeProblem
-from noisedesign.system.participation import single
+from noisedesign.system.participation import FixedEpoch, single
 from tests.support.check_design import checked, checker
 from tests.support.forgeries import Arrays, opened, written
 from tests.tasks.test_forgeries import COVERED
@@ -113,6 +121,23 @@ def patterns(entry: dict[str, Any], nodes: int = 1) -> list[tuple[int, ...]]:
     return [s for s in sets if all(y - x >= b for x, y in itertools.pairwise(s))]
 
 
+def of_bands(arrays: Arrays, said: Manifest) -> tuple[Matrix, Fraction]:
+    """U as `noisedesign` has it, nothing in the band beside the diagonal, and its price."""
+    structure = said["structure"]
+    program = Banded().program_of_gram(
+        np.tri(said["horizon"]).T @ np.tri(said["horizon"]),
+        participation=FixedEpoch(**{x: said["participation"][x] for x in ("epochs", "separation")}),
+        structure=TimeStructure(kind="banded", bands=structure["bands"]),
+    )
+    noise = Noise.of_strategy(BandedStrategy(bands=arrays["strategy_bands"]))
+    found = multipliers_of(program, {"dual_shares": arrays["dual_shares"]}, noise=noise)
+    assert found is not None
+    u = repaired_multipliers(program, found)
+    assert u is not None
+    price = sum((max(Fraction(u[t, t]) for t in p) for p in patterns(said["participation"])), 0)
+    return exactly((u + u.T) / 2), Fraction(price)
+
+
 def multipliers(arrays: Arrays, said: Manifest, tau: list[Fraction]) -> tuple[Matrix, Fraction]:
     """U and its price, of the blocks as they are stored."""
     if said["design"] == "space":
@@ -144,24 +169,86 @@ def multipliers(arrays: Arrays, said: Manifest, tau: list[Fraction]) -> tuple[Ma
     return u, price
 
 
+def by_its_family(said: Manifest, arrays: Arrays, honest: Arrays) -> tuple[Any, Fraction]:
+    """The program of shared seeds or of observers, and its bound by `noisedesign`: 0 of numbers
+    that are no multipliers of it."""
+    asked = parse_problem(said["problem"]["text"], folder=Path()).problem
+    data = {x: arrays[x] for x in ("mixing", "budget", "max_variance") if x in arrays}
+    problem: Any = replace(asked, **data)
+    family: Any = family_of(problem)
+    program = family.program(problem)
+    try:
+        found = family.bound(program, {x: honest[x] for x in family.proof if x in honest}).value
+    except (InputError, ValueError):
+        found = 0.0
+    return program, Fraction(found)
+
+
+def of_blocks(arrays: Arrays, sets: Sequence[tuple[int, ...]]) -> Matrix | None:
+    """R, the sum of blocks of these sets; None where one is not positive definite, or the R of the
+    file is another."""
+    n = len(arrays["covariance"])
+    r, flat = [[Fraction()] * n for _ in range(n)], iter(exactly(arrays["clique_blocks"])[0])
+    for c in sets:
+        block = [[next(flat) for _ in c] for _ in c]
+        block = [
+            [(x + y) / 2 for x, y in zip(*z, strict=True)]
+            for z in zip(block, turned(block), strict=True)
+        ]
+        if inverse(block) is None:
+            return None
+        for (i, s), (j, t) in itertools.product(enumerate(c), repeat=2):
+            r[s][t] += block[i][j]
+    off = np.abs(np.array(r, dtype=float) - arrays["covariance"]).max()
+    return r if off <= 2e-12 * np.abs(arrays["covariance"]).max() else None
+
+
+def heard(said: Manifest, w: np.ndarray) -> list[tuple[list[int], list[int]]]:
+    """What every observer hears, and whose data it is to learn little of; all nodes hear all."""
+    n, found = len(w), []
+    for who in said["observers"]:
+        inside = who["coalition"]
+        nodes = [j for j in range(n) if j in inside or any(w[i, j] for i in inside)]
+        found.append((nodes, [j for j in nodes if j not in inside]))
+    return found or [([*range(n)], [*range(n)])]
+
+
 def true(said: Manifest, arrays: Arrays, honest: Arrays) -> bool:
     """Whether a file claims what is so: of the bound, what its multipliers prove as they were."""
-    space = said["design"] == "space"
+    space, parts = (
+        said["design"] == "space",
+        not {"dual_prices", "observer_ranks"}.isdisjoint(honest),
+    )
+    if parts:
+        program, least = by_its_family(said, arrays, honest)
     if space:
         r, w = exactly(arrays["covariance"]), exactly(arrays["mixing"])
-        x, h = inverse(r), times(turned(w), w)
-        if r != turned(r) or x is None:
+        if "clique_blocks" in arrays:
+            made = of_blocks(arrays, program.sets)
+            if made is None:
+                return False
+            r = made
+        h, used, tau = times(turned(w), w), [], []
+        if r != turned(r) or inverse(r) is None:
             return False
-        tau = exactly(arrays["budget"])[0]
-        used = [x[i][i] for i in range(len(x))]
+        for nodes, victims in heard(said, arrays["mixing"]):
+            x = inverse([[r[i][j] for j in nodes] for i in nodes])
+            assert x is not None
+            used += [x[i][i] for i, node in enumerate(nodes) if node in victims]
+            tau += [Fraction(arrays["budget"][node]) for node in victims]
     else:
-        c, both = exactly(arrays["strategy"]), said["design"] == "space-time"
-        signs = (said["structure"] or {}).get("nonnegative") and (arrays["strategy"] < 0).any()
-        if np.triu(arrays["strategy"], 1).any() or signs:
+        strategy, both = arrays.get("strategy"), said["design"] == "space-time"
+        if strategy is None:
+            diagonals = enumerate(arrays["strategy_bands"])
+            strategy = sum(np.diag(x[: said["horizon"] - i], -i) for i, x in diagonals)
+            factor = exactly(np.tri(said["horizon"]))
+        signs = (said["structure"] or {}).get("nonnegative") and (strategy < 0).any()
+        c = exactly(strategy)
+        if np.triu(strategy, 1).any() or signs:
             return False
         if both:
             factor = iterates(exactly(arrays["mixing"]), said["horizon"])
-        else:
+        elif "workload_factor" in arrays:
             factor = exactly(arrays["workload_factor"])
         x, h = times(turned(c), c), times(turned(factor), factor)
         r_ = inverse(x)
@@ -190,8 +277,10 @@ def true(said: Manifest, arrays: Arrays, honest: Arrays) -> bool:
         exactly(honest[f"dual_{k}"])[0] if f"dual_{k}" in honest else nothing
         for k in ("cap", "floor")
     ]
-    u, price = multipliers(honest, said, tau)
-    least = bound(h, u, price, *duals, limits=(cap or nothing, floor or nothing))
+    if not parts:
+        known_bands = "strategy_bands" in arrays
+        u, price = of_bands(honest, said) if known_bands else multipliers(honest, said, tau)
+        least = bound(h, u, price, *duals, limits=(cap or nothing, floor or nothing))
     told = Fraction(said["objective"]), Fraction(said["lower_bound"])
     return kept and abs(told[0] - objective) <= ROOM * objective and told[1] <= least * (1 + ROOM)
 
@@ -308,6 +397,58 @@ def test_two_nodes_in_one_step_cost_half_the_square_of_the_trace(tmp_path: Path)
         assert gap < 1e-8
 
 
+def test_two_steps_without_memory_cost_their_two_sums(tmp_path: Path) -> None:
+    """C of one diagonal, of a single step of a record, is 1: the two sums have errors 1 and 2; and
+    C of all diagonals has less."""
+    structure = TimeStructure(kind="banded", bands=1)
+    problem = TimeProblem.prefix(participation=single(2), structure=structure)
+    _, high, low, _ = proved(problem, tmp_path, gap=1e-12)
+    assert low <= 3 <= high
+    said, arrays = opened((tmp_path / "d.npz").read_bytes())
+    for key, value, words in (
+        ("unrestricted_lower_bound", 2.9, "lower bound 2.9: 2.618"),
+        ("structure", said["structure"] | {"bands": 2}, "do not fit 1 nodes and 2 steps"),
+        ("structure", said["structure"] | {"time": "dense"}, "do not fit 1 nodes and 2 steps"),
+    ):
+        (tmp_path / "d.npz").write_bytes(written(said | {key: value}, arrays))
+        refused = checked(tmp_path / "d.npz")
+        assert (refused.code, words in refused.words) == (1, True), refused
+
+
+def test_two_nodes_of_whom_one_looks_hide_half_of_a_variance(tmp_path: Path) -> None:
+    """Node 0 knows its own noise; what it does not know of that of node 1 has a variance of 1, and
+    averaging leaves a quarter of it with both: 1/2, whatever node 0 adds. Alone, without observers,
+    it would be 2 (1 - sqrt(1/2)) within the same cap."""
+    problem = SpaceProblem(
+        mixing=np.full((2, 2), 0.5),
+        max_variance=2.0,
+        observers=(pndp(nodes=[0]),),
+        participation=single(1),
+        responses="fixed",
+    )
+    mu, high, low, gap = proved(problem, tmp_path)
+    assert low <= Fraction(1, 2) <= high
+    assert gap < 1e-5
+    assert abs(mu - 1) < 1e-6
+
+
+def test_nodes_that_share_no_seed_cost_the_trace_of_the_square(tmp_path: Path) -> None:
+    """W = (I + J) / 4 of three nodes, each of a cluster of its own: R = I, and tr W^2 = 9/8. All
+    noise could have (tr W)^2 / 3 = 3/4. Of two that share one, with the third alone, R is
+    [[a, x], [x, a]] with a = 1 + x^2 / a, and 3/8 (2 a + 1) + 5/8 x is 1.096 at best."""
+    w = (np.eye(3) + np.ones((3, 3))) / 4
+    x = np.linspace(-2, 0, 200_001)
+    a = (1 + np.sqrt(1 + 4 * x**2)) / 2
+    pair = Fraction(float((3 / 8 * (2 * a + 1) + 5 / 8 * x).min()))
+    for clusters, least, off in (((0, 1, 2), Fraction(9, 8), ROOM), ((0, 0, 1), pair, 1e-9)):
+        structure = SpaceStructure(kind="clusters", clusters=clusters)
+        folder = tmp_path / str(clusters[1])
+        folder.mkdir()
+        _, high, low, _ = proved(SpaceProblem(mixing=w, structure=structure), folder, gap=1e-9)
+        assert low <= least * (1 + Fraction(off)) <= high * (1 + 2 * Fraction(off))
+        assert high / low - 1 < 1e-6
+
+
 def test_noise_of_no_such_structure_is_refused(tmp_path: Path) -> None:
     """C (x) R passed off as that of all pairs, C of a step less, and of another sign."""
     said, arrays = opened(made("kronecker", tmp_path))
@@ -397,6 +538,9 @@ def test_a_bound_holds_for_every_guess(limits: str, monkeypatch: pytest.MonkeyPa
     cap = np.array([0.3, 0.0, 0.1]) * (limits in ("cap", "both"))
     floor = np.array([0.0, 0.02, 0.01]) * (limits in ("floor", "both"))
     b = np.diag([1.0, 0.5, 2.0])
+    held = {"max_variance": np.zeros(3), "min_variance": np.zeros(3)}
+    dual_of = {"dual_weights": np.diag(b) ** 2, "dual_cap": cap, "dual_floor": floor}
+    known = {(i,): Fraction(5) / Fraction(5.25) for i in range(3)}
     h, nothing = times(turned(exactly(w)), exactly(w)), [Fraction()] * 3
     dual = [exactly(x)[0] for x in (cap, floor)]
     least = bound(h, exactly(b @ b), Fraction(5), *dual, limits=(nothing, nothing))
@@ -407,18 +551,37 @@ def test_a_bound_holds_for_every_guess(limits: str, monkeypatch: pytest.MonkeyPa
             return left * (1 + off * rng.standard_normal(left.shape)), values, -right
 
         monkeypatch.setattr(np.linalg, "svd", guessed)
-        found = checker().lower(exact.of(w), cap, floor, exact.of(b), Fraction(5))
+        found = checker().bound_of(held | dual_of, held, exact.of(w), known, [None], [])
         assert found <= least * (1 + Fraction(1, 10**40))
         assert off > 0 or found >= least * (1 - Fraction(1, 10**11))
 
 
 def test_a_factor_above_h_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """L^T L <= H + diag(w) - diag(u) is proved, not believed."""
+    """L^T L <= H is proved, not believed."""
     exact, cholesky = checker().Exact, np.linalg.cholesky
     monkeypatch.setattr(np.linalg, "cholesky", lambda a: 1.01 * cholesky(a))
     one = exact.of(np.eye(2))
-    with pytest.raises(SystemExit):
-        checker().lower(one, np.array([0.5, 0.0]), np.zeros(2), one, Fraction(2))
+    with pytest.raises(np.linalg.LinAlgError):
+        checker().integers.below(one, "H - dual_floor")
+
+
+def test_factors_above_h_on_a_set_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of H = I, L = s I and b = 1 the bound is the trace of H, 2, with s = 1 and no more."""
+    exact, pinv, both = checker().Exact, np.linalg.pinv, np.arange(2)
+    one = np.array([Fraction(1)] * 2)
+
+    def found() -> Fraction:
+        parts = [(both, np.eye(2), np.ones(2))]
+        sets = [[0], [1]]
+        bound, _ = checker().integers.shared(
+            exact.of(np.eye(2)), parts, one, np.zeros(2), None, sets
+        )
+        return Fraction(bound)
+
+    assert 2 - ROOM < found() <= 2
+    monkeypatch.setattr(np.linalg, "pinv", lambda a: 0.99 * pinv(a))
+    with pytest.raises(np.linalg.LinAlgError):
+        found()
 
 
 def test_multipliers_cost_their_largest_diagonal_entry() -> None:

@@ -22,7 +22,7 @@ from noisedesign.system.participation import FixedEpoch
 from noisedesign.system.workloads.toeplitz import prefix_workload
 from noisedesign.tasks.verify import Verification, verify
 from tests.support.check_design import checked
-from tests.support.forgeries import Arrays, forged, opened, put, with_gap, written
+from tests.support.forgeries import Arrays, forged, less_noise, opened, put, with_gap, written
 
 AT_LEAST = 50
 """Forgeries of each kind of noise."""
@@ -64,27 +64,30 @@ COVERED = {
         participation='kind = "min-separation"\nhorizon = 5\nseparation = 2\nmax_participations = 2'
     ),
     "nonnegative": in_time("[structure]\nnonnegative = true\n"),
+    "banded": in_time('[structure]\ntime = "banded"\nbands = 2\n'),
     "kronecker": in_both(""),
     "full": in_both('[structure]\njoint = "full"\n'),
-}
-"""By the checker too."""
-
-OTHERS = {
-    "banded": in_time('[structure]\ntime = "banded"\nbands = 2\n'),
-    "toeplitz": in_time('[structure]\ntime = "toeplitz"\n'),
-    "banded inverse": in_time('[structure]\ntime = "banded-inverse"\nbands = 2\n'),
-    "buffered": in_time('[structure]\ntime = "blt"\nbuffers = 1\n'),
     "shared seeds": in_space('[structure]\nspace = "edge-local"\n'),
-    "known seeds": in_space('[structure]\nspace = "edge-local"\nknown_seeds = 1\n'),
-    "decor": in_space('[structure]\nspace = "decor"\n'),
-    "polynomial": in_space('[structure]\nspace = "polynomial"\n'),
-    "pairwise": in_space('[structure]\nspace = "pairwise"\n'),
-    "modal": in_both('[structure]\njoint = "modal"\n'),
+    "neighbourhoods": in_space(
+        '[limits]\nmax_variance = 1.6\n[structure]\nspace = "neighbourhood"\n', kind="ring"
+    ).replace("0.5", "0.7"),
     "observers": in_space(
         '[limits]\nmax_variance = 5.0\n[observers]\nmodel = "pndp"\nnodes = [0, 2]\nhorizon = 1\n'
         "[participation]\nepochs = 1\nseparation = 1\n",
         kind="ring",
     ).replace("steps = 10", "steps = 1"),
+}
+"""By the checker too."""
+
+OTHERS = {
+    "toeplitz": in_time('[structure]\ntime = "toeplitz"\n'),
+    "banded inverse": in_time('[structure]\ntime = "banded-inverse"\nbands = 2\n'),
+    "buffered": in_time('[structure]\ntime = "blt"\nbuffers = 1\n'),
+    "known seeds": in_space('[structure]\nspace = "edge-local"\nknown_seeds = 1\n'),
+    "decor": in_space('[structure]\nspace = "decor"\n'),
+    "polynomial": in_space('[structure]\nspace = "polynomial"\n'),
+    "pairwise": in_space('[structure]\nspace = "pairwise"\n'),
+    "modal": in_both('[structure]\njoint = "modal"\n'),
     "streaming": "",
     "random": in_time(participation='kind = "balls-in-bins"\nepochs = 1\nseparation = 2'),
 }
@@ -103,7 +106,7 @@ UNSEEN = {
 NOT_PROVED = ("random",)
 SLOW = (
     *("random", "banded inverse", "buffered", "known seeds"),
-    *("of models", "banded", "pairwise", "decor", "modal"),
+    *("of models", "neighbourhoods", "pairwise", "decor", "modal"),
 )
 """An account takes a second; what is like another kind."""
 
@@ -188,6 +191,9 @@ def twice_the_noise(manifest: Manifest, arrays: Arrays) -> None:
     """And a bound, which is not proved, that has as good as no gap."""
     if "covariance" in arrays:
         arrays["covariance"] *= 2
+        arrays |= {x: 2 * arrays[x] for x in ("clique_blocks",) if x in arrays}
+    elif "strategy_bands" in arrays:
+        arrays["strategy_bands"] *= 0.5**0.5
     else:
         arrays["strategy"] *= 0.5**0.5
         arrays["noising_matrix"] *= 2**0.5
@@ -269,6 +275,46 @@ def half_the_gap(manifest: Manifest, arrays: Arrays) -> None:
     with_gap(manifest, arrays)
 
 
+def a_block_below_zero(manifest: Manifest, arrays: Arrays) -> None:
+    """Of the nodes 0 and 1, for that of 1 and 2: R is the same."""
+    arrays["clique_blocks"][3:5] += [-0.3, 0.3]
+
+
+def seeds_of_others(manifest: Manifest, arrays: Arrays) -> None:
+    """Noise of nodes 0 and 2 that no seed makes."""
+    arrays["covariance"][0, 2] += 1e-9
+    arrays["covariance"][2, 0] += 1e-9
+
+
+def above_all_noise(manifest: Manifest, arrays: Arrays) -> None:
+    """A bound of a structure, said of all noise."""
+    manifest["unrestricted_lower_bound"] = manifest["lower_bound"]
+
+
+def by_its_structure(manifest: Manifest, arrays: Arrays) -> None:
+    """The same, with the multipliers of the structure as those of all noise."""
+    above_all_noise(manifest, arrays)
+    arrays.pop("unrestricted_weights")
+    for name in ("factors", "prices"):
+        arrays[f"unrestricted_{name}"] = arrays[f"dual_{name}"]
+
+
+def hardly_a_link(manifest: Manifest, arrays: Arrays) -> None:
+    """Of the nodes 0 and 2, who may share a seed or hear each other by it."""
+    arrays["mixing"][[0, 2], [2, 0]] = 1e-14
+
+
+def seen_in_sums(manifest: Manifest, arrays: Arrays) -> None:
+    manifest["observers"][0]["sees"] = "sums"
+
+
+def heard_by_one(manifest: Manifest, arrays: Arrays) -> None:
+    """The other observer left out, with what is against it."""
+    manifest["observers"].pop()
+    for name, size in (("observer_ranks", 1), ("observer_factors", 8), ("observer_weights", 2)):
+        arrays[name] = arrays[name][:size]
+
+
 TOLD: list[tuple[str, Callable[[Manifest, Arrays], None], str]] = [
     ("in space", caps_that_are_free, "missing: KeyError('max_variance')"),
     ("in space", half_the_gap, "lower bound 2.06"),
@@ -279,12 +325,25 @@ TOLD: list[tuple[str, Callable[[Manifest, Arrays], None], str]] = [
     ("overlapping", steps_of_no_pattern, "steps are of no pattern"),
     ("within limits", above_its_caps, "variance_ratio 1.4"),
     ("within limits", below_its_floors, "floor_ratio 1.5"),
-    ("within limits", floors_at_a_negative_price, "dual_floor is negative"),
+    ("within limits", floors_at_a_negative_price, "lower bound 3.38"),
     ("in time", looking_ahead, "C or C^-1 is not causal"),
     ("in space", put("gap", -1e-3), "the gap is another"),
     ("in space", put("sensitivity.squared", False), "it says: not feasible"),
     ("in space", put("sensitivity.value", 0.5), "sensitivity: 0.5 is claimed, 0.99"),
     ("in time", put("objective", 25), "objective: 25 is claimed, 25.09"),
+    ("shared seeds", a_block_below_zero, "ositive definite"),
+    ("shared seeds", seeds_of_others, "covariance is not the sum of clique_blocks"),
+    ("shared seeds", above_all_noise, "lower bound 1.57"),
+    ("shared seeds", by_its_structure, "lower bound 1.57"),
+    ("shared seeds", hardly_a_link, "mixing is not what"),
+    ("shared seeds", half_the_gap, "lower bound 2.09"),
+    ("banded", above_all_noise, "lower bound 27.9"),
+    ("banded", half_the_gap, "lower bound 37.2"),
+    ("observers", less_noise, "sensitivity 1.1"),
+    ("observers", half_the_gap, "lower bound 0.51"),
+    ("observers", hardly_a_link, "mixing is not what"),
+    ("observers", seen_in_sums, "such observers"),
+    ("observers", heard_by_one, "observers is not what"),
     ("in time", lambda _, arrays: arrays.pop("strategy"), "missing: KeyError('strategy')"),
 ]
 
@@ -333,6 +392,13 @@ TEXTS: list[tuple[str, str, str, str]] = [
     ("in time", "[privacy]", "[budget]\ntau = 2.0\n[privacy]", "pattern_budget is not what"),
     ("of models", '"ring"', '"path"', "mixing is not what"),
     ("overlapping", "horizon = 5", "horizon = 90", "participation is not what"),
+    ("banded", "bands = 2", "bands = 3", "bands is not what"),
+    ("banded", '[structure]\ntime = "banded"\nbands = 2\n', "", "time is not what"),
+    ("shared seeds", '"edge-local"', '"neighbourhood"', "space is not what"),
+    ("shared seeds", '[structure]\nspace = "edge-local"\n', "", "space is not what"),
+    ("observers", "nodes = [0, 2]", "nodes = [0, 1]", "observers is not what"),
+    ("observers", "nodes = [0, 2]\n", "", "observers is not what"),
+    ("observers", "horizon = 1", "horizon = 2", "observers is not what"),
 ]
 
 
@@ -354,7 +420,7 @@ def test_the_checker_knows_that_no_limit_was_asked_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "words"), [("ldp", "is shorter"), ("cdp", "central: not checked")]
+    ("name", "words"), [("ldp", "KeyError('pattern_lengths')"), ("cdp", "central: not checked")]
 )
 def test_the_checker_does_not_cover_baselines(name: str, words: str, tmp_path: Path) -> None:
     text = FILES["in space"]
