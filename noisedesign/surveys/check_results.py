@@ -37,7 +37,7 @@ from noisedesign.surveys.collection import OPTIMUM, Instance, collection, data_s
 from noisedesign.surveys.rows import Progress
 from noisedesign.tasks.report import Record
 
-FORMAT, VERSION = "verdict_format", 2
+FORMAT, VERSION = "verdict_format", 3
 
 LEVELS = (1e-3, 1e-6, 1e-9)  # relative accuracies at which runs are matched
 TIME_LIMIT_SECONDS, PENALTY = 600.0, 10.0
@@ -49,12 +49,12 @@ SPARED = 1e-3  # share of its squared sensitivity that enlarged noise may keep s
 
 COLUMNS = (
     *("problem", "solver", "clock", "seconds", "status", "accuracy", "excess", "objective"),
-    *("price", "charged", "proved", "gap", "confidence", "seed", "holds", "reason"),
+    *("price", "charged", "bound", "gap", "confidence", "seed", "holds", "reason"),
 )
 """Columns of a verdict: ``objective`` is that of the noise as it was handed in, ``price`` the share
 that its rescaling adds, ``charged`` both together; ``excess`` is how far that lies above the lower
 bound of the collection, or where it knows no optimum above its best objective, and ``accuracy`` the
-smallest of LEVELS that covers it; ``proved`` is the certified bound of the answer's own
+smallest of LEVELS that covers it; ``bound`` is the certified bound of the answer's own
 multipliers, and ``gap`` that of ``charged`` to the best bound known. Where these rest on random
 vectors or samples, ``confidence`` is the probability that they are no better than they should be,
 and ``seed`` is what repeats them. ``clock`` is one of CLOCKS."""
@@ -266,7 +266,7 @@ class _Judge:
             "objective": given.objective,
             "price": charged / given.objective - 1,
             "charged": charged,
-            "proved": bound,
+            "bound": bound,
             "gap": charged / max(instance.lower, bound or 0.0) - 1,
             "confidence": confidence,
             "seed": None if confidence is None else self.seed,

@@ -48,7 +48,7 @@ TYPES: dict[str, type] = {  # types of the columns that are not text
 SEARCHED_REASONS = {
     LOCAL: "the best that was found; its gap is that to designs without the structure",
     BEST_FOUND: "the best that was found; its gap is that to a bound on all linear mechanisms",
-    STATISTICAL: "its gap holds with a confidence: objective and bound are estimated",
+    STATISTICAL: "its gap holds with a confidence: objective and bound are statistical",
 }
 
 Progress = Callable[[int, int], None]

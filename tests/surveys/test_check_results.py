@@ -80,7 +80,7 @@ def test_the_optimum_in_closed_form_is_right(tmp_path: Path) -> None:
     assert found["charged"] == pytest.approx(optimum, rel=1e-12)
     assert abs(found["price"]) <= 1e-12
     assert found["accuracy"] == 1e-9
-    assert found["proved"] is None
+    assert found["bound"] is None
 
 
 def test_independent_noise_is_right_and_far_off(tmp_path: Path) -> None:
@@ -179,7 +179,7 @@ def test_our_own_designs_are_right(tmp_path: Path, name: str) -> None:
     )
     assert (found["status"], found["reason"]) == (VERIFIED, "")
     assert found["accuracy"] <= 1e-6
-    assert found["proved"] == pytest.approx(design.lower_bound, rel=1e-9)
+    assert found["bound"] == pytest.approx(design.lower_bound, rel=1e-9)
     assert found["gap"] <= 1e-6
 
 
@@ -261,7 +261,7 @@ def test_claims_that_do_not_hold_are_wrong(tmp_path: Path) -> None:
     # Equal multipliers prove the optimum, and nothing above it.
     np.savez(tmp_path / "r.npz", covariance=r, dual_weights=np.ones(10))
     fine = one(tmp_path, answer="r.npz", lower_bound=optimum * (1 - 1e-12))
-    assert (fine["status"], fine["proved"]) == (VERIFIED, pytest.approx(optimum, rel=1e-11))
+    assert (fine["status"], fine["bound"]) == (VERIFIED, pytest.approx(optimum, rel=1e-11))
     more = one(tmp_path, answer="r.npz", lower_bound=optimum * (1 + 1e-8))
     assert (more["status"], "is certified" in more["reason"]) == (WRONG, True)
 
@@ -635,7 +635,7 @@ def test_earlier_verdicts_stand_beside_the_new_ones(tmp_path: Path) -> None:
         "a,b\n1,2\n",
         verdicts.read_text().replace(f"{VERIFIED},1e-09,", "verified,,x"),
     ):
-        (tmp_path / "bad.csv").write_text(text or "verdict_format\n2\n")
+        (tmp_path / "bad.csv").write_text(text or "verdict_format\n3\n")
         with pytest.raises(InputError, match=r"^beside: expected verdicts of version 2"):
             check_results(new, beside=[tmp_path / "bad.csv"])
 

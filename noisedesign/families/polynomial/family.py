@@ -109,8 +109,8 @@ class Polynomial(
         if judging.is_exact(program):
             return ""
         return (
-            f"Budgets are exact; objective and bound hold with confidence {judging.CONFIDENCE!r}, "
-            "over the vectors that traces are estimated by."
+            f"Budgets are certified; objective and bound are statistical, of confidence "
+            f"{judging.CONFIDENCE!r} over the vectors that traces are estimated by."
         )
 
     def bound(
