@@ -636,7 +636,7 @@ def test_earlier_verdicts_stand_beside_the_new_ones(tmp_path: Path) -> None:
         verdicts.read_text().replace(f"{VERIFIED},1e-09,", "verified,,x"),
     ):
         (tmp_path / "bad.csv").write_text(text or "verdict_format\n3\n")
-        with pytest.raises(InputError, match=r"^beside: expected verdicts of version 2"):
+        with pytest.raises(InputError, match=r"^beside: expected verdicts of version 3"):
             check_results(new, beside=[tmp_path / "bad.csv"])
 
 
