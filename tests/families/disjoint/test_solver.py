@@ -153,7 +153,7 @@ def test_oracles_agree_with_each_other() -> None:
 GRAPHS = {
     "florentine": nx.florentine_families_graph(),
     "karate": oracles.karate(),
-    "sparse": oracles.erdos_renyi(20, 0.2),
+    "sparse": oracles.erdos_renyi(12, 0.3),
     "dense": oracles.erdos_renyi(20, 0.8),
     "path": nx.path_graph(13),
     "barbell": nx.barbell_graph(5, 2),
