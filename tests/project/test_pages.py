@@ -44,7 +44,8 @@ BESIDE = ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "problems/README.md"
 
 SECONDS = {
     *("compare-backends", "large-problems", "last-model", "noise-in-my-own-loop"),
-    *("random-participation", "runs-without-an-end"),
+    *("random-participation", "runs-without-an-end", "shell", "sweeps", "tutorial"),
+    "which-design",
 }
 """Pages that take more than a second; the one without an end takes fifteen."""
 

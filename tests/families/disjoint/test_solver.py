@@ -182,7 +182,9 @@ def test_space_against_the_fixed_point(name: str) -> None:
     [
         oracles.metropolis(nx.path_graph(4)),
         oracles.metropolis(nx.star_graph(3)) / 2 + np.eye(4) / 2,
-        (oracles.metropolis(nx.lollipop_graph(3, 2)) + np.eye(5)) / 2,
+        pytest.param(
+            (oracles.metropolis(nx.lollipop_graph(3, 2)) + np.eye(5)) / 2, marks=pytest.mark.slow
+        ),
     ],
     ids=["path", "lazy-star", "lazy-lollipop"],
 )
@@ -261,7 +263,9 @@ def test_mafalda_over_independent_noise(w: np.ndarray, ratio: float) -> None:
     assert found.design.objective / independent == pytest.approx(ratio, abs=5e-4)
 
 
-@pytest.mark.parametrize(("cap", "value"), [(10.0, 0.0550), (2.0, 0.0913)])
+@pytest.mark.parametrize(
+    ("cap", "value"), [pytest.param(10.0, 0.0550, marks=pytest.mark.slow), (2.0, 0.0913)]
+)
 def test_capped_complete_graph_of_twenty(cap: float, value: float) -> None:
     closed = oracles.complete_graph_capped(20, cap=cap)
     assert closed == pytest.approx(value, abs=5e-5)
