@@ -147,7 +147,9 @@ def test_more_trust_saves_what_a_second_recommendation_has() -> None:
 
 
 @pytest.mark.parametrize("trust", TRUST)
-@pytest.mark.parametrize("extra", [{}, {"curvature": [0.1], "learning_rate": 0.5}])
+@pytest.mark.parametrize(
+    "extra", [{}, pytest.param({"curvature": [0.1], "learning_rate": 0.5}, marks=pytest.mark.slow)]
+)
 def test_code_and_tables_say_the_first(
     trust: str, extra: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

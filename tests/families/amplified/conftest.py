@@ -18,8 +18,8 @@ def cheap(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
     """Draw fewer samples for a search, but in slow tests of it; the same account and the same gain
     of randomness are found once."""
     if not ("test_solver" in request.node.nodeid and request.node.get_closest_marker("slow")):
-        monkeypatch.setattr(solver, "SAMPLES", 2**12)
-        monkeypatch.setattr(solver, "LAST_SAMPLES", 2**13)
+        monkeypatch.setattr(solver, "SAMPLES", 2**13)
+        monkeypatch.setattr(solver, "LAST_SAMPLES", 2**14)
     compute, ease = program.amplified_epsilon, family.relief
 
     def once(mixture: Mixture, **how: Any) -> Any:
