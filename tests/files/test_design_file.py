@@ -99,7 +99,7 @@ def test_the_same_design_gives_the_same_bytes(design: Design, tmp_path: Path) ->
     assert again.read_bytes() == one.read_bytes()
 
 
-@settings(derandomize=True, max_examples=30, deadline=None)
+@settings(derandomize=True, max_examples=15, deadline=None)
 @given(
     nodes=st.lists(
         st.text(st.characters(codec="utf-8"), max_size=6), min_size=1, max_size=4, unique=True
