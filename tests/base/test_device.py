@@ -104,7 +104,7 @@ def test_same_answers_under_caps(cap: object, device: Device) -> None:
     assert other == pytest.approx(bound, rel=1e-11)
 
 
-@pytest.mark.parametrize("cap", [None, 3.0])
+@pytest.mark.parametrize("cap", [pytest.param(None, marks=pytest.mark.slow), 3.0])
 def test_same_answers_under_floors(cap: float | None, device: Device) -> None:
     problem = SpaceProblem(mixing=FLORENTINE, min_variance=1.5, max_variance=cap)
     program = program_of(problem).normalized()

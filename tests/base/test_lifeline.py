@@ -173,7 +173,8 @@ def assert_ends_whole(
                 process.kill()
 
 
-@pytest.mark.parametrize("rows", [pytest.param(0, marks=pytest.mark.slow), 1])
+@pytest.mark.slow
+@pytest.mark.parametrize("rows", [0, 1])
 def test_workers_end_when_their_parent_is_killed(rows: int, tmp_path: Path) -> None:
     """While they are still loading, and with rows in work; what keeps track of them ends too."""
     plan = write(tmp_path, SWEEP.format(seeds=list(range(2000))), "sweep.toml")

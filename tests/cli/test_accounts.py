@@ -275,6 +275,7 @@ def test_shipped_accounts_have_numbers(path: Path) -> None:
             assert record["which"].split()[0] in ("convolution", "monte-carlo", "renyi")
 
 
+@pytest.mark.slow
 def test_convex_losses_gain_over_any_losses() -> None:
     """Of the two shipped accounts that differ in nothing else; all messages of the steps that can
     have arrived tell one clip each, and the bound is within one per cent of what is reached."""

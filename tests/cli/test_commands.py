@@ -528,6 +528,7 @@ def test_compare_table(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("_once")
+@pytest.mark.slow
 def test_compare_with_all_that_can_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that cannot are named, with what they lack."""
     ready = {name: get_backend(name).availability() for name in ("scs", "clarabel")}

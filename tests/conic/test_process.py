@@ -136,7 +136,7 @@ def test_monitor_and_formulation_reach_the_solver(
     folder: Path, children: list[subprocess.Popen[bytes]]
 ) -> None:
     """An accuracy that only the child could have been told changes its iterations."""
-    program = program_of(PROBLEMS["florentine"]).normalized()
+    program = program_of(PROBLEMS["capped"]).normalized()
     loose, tight = (
         ask(
             "scs", program, monitor=monitor(tolerance=tolerance), formulation="paper", isolated=True

@@ -121,7 +121,11 @@ def interval(name: str) -> tuple[float, float]:
 
 
 CASES = [
-    (solver, name, formulation)
+    pytest.param(
+        *(solver, name, formulation),
+        # The largest models; the other problems are stated that way as well.
+        marks=pytest.mark.slow if (name, formulation) == ("florentine", "paper") else (),
+    )
     for solver in SOLVERS
     for name, problem in PROBLEMS.items()
     for formulation in conic_model.FORMULATIONS

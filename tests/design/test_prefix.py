@@ -316,6 +316,7 @@ def test_randomness_is_counted_for_the_whole_run_alone(epsilon: float) -> None:
     assert (whole.mu, whole.epsilon) == (plan.claim.mu, epsilon)
 
 
+@pytest.mark.slow
 def test_designs_and_plans_of_random_participation_agree_on_the_first_steps() -> None:
     """Of a strategy in time: mu by the leading block of C and the patterns cut to so many steps."""
     scheme = nd.participation.BallsInBins(epochs=2, separation=3)

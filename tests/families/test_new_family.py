@@ -175,6 +175,7 @@ def test_every_command_takes_it(tmp_path: Path) -> None:
     assert call("export", design, "--to", "whisper-dsgd", "-o", tmp_path / "R.npz").code == 0
 
 
+@pytest.mark.slow
 def test_it_is_compared(tmp_path: Path) -> None:
     loaded = load_problem(written(tmp_path))
     found = compare([loaded], backends=["native", "clarabel"], gap=1e-6)

@@ -139,11 +139,21 @@ def test_searches_end_no_worse_than_another(name: str) -> None:
     assert certificate.lower_bound == pytest.approx(reference.lower, rel=1e-2)
 
 
+LONG = {
+    "objectives/worst-node-florentine.toml",
+    "prefix/prefix-512.toml",
+    "space-structures/florentine-two-failures.toml",
+}
+"""Where a tighter gap takes long; other files of the same folders are as hard."""
+
+
 @pytest.mark.parametrize(
     "name",
-    sorted(
-        n for n in FILES if not n.startswith("mafalda") and n not in LOCAL | FOUND | ROUGH | SPARSE
-    ),
+    [
+        pytest.param(n, marks=[pytest.mark.slow] * (n in LONG))
+        for n in sorted(set(FILES) - LOCAL - FOUND - ROUGH - SPARSE)
+        if not n.startswith("mafalda")
+    ],
 )
 def test_a_thousandfold_tighter_gap_on_request(name: str) -> None:
     loaded = load(name)

@@ -160,7 +160,9 @@ def writers() -> dict[str, Callable[[Path, int], object]]:
     return found
 
 
-@pytest.mark.parametrize("name", writers())
+@pytest.mark.parametrize(
+    "name", [pytest.param(one, marks=[pytest.mark.slow] * (one == "picture")) for one in writers()]
+)
 def test_a_file_is_replaced_by_its_own_kind(name: str, tmp_path: Path) -> None:
     write_one, path = writers()[name], tmp_path / ("file.png" if name == "picture" else "file.npy")
     write_one(path, 0)

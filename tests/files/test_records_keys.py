@@ -52,7 +52,14 @@ def test_every_scheme_that_has_a_meaning(kind: str) -> None:
     assert account_tables(ACCOUNT + kind + RUN).participation.scheme() == KINDS[kind]
 
 
-@pytest.mark.parametrize("kind", list(KINDS)[:4])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        # The search for a strategy takes seconds.
+        pytest.param(kind, marks=[pytest.mark.slow] * ("balls" in kind))
+        for kind in list(KINDS)[:4]
+    ],
+)
 def test_problems(kind: str, tmp_path: Path) -> None:
     loaded = parse_problem(PROBLEM + kind + RUN, folder=tmp_path)
     assert loaded.problem.participation == KINDS[kind]

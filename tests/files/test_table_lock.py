@@ -128,6 +128,7 @@ def test_a_folder_that_is_none(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_two_sweeps_on_one_table(tmp_path: Path) -> None:
     """The first has begun; the second is told so, and takes nothing from it."""
     text = RING.replace('"ring"\nnodes = 5', '"erdos-renyi"\nnodes = 12\np = 0.5\nseed = 0')

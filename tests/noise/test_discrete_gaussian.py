@@ -51,8 +51,8 @@ def test_nonces_are_streams_of_their_own() -> None:
         (HUGE, 3, False),
         (ONE, 7, True),
         (ODD, 3, True),
-        (Fraction(1000), 21, True),
-        (Fraction(10**6), 3, False),
+        pytest.param(Fraction(1000), 21, True, marks=pytest.mark.slow),
+        pytest.param(Fraction(10**6), 3, False, marks=pytest.mark.slow),
     ],
 )
 def test_bits_are_those_of_a_second_implementation(

@@ -255,7 +255,13 @@ def test_other_endings_are_refused(name: str, tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("text", [b"%PDF-1.4\n/Creator (Word)", b"<?xml version='1.0'?><svg/>"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"%PDF-1.4\n/Creator (Word)",
+        pytest.param(b"<?xml version='1.0'?><svg/>", marks=pytest.mark.slow),
+    ],
+)
 def test_vector_pictures_of_others_are_not_replaced(text: bytes, tmp_path: Path) -> None:
     path = tmp_path / ("paper.pdf" if text.startswith(b"%PDF") else "drawing.svg")
     path.write_bytes(text)

@@ -375,6 +375,7 @@ def test_a_large_network_makes_a_page_of_bounded_size(tmp_path: Path) -> None:
     assert float(page.row("honest-but-curious node (pndp)")[4]) == pytest.approx(reader)
 
 
+@pytest.mark.usefixtures("_undrawn")  # the same pictures: test_plot.py
 def test_the_same_design_gives_the_same_page(tmp_path: Path) -> None:
     design = nd.baseline(nd.TimeProblem.prefix(participation=ROUNDS), "ldp")
     first = nd.report(design, path=tmp_path / "a.html").read_bytes()

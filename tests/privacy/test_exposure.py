@@ -241,7 +241,9 @@ def test_unreachable_victims_lose_nothing() -> None:
 # --- order and monotonicity -----------------------------------------------------------------------
 
 
-def random_runs(*, least: int) -> Callable[[Callable[..., None]], Callable[[], None]]:
+def random_runs(
+    *, least: int, examples: int = 150
+) -> Callable[[Callable[..., None]], Callable[[], None]]:
     """An algorithm of at least so many nodes before an observer, at random."""
     drawn = given(
         kind=st.sampled_from(ALGORITHMS),
@@ -251,11 +253,11 @@ def random_runs(*, least: int) -> Callable[[Callable[..., None]], Callable[[], N
         seed=st.integers(0, 10**6),
         horizon=st.integers(1, 4),
     )
-    kept = settings(derandomize=True, max_examples=150, deadline=None)
+    kept = settings(derandomize=True, max_examples=examples, deadline=None)
     return lambda test: kept(drawn(test))
 
 
-@random_runs(least=3)
+@random_runs(least=3, examples=60)
 def test_more_observers_never_learn_less(
     kind: str, model: str, n: int, p: float, seed: int, horizon: int
 ) -> None:

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import time
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -30,15 +31,21 @@ HOSTS = ["a.example", "b.example"]
 Service = dict[str, Any]
 
 
+@cache
+def composed(folder: Path) -> Any:
+    """What the compose file says, which takes a moment to read."""
+    return yaml.safe_load((folder / "compose.yaml").read_text(encoding="utf-8"))
+
+
 def services(folder: Path) -> dict[int, Service]:
     """Of one cluster, by node."""
-    said = yaml.safe_load((folder / "compose.yaml").read_text(encoding="utf-8"))
+    said = composed(folder)
     return {int(name.removeprefix("node-")): one for name, one in said["services"].items()}
 
 
 def mounts(folder: Path, service: Service, volumes: Path) -> dict[str, Path]:
     """Paths in the container, and what is there: files beside the compose file, and volumes."""
-    said, found = yaml.safe_load((folder / "compose.yaml").read_text(encoding="utf-8")), {}
+    said, found = composed(folder), {}
     for one in service["volumes"]:
         source, target, *rest = one.split(":")
         if source.startswith("./"):

@@ -13,6 +13,16 @@ from tests.support.examples import run_examples
 PACKAGE = Path(noisedesign.__file__).parent
 
 
+SECONDS = {
+    f"noisedesign.{name}"
+    for name in (
+        *("design.solve", "design.unbounded", "families.toeplitz.solver", "noise.batches"),
+        *("pages.write", "surveys.compare", "surveys.recommend"),
+    )
+}
+"""Modules whose examples take a second or more each."""
+
+
 def modules() -> list[str]:
     """Those with an example, by name; tests/adapters has those that need a trainer or torch."""
     found = []
@@ -24,6 +34,9 @@ def modules() -> list[str]:
     return [name for name in found if not name.startswith(needing)]
 
 
-@pytest.mark.parametrize("name", modules())
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.slow if name in SECONDS else ()) for name in modules()],
+)
 def test_examples(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run_examples(importlib.import_module(name), tmp_path, monkeypatch)

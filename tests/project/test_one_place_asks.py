@@ -50,6 +50,12 @@ def trees() -> dict[str, ast.Module]:
     return found
 
 
+@cache
+def nodes(tree: ast.AST) -> list[ast.AST]:
+    """All that is below a tree, which several tests go through."""
+    return [*ast.walk(tree)]
+
+
 def names_in(node: ast.AST) -> set[str]:
     """Of variables, attributes and what is written as text, as annotations may be."""
     found = set()
@@ -64,7 +70,7 @@ def names_in(node: ast.AST) -> set[str]:
 
 def questions(tree: ast.AST, kinds: set[str] = KINDS) -> Iterator[int]:
     """Lines that ask which of the kinds a value is: by isinstance, by its type, by a pattern."""
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         match node:
             case ast.Call(func=ast.Name(id=name), args=[_, types]) if name in ASK:
                 if names_in(types) & kinds:
@@ -84,14 +90,14 @@ def questions(tree: ast.AST, kinds: set[str] = KINDS) -> Iterator[int]:
 
 
 def texts(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.lineno, node.value
 
 
 def comparisons(tree: ast.AST, text: str) -> Iterator[int]:
     """Lines that compare with a text, alone or among others, or match it."""
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         sides: list[ast.AST] = []
         if isinstance(node, ast.Compare):
             sides = [node.left, *node.comparators]
@@ -179,7 +185,7 @@ def test_no_backend_is_told_by_its_name() -> None:
 def test_no_family_is_told_by_its_name() -> None:
     told: dict[str, list[int]] = {}
     for file, tree in trees().items():
-        for node in ast.walk(tree):
+        for node in nodes(tree):
             if isinstance(node, ast.Compare) and {text for _, text in texts(node)} & NAMES:
                 sides = (node.left, *node.comparators)
                 if any(isinstance(side, ast.Attribute) and side.attr == "name" for side in sides):

@@ -44,6 +44,13 @@ def runs(page: Path) -> bool:
 BESIDE = ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "problems/README.md")
 """Pages that are read only."""
 
+SECONDS = {
+    *("compare-backends", "large-problems", "last-model", "noise-in-my-own-loop"),
+    *("random-participation", "runs-without-an-end", "shell", "sweeps", "tutorial"),
+    "which-design",
+}
+"""Pages that take more than a second; the one without an end takes fifteen."""
+
 PLAYED = [page for page in pages.PAGES if runs(page)]
 
 
@@ -118,7 +125,13 @@ def play(page: Path, folder: Path, patch: pytest.MonkeyPatch) -> pages.Played:
 # --- following them -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("page", PLAYED, ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=pytest.mark.slow if page.stem in SECONDS else (), id=page.stem)
+        for page in PLAYED
+    ],
+)
 def test_what_a_page_shows_is_what_comes(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

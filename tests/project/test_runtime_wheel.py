@@ -25,6 +25,8 @@ from noisedesign.noise.node.links import certificate
 from noisedesign.tasks import deploy
 from tests.support import ROOT
 
+pytestmark = pytest.mark.slow  # as other wheels: it is built, and installed where nothing else is
+
 FOLDER = ROOT / "tools" / "runtime"
 THIRD_PARTIES = ("numpy", "cryptography", "cffi")
 """What may be there: cryptography takes cffi."""
@@ -228,7 +230,6 @@ def test_the_version_is_that_of_the_whole(node: Path, tmp_path: Path) -> None:
     assert run(node, said, cwd=tmp_path) == nd.__version__
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("gone", ["noisedesign", "noisedesign-runtime"])
 def test_either_wheel_may_go(gone: str, wheel: Path, tmp_path: Path) -> None:
     """Both are installed without what they depend on; all that is imported takes NumPy at most."""

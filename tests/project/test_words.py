@@ -387,6 +387,7 @@ def test_words_about_independent_noise_in_the_tutorial() -> None:
     assert f"Independent noise (`ldp`) leaves {printed} times the error" in text
 
 
+@pytest.mark.slow
 def test_words_about_the_records_own_part() -> None:
     """On a directed graph whose gradients hardly answer, before node 0: the bound holds for
     responses of the record as well, the exact number does not."""

@@ -435,7 +435,11 @@ def _somewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(content, "save_figure", lambda _, stream, **how: stream.write(empty))
 
 
-@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize(
+    "name",
+    # A comparison starts processes for every value that it takes.
+    [pytest.param(name, marks=[pytest.mark.slow] * (name == "compare")) for name in CALLS],
+)
 def test_wrong_values_are_input_errors(name: str, tmp_path: Path) -> None:
     """Every argument in a folder of its own: what a call writes is in the way of no other."""
     function, right = CALLS[name]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,6 +25,12 @@ PATH = nd.build_graph("path", nodes=4)
 RUN: dict[str, Any] = {"records": 12, "batch_size": 4, "epochs": 2, "epsilon": 1.5, "delta": 1e-5}
 FIXED = {"random_batches": False, "weights": "metropolis-hastings"}
 EDGES = nd.SpaceStructure(kind="edge-local")
+
+
+@cache
+def recommended(trust: str = TRUST[0]) -> Any:
+    """The recommendation for the path, which several tests look at."""
+    return nd.recommend(PATH, trust=trust, **RUN, **FIXED)
 
 
 def by_hand(
@@ -77,8 +84,10 @@ MEASURES: tuple[dict[str, Any], ...] = (
 @pytest.mark.parametrize("measure", MEASURES, ids=["all iterates", "loss"])
 @pytest.mark.parametrize("trust", TRUST)
 def test_the_first_is_the_best_that_one_can_solve(trust: str, measure: dict[str, Any]) -> None:
-    how = {} if not measure else {"curvature": measure["curvature"], "learning_rate": 1.0}
-    found = nd.recommend(PATH, trust=trust, **RUN, **FIXED, **how)
+    found = recommended(trust)
+    if measure:
+        how = {"curvature": measure["curvature"], "learning_rate": 1.0}
+        found = nd.recommend(PATH, trust=trust, **RUN, **FIXED, **how)
     errors = by_hand(PATH, RUN, trust=trust, drawn=False, measure=measure)
     assert found.first.error <= min(errors.values()) * (1 + 1e-6)
     ranked = [one.error for one in found.candidates]
@@ -137,21 +146,25 @@ def test_another_epsilon_and_batch_by_hand() -> None:
 
 
 def test_more_trust_saves_what_a_second_recommendation_has() -> None:
-    found = nd.recommend(PATH, **RUN, **FIXED)
+    found = recommended()
     changes = {one.change: one for one in found.changes}
     for trust in TRUST[1:]:
-        other = nd.recommend(PATH, trust=trust, **RUN, **FIXED)
+        other = recommended(trust)
         pairs = [one for one in other.candidates if one.kind.structure.get("joint") != "full"]
         best = min(one.error for one in pairs if one.kind.structure.get("joint") != "modal")
         np.testing.assert_allclose(changes[trust].error, best / found.first.error, rtol=1e-3)
 
 
 @pytest.mark.parametrize("trust", TRUST)
-@pytest.mark.parametrize("extra", [{}, {"curvature": [0.1], "learning_rate": 0.5}])
+@pytest.mark.parametrize(
+    "extra", [{}, pytest.param({"curvature": [0.1], "learning_rate": 0.5}, marks=pytest.mark.slow)]
+)
 def test_code_and_tables_say_the_first(
     trust: str, extra: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = nd.recommend(PATH, trust=trust, **RUN, **FIXED, **extra)
+    found = (
+        nd.recommend(PATH, trust=trust, **RUN, **FIXED, **extra) if extra else recommended(trust)
+    )
     drawn: list[Any] = []
     known: dict[str, Any] = {"nd": nd, "graph": PATH, "seeds": {}}
     monkeypatch.setattr(nd, "noise", lambda design, **how: drawn.append((design, how)))
@@ -478,14 +491,14 @@ def test_a_singular_mixing_is_capped_and_says_so(monkeypatch: pytest.MonkeyPatch
 
 
 def test_dealt_noise_does_not_hold_before_who_has_all_seeds() -> None:
-    found = nd.recommend(PATH, trust=TRUST[2], **RUN, **FIXED)
+    found = recommended(TRUST[2])
     assert any("seeds of all noise" in one for one in found.first.kind.holds_not)
 
 
 def test_random_batches_are_drawn_by_the_code_itself() -> None:
     """Whoever takes batches of their own has less privacy than what is printed."""
     kinds = [kind for kind in kinds_of(0) if not kind.independent]
-    situation = nd.recommend(PATH, **RUN, **FIXED).situation
+    situation = recommended().situation
     for kind in kinds:
         assert "batches(" not in situation.code(kind)
         drawn = situation.code(replace(kind, drawn=True))

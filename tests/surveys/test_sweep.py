@@ -358,6 +358,7 @@ def test_a_table_cut_anywhere_keeps_its_whole_rows(tmp_path: Path) -> None:
         assert table.read_bytes() == b"".join([header, first, second][: len(expected) + 1])
 
 
+@pytest.mark.slow
 def test_killed_in_the_middle_and_run_again(tmp_path: Path) -> None:
     """SIGKILL leaves no time for anything; whole rows stay as they are, and none comes twice."""
     seeds = list(range(150))

@@ -175,7 +175,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(derandomize=True, max_examples=200, deadline=None)
+@settings(derandomize=True, max_examples=100, deadline=None)
 @given(st.dictionaries(st.text("ab-_1. \n", max_size=4), VALUES, max_size=4))
 def test_text_says_what_the_tables_say(tables: dict[str, Any]) -> None:
     text = dumped(tables)

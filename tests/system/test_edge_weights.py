@@ -18,6 +18,7 @@ from noisedesign.system.directed import directed_mixing
 from noisedesign.system.graph import check_mixing, mixing_matrix, read_edges
 from noisedesign.system.rules import WEIGHTS, sparse_mixing_matrix
 from tests.support.command_line import call
+from tests.support.endless import endless as endless
 
 PATH = nx.Graph()
 PATH.add_edge("a", "b", weight=1.0)
@@ -218,6 +219,7 @@ def test_the_shell_says_so_in_a_line(tmp_path: Path) -> None:
 RUN = ("--records", 8, "--batch-size", 4, "--epochs", 1, "--epsilon", 1.0, "--fixed-batches")
 
 
+@pytest.mark.usefixtures("endless")
 def test_recommend_takes_them(tmp_path: Path) -> None:
     problem(tmp_path)
     run: dict[str, Any] = {"records": 8, "batch_size": 4, "epochs": 1, "epsilon": 1.0}

@@ -453,6 +453,9 @@ def test_every_trust_model_has_its_words() -> None:
 
 # --- all of them ----------------------------------------------------------------------------------
 
+SLOW_FIGURES = {"pndp-by-distance", "gossip-spectral"}
+"""Figures that other tests draw of smaller graphs."""
+
 
 @pytest.fixture
 def _short(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -461,7 +464,13 @@ def _short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_short")
-@pytest.mark.parametrize("name", figures.NAMES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow if name in SLOW_FIGURES else ())
+        for name in figures.NAMES
+    ],
+)
 def test_every_figure_is_complete(name: str, tmp_path: Path) -> None:
     said: list[str] = []
     paths = figures.make(

@@ -135,10 +135,11 @@ def test_a_list_of_step_sizes() -> None:
             'kind = "matrix-factorization"\nfactors = 2',
             MatrixFactorization,
         ),
-        (
+        pytest.param(
             'kind = "femnist"\nfolder = "femnist"',
             'kind = "resnet"\nchannels = 1\nclasses = 62\nwidth = 2\nblocks = [1]\ngroups = 1',
             ResNet,
+            marks=pytest.mark.slow,
         ),
     ],
 )

@@ -32,7 +32,7 @@ from tests.support.made_designs import multipliers
 FLORENTINE = oracles.metropolis(nx.florentine_families_graph())
 GRAPHS = {
     "florentine": nx.florentine_families_graph(),
-    "sparse": oracles.erdos_renyi(20, 0.2),
+    "sparse": oracles.erdos_renyi(12, 0.3),
     "tree": nx.balanced_tree(2, 3),
     "barbell": nx.barbell_graph(5, 2),
     "star": nx.star_graph(6),
@@ -97,8 +97,8 @@ def test_lazy_complete_graph(n: int, floor: float, kept: float) -> None:
     assert_holds(certified(problem), x + (n - 1) * kept**2 * a)
 
 
-@pytest.mark.parametrize("nodes", [5, 7, 16])
-@pytest.mark.parametrize("floor", [3.0, 10.0, 1000.0])
+@pytest.mark.parametrize("nodes", [5, 8])
+@pytest.mark.parametrize("floor", [3.0, 1000.0])
 @pytest.mark.parametrize("tau", [1.0, 0.2])
 def test_rings(nodes: int, floor: float, tau: float) -> None:
     w = oracles.metropolis(nx.cycle_graph(nodes))
@@ -200,11 +200,11 @@ def test_conic_solver_in_its_own_process() -> None:
 
 
 def test_a_higher_floor_never_lowers_the_optimum() -> None:
-    floors = [1.0, 1.05, 1.2, 1.5, 2.0, 5.0, 30.0, 1000.0]
+    floors = [1.0, 1.2, 1.5, 2.0, 30.0]
     found = [certified(SpaceProblem(mixing=FLORENTINE, min_variance=f)) for f in floors]
     for below, above in itertools.pairwise(found):
         assert above.objective >= below.lower_bound
-    assert found[-1].lower_bound > found[3].objective > found[2].objective > found[0].objective
+    assert found[-1].lower_bound > found[2].objective > found[1].objective > found[0].objective
 
 
 @pytest.mark.parametrize("tau", [1.0, 0.3])
@@ -233,9 +233,9 @@ def test_an_inactive_floor_is_free() -> None:
     assert design.objective == pytest.approx(plain.objective, rel=2e-9)
 
 
-@pytest.mark.parametrize("level", [1 + 1e-6, 1.01, 1.5, 4.0, 100.0])
-@pytest.mark.parametrize("width", [0.0, 1e-9, 1e-5])
-@pytest.mark.parametrize("graph", [nx.cycle_graph(6), nx.cycle_graph(5), nx.petersen_graph()])
+@pytest.mark.parametrize("level", [1 + 1e-6, 1.5, 100.0])
+@pytest.mark.parametrize("width", [0.0, 1e-9])
+@pytest.mark.parametrize("graph", [nx.cycle_graph(6), nx.cycle_graph(5)])
 def test_floor_and_cap_in_one(level: float, width: float, graph: nx.Graph) -> None:
     """Below some level the cap binds, above it the floor; singular W (ring of 6) or not."""
     w = oracles.metropolis(graph)

@@ -457,7 +457,11 @@ def test_a_product_says_how_large_noise_is_where_steps_cost_nothing(
 @pytest.mark.parametrize("tau", [1.0, 4.0])
 @pytest.mark.parametrize(
     ("kind", "graph"),
-    [("ring", nx.cycle_graph(6)), ("ring", nx.cycle_graph(12)), ("complete", nx.complete_graph(5))],
+    [
+        ("ring", nx.cycle_graph(6)),
+        pytest.param("ring", nx.cycle_graph(12), marks=pytest.mark.slow),
+        ("complete", nx.complete_graph(5)),
+    ],
     ids=["ring-6", "ring-12", "complete-5"],
 )
 def test_the_cap_that_is_advised_works(

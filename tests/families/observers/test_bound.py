@@ -254,7 +254,7 @@ def test_variances_never_exceed_the_cap_by_a_rounding(monkeypatch: pytest.Monkey
         )
 
     monkeypatch.setattr(model, "read", answer)
-    for cap in np.random.default_rng(5).uniform(1.2, 4.0, size=(20, 3)):
+    for cap in np.random.default_rng(5).uniform(1.2, 4.0, size=(8, 3)):
         asked: dict[str, Any] = {"mixing": PATH_3, "horizon": 2, "observers": tuple(everyone(3))}
         problem = observer_program(**asked, max_variance=cap)
         design = designed(**asked, max_variance=cap)

@@ -176,7 +176,9 @@ def test_forged_multipliers_prove_no_more_than_the_optimum() -> None:
     assert bounds[2] == bounds[-1] == 0
 
 
-@pytest.mark.parametrize("name", ["path-5-both-ends", "ring-6-neighbours"])
+@pytest.mark.parametrize(
+    "name", ["path-5-both-ends", pytest.param("ring-6-neighbours", marks=pytest.mark.slow)]
+)
 def test_the_native_backend_solves_the_shipped_problems(name: str) -> None:
     loaded = load_problem(PROBLEMS / f"{name}.toml")
     assert isinstance(loaded.problem, SpaceProblem)

@@ -124,7 +124,11 @@ def test_variances_under_gossip_against_dense_algebra() -> None:
 
 @pytest.mark.parametrize(
     ("often", "apart", "horizon"),
-    [(1, 1, 40), (2, 3, 12), (2, 1, 20), pytest.param(3, 4, 26, marks=pytest.mark.slow)],
+    [
+        (1, 1, 40),
+        (2, 3, 12),
+        *(pytest.param(*one, marks=pytest.mark.slow) for one in [(2, 1, 20), (3, 4, 26)]),
+    ],
 )
 def test_nobody_who_knows_the_horizon_is_below_the_bound(
     often: int, apart: int, horizon: int
@@ -243,7 +247,10 @@ def test_ratio_is_kept_at_every_step_to_a_million(design: UnboundedDesign) -> No
     assert list(design.proved.ends)[-1] == 10**6
 
 
-@pytest.mark.parametrize(("of_graph", "often", "most"), [(True, 1, 1.7), (False, 3, 1.7)])
+@pytest.mark.parametrize(
+    ("of_graph", "often", "most"),
+    [(True, 1, 1.7), pytest.param(False, 3, 1.7, marks=pytest.mark.slow)],
+)
 def test_gossip_and_repeated_participation(
     of_graph: bool, often: int, most: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -379,6 +386,8 @@ def test_what_takes_a_number_of_steps_refuses_it(design: UnboundedDesign) -> Non
 
 def test_from_a_shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("noisedesign.design.buffer_search.STEPS", 2_000)
+    monkeypatch.setattr("noisedesign.design.unbounded.STEPS", 2_000)
     text = (
         'name = "run"\ndesign = "time"\n[structure]\nbuffers = 2\n'
         '[graph]\nkind = "ring"\nnodes = 3\n'

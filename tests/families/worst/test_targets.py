@@ -199,12 +199,22 @@ def test_files_are_verified_proved_and_simulated(problem: Problem, tmp_path: Pat
     assert errors.max() <= judged.objective.upper <= errors.max() * (1 + 1e-9)
 
 
-def test_a_conic_solver_finds_the_same() -> None:
-    for problem in (in_space("worst-node", budget=TAU), in_both("worst-iterate", budget=TAU)):
-        found = nd.solve(problem, backend="clarabel", gap=1e-5)
-        assert found.status == "optimal"
-        assert found.design is not None
-        assert found.design.objective == pytest.approx(solved(problem).objective, rel=2e-5)
+@pytest.mark.parametrize(
+    "problem",
+    [
+        in_space("worst-node", budget=TAU),
+        pytest.param(in_both("worst-iterate", budget=TAU), marks=pytest.mark.slow),
+    ],
+    ids=["space", "space and time"],
+)
+def test_a_conic_solver_finds_the_same(problem: Any) -> None:
+    found = nd.solve(problem, backend="clarabel", gap=1e-5)
+    assert found.status == "optimal"
+    assert found.design is not None
+    assert found.design.objective == pytest.approx(solved(problem).objective, rel=2e-5)
+
+
+def test_a_conic_model_of_the_largest_error_has_no_limits() -> None:
     with pytest.raises(InputError, match="no limits, for a model of the largest error"):
         nd.solve(in_space("worst-node", cap=3.0), backend="clarabel")
 

@@ -443,6 +443,7 @@ def wait(holds: Any) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="SIGKILL is of POSIX systems")
 def test_a_killed_node_goes_on_with_the_same_noise(tmp_path: Path) -> None:
     design = design_of(private_problems.ring(epochs=30))

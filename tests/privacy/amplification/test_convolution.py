@@ -170,7 +170,9 @@ def test_groups_of_strikes_that_are_neglected_are_counted(
         never_below(c, epsilon, common=common)
 
 
-@pytest.mark.parametrize("epsilon", [1.0, 5.0, 10.0, 15.0, 20.0])
+@pytest.mark.parametrize(
+    "epsilon", [1.0, 5.0, 10.0, pytest.param(15.0, marks=pytest.mark.slow), 20.0]
+)
 def test_a_common_factor_far_out_is_a_gaussian_mechanism_or_worse(epsilon: float) -> None:
     """By Jensen's inequality over the bins; beyond 10 standard deviations of it too."""
     for common, c, bins in ((1.0, 0.01, 16), (0.2, 0.1, 3), (4.0, 1e-4, 40)):

@@ -233,16 +233,19 @@ def expected_over_sequences(
     return total
 
 
-OFTEN = {("all-iterates", 0.0, "dropout"), ("last-iterate", 0.6, "pairs")}
-"""Every kind of mixing is tried with one error that remembers, and every error with some kind."""
+OFTEN = {
+    ("all-iterates", 0.0, "dropout"),
+    ("consensus", 0.6, "edge failures"),
+    ("consensus", 0.6, "maximal matchings"),
+    ("last-iterate", 0.6, "pairs"),
+}
+"""Every kind of mixing is tried, and every error with some kind."""
 
 
 @pytest.mark.parametrize(
     ("of", "momentum", "name"),
     [
-        pytest.param(
-            *case, marks=() if case in OFTEN or case[0] == "consensus" else pytest.mark.slow
-        )
+        pytest.param(*case, marks=() if case in OFTEN else pytest.mark.slow)
         for name in RANDOM
         for case in (
             ("all-iterates", 0.0, name),

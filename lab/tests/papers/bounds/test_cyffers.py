@@ -166,7 +166,9 @@ GRAPHS = [
 
 
 @pytest.mark.parametrize("own_noise", [True, False])
-@pytest.mark.parametrize("weights", ["metropolis", "row", "lazy"])
+@pytest.mark.parametrize(
+    "weights", ["metropolis", "row", pytest.param("lazy", marks=pytest.mark.slow)]
+)
 def test_one_round_with_usual_weights_is_bounded(weights: str, own_noise: bool) -> None:
     """Vector gradients: elliptope by dual certificate, over every pair and T up to 4."""
     proper = 0
