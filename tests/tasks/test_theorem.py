@@ -235,6 +235,21 @@ def test_strategies_that_are_not_what_they_say_are_refused() -> None:
             theorem(changed(capped, proof=proof))
 
 
+def test_a_cap_that_is_reached_is_kept() -> None:
+    """Variances are squared norms of rows of C^-1, here as fractions, and caps a rounding off."""
+    design = DESIGNS["cap over time"]()
+    c = np.vectorize(Fraction)(design.strategy)
+    inverse = np.vectorize(Fraction)(np.eye(4))
+    for i in range(4):
+        inverse[i] = (inverse[i] - c[i, :i] @ inverse[:i]) / c[i, i]
+    reached = [float(x) for x in (inverse**2).sum(axis=1)]
+    above = replace(design.problem, max_variance=np.nextafter(reached, 9))
+    assert max(fields_of(theorem(changed(design, problem=above)))["w"]) > 0
+    below = replace(design.problem, max_variance=np.nextafter(reached, 0))
+    with pytest.raises(InputError, match="variances that keep the cap"):
+        theorem(changed(design, problem=below))
+
+
 @pytest.mark.parametrize(
     "problem",
     [
