@@ -4,7 +4,8 @@
                      C^T C: a record of the steps of the pattern, whose gradients it changes by at most sqrt q each,
                      changes what is released by at most sqrt (q tau)
    entries_sensitive it is enough that absolute entries of X on the pattern add up to at most tau
-   pattern_bound     <L B, Z>^2 <= s sum(price tau) tr(H X^-1), columns of B each on one pattern
+   pattern_bound     <L B, Z>^2 <= s sum(price tau) (tr(H X^-1) + sum(w l)), columns of B each on one pattern, L^T L at most
+                     H + diag(w), w multipliers of limits l of variances, the diagonal of X^-1
    near_trace        (K - f) tr(H X^-1) <= tr(M H M^T) <= (K + f) tr(H X^-1) where M X M^T is about K I *)
 From mathcomp Require Import all_ssreflect all_algebra.
 From mathcomp Require Import ring.
@@ -50,18 +51,18 @@ exact: gram_le.
 Qed.
 
 Theorem pattern_bound m n p k (s : F) (H : 'M_n) (L : 'M_(m, n)) (B : 'M_(n, p)) (Z : 'M_(m, p)) (X : 'M[F]_n)
-    (pat : 'I_k -> pred 'I_n) (c : 'I_p -> 'I_k) (price tau : 'I_k -> F) :
+    (pat : 'I_k -> pred 'I_n) (c : 'I_p -> 'I_k) (price tau : 'I_k -> F) (w l : 'rV_n) :
   posdef X -> norm_le s Z -> 0 <= s -> (forall a, sensitive X (pat a) (tau a)) ->
   (forall a, 0 <= price a) -> (forall a, 0 <= tau a) ->
   (forall i j, ~~ pat (c j) i -> B i j = 0) -> (forall a i, \sum_(j | c j == a) B i j ^+ 2 <= price a) ->
-  psd (H - L^T *m L) ->
-  (inner (L *m B) Z) ^+ 2 <= s * (\sum_a price a * tau a) * \tr (H *m invmx X).
+  psd (H + diag_mx w - L^T *m L) -> (forall i, w 0 i * invmx X i i <= w 0 i * l 0 i) ->
+  (inner (L *m B) Z) ^+ 2 <= s * (\sum_a price a * tau a) * (\tr (H *m invmx X) + \sum_i w 0 i * l 0 i).
 Proof.
-move=> pX nZ s0 sens p0 t0 off le_price hL.
-have := @limited_bound F m n p s (\sum_a price a * tau a) H L B Z 0 0 0 0 X pX nZ s0.
-have e0 : \sum_i ((0 : 'rV[F]_n) 0 i * (0 : 'rV[F]_n) 0 i - (0 : 'rV[F]_n) 0 i * (0 : 'rV[F]_n) 0 i) = 0.
-  by rewrite big1 // => i _; rewrite !mxE !mul0r subrr.
-rewrite e0 addr0; apply.
+move=> pX nZ s0 sens p0 t0 off le_price hL hw.
+have := @limited_bound F m n p s (\sum_a price a * tau a) H L B Z w 0 l 0 X pX nZ s0.
+have -> : \sum_i (w 0 i * l 0 i - (0 : 'rV[F]_n) 0 i * (0 : 'rV[F]_n) 0 i) = \sum_i w 0 i * l 0 i.
+  by apply: eq_bigr => i _; rewrite !mxE !mul0r subr0.
+apply=> //.
 - by apply: sumr_ge0 => a _; apply: mulr_ge0.
 - rewrite trace_quad (partition_big c xpredT) //=; apply: ler_sum => a _.
   pose G : 'M[F]_(n, p) := \matrix_(i, j) (if c j == a then B i j else 0).
@@ -73,8 +74,7 @@ rewrite e0 addr0; apply.
   apply: le_trans (sens a p G (price a) (p0 a) offG smallG); rewrite trace_quad big_mkcond; apply: ler_sum => j _ /=.
   case: ifP => ca; last by apply/posdef_psd.
   by rewrite le_eqVlt; apply/orP; left; apply/eqP; congr (quad _ _); apply/colP => i; rewrite !mxE ca.
-- by rewrite subrr linear0 addr0.
-- by move=> i; rewrite !mxE !mul0r.
+- by rewrite subr0.
 - by move=> i; rewrite !mxE !mul0r.
 Qed.
 

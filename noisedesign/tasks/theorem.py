@@ -38,8 +38,8 @@ MOST = 2000  # patterns of participation: each is a list in the theorem
 NUMBERS = "Written by noisedesign prove, the numbers of a design"  # read by proofs/checker
 
 COVERED = (
-    "a design over nodes, of the error of one step of one W, or one over time without a cap and "
-    "of fixed participation; against a reader of all messages, without a structure or, over nodes, "
+    "a design over nodes, of the error of one step of one W, or one over time of fixed "
+    "participation; against a reader of all messages, without a structure or, over nodes, "
     "of seeds that sets of nodes share and none of which is known"
 )
 SIGNS = {"cap": 1, "floor": -1}  # of a variance against its limit, and of what that costs
@@ -63,8 +63,6 @@ class Claim(NamedTuple):
     @property
     def numbers(self) -> str:
         """The text of all numbers, as :func:`numbers` returns it."""
-        without = self.names[0] != "Seeds"
-        _require(without, "a design without a structure, for the checker", "one of shared seeds")
         lines = [NUMBERS, f"{self.names[0].lower()} {self.rows.split()[0]}"]
         for name, value in self.fields.items():
             rows = _lines(value)
@@ -123,7 +121,7 @@ def theorem(design: Design) -> str:
 
     Args:
         design: one over nodes, of the error of one step, whose budgets may differ, with caps and
-            floors if there are some; or one over time, of any fixed participation, without a cap.
+            floors if there are some; or one over time, of any fixed participation, with its cap.
             Without a structure, or over nodes of shared seeds, "edge-local" among them.
 
     Returns:
@@ -153,7 +151,8 @@ def numbers(design: Design) -> str:
 
     Returns:
         A line that tells such files, the kind and the size, then every field: a line of its name
-        and of how many lines follow, and these, with blanks between numbers.
+        and of how many lines follow, and these, with blanks between numbers, and semicolons between
+        rows where a matrix is a line.
 
     Raises:
         InputError: as of :func:`theorem`.
@@ -169,13 +168,19 @@ def numbers(design: Design) -> str:
 
 
 def _lines(value: Any) -> list[str]:
-    """Return the lines of a number, a list of them, a matrix, or of what is not there."""
+    """Return the lines of a number, a list of them, a matrix, matrices, or what is not there."""
     if value is None:
         return []
     if isinstance(value, int):
         return [str(value)]
     rows = [value] if len(value) == 0 or isinstance(value[0], int) else value
-    return [" ".join(map(str, row)) for row in rows]
+    return [_line(row) for row in rows]
+
+
+def _line(row: Any) -> str:
+    """Write a row, or all rows of a matrix, with semicolons between them."""
+    flat = len(row) == 0 or isinstance(row[0], int)
+    return " ".join(map(str, row)) if flat else ";".join(map(_line, row))
 
 
 def claim_of(design: Design) -> Claim:
@@ -187,7 +192,7 @@ def claim_of(design: Design) -> Claim:
     if problem.axes == "space":
         plain = plain and problem.error is None and problem.random is None and problem.rounds == 1
     elif problem.axes == "time":
-        plain = plain and problem.max_variance is None and not problem.participation.random
+        plain = plain and not problem.participation.random
     if not plain or problem.axes == "space-time":
         got = f"one over {problem.axes} of the family {family.name!r}, or with one of these"
         raise InputError(FIELD, expected=COVERED, got=got)
@@ -298,11 +303,16 @@ def _gap_over_nodes(
 
 
 def _inverse_root(covariance: Array, r: Exact) -> Exact:
-    """Return M, lower triangular, M R M^T about I: a guess, and a step that squares its error."""
+    """Return M, lower triangular, M R M^T about I."""
     m = near(np.tril(np.linalg.inv(np.linalg.cholesky(covariance))))
+    return _refined(m, r, np.tril)
+
+
+def _refined(m: Exact, r: Exact, triangle: Any) -> Exact:
+    """Return M, such a triangle, M R M^T about I, from a guess: its error is squared."""
     k = m.scale**2 * r.scale
-    f = k * np.eye(len(covariance), dtype=object) - times(times(m.whole, r.whole), m.whole.T)
-    f = np.tril(f) * 2 - np.diag(np.diagonal(f))
+    f = k * np.eye(len(m.whole), dtype=object) - times(times(m.whole, r.whole), m.whole.T)
+    f = triangle(f) * 2 - np.diag(np.diagonal(f))
     return cut(Exact(2 * k * m.whole + times(f, m.whole), 2 * k * m.scale), 1 << FINE)
 
 
@@ -425,7 +435,12 @@ def _in_time(design: Design) -> Claim:
     _require(not np.triu(strategy, 1).any(), "a lower triangular strategy", "another")
     _require(count <= MOST, f"at most {MOST} patterns of participation", str(count))
     steps = [list(map(int, pattern)) for pattern in problem.participation.maximal_patterns()]
-    tau = exact(np.ones(len(steps)) if problem.budget is None else problem.budget)
+    limit = problem.max_variance
+    tau = exact(
+        np.ones(len(steps)) if problem.budget is None else problem.budget,
+        least=1 if limit is None else exact(limit).scale,
+    )
+    cap = None if limit is None else exact(limit, least=tau.scale).whole
     # Feasible: absolute entries of C^T C on every pattern add up to no more than its budget.
     c = exact(strategy)
     for pattern, budget in zip(steps, tau.whole, strict=True):
@@ -434,36 +449,53 @@ def _in_time(design: Design) -> Claim:
         kept = used <= budget * c.scale**2
         _require(kept, f"a squared sensitivity within budget on the steps {pattern}", "more")
     m = near(np.tril(np.linalg.inv(strategy)).T)
+    if cap is not None:  # which variances may reach
+        m = _refined(m, Exact(times(c.whole.T, c.whole), c.scale**2), np.triu)
     identity = times(c.whole, m.whole.T)
     k = (m.scale * c.scale) ** 2
-    left = k - _away(k, times(identity.T, identity))
+    away = _away(k, times(identity.T, identity))
+    left = k - away
     _require(left > 0, "an invertible strategy", "one that is not proved to be")
+    if cap is not None:
+        kept = ((m.whole**2).sum(axis=0) * c.scale**2 * tau.scale <= left * cap).all()
+        _require(kept, "variances that keep the cap", "one that does not")
     # Nearly optimal: theorem A. H is over the square of the scale of L.
-    lower = factor_below(Enclosure(problem.gram, np.zeros(()))).factor
+    prices, whole = np.zeros(len(strategy)), Enclosure(problem.gram, np.zeros(()))
+    if cap is not None:
+        prices = np.maximum(design.proof.get("dual_cap", prices), 0.0)
+        whole = whole.plus(Enclosure(np.diag(prices), np.zeros(())))
+    lower = factor_below(whole).factor
     factor, h = exact(lower), exact(problem.gram)
     if factor.scale > 1:
         scale = 1 << max(BITS, (h.scale.bit_length() + 1) // 2)
         factor = cut(exact(lower, least=scale), scale)
         h = exact(problem.gram, least=scale**2)
-    _require_dominant(h.whole - times(factor.whole.T, factor.whole))
+    paid = cut(exact(prices, least=factor.scale**2), factor.scale**2).whole
+    _require_dominant(h.whole + np.diag(paid) - times(factor.whole.T, factor.whole))
+    cost = 0 if cap is None else int((paid * cap).sum())
     on, guess = _columns(design, steps)
     b = near(guess)
     u, _, v = np.linalg.svd(lower @ guess, full_matrices=False)
     z = near(u @ v)
     s = z.scale**2
-    prices = [int((b.whole[:, on == a] ** 2).sum(axis=1).max()) for a in range(len(steps))]
-    price = (s + _away(s, times(z.whole, z.whole.T))) * int((prices * tau.whole).sum())
+    most = [int((b.whole[:, on == a] ** 2).sum(axis=1).max()) for a in range(len(steps))]
+    price = (s + _away(s, times(z.whole, z.whole.T))) * int((most * tau.whole).sum())
     alpha = int((times(factor.whole, b.whole) * z.whole).sum())
-    found = int((times(m.whole, h.whole) * m.whole).sum()) * c.scale**2
-    objective = Fraction(found, factor.scale**2 * left)
-    above = _stated(design, objective, found * price, left * alpha**2 * tau.scale)
+    # H with w alone is semidefinite: the error of M costs what w is paid, and is nearly nothing.
+    found = int((times(m.whole, h.whole) * m.whole).sum()) * c.scale**2 * tau.scale
+    found += 2 * away * cost
+    objective = Fraction(found, factor.scale**2 * tau.scale * left)
+    reached = left * (alpha**2 * tau.scale**2 - price * cost)
+    above = _stated(design, objective, found * price, reached)
     fields = {"H": _triangle(h.whole), "C": _triangle(c.whole), "steps": steps, "tau": tau.whole}
-    fields |= {"dL": factor.scale, "dC": c.scale, "dt": tau.scale} | _claims(design, above)
+    fields |= {"cap": cap, "dL": factor.scale, "dC": c.scale, "dt": tau.scale}
+    fields |= _claims(design, above)
     fields |= {"M": m.whole, "L": _triangle(factor.whole), "Z": z.whole, "B": b.whole}
-    fields |= {"on": on.tolist(), "K": k, "s": s}
+    fields |= {"on": on.tolist(), "w": paid, "K": k, "s": s}
     about = """H is the lower triangle of A^T A, over dL^2, C that of the strategy, over dC;
-   steps are the patterns of participation, from step 0 on, tau their squared sensitivities, over
-   dt. Proved: C^T C is feasible, tr(H (C^T C)^-1) is"""
+   steps are the patterns of participation, from step 0 on, tau their squared sensitivities, and
+   cap that of variances, squared noise, both over dt. Proved: C^T C is feasible, and
+   tr(H (C^T C)^-1) is"""
     names = ("Time", "Strategy", "check_time", "proved_time", "check_time_sound")
     return Claim(design, fields, above, f"{len(strategy)} steps", names, about)
 

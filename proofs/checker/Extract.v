@@ -23,4 +23,4 @@ Extract Inlined Constant Z.sub => "Whole.sub".
 Extract Inlined Constant Z.mul => "Whole.mul".
 Extract Inlined Constant Z.abs => "Whole.abs".
 Extract Inlined Constant Z.leb => "Whole.leq".
-Extraction "checked.ml" accepted accepted_time.
+Extraction "checked.ml" accepted accepted_time accepted_seeds.

@@ -4,6 +4,7 @@ hand, what it refuses, and that nobody is told "verified" by anything else."""
 from __future__ import annotations
 
 import random
+import re
 import shutil
 import stat
 import subprocess
@@ -15,20 +16,18 @@ import numpy as np
 import pytest
 
 import noisedesign as nd
-from noisedesign.base.checks import InputError
 from noisedesign.tasks.checker import ENVIRONMENT
 from noisedesign.tasks.theorem import NUMBERS, numbers, theorem, times
 from tests.support import ROOT
 from tests.support.command_line import EPOCHS, RING, call, write
-from tests.tasks.test_theorem import DESIGNS, fields_of, over_time
-
-SHARED = {name for name in DESIGNS if name.startswith(("edges", "neighbourhoods"))}
+from tests.tasks.test_theorem import DESIGNS, fields_of, flat, over_time
 
 
 def fields(text: str) -> dict[str, list[str]]:
-    """Rows of every field by its name, of "name row, row; name row"."""
+    """Rows of every field by its name, of "name row, row; name row", or of "name row/row, row/row"
+    where a matrix is a line."""
     parts = (part.strip().partition(" ") for part in text.split(";"))
-    return {name: rows.split(", ") if rows else [] for name, _, rows in parts}
+    return {name: rows.replace("/", ";").split(", ") if rows else [] for name, _, rows in parts}
 
 
 # W = [[5, 3], [3, 5]] / 8 has the singular values 1 and 1/4, so no noise of budgets 1 has less than
@@ -41,8 +40,30 @@ NODES = fields(
 # One record in both of two steps, H = I and C = I: absolute entries of C^T C add up to 2, and
 # tr(H (C^T C)^-1) = 2. By Cauchy and Schwarz 4 <= tr(X^-1) tr(X) for all X, and tr(X) <= 2.
 STEPS = fields(
-    "H 1, 0 1; C 1, 0 1; steps 0 1; tau 2; dL 1; dC 1; dt 1; po 2; qo 1; gn 1; gd 1; "
-    "M 1 0, 0 1; L 1, 0 1; Z 1 0, 0 1; B 1 0, 0 1; on 0 0; K 1; s 1"
+    "H 1, 0 1; C 1, 0 1; steps 0 1; tau 2; cap; dL 1; dC 1; dt 1; po 2; qo 1; gn 1; gd 1; "
+    "M 1 0, 0 1; L 1, 0 1; Z 1 0, 0 1; B 1 0, 0 1; on 0 0; w 0 0; K 1; s 1"
+)
+# Records of one step each, and an error 7/5 x + y of the noise x, y of two steps, which is small
+# where noise is large: H, of rank 1, is [[49, 35], [35, 25]] / 25. Variances up to 625/576 are
+# allowed, and X = C^T C = [[25, 7], [7, 25]] / 25 has them: tr(H X^-1) = 5 * 272 / 576 = 85/36.
+# That is optimal: H + diag(1324, 196) / 625 = X diag(4, 1) X = L^T L for L = diag(2, 1) X, and of
+# B = diag(2, 1), <L B, I>^2 = 25 is at most 5 (tr(H X'^-1) + 1520/576) for all X' allowed.
+CAPPED = fields(
+    "H 1225, 875 625; C 24, 7 25; steps 0, 1; tau 576 576; cap 625 625; dL 25; dC 25; dt 576; "
+    "po 85; qo 36; gn 1; gd 1; M 25 -7, 0 24; L 50 14, 7 25; Z 1 0, 0 1; B 2 0, 0 1; on 0 1; "
+    "w 1324 196; K 360000; s 1"
+)
+# Independent noise of variance 1: an error of 2, as columns of W have norm 1, and no such noise of
+# budgets 1 has less. L = I is at most W^T W on each node, but not on both.
+SEEDS = fields(
+    "W 3 0, 4 5; sets 0, 1; P 1, 1; tau 1 1; cap; dW 5; dR 1; dt 1; po 2; qo 1; gn 1; gd 1; "
+    "M 1 0, 0 1; L 5 0, 0 5; Z 1 0, 0 1; b 1 1; w 0 0; Q 1, 1; D 0, 0; K 1; s 1"
+)
+GOOD = {"space": NODES, "time": STEPS, "time, capped": CAPPED, "seeds": SEEDS}
+# The two nodes of the first case, as one set: the root of R, and nothing left of W^T W.
+BOTH = (
+    "W 5 3, 3 5; sets 0 1; P 25/-15 25; dW 8; dR 16; po 25; qo 32; M 5 3, 0 4; L 5 3, 3 5; "
+    "Q 5 -3/0 4; D 0 0/0 0; K 400"
 )
 WRONG = {
     "space": [
@@ -65,29 +86,58 @@ WRONG = {
         "gn 999999999; gd 1000000000",
         "steps 0",  # a column of B on a step that is not of its pattern
         "on 0 1",  # a pattern that is not there
+        "w 0 1; L 1, 1 1",  # a price of no cap
+    ],
+    "time, capped": [
+        "cap 625 624",
+        "cap",  # without which the prices count for nothing
+        "w 1325 196",  # a price that is too high, and one that is too low
+        "w 1324 195",
+        "w 1326 -196; L 50 14, 0 0",
+        "tau 575 576",
+        "po 850001; qo 360000",
+        "gn 999999999; gd 1000000000",
+    ],
+    "seeds": [
+        "P 0, 1; po 1",  # no noise at node 0
+        "P 2, 1",
+        "P 1",
+        "sets 0, 0, 1; P 2, -1, 1; Q 1, 0, 1; D 0, 0, 0",  # a negative block
+        "sets 0 1, 1",  # more may be shared
+        "tau 999999 1000000; dt 1000000",
+        "cap 1 0",
+        "po 2000001; qo 1000000",
+        "gn 999999999; gd 1000000000",
+        "L 6 0, 0 5",
+        "D 1, 0",
+        "Q 2, 1",
+        "b 2 1",
+        BOTH + "; Q 5 3/0 4",
+        BOTH + "; P 25/-16 25",
     ],
 }
 
 
 def text_of(kind: str, changes: str = "s 1") -> str:
-    given = NODES if kind == "space" else STEPS
-    lines = [NUMBERS, f"{kind} 2"]
-    for name, rows in (given | fields(changes)).items():
+    lines = [NUMBERS, f"{kind.split(',')[0]} 2"]
+    for name, rows in (GOOD[kind] | fields(changes)).items():
         lines += [f"{name} {len(rows)}", *rows]
     return "\n".join([*lines, ""])
 
 
 def read(text: str) -> dict[str, list[list[int]]]:
-    """Fields of such a text by their names, as lists of rows."""
+    """Fields of such a text by their names, as lists of lines."""
     lines = iter(text.splitlines()[2:])
     found = {}
     for line in lines:
         name, count = line.split()
-        found[name] = [[int(x) for x in next(lines).split()] for _ in range(int(count))]
+        found[name] = [
+            [int(x) for x in next(lines).replace(";", " ").split()] for _ in range(int(count))
+        ]
     return found
 
 
-@pytest.mark.parametrize("name", sorted(DESIGNS.keys() - SHARED))
+@pytest.mark.parametrize("name", DESIGNS)
 def test_numbers_are_those_of_the_theorem(name: str) -> None:
     design = DESIGNS[name]()
     said = fields_of(theorem(design))
@@ -95,13 +145,18 @@ def test_numbers_are_those_of_the_theorem(name: str) -> None:
     assert list(found) == list(said)
     for key, value in said.items():
         rows: Any = [] if value is None else [[value]] if isinstance(value, int) else value
+        if "sets" in said and key in ("P", "Q", "D"):
+            rows = [flat(block) for block in value]
         assert found[key] == ([rows] if rows and isinstance(rows[0], int) else rows), key
 
 
-def test_seeds_are_refused_by_name() -> None:
-    assert len(SHARED) == 3
-    with pytest.raises(InputError, match="expected a design without a structure, for the checker"):
-        numbers(DESIGNS["edges"]())
+def test_a_block_of_shared_seeds_is_a_line() -> None:
+    """Of an edge, the lower triangle 1 + 2 and a root 2 + 2, rows between semicolons."""
+    lines = numbers(DESIGNS["edges"]()).splitlines()
+    assert lines[1] == "seeds 4"
+    for name, form in ("P", r"-?\d+;-?\d+ -?\d+"), ("Q", r"-?\d+ -?\d+;-?\d+ -?\d+"):
+        at = lines.index(f"{name} 3")
+        assert all(re.fullmatch(form, line) for line in lines[at + 1 : at + 4])
 
 
 @pytest.mark.parametrize("bits", [1, 22, 53, 64, 130])
@@ -225,9 +280,11 @@ def told(checker: Path, text: str) -> tuple[int, str]:
 @BUILT
 @pytest.mark.slow
 def test_checker_by_hand(checker: Path) -> None:
-    for kind in "space", "time":
-        assert told(checker, text_of(kind)) == (0, "accepted")
+    for kind in GOOD:
+        assert told(checker, text_of(kind)) == (0, "accepted"), kind
     assert told(checker, text_of("space", "cap 25 25; floor 25 25")) == (0, "accepted")
+    for more in "cap 1 1", BOTH, BOTH + "; cap 25 25":
+        assert told(checker, text_of("seeds", more)) == (0, "accepted"), more
     for kind, changed in WRONG.items():
         for changes in changed:
             assert told(checker, text_of(kind, changes)) == (1, "refused"), changes
@@ -237,13 +294,14 @@ def test_checker_by_hand(checker: Path) -> None:
         (good[:-10], "too early"),
         (good + "1\n", "more follows"),
         (good.replace("space 2", "space -2"), "not a number of a row"),
-        (good.replace("space 2", "plane 2"), "over space or time"),
+        (good.replace("space 2", "plane 2"), "over space or time, or of shared seeds"),
         (good.replace("tau 1", "tau 2"), "not a whole number: cap"),
         (good.replace("dW 1", "w 1"), "expected the field dW"),
         (good.replace("dW 1\n8", "dW 1\n8 8"), "one of dW"),
         (good.replace("-15", "-1.5"), "not a whole number"),
         (good.replace("of a design\n", "of another\n"), "expected numbers"),
         (text_of("time", "on 0 -1"), "not a number of a row"),
+        (text_of("seeds", "P 1/, 1/x"), "not a whole number: x"),
     ]:
         code, said = told(checker, text)
         assert (code, why in said) == (2, True), (why, said)
@@ -251,23 +309,27 @@ def test_checker_by_hand(checker: Path) -> None:
 
 @BUILT
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(DESIGNS.keys() - SHARED))
+@pytest.mark.parametrize("name", DESIGNS)
 def test_checker_accepts_what_is_true_and_nothing_else(name: str, checker: Path) -> None:
     text = numbers(DESIGNS[name]())
     assert told(checker, text) == (0, "accepted")
     said = read(text)
-    noise, scale = ("R", -said["dR"][0][0]) if "W" in said else ("C", said["dC"][0][0])
+    noise = "C" if "C" in said else "P" if "sets" in said else "R"
+    scale = said["dC"][0][0] if noise == "C" else -said["dR"][0][0]
     changes = {
         noise: scale // 10**6,
         "po": said["po"][0][0] // 10**8,
         "gn": said["gd"][0][0] - 1 - said["gn"][0][0],
         "tau": -(said["dt"][0][0] // 10**6) or -1,
     }
+    if "sets" in said:
+        changes["sets"] = 2
+    if said.get("cap"):
+        changes["cap"] = -(said["cap"][0][0] // 2)
     for field, by in changes.items():
         lines = text.splitlines()
         at = lines.index(next(line for line in lines if line.startswith(f"{field} "))) + 1
-        first, *rest = lines[at].split()
-        lines[at] = " ".join([str(int(first) + by), *rest])
+        lines[at] = re.sub(r"-?\d+", lambda x, by=by: str(int(x[0]) + by), lines[at], count=1)
         assert told(checker, "\n".join([*lines, ""])) == (1, "refused"), field
 
 

@@ -48,6 +48,7 @@ DESIGNS: dict[str, Callable[[], Any]] = {
     "cap and floor": lambda: over_nodes(max_variance=1.7, min_variance=[1.1, 1.2, 1.4, 1.1]),
     "time": over_time,
     "budgets over time": lambda: over_time(budget=[1.0, 0.5]),
+    "cap over time": lambda: over_time(max_variance=[2.5, 2.6, 2.5, 2.5]),
     "overlapping": lambda: over_time(APART),
     "edges": lambda: of_seeds("edge-local"),
     "edges, budgets and a cap": lambda: of_seeds(
@@ -95,7 +96,7 @@ def test_numbers_over_nodes_are_those_of_the_design(name: str) -> None:
     assert 0 <= Fraction(said["gn"], said["gd"]) - 1 <= 2 * GAP
 
 
-@pytest.mark.parametrize("name", ["time", "budgets over time", "overlapping"])
+@pytest.mark.parametrize("name", ["time", "budgets over time", "cap over time", "overlapping"])
 def test_numbers_over_time_are_those_of_the_design(name: str) -> None:
     design = DESIGNS[name]()
     said, problem = fields_of(theorem(design)), design.problem
@@ -106,6 +107,10 @@ def test_numbers_over_time_are_those_of_the_design(name: str) -> None:
     assert said["steps"] == patterns
     budget = [1.0] * len(patterns) if name != "budgets over time" else [1.0, 0.5]
     assert_floats(said["tau"], said["dt"], budget)
+    assert (said["cap"] is None) is (problem.max_variance is None)
+    if said["cap"] is not None:
+        assert_floats(said["cap"], said["dt"], problem.max_variance)
+        assert max(said["w"]) > said["dL"] ** 2 // 10**3
     assert_floats([said["po"]], said["qo"], [design.objective])
     assert 0 <= Fraction(said["gn"], said["gd"]) - 1 <= 2 * GAP
 
@@ -219,6 +224,30 @@ def test_strategies_that_are_not_what_they_say_are_refused() -> None:
     tight = replace(design.problem, budget=[1.0, 1 - 1e-9])
     with pytest.raises(InputError, match=r"on the steps \[1, 3\]"):
         theorem(changed(design, problem=tight))
+    capped = DESIGNS["cap over time"]()
+    variances = np.diagonal(np.linalg.inv(capped.strategy.T @ capped.strategy))
+    lower = replace(capped.problem, max_variance=variances - 1e-9)
+    with pytest.raises(InputError, match="variances that keep the cap"):
+        theorem(changed(capped, problem=lower))
+    for prices, why in (np.nan, "prove a bound"), (0.0, "the lower_bound that follows"):
+        proof = {**capped.proof, "dual_cap": np.full(4, prices)}
+        with pytest.raises(InputError, match=why):
+            theorem(changed(capped, proof=proof))
+
+
+def test_a_cap_that_is_reached_is_kept() -> None:
+    """Variances are squared norms of rows of C^-1, here as fractions, and caps a rounding off."""
+    design = over_time(nd.participation.FixedEpoch(epochs=1, separation=16), max_variance=1.2)
+    c = np.vectorize(Fraction)(design.strategy)
+    inverse = np.vectorize(Fraction)(np.eye(16))
+    for i in range(16):
+        inverse[i] = (inverse[i] - c[i, :i] @ inverse[:i]) / c[i, i]
+    reached = [float(x) for x in (inverse**2).sum(axis=1)]
+    above = replace(design.problem, max_variance=np.nextafter(reached, 9))
+    assert max(fields_of(theorem(changed(design, problem=above)))["w"]) > 0
+    below = replace(design.problem, max_variance=np.nextafter(reached, 0))
+    with pytest.raises(InputError, match="variances that keep the cap"):
+        theorem(changed(design, problem=below))
 
 
 @pytest.mark.parametrize(
@@ -227,9 +256,6 @@ def test_strategies_that_are_not_what_they_say_are_refused() -> None:
         nd.SpaceProblem(mixing=PATH, rounds=2),
         nd.SpaceProblem(mixing=PATH, structure=nd.SpaceStructure(kind="edge-local", known_seeds=1)),
         nd.SpaceProblem(mixing=PATH, structure=nd.SpaceStructure(kind="decor")),
-        nd.TimeProblem.prefix(
-            participation=nd.participation.FixedEpoch(epochs=2, separation=2), max_variance=2.5
-        ),
     ],
 )
 def test_other_designs_are_refused_in_words(problem: Any) -> None:
@@ -320,5 +346,7 @@ def test_rocq_accepts_what_is_true_and_nothing_else(name: str, proofs: Path) -> 
     }
     if "sets" in said:
         wrong["a set"] = more(text, "sets", 2)
+    if said.get("cap"):
+        wrong["a cap"] = more(text, "cap", -(said["cap"][0] // 2))
     for what, other in wrong.items():
         assert not accepts(proofs, other), what
