@@ -1,7 +1,7 @@
 """Rodio, Chen and Larsson: Whisper D-SGD (CorN-DSGD), the experiments of section VI.
 
 Quadratic objectives and logistic regression on a9a, on random graphs of 20 nodes, under published
-noise and under what is designed here for the whole run. Budgets are exact against a reader of all
+noise and under what is designed here for the whole run. Accounts are exact against a reader of all
 messages (of the average, for trusted servers), for one example in every step."""
 
 from __future__ import annotations
@@ -292,7 +292,7 @@ def _adversary(settings: WhisperSettings) -> str:
         f"Erdős-Rényi graphs of {network.nodes} nodes, Metropolis-Hastings weights, delta "
         f"{network.delta:g}, adjacency {network.adjacency}; quadratics for "
         f"{settings.quadratics.steps} steps, a9a for {data.steps} (published: 5000 of both), "
-        f"{data.seeds} seeds. Budgets are exact and against a reader of all messages. *a9a* is as "
+        f"{data.seeds} seeds. Accounts are exact and against a reader of all messages. *a9a* is as "
         "the published code: they are for one example, whose gradient is clipped and which may be "
         f"in every batch, and noise is added to the batch's sum, divided by the node's batch size. "
         "*a9a by node* is as the paper: for all data of a node, whose mean gradient over a batch "
