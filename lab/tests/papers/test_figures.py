@@ -453,7 +453,7 @@ def test_every_trust_model_has_its_words() -> None:
 
 # --- all of them ----------------------------------------------------------------------------------
 
-SLOW_FIGURES = {"pndp-by-distance", "gossip-spectral"}
+SLOW_FIGURES = {"pndp-by-distance", "gossip-spectral", "algorithms-by-observer"}
 """Figures that other tests draw of smaller graphs."""
 
 

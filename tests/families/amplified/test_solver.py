@@ -73,6 +73,7 @@ def some_gram(size: int, seed: int) -> Array:
     return np.asarray(prefix_gram(horizon=size) + extra @ extra.T / size)
 
 
+@pytest.mark.slow
 def test_two_steps_against_a_grid_by_quadrature() -> None:
     """No [[1, 0], [c, d]] of a grid is better; at the best of them c is positive, and d not 1."""
     gram = some_gram(2, 0)

@@ -80,7 +80,9 @@ def adversarial(
     return Answers(slope=found.factors - 1, records=records, clip=clip), found.changes
 
 
-@pytest.mark.parametrize(("records", "bites"), [(40, False), (5, True)])
+@pytest.mark.parametrize(
+    ("records", "bites"), [pytest.param(40, False, marks=pytest.mark.slow), (5, True)]
+)
 def test_clipped_records_reach_what_fixed_responses_forbid(records: int, bites: bool) -> None:
     answers, changes = adversarial(
         views.dp_d_sgd(mixing=STAR, horizon=8),
