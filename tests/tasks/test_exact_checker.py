@@ -170,11 +170,14 @@ def multipliers(arrays: Arrays, said: Manifest, tau: list[Fraction]) -> tuple[Ma
 
 
 def by_its_family(said: Manifest, arrays: Arrays, honest: Arrays) -> tuple[Any, Fraction]:
-    """The program of shared seeds or of observers, and its bound by `noisedesign`: 0 of numbers
-    that are no multipliers of it."""
+    """The program of shared seeds or of observers, None of a W that is none, and its bound by
+    `noisedesign`: 0 of numbers that are no multipliers of it."""
     asked = parse_problem(said["problem"]["text"], folder=Path()).problem
     data = {x: arrays[x] for x in ("mixing", "budget", "max_variance") if x in arrays}
-    problem: Any = replace(asked, **data)
+    try:
+        problem: Any = replace(asked, **data)
+    except InputError:
+        return None, Fraction()
     family: Any = family_of(problem)
     program = family.program(problem)
     try:
@@ -221,6 +224,8 @@ def true(said: Manifest, arrays: Arrays, honest: Arrays) -> bool:
     )
     if parts:
         program, least = by_its_family(said, arrays, honest)
+        if program is None:
+            return False
     if space:
         r, w = exactly(arrays["covariance"]), exactly(arrays["mixing"])
         if "clique_blocks" in arrays:
