@@ -101,7 +101,7 @@ def noise_of(said, arrays, views, sets):
 
 
 def parts_of(dual, arrays, square, views):
-    """What everybody hears, L and b of multipliers; and prices of caps, as they are stored."""
+    """The nodes that everybody hears, L and b of multipliers; and prices of caps, as stored."""
     tau, n = arrays["budget"], len(square.m)
     weights, factors, w = (dual.get(f"dual_{x}") for x in ("prices", "factors", "cap"))
     if views[1:]:  # in units of 1 / tau, and of the error of such noise
@@ -119,7 +119,7 @@ def parts_of(dual, arrays, square, views):
 
 
 def bound_of(dual, arrays, factor, known, views, sets):
-    """What multipliers prove of the error of all noise within budgets and limits."""
+    """The bound that multipliers prove on the error of all noise within budgets and limits."""
     nothing, bands = np.zeros(len(factor.m.T)), dual.get("strategy_bands")
     w, u = (np.maximum(dual.get(f"dual_{x}", nothing), 0) for x in ("cap", "floor"))
     if "dual_prices" in dual or views[1:]:
