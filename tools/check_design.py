@@ -267,8 +267,8 @@ def check(path):
         require(close, f"{key}: {claim} is claimed, {float(value)} is proved")
     wider = {k.replace("unrestricted", "dual"): x for k, x in arrays.items() if k[:2] == "un"}
     own = arrays if not wider or {"dual_shares", "dual_prices"} & set(arrays) else wider
-    of = " of as many diagonals" * ("strategy_bands" in own)
-    of += " of such seeds" * ("dual_prices" in own)
+    of = " of as many diagonals" if "strategy_bands" in own else ""
+    of = " of such seeds" if "dual_prices" in own else of
     bounds = [bound_of(own, arrays, factor, known, views, sets)]
     claims = [said["lower_bound"], said["unrestricted_lower_bound"]]
     if claims[1] is not None:  # of all noise
@@ -278,7 +278,7 @@ def check(path):
         require(0 < claim <= bound * (1 + ROOM), f"lower bound {claim}: {float(bound)} is proved")
     require(said["feasible"] is said["sensitivity"]["squared"] is True, "it says: not feasible")
     require(0 <= said["gap"] == said["objective"] / said["lower_bound"] - 1, "the gap is another")
-    before = " before these observers, in one step" * bool(views[1:])
+    before = " before these observers, in one step" if views[1:] else ""
     proved = math.sqrt(max(squares) * (1 + 2.0**-50)), high, -bounds[0], high / bounds[0] - 1
     mu, high, low, gap = (math.nextafter(float(x), math.inf) for x in proved)
     print(f"proved in integers: every budget is kept{before}; mu <= {mu} for a change of 1")
