@@ -101,7 +101,7 @@ def noise_of(said, arrays, views, sets):
 
 
 def parts_of(dual, arrays, square, views):
-    """What everybody hears, L and b of multipliers; and prices of caps, as they are stored."""
+    """The nodes that everybody hears, L and b of multipliers; and prices of caps, as stored."""
     tau, n = arrays["budget"], len(square.m)
     weights, factors, w = (dual.get(f"dual_{x}") for x in ("prices", "factors", "cap"))
     if views[1:]:  # in units of 1 / tau, and of the error of such noise
@@ -119,7 +119,7 @@ def parts_of(dual, arrays, square, views):
 
 
 def bound_of(dual, arrays, factor, known, views, sets):
-    """What multipliers prove of the error of all noise within budgets and limits."""
+    """The bound that multipliers prove on the error of all noise within budgets and limits."""
     nothing, bands = np.zeros(len(factor.m.T)), dual.get("strategy_bands")
     w, u = (np.maximum(dual.get(f"dual_{x}", nothing), 0) for x in ("cap", "floor"))
     if "dual_prices" in dual or views[1:]:
@@ -267,8 +267,8 @@ def check(path):
         require(close, f"{key}: {claim} is claimed, {float(value)} is proved")
     wider = {k.replace("unrestricted", "dual"): x for k, x in arrays.items() if k[:2] == "un"}
     own = arrays if not wider or {"dual_shares", "dual_prices"} & set(arrays) else wider
-    of = " of as many diagonals" * ("strategy_bands" in own)
-    of += " of such seeds" * ("dual_prices" in own)
+    of = " of as many diagonals" if "strategy_bands" in own else ""
+    of = " of such seeds" if "dual_prices" in own else of
     bounds = [bound_of(own, arrays, factor, known, views, sets)]
     claims = [said["lower_bound"], said["unrestricted_lower_bound"]]
     if claims[1] is not None:  # of all noise
@@ -278,7 +278,7 @@ def check(path):
         require(0 < claim <= bound * (1 + ROOM), f"lower bound {claim}: {float(bound)} is proved")
     require(said["feasible"] is said["sensitivity"]["squared"] is True, "it says: not feasible")
     require(0 <= said["gap"] == said["objective"] / said["lower_bound"] - 1, "the gap is another")
-    before = " before these observers, in one step" * bool(views[1:])
+    before = " before these observers, in one step" if views[1:] else ""
     proved = math.sqrt(max(squares) * (1 + 2.0**-50)), high, -bounds[0], high / bounds[0] - 1
     mu, high, low, gap = (math.nextafter(float(x), math.inf) for x in proved)
     print(f"proved in integers: every budget is kept{before}; mu <= {mu} for a change of 1")

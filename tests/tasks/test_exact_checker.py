@@ -188,9 +188,11 @@ def by_its_family(said: Manifest, arrays: Arrays, honest: Arrays) -> tuple[Any, 
 
 
 def of_blocks(arrays: Arrays, sets: Sequence[tuple[int, ...]]) -> Matrix | None:
-    """R, the sum of blocks of these sets; None where one is not positive definite, or the R of the
-    file is another."""
+    """R, the sum of blocks of these sets; None where one is not positive definite, their number or
+    the R of the file is another."""
     n = len(arrays["covariance"])
+    if arrays["clique_blocks"].size != sum(len(c) ** 2 for c in sets):
+        return None
     r, flat = [[Fraction()] * n for _ in range(n)], iter(exactly(arrays["clique_blocks"])[0])
     for c in sets:
         block = [[next(flat) for _ in c] for _ in c]
