@@ -1,6 +1,6 @@
-(* The enclosure of the exponential by which the integer sampler decides (noisedesign.noise.discrete_gaussian.exp_bounds):
-   of E(x) = exp(-x), as Exponential.v takes it, both whole numbers that it returns are on their sides of 2^bits E(n / d),
-   for all n >= 0, d > 0 and bits >= 0.
+(* The enclosure of the exponential by which the integer sampler decides
+   (noisedesign.noise.discrete_gaussian.exp_bounds): of E(x) = exp(-x), as Exponential.v takes it, both whole numbers
+   that it returns are on their sides of 2^bits E(n / d), for all n >= 0, d > 0 and bits >= 0.
 
    series_near        terms cut to whole numbers err by at most 4 each, and what is summed by 4 for each of them
    squared_around     squares that are rounded outwards keep E(2 x) between them
@@ -151,9 +151,12 @@ Qed.
 Definition sum_of k := P * series_sum x k.
 
 Lemma sum_next k : sum_of k.+1 = sum_of k + (-1) ^+ k.+1 * exact_term k.+1.
-Proof. by rewrite /sum_of /series_sum big_ord_recr /= mulrDr /exact_term [(- x) ^+ _]exprNn -mulrA [P * (_ * _)]mulrCA. Qed.
+Proof.
+by rewrite /sum_of /series_sum big_ord_recr /= mulrDr /exact_term [(- x) ^+ _]exprNn -mulrA [P * (_ * _)]mulrCA.
+Qed.
 
-Lemma series_near fuel k t total : Z.le 0 t -> zr t <= exact_term k <= zr t + 4%:R -> `|zr total - sum_of k| <= 4%:R * k%:R ->
+Lemma series_near fuel k t total :
+  Z.le 0 t -> zr t <= exact_term k <= zr t + 4%:R -> `|zr total - sum_of k| <= 4%:R * k%:R ->
   Z.lt places (Z.of_nat (k + fuel)) ->
   exists N, [/\ (N <= k + fuel)%N, (series fuel (Z.of_nat k) t total y places).1 = Z.of_nat N, exact_term N <= 4%:R &
     `|zr (series fuel (Z.of_nat k) t total y places).2 - sum_of N| <= 4%:R * N%:R].
@@ -171,7 +174,8 @@ have -> : Z.add (Z.of_nat k) 1 = Z.of_nat k.+1 by rewrite Nat2Z.inj_succ Z.add_1
 set total' := if _ then _ else _; have [| |N [le1 h1 h2 h3]] := IH k.+1 t' total' t'0 near'.
 - have -> : zr total' = zr total + (-1) ^+ k.+1 * zr t'.
     by rewrite /total' odd_of_nat -signr_odd; case: (odd _); rewrite ?expr0 ?expr1 ?zrB ?zrD ?mulN1r ?mul1r.
-  rewrite sum_next (_ : zr total + _ - _ = (zr total - sum_of k) + (-1) ^+ k.+1 * (zr t' - exact_term k.+1)); last by ring.
+  rewrite sum_next (_ : zr total + _ - _ = (zr total - sum_of k) + (-1) ^+ k.+1 * (zr t' - exact_term k.+1));
+    last by ring.
   apply: le_trans (ler_norm_add _ _) _.
   rewrite (_ : 4%:R * k.+1%:R = 4%:R * k%:R + 4%:R); last by rewrite -[k.+1]addn1 natrD mulrDr mulr1.
   apply: ler_add => //.
@@ -186,7 +190,8 @@ Proof.
 move=> small; have next : exact_term N.+1 <= 4%:R.
   apply: le_trans (le_trans (exact_falls N) _) small.
   by rewrite mulrA mulr1 ler_pdivr_mulr ?ltr0n // ler_pemulr ?exact_ge0 // ler1n.
-have := mulr_ge0 (ltW P0) (taylor E_sum E_above N x0 x_le1); have := mulr_ge0 (ltW P0) (taylor E_sum E_above N.+1 x0 x_le1).
+have := mulr_ge0 (ltW P0) (taylor E_sum E_above N x0 x_le1).
+have := mulr_ge0 (ltW P0) (taylor E_sum E_above N.+1 x0 x_le1).
 rewrite ![P * (_ * (_ - _))]mulrCA ![P * (_ - _)]mulrBr -!/(sum_of _) sum_next opprD addrA mulrBr.
 set D := P * E x - sum_of N; rewrite exprS !mulN1r [X in _ - X]mulrA -signr_odd.
 case: (odd _); rewrite ?expr0 ?expr1 !(mulN1r, mul1r, mulNr, opprK, mulrN, mulr1) => h0 h1.
@@ -226,7 +231,8 @@ Qed.
 Lemma halved (a b c : R) : 0 < b -> 0 < c -> a / b = c * (a / (b * c)).
 Proof. by move=> b0 c0; field; rewrite !gt_eqF. Qed.
 
-Lemma left_below (P e m : R) : 16%:R * m + 40%:R <= P -> P <= 2%:R * e -> 0 <= e - (4%:R * m + 4%:R) - (4%:R * m + 16%:R).
+Lemma left_below (P e m : R) :
+  16%:R * m + 40%:R <= P -> P <= 2%:R * e -> 0 <= e - (4%:R * m + 4%:R) - (4%:R * m + 16%:R).
 Proof.
 move=> big half; have two0 : 0 < 2%:R :> R by rewrite ltr0n.
 rewrite -(pmulr_rge0 _ two0); have := le_trans big half; rewrite -subr_ge0; congr (_ <= _); ring.
@@ -258,7 +264,8 @@ have y0 : Z.le 0 y.
 have y_x : zr y <= x * zr (2 ^ places) < zr y + 1.
   have := floor (n * 2 ^ places) (Z.mul_pos_pos _ _ d0 (two_pos h0)); rewrite -/y !zrM => /andP [lo hi].
   by rewrite /x mulrAC ler_pdivl_mulr ?mulr_gt0 // ltr_pdivr_mulr ?mulr_gt0 // lo hi.
-have [|||| N []] := series_near places0 x0 x_half y_x y0 (k := 0) (fuel := Z.to_nat places + 2) (t := 2 ^ places) (total := 2 ^ places).
+have [|||| N []] := series_near places0 x0 x_half y_x y0 (k := 0) (fuel := Z.to_nat places + 2)
+  (t := 2 ^ places) (total := 2 ^ places).
 - by apply/Z.lt_le_incl/two_pos.
 - by rewrite /exact_term expr0 fact0 divr1 mulr1 lexx ler_addl ler0n.
 - by rewrite /sum_of /series_sum big_ord_recl big_ord0 addr0 expr0 fact0 divr1 mulr1 subrr normr0 mulr0.
@@ -290,13 +297,15 @@ have around : zr (total - slack) <= zr (2 ^ places) * E x <= zr (total + slack).
   rewrite zrB zrD; apply/andP; split.
     by rewrite ler_subl_addl -ler_subl_addr; apply: le_trans near1 room.
   rewrite -ler_subl_addl -opprB ler_oppl; apply: le_trans near0; by rewrite ler_opp2.
-have := squared_around (Z.to_nat h) places0 low0 around; move: (squared _ _ _ _) => [low high] /= {around} /andP [lo hi].
+have := squared_around (Z.to_nat h) places0 low0 around.
+move: (squared _ _ _ _) => [low high] /= {around} /andP [lo hi].
 have g0 : Z.le 0 (places - bits) by rewrite /places -Z.add_assoc Z.add_simpl_l; apply: Z.add_nonneg_nonneg.
 have EE : E (zr n / zr d) = E x ^+ (2 ^ Z.to_nat h).
   by rewrite -E_power // natrX -zr_two // -halved.
 have PE : zr (2 ^ places) = zr (2 ^ bits) * zr (2 ^ (places - bits)).
   by rewrite -zrM -Z.pow_add_r // Z.add_comm Z.sub_add.
-rewrite PE mulrAC -EE in lo hi; have two' := two_pos g0; have G0 : 0 < zr (2 ^ (places - bits)) by apply/zr_gt0/Z.ltb_lt.
+rewrite PE mulrAC -EE in lo hi; have two' := two_pos g0.
+have G0 : 0 < zr (2 ^ (places - bits)) by apply/zr_gt0/Z.ltb_lt.
 rewrite !Z.shiftr_div_pow2 // -[X in X && _](ler_pmul2r G0) -[X in _ && X](ler_pmul2r G0) zrD.
 have /andP [down _] := floor low two'; have /andP [_ up] := floor high two'.
 by rewrite (le_trans down lo) (le_trans hi (ltW up)).
