@@ -12,17 +12,17 @@
    - the comparison of a uniform, of which more bits are drawn as long as bounds of the exponential do
      not decide, decides rightly whatever the bits to come ([accepted_rightly], [rejected_rightly]), and
      uniforms that are not decided lie together ([undecided_are_close]);
+   - so it does with the bounds that the code computes, of ExpBounds.v ([decided_rightly]);
    - the table of variance 1, computed here as the code computes it, has weights that sum to 2^64, words
      as many as weights, and weights above the density ([table_of_variance_1], [law_of_variance_1]).
 
    Of the exponential, E(x) = exp(-x), nothing is used but that it turns sums into products, is positive and
-   falls; for variance 1 that 1 - x <= E(x), too, from which Exponential.v bounds it by sums of its series.
-   That the code's own bounds of a density ([exp_bounds]) enclose it is a hypothesis of the comparison, by
-   name ([enclosed_low], [enclosed_high]). Uniform words are what the sampler assumes, too. *)
+   falls; for variance 1 and the code's bounds that 1 - x <= E(x), too, from which Exponential.v bounds it by
+   sums of its series. Uniform words are what the sampler assumes, too. *)
 From Coq Require Import ZArith.
 From mathcomp Require Import all_ssreflect all_algebra.
 From mathcomp Require Import ssrZ ring.
-Require Import Riccati Exponential.
+Require Import Riccati Exponential ExpBounds.
 Set Implicit Arguments.
 Unset Strict Implicit.
 Unset Printing Implicit Defensive.
@@ -192,27 +192,6 @@ End Decision.
 (* The table, as the code computes it. *)
 Section Table.
 Local Open Scope Z_scope.
-Definition bit_length z := if z <=? 0 then 0 else Z.log2 z + 1.
-
-Fixpoint series fuel (count term total y places : Z) : Z * Z :=
-  if fuel is f.+1 then if term =? 0 then (count, total) else
-    let next := Z.div (Z.shiftr (term * y) places) (count + 1) in
-    series f (count + 1) next (if Z.odd (count + 1) then total - next else total + next) y places
-  else (count, total).
-
-Fixpoint squared times (low high places : Z) : Z * Z :=
-  if times is m.+1 then squared m (Z.shiftr (low * low) places) (Z.shiftr (high * high) places + 1) places
-  else (low, high).
-
-Definition exp_bounds (n d bits : Z) : Z * Z :=
-  if n =? 0 then (2 ^ bits, 2 ^ bits) else
-  let halvings := bit_length (2 * n / d) in let places := bits + halvings + 16 in
-  let y := Z.div (n * 2 ^ places) (d * 2 ^ halvings) in
-  let: (count, total) := series 1000 0 (2 ^ places) (2 ^ places) y places in
-  let slack := 4 * count + 16 in
-  let: (low, high) := squared (Z.to_nat halvings) (total - slack) (total + slack) places in
-  (Z.shiftr low (places - bits), Z.shiftr high (places - bits) + 1).
-
 Definition ceiling a b := - (- a / b).
 Definition bits_to_reach count := bit_length (count - 1).
 
@@ -275,6 +254,28 @@ Definition variance_1 := Eval vm_compute in table_of 1 1.
 Theorem table_of_variance_1 : table_ok variance_1 1 1.
 Proof. by vm_compute. Qed.
 
+(* The comparison as the code makes it, of a / b exp(-n / d). *)
+Section Decided.
+Variables (R : archiFieldType) (E : R -> R).
+Hypothesis E_sum : forall x y, E (x + y) = E x * E y.
+Hypothesis E_above : forall x, 1 - x <= E x.
+Local Notation zr := (zr R).
+
+Theorem decided_rightly a b u n d bits places U : Z.le 0 a -> Z.lt 0 b -> Z.le 0 n -> Z.lt 0 d ->
+  let: (low, high) := exp_bounds n d (Z.of_nat places) in
+  zr u / 2%:R ^+ bits <= U -> U < (zr u + 1) / 2%:R ^+ bits ->
+  (Z.leb ((u + 1) * b * 2 ^ Z.of_nat places) (a * low * 2 ^ Z.of_nat bits) -> U < zr a / zr b * E (zr n / zr d)) /\
+  (Z.leb (a * high * 2 ^ Z.of_nat bits) (u * b * 2 ^ Z.of_nat places) -> zr a / zr b * E (zr n / zr d) <= U).
+Proof.
+move=> /(zr_leq R) a0 /(zr_lt R) b0 n0 d0.
+have := exp_bounds_holds E_sum E_above n0 d0 (Nat2Z.is_nonneg places); case: (exp_bounds _ _ _) => low high /=.
+have two k : zr (2 ^ Z.of_nat k) = 2%:R ^+ k by rewrite zr_two ?Nat2Z.id //; apply: Nat2Z.is_nonneg.
+rewrite two => /andP [lo hi] Ulo Uhi; split=> /(zr_le R); rewrite !(zrM, zrD) !two => said.
+  exact: (accepted_rightly (places := places) a0 b0 lo said Uhi).
+exact: (rejected_rightly (places := places) a0 b0 hi said Ulo).
+Qed.
+End Decided.
+
 (* The law of variance 1, of the exponential itself: no other function has the two properties. *)
 Section Variance1.
 Variables (R : archiFieldType) (E : R -> R).
@@ -335,4 +336,5 @@ End Variance1.
 Print Assumptions alias_counts.
 Print Assumptions undecided_are_close.
 Print Assumptions table_of_variance_1.
+Print Assumptions decided_rightly.
 Print Assumptions law_of_variance_1.
