@@ -4,8 +4,8 @@
 
 A claim is false where the truth is certainly on its other side: an objective outside of its
 interval, a sensitivity, a variance or a floor above what is claimed, a bound above what it can be
-(:mod:`tests.support.rigorous_instances`, :mod:`.rigorous_others`). The exit code is 1 then. An instance of which nothing
-finite is claimed counts as declined.
+(:mod:`tests.support.rigorous_instances`, :mod:`tests.support.rigorous_others`). The exit code is 1
+then. An instance of which nothing finite is claimed counts as declined.
 """
 
 from __future__ import annotations
