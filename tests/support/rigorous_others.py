@@ -243,7 +243,7 @@ def of_mixing(rng: Rng) -> Instance:
     cap = 10 ** rng.uniform(0, 8, n) / tau if capped else None
     nearest = np.linalg.norm(w - 1 / n, 2)
     norm = float(rng.choice([1.0, min(1.0, nearest * (1 + 1e-9)), rng.uniform(nearest, 1)]))
-    v = rng.random(n) * positive(rng, n) * unit(rng) ** 0.5 / tau
+    v = np.minimum(rng.random(n) * positive(rng, n) * unit(rng) ** 0.5 / tau, 1e280)
     reading = np.ones(n) if weights is None else root_below(weights)
     level = float((reading**2).max())
     u = level * 10 ** rng.uniform(-9, -1, n) * rng.random(n) if capped else np.zeros(0)
