@@ -17,8 +17,8 @@ from tests.support import rigorous_instances
 from tests.support.balls import arb, flint, mat
 from tests.support.known_optima import basis, basis_columns, definite
 from tests.support.least_error import least_error
-from tests.support.rigorous_fuzz import BITS, fuzz, main
-from tests.support.rigorous_instances import FAMILIES
+from tests.support.rigorous_fuzz import BITS, KINDS, fuzz, main
+from tests.support.rigorous_others import OTHERS
 
 BIT = 1e-13
 
@@ -96,8 +96,16 @@ def test_the_least_error_of_two_nodes_alike(far: float) -> None:
         assert 0 < above < 1e-19
 
 
+@pytest.mark.parametrize("name", OTHERS)
+def test_no_claim_outside_of_the_families_is_false(name: str) -> None:
+    found = fuzz(name, seed=1, instances=8)
+    assert not found.false
+    assert found.claims > 2
+    assert found.margin < 1e-12  # so that nothing much could be left out
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", KINDS)
 def test_no_claim_of_a_few_instances_is_false(name: str) -> None:
     found = fuzz(name, seed=3, instances=12)
     assert not found.false

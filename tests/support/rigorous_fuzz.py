@@ -4,8 +4,8 @@
 
 A claim is false where the truth is certainly on its other side: an objective outside of its
 interval, a sensitivity, a variance or a floor above what is claimed, a bound above what it can be
-(:mod:`tests.support.rigorous_instances`). The exit code is 1 then. An instance of which nothing
-finite is claimed counts as declined.
+(:mod:`tests.support.rigorous_instances`, :mod:`tests.support.rigorous_others`). The exit code is 1
+then. An instance of which nothing finite is claimed counts as declined.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ from noisedesign.certify.rigorous import UNPROVED
 from noisedesign.design.proof import UNFIT
 from tests.support.balls import arb, flint
 from tests.support.rigorous_instances import FAMILIES, Instance
+from tests.support.rigorous_others import OTHERS
 
+KINDS = FAMILIES | OTHERS
 BITS = 1600  # numbers from 1e-150 to 1e150 leave 600 of them
 
 
@@ -89,10 +91,10 @@ def fuzz(name: str, *, seed: int, instances: int) -> Tally:
     """So many instances of a family, each of its own seed."""
     found = Tally(instances=instances)
     for number in range(instances):
-        rng = np.random.default_rng([seed, list(FAMILIES).index(name), number])
+        rng = np.random.default_rng([seed, list(KINDS).index(name), number])
         with flint.ctx.workprec(BITS), np.errstate(all="ignore"):
             try:
-                instance = FAMILIES[name](rng)
+                instance = KINDS[name](rng)
             except InputError:  # no such problem
                 found.declined += 1
                 continue
@@ -113,7 +115,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="rigorous_fuzz", description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--instances", type=int, default=1000, help="of every family (1000)")
-    parser.add_argument("--families", nargs="+", choices=list(FAMILIES), default=list(FAMILIES))
+    parser.add_argument("--families", nargs="+", choices=list(KINDS), default=list(KINDS))
     asked = parser.parse_args(arguments)
     print("family        instances  declined  claims  false  tightest margin")
     wrong = 0
