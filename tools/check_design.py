@@ -255,7 +255,9 @@ def check(path):
     seen, variances = factor @ noise, np.diag(noise.m) * noise.unit
     high = (seen.m * factor.m).sum() * seen.unit * factor.unit
     found = {"objective": high, "sensitivity": max(squares / limits)}
-    for name, key in (("max", "variance_ratio"), ("min", "floor_ratio")):
+    for name, key, price in (("max", "variance_ratio", "cap"), ("min", "floor_ratio", "floor")):
+        paid = f"{name}_variance" in arrays or views[1:] or f"dual_{price}" not in arrays
+        require(paid, f"dual_{price} is the price of no limit")
         if f"{name}_variance" in arrays:
             limit = fractions(arrays[f"{name}_variance"])
             found[key] = max(variances / limit if name == "max" else limit / variances)

@@ -462,7 +462,8 @@ def _in_time(design: Design) -> Claim:
     # Nearly optimal: theorem A. H is over the square of the scale of L.
     prices, whole = np.zeros(len(strategy)), Enclosure(problem.gram, np.zeros(()))
     if cap is not None:
-        prices = np.maximum(design.proof.get("dual_cap", prices), 0.0)
+        dual = dual_of(design.proof)
+        prices = prices if dual is None or dual.cap is None else np.maximum(dual.cap, 0.0)
         whole = whole.plus(Enclosure(np.diag(prices), np.zeros(())))
     lower = factor_below(whole).factor
     factor, h = exact(lower), exact(problem.gram)
