@@ -316,7 +316,7 @@ def heard_by_one(manifest: Manifest, arrays: Arrays) -> None:
 
 
 TOLD: list[tuple[str, Callable[[Manifest, Arrays], None], str]] = [
-    ("in space", caps_that_are_free, "missing: KeyError('max_variance')"),
+    ("in space", caps_that_are_free, "dual_cap is the price of no limit"),
     ("in space", half_the_gap, "lower bound 2.06"),
     ("in time", twice_the_noise, "lower bound 50.1"),
     ("in time", half_the_gap, "lower bound 33.4"),
